@@ -27,6 +27,7 @@ from toolformer_core.records import digest_of
 __all__ = [
     "DRAW_FORMS",
     "MAX_CHAIN_DEPTH",
+    "NUMERIC_TOOLS",
     "PAPER_DECAY",
     "POSITIONS",
     "TEXT_UNITS",
@@ -56,6 +57,9 @@ TOOL_NAMES: Mapping[str, str] = {
 TEXT_UNITS = ("file", "paragraph", "line")
 DRAW_FORMS = ("free", "forced")
 POSITIONS = ("trigger", "need", "both")
+
+# Of these, the tools that answer with a number.
+NUMERIC_TOOLS = ("calculator",)
 
 _ADDED_LATER = {"added_later": True}  # the metadata of such a field; see `canonical_json`
 _ISO_DAY = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
@@ -174,6 +178,7 @@ class SampleConfig:
     inside_words: bool = False  # True, as in the paper: a call may split a word or a number
     draw_form: str = field(default="free", metadata=_ADDED_LATER)  # forced: every draw begins with `Name(`
     positions: str = field(default="trigger", metadata=_ADDED_LATER)  # what the k positions are chosen by, see `sample`
+    before_numbers: bool = field(default=False, metadata=_ADDED_LATER)  # no position but those in front of a number
 
     def __post_init__(self) -> None:
         _require(0 <= self.tau_s < 1, f"tau_s must lie in [0, 1), got {self.tau_s}")

@@ -93,9 +93,9 @@ class BuildParameters(ToolChoice):
     data: DataFolder = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
     model: ModelName = Field(
         "embedded",
-        description="'embedded', a folder written by save_pretrained, a GGUF file, or a hub name; remote+http://HOST/v1#MODEL for a "
-        "model that a vLLM server serves and that is not loaded here, vllm+http://HOST/v1#MODEL for one that is, and "
-        "whose draws the server makes",
+        description="'embedded', a folder written by save_pretrained, a GGUF file, or a hub name; "
+        "remote+http://HOST/v1#MODEL for a model that a vLLM server serves and that is not loaded here, "
+        "vllm+http://HOST/v1#MODEL for one that is, and whose draws the server makes",
     )
     tokenizer: str = Field(
         "", description="Folder or hub name of the tokenizer of a remote+ model (default: the MODEL in its name)"
@@ -134,6 +134,11 @@ class BuildParameters(ToolChoice):
         description="What the k positions are chosen by. trigger: p(' ['), as in the paper; need: the plain loss of "
         "the next five tokens, whatever p(' [') is (tau_s is not used); both: the product of the two. need and both "
         "read each document once more",
+    )
+    before_numbers: Annotated[bool, _CALLS] = Field(
+        _SAMPLE.before_numbers,
+        description="Try tools that answer with numbers (calculator) in front of numbers alone: fewer positions, and "
+        "those where their calls can help",
     )
     draw_form: Annotated[Literal["free", "forced"], _CALLS] = Field(
         "free",

@@ -11,6 +11,9 @@ would teach the model that 984 is followed by a 4. What must not be split:
 - scripts written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese, ...) have no such runs of letters, so a
   call may be inserted between any two of their characters
 
+A number's place is in front of the blank, currency, bracket or sign before its first digit: a tool that answers with
+numbers may be tried there alone.
+
 This module knows only characters: no tokens, no tools.
 """
 
@@ -22,7 +25,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-__all__ = ["UNSPACED", "inside_words"]
+__all__ = ["UNSPACED", "before_numbers", "inside_words"]
 
 # The letters and marks of scripts without spaces, for a character class of the package `regex`.
 UNSPACED = "".join(
@@ -49,6 +52,10 @@ _ASCII_WHOLE = re.compile(
     r"(?:(?<![A-Za-z0-9.])\.(?=[0-9]))?+[A-Za-z0-9]++"
     r"(?:(?:(?<=[0-9])[.,'](?=[0-9])|(?<=[A-Za-z])'(?=[A-Za-z]))[A-Za-z0-9]++)*+|\r\n"
 )
+# What stands between a number's place and its first digit: a blank, a currency or bracket, a sign, a decimal point.
+_BEFORE_NUMBER = regex.compile(
+    r"(?:(?<!\p{Zs})\p{Zs}[\p{Sc}(]*+\p{Zs}?|(?<![\p{Zs}\p{Sc}(\p{N}.,+\-−])[\p{Sc}(]*+)[-+−]?+\.?+(?=\p{Nd})"
+)
 
 
 def inside_words(text: str) -> NDArray[np.bool_]:
@@ -64,3 +71,14 @@ def inside_words(text: str) -> NDArray[np.bool_]:
     depth[starts + 1] = 1
     depth[ends] = -1
     return np.cumsum(depth, dtype=np.int8).view(np.bool_)
+
+
+def before_numbers(text: str) -> NDArray[np.bool_]:
+    """Return for every character offset whether it is the place of a number.
+
+    Returns:
+        One value per offset from 0 to the text's length.  (n + 1,)
+    """
+    out = np.zeros(len(text) + 1, dtype=np.bool_)
+    out[[found.start() for found in _BEFORE_NUMBER.finditer(text)]] = True
+    return out

@@ -48,6 +48,8 @@ class DiagnoseConfig:
     mt_chunk_tokens: int = 3  # the small world's foreign phrases are short
     seed: int = 0
     inside_words: bool = False  # let a call split a word or a number
+    before_numbers: bool = False  # sample numeric tools in front of numbers alone
+    draw_form: str = "free"  # as in `SampleConfig`
     keep_repeats: bool = False  # keep equal calls within five tokens of each other
 
     def sampling(self, tool: Tool) -> SampleConfig:
@@ -58,7 +60,14 @@ class DiagnoseConfig:
         """
         given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(self, name)) is not None}
         settings = {**declaration_of(tool).sampling(), **given}
-        return SampleConfig.for_tool(tool.key, **settings, seed=self.seed, inside_words=self.inside_words)
+        return SampleConfig.for_tool(
+            tool.key,
+            **settings,
+            seed=self.seed,
+            inside_words=self.inside_words,
+            before_numbers=self.before_numbers and declaration_of(tool).numeric,
+            draw_form=self.draw_form,
+        )
 
     def prompt(self, tool: Tool) -> Prompt:
         """Return the wording of a tool's prompt that is measured.

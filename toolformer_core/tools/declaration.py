@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import regex
 
-from toolformer_core.config import canonical_json
+from toolformer_core.config import NUMERIC_TOOLS, canonical_json
 from toolformer_core.errors import PromptError, UsageError
 from toolformer_core.records import Call, digest_of, unencodable
 from toolformer_core.syntax import find_calls, linearize
@@ -80,6 +80,7 @@ class ToolDeclaration:
         top_k: most likely positions per document.
         draws: calls drawn per position.
         tau_f: smallest L- - L+ of a call that is kept, in nats.
+        numeric: whether its responses are numbers, or begin with one: its calls then stand in front of numbers.
         examples: demonstrations for grounding: a question in natural language, and the input of the call that answers
             it ("" for a tool without input); 3 to 5 are enough.
         mock_response: an example of a response, by which a tool can be ranked without being run; "": it has none.
@@ -97,6 +98,7 @@ class ToolDeclaration:
     top_k: int | None = None
     draws: int | None = None
     tau_f: float | None = None
+    numeric: bool = False
     examples: tuple[tuple[str, str], ...] = ()
     mock_response: str = ""
 
@@ -154,10 +156,14 @@ class HasDeclaration(Protocol):
 
 
 def declaration_of(tool: Tool) -> ToolDeclaration:
-    """Return what a tool declares; of the paper's tools that is their examples and mock responses."""
+    """Return what a tool declares; of the paper's tools, examples, mock responses and `numeric`."""
     if isinstance(tool, HasDeclaration):
         return tool.declaration
-    return ToolDeclaration(examples=EXAMPLES.get(tool.key, ()), mock_response=MOCK_RESPONSES.get(tool.key, ""))
+    return ToolDeclaration(
+        numeric=tool.key in NUMERIC_TOOLS,
+        examples=EXAMPLES.get(tool.key, ()),
+        mock_response=MOCK_RESPONSES.get(tool.key, ""),
+    )
 
 
 def _check_example(question: str, input_: str) -> None:

@@ -92,6 +92,12 @@ def test_places_inside_words_take_no_share_of_the_k():
     assert [(c.position, c.rank) for c in got.calls] == [(0, 0), (2, 1), (3, 2), (5, 3)]
 
 
+def test_a_tool_that_answers_with_numbers_may_be_tried_in_front_of_numbers_alone():
+    text = "98 * $984 and B2."  # 0: 98; 4: the blank in front of $984; B2 is a word
+    (got,) = run(CharactersLM(text), [a_document(text)], before_numbers=True)
+    assert positions(got) == [0, 4]
+
+
 def test_a_window_ends_behind_five_tokens_or_with_the_text():
     # tokens begin at 0, 1, 6, 9, 14, 18, 23, 26: the five from 1 on end at 23, and from 9 on there are just five
     (got,) = run(scripted({1: -1.0, 9: -2.0, 26: -3.0}), [a_document(TEXT)])

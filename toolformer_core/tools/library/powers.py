@@ -47,6 +47,7 @@ _NAMED = re.compile(r"(?P<base>.+?) (?P<name>squared|cubed)", re.IGNORECASE)
 
 
 @tool(
+    numeric=True,
     description="Computes the logarithm of a number to a base such as 10, 2 or e.",
     keywords=["log", "logarithm", "logarithms", "ln", "logarithmic"],
     patterns=[r"\b(?:log|ln)_?\d"],
@@ -119,6 +120,7 @@ def _exact_logarithm(value: Fraction, radix: Fraction) -> Fraction | None:
 
 
 @tool(
+    numeric=True,
     description="Raises a number to a power, squares or cubes it, or extracts a square root, cube root or other root.",
     keywords=["squared", "cubed", "square", "cube", "cubic", "root", "power of", "exponent"],
     patterns=[r"\d ?(?:\^|\*\*) ?\d"],

@@ -155,6 +155,7 @@ def convert(value: Fraction, source: Unit, target: Unit) -> Fraction:
 
 
 @tool(
+    numeric=True,
     description="Converts a length, weight, volume, area, speed, temperature or other quantity from one unit of "
     "measurement into another.",
     keywords="mile miles kilometre kilometres kilometer kilometers metres meters feet inches yards pounds kilograms "

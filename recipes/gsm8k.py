@@ -1,0 +1,88 @@
+"""Make a corpus with known calls of GSM8K's problems: corpus.jsonl and gold.jsonl, as `diagnose --gold` reads them.
+
+    python recipes/gsm8k.py gsm8k.train.jsonl --out texts --without gsm8k.test.jsonl --without SVAMP.json
+
+A solution marks every sum it computes, `48/2 = <<48/2=24>>24`. The marks become gold calls, in front of the number, and
+leave the text; so does the sum itself, `He sold 24 clips`, unless --sums is given. A text that shares eight words in a
+row with an item of a file given by --without is left out and counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_MARK = re.compile(r"<<([^<>=]*)=([^<>]*)>>")
+_ANSWER = "\n####"  # in front of a solution's last line
+_SUM = re.compile(r"[-$(]?[\d.$(][\d.,$%() +\-*/x×÷]*=[ $]*\Z")  # what stands in front of a mark
+_SHARED_WORDS = 8
+
+
+def with_gold(question: str, solution: str, *, sums: bool) -> tuple[str, list[dict[str, Any]]]:
+    """Return a problem with its solution as a text, and the calls that its marks stand for.
+
+    Args:
+        question: of the problem.
+        solution: with its marks.
+        sums: leave the sums in the text that are marked.
+    """
+    text, at, calls = question.strip() + "\n", 0, []
+    solution = solution.partition(_ANSWER)[0]
+    for mark in _MARK.finditer(solution):
+        text, at = text + solution[at : mark.start()], mark.end()
+        shown = _SUM.search(text)
+        if shown and not sums:
+            currency = "$" if shown[0].rstrip().endswith("$") else ""
+            text = text[: shown.start()] + currency
+        position = len(text.removesuffix("$"))
+        position -= text[:position].endswith(" ")
+        spaced = re.sub(r"\s*([-+*/])\s*", r" \1 ", mark[1].strip()).strip()
+        calls.append({"tool": "calculator", "input": spaced, "position": position, "value": mark[2].strip()})
+    return text + solution[at:], calls
+
+
+def _words_in_a_row(text: str) -> Iterator[tuple[str, ...]]:
+    words = re.findall(r"\w+", text.lower())
+    return (tuple(words[i : i + _SHARED_WORDS]) for i in range(len(words) - _SHARED_WORDS + 1))
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    """Return the rows of a JSON array or of JSON lines."""
+    text = file.read_text("utf-8")
+    return json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", type=Path, help="GSM8K's rows: question and answer, one JSON object a line")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--sums", action="store_true", help="leave the sums in the texts")
+    parser.add_argument("--without", type=Path, action="append", default=[], help="benchmark, JSON or JSON lines")
+    given = parser.parse_args()
+    benchmark = {
+        words
+        for file in given.without
+        for row in _rows(file)
+        for words in _words_in_a_row(" ".join(str(value) for value in row.values()))
+    }
+    left_out = written = found = 0
+    given.out.mkdir(parents=True, exist_ok=True)
+    with (given.out / "corpus.jsonl").open("w") as corpus, (given.out / "gold.jsonl").open("w") as gold:
+        for number, row in enumerate(_rows(given.problems)):
+            text, calls = with_gold(row["question"], row["answer"], sums=given.sums)
+            if benchmark and not benchmark.isdisjoint(_words_in_a_row(text)):
+                left_out += 1
+                continue
+            url = f"gsm8k:{number}"
+            print(json.dumps({"text": text, "url": url}), file=corpus)
+            print(json.dumps({"url": url, "calls": calls}), file=gold)
+            written, found = written + 1, found + len(calls)
+    print(f"{written} texts, {found} gold calls; {left_out} texts left out: {_SHARED_WORDS} words of a benchmark")
+
+
+if __name__ == "__main__":
+    main()
