@@ -1,0 +1,59 @@
+"""The programs beside the recipes: GSM8K's marks become gold calls, at their places."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from toolformer_core.diagnose.gold import read_gold
+
+RECIPES = Path(__file__).resolve().parents[1] / "recipes"
+QUESTION = "Ada bakes 6 trays of 8 rolls and sells 19 of them at $2 each. What does she earn, and what is left?"
+SOLUTION = "She bakes 6*8=<<6*8=48>>48 rolls.\nShe earns 19 * 2 = $<<19*2=38>>38, and <<48-19=29>>29 are left.\n#### 29"
+
+
+@pytest.fixture(scope="module")
+def gsm8k() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("recipes_gsm8k", RECIPES / "gsm8k.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("sums", "solution"),
+    [
+        (False, "She bakes 48 rolls.\nShe earns $38, and 29 are left."),
+        (True, "She bakes 6*8=48 rolls.\nShe earns 19 * 2 = $38, and 29 are left."),
+    ],
+)
+def test_marks_become_calls_in_front_of_their_numbers(gsm8k: ModuleType, sums: bool, solution: str) -> None:
+    text, calls = gsm8k.with_gold(QUESTION, SOLUTION, sums=sums)
+    assert text == f"{QUESTION}\n{solution}"
+    assert [(one["input"], one["value"]) for one in calls] == [("6 * 8", "48"), ("19 * 2", "38"), ("48 - 19", "29")]
+    places = [text[one["position"] :][:5] for one in calls]
+    assert places == (["48 ro", " $38,", " 29 a"] if sums else [" 48 r", " $38,", " 29 a"])
+
+
+def test_the_folder_is_read_as_gold_without_texts_that_share_eight_words_with_a_benchmark(
+    gsm8k: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = "Bo has one two three four five six seven eight nine apples."
+    rows = [{"question": QUESTION, "answer": SOLUTION}, {"question": copied, "answer": "<<1+1=2>>2\n#### 2"}]
+    problems, benchmark = tmp_path / "problems.jsonl", tmp_path / "benchmark.json"
+    problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    benchmark.write_text(json.dumps([{"Body": "ONE, two three four five six seven eight!"}]))
+    arguments = [str(problems), "--out", str(tmp_path / "out"), "--without", str(benchmark)]
+    monkeypatch.setattr(sys, "argv", ["gsm8k.py", *arguments])
+    gsm8k.main()
+    assert capsys.readouterr().out == "1 texts, 3 gold calls; 1 texts left out: 8 words of a benchmark\n"
+    gold = read_gold(tmp_path / "out")
+    (document,) = gold.documents
+    assert [call.input for call in gold.of(document, "calculator")] == ["6 * 8", "19 * 2", "48 - 19"]
