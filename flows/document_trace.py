@@ -157,5 +157,5 @@ def _evaluations(snapshot: Path, checkpoints: tuple[dict[str, Any], ...]) -> tup
     models = {str(Path(one["folder"]) / "model") for one in checkpoints}
     if not models:
         return ()
-    sql = "SELECT evaluation, task, arm, k, model FROM evaluations ORDER BY evaluated, evaluation"
+    sql = "SELECT evaluation, task, arm, k, model FROM evaluations ORDER BY run_number, evaluated, evaluation"
     return tuple(row for row in rows_of(snapshot, sql) if row["model"] in models)

@@ -99,16 +99,17 @@ def mark_filter(store: Store, keep: Keep, until: str | None = None) -> MarkFilte
     Args:
         store: the data folder's store.
         keep: which.
-        until: only marks up to this time count, in ISO UTC text; None: all until now.
+        until: only marks up to this time count, in ISO UTC text; None: all marks.
 
     Raises:
         StoreError: the marks cannot be read.
     """
-    until = until or dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+    marks = read_marks(store, until)[0]
+    last = marks[-1].at if marks else dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
     wanted = "wrong" if keep == "not-rejected" else "right"
-    verdicts = standing(read_marks(store, until)[0])
+    verdicts = standing(marks)
     calls = frozenset(call.digest for call, users in verdicts.items() if judge(users.values()) == wanted)
-    return MarkFilter(keep, until, calls)
+    return MarkFilter(keep, until or last, calls)  # every mark that follows has a later time, whatever clocks say
 
 
 def chosen_marks(store: Store, *, not_rejected: bool, only_accepted: bool) -> MarkFilter | None:

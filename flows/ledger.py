@@ -254,7 +254,7 @@ def open_run(store: Store, run: Run) -> Iterator[Ledger]:
     place = shared_catalog() or store.local_folder / "catalog.duckdb"
     with Catalog(place, store=store, wait_s=wait_s, on_wait=log_wait) as catalog:
         store.sweep_temporary(seconds("sweep"))
-        ledger = Ledger(store, catalog, run)
+        ledger = Ledger(store, catalog, catalog.begin(store, run))
         try:
             with ledger.refreshing():
                 yield ledger

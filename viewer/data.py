@@ -47,10 +47,12 @@ _LOG = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-_VERSIONS = (
-    "SELECT name, version, made, counts, thresholds, run_id, corpus, created FROM datasets ORDER BY created DESC"
-)
-_RUNS = "SELECT run_id, flow, started, finished, state, corpus, model FROM runs ORDER BY started DESC LIMIT $limit"
+_VERSIONS = """
+SELECT name, version, made, counts, thresholds, run_id, corpus, created FROM datasets
+ORDER BY number DESC, created DESC"""
+_RUNS = """
+SELECT run_id, flow, started, finished, state, corpus, model FROM runs
+ORDER BY number DESC, started DESC LIMIT $limit"""
 _DROPS = "SELECT stage, tool, unit, reason, kind, rows FROM drops ORDER BY rows DESC, stage, tool, reason"
 _TABLES = """
 SELECT view_name AS name, comment FROM duckdb_views() WHERE NOT internal AND schema_name = 'main'

@@ -9,6 +9,7 @@ never open it, and users read the published snapshot instead.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -139,6 +140,20 @@ class Catalog:
         """Add commits, or replace those with the same ids; adding a commit twice changes nothing."""
         facts = facts_from_records(commits={commit.id: commit for commit in commits}.values())
         self._replace(facts, COMMIT_TABLES)
+
+    def begin(self, store: Store, run: Run) -> Run:
+        """Give a run a number one larger than that of every run known, and write its manifest; return the run.
+
+        A run that began after another one was known has the larger number, on any machine and whatever its clock says.
+        Of two that began on two machines at once, with a catalog each, the numbers may be the same.
+        """
+        tables = (METADATA.tables[name] for name in ("runs", "datasets"))
+        with self._write() as connection:
+            numbers = [connection.scalar(sa.select(sa.func.max(table.c.number))) or 0 for table in tables]
+            run = dataclasses.replace(run, number=1 + max(numbers))
+            store.write_run(run)
+            self._replace_in(connection, facts_from_records(runs=[run]), RUN_TABLES)
+        return run
 
     def record_run(self, run: Run) -> None:
         """Add or replace a run's manifest."""
@@ -298,12 +313,15 @@ class Catalog:
 
         Only that table has an index, by which it says which rows are there: usually none, and nothing is searched.
         """
+        with self._write() as connection:
+            self._replace_in(connection, facts, tables)
+
+    def _replace_in(self, connection: sa.Connection, facts: Facts, tables: tuple[str, ...]) -> None:
         keys = _keys(tables[0])
         owners = [tuple(row.values()) for row in facts[tables[0]].select([key.name for key in keys]).to_pylist()]
-        with self._write() as connection:
-            self._delete(connection, tables, self._existing(connection, keys, owners))
-            for name in tables:
-                self._insert(connection, METADATA.tables[name], facts[name])
+        self._delete(connection, tables, self._existing(connection, keys, owners))
+        for name in tables:
+            self._insert(connection, METADATA.tables[name], facts[name])
 
     def _existing(
         self, connection: sa.Connection, keys: Sequence[sa.Column[Any]], owners: Sequence[tuple[str, ...]]

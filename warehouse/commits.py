@@ -224,6 +224,7 @@ class Run:
     model: str
     commits: tuple[CommitKey, ...] = ()  # made or reused
     dataset: str = ""  # key of the record of C* that it made or found (see `Dataset.key`); "" if it made none
+    number: int = 0  # larger than that of every run known when it began: the order, whatever clocks say; 0: older
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; a commit key is a list of its four fields."""
@@ -264,6 +265,7 @@ class Dataset:
     sources: tuple[tuple[str, int], ...] = ()  # the largest files of the corpus, with their number of documents
     more_sources: int = 0  # number of files that `sources` leaves out
     score_model: str = ""  # the model that scored what `model` sampled; "": `model` itself
+    number: int = 0  # of the run that made it; 0 in records of earlier program versions
 
     @property
     def id(self) -> str:

@@ -21,8 +21,9 @@ __all__ = ["INVALID", "check_data", "decode_parquet", "decode_record", "encode_p
 
 INVALID = (KeyError, TypeError, ValueError, AttributeError)  # what parsing a damaged record can raise
 
-# The version of the JSON envelope. Since 2, runs and datasets have fields that an earlier program does not know.
-_FORMAT, _FORMATS = 2, {"commits": 1, "runs": 2, "datasets": 2}
+# The version of the JSON envelope. Since 2, runs and datasets have fields that an earlier program does not know; since
+# 3, a number.
+_FORMAT, _FORMATS = 3, {"commits": 1, "runs": 3, "datasets": 3}
 _ROW_GROUP = 64 * 1024  # rows
 
 

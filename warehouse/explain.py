@@ -192,7 +192,8 @@ def _datasets(connection: duckdb.DuckDBPyConnection, root: str, digest: str, doc
     calls = {paths[row["file_index"]]: row["calls"] for row in rows_in(connection, sql, {"doc_id": doc_id})}
     versions = {(row["name"], row["version"]): calls[row["path"]] for row in files if row["path"] in calls}
     order = rows_in(
-        connection, "SELECT name, version FROM facts.datasets GROUP BY ALL ORDER BY min(created), name, version"
+        connection,
+        "SELECT name, version FROM facts.datasets GROUP BY ALL ORDER BY min(number), min(created), name, version",
     )
     return tuple({**row, "calls": versions[key]} for row in order if (key := (row["name"], row["version"])) in versions)
 

@@ -7,8 +7,8 @@
     dataset_files  the files of each of them
 
 The catalog on DuckDB, the catalog on PostgreSQL and the published snapshot have the same tables. Every key is a natural
-one, so no table needs a sequence or an autoincrement (which duckdb-engine cannot do). Times are ISO UTC text and sort
-as such; nested values (config, counters, ...) are JSON text.
+one, so no table needs a sequence or an autoincrement (which duckdb-engine cannot do). Times are ISO UTC text, and
+order nothing that has a number; nested values (config, counters, ...) are JSON text.
 
 This module opens no database and no file.
 """
@@ -102,6 +102,7 @@ sa.Table(
     _text("corpus"),
     _text("model"),
     _text("dataset"),
+    _int("number"),
 )
 sa.Table("run_commits", METADATA, _text("run_id"), _text("commit_id"))
 sa.Table(
@@ -118,6 +119,7 @@ sa.Table(
     _text("created"),
     _text("licence"),
     _text("notes"),
+    _int("number"),
 )
 sa.Table(
     "dataset_files",
@@ -208,16 +210,14 @@ def facts_from_records(
         for balance in commit.balances:
             rows["balances"] += _balance_rows(commit_id, balance)
     for run in runs:
-        parameters = _json(run.parameters)
-        rows["runs"].append(
-            (run.run_id, run.flow, run.started, run.finished, run.state, parameters, run.corpus, run.model, run.dataset)
-        )
+        began = (run.run_id, run.flow, run.started, run.finished, run.state, _json(run.parameters))
+        rows["runs"].append((*began, run.corpus, run.model, run.dataset, run.number))
         rows["run_commits"] += [(run.run_id, commit_id) for commit_id in dict.fromkeys(key.id for key in run.commits)]
     for dataset in datasets:
         counts, thresholds = _json(dataset.counts), _json(dataset.thresholds)
         card = (counts, thresholds, dataset.run_id, dataset.model, dataset.corpus, dataset.created)
         key = (dataset.name, dataset.version, dataset.made)
-        rows["datasets"].append((*key, *card, dataset.licence, dataset.notes))
+        rows["datasets"].append((*key, *card, dataset.licence, dataset.notes, dataset.number))
         rows["dataset_files"] += [(*key, f.path, f.digest, f.rows, f.bytes) for f in dataset.files]
     return {name: _arrow(METADATA.tables[name], table_rows) for name, table_rows in rows.items()}
 

@@ -61,7 +61,7 @@ class Mark:
     call: CallIdentity
     verdict: Verdict
     user: str
-    at: str  # ISO UTC text that sorts
+    at: str  # ISO UTC text that sorts; later than that of every mark known before, also where a clock was set back
 
 
 def add_marks(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, Verdict]]) -> list[Mark]:
@@ -78,7 +78,8 @@ def add_marks(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, Ve
     name = quote(user.strip(), safe="", errors="replace").replace(".", "%2E")
     if not name or len(name) > _MOST_BYTES:
         raise StoreError(f"{user!r} is no user's name: give one of 1 to about {_MOST_BYTES // 6} characters")
-    at = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+    known = [dt.datetime.fromisoformat(mark.at) + dt.timedelta(microseconds=1) for mark in read_marks(store)[0][-1:]]
+    at = max([dt.datetime.now(dt.UTC), *known]).isoformat(timespec="microseconds")
     marks = [Mark(call, verdict, user.strip(), at) for call, verdict in verdicts]
     for mark in marks:
         if mark.verdict not in get_args(Verdict):
@@ -153,6 +154,7 @@ def _mark(line: bytes) -> Mark | None:
         row = json.loads(line)
         call = CallIdentity(*(row[name] for name in CallIdentity.__dataclass_fields__))
         mark = Mark(call, row["verdict"], row["user"], row["at"])
+        dt.datetime.fromisoformat(mark.at)
     except (ValueError, KeyError, TypeError):
         return None
     texts = (call.doc_id, call.tool, call.input, call.response, mark.user, mark.at)

@@ -356,7 +356,7 @@ class Store:
     def runs(self, names: Iterable[str] | None = None) -> list[Run]:
         """Return every readable run, or those with these ids, oldest first."""
         runs = [Run.from_json(value) for value in self._records("runs", names)]
-        return sorted(runs, key=lambda run: (run.started, run.run_id))
+        return sorted(runs, key=lambda run: (run.number, run.started, run.run_id))
 
     def write_dataset(self, dataset: Dataset) -> Dataset:
         """Write the record of how a version was made, unless there is one; return the record that stands.
@@ -375,7 +375,7 @@ class Store:
     def datasets(self, names: Iterable[str] | None = None) -> list[Dataset]:
         """Return every readable dataset record, or those with these keys, oldest first."""
         datasets = [Dataset.from_json(value) for value in self._records("datasets", names)]
-        return sorted(datasets, key=lambda dataset: (dataset.created, dataset.name, dataset.id))
+        return sorted(datasets, key=lambda dataset: (dataset.number, dataset.created, dataset.name, dataset.id))
 
     def _records(self, kind: str, names: Iterable[str] | None) -> Iterator[dict[str, Any]]:
         for name in sorted(self.names(kind) if names is None else names):

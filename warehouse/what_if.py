@@ -21,7 +21,7 @@ from warehouse.queries import Sample, Yield, calls_with_text, open_snapshot, row
 from warehouse.reweighting import STORED, Gains
 from warehouse.schema import WHAT_IF
 from warehouse.snapshot.relations import sql_text
-from warehouse.snapshot.views import count_sql, survivors_sql
+from warehouse.snapshot.views import NEWEST, count_sql, survivors_sql
 
 __all__ = [
     "BY_GAIN",
@@ -106,10 +106,10 @@ def stored_scores(path: str | Path) -> StoredScores:
     marked = f"""SELECT b.reason, sum(b.rows)::BIGINT AS calls FROM facts.balances AS b JOIN facts.commits AS c
         USING (commit_id) JOIN facts.current USING (commit_id)
         WHERE c.stage = 'assemble' AND b.reason IN ({", ".join(map(sql_text, MARK_REASONS))}) GROUP BY b.reason"""
-    newest = f"""SELECT run_id FROM facts.runs WHERE flow <> '{WHAT_IF}' AND run_id IN (
+    newest = f"""SELECT run_id FROM facts.runs AS r WHERE flow <> '{WHAT_IF}' AND run_id IN (
             SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)
             JOIN facts.commits AS c USING (commit_id) WHERE c.stage = 'score')
-        ORDER BY state = 'completed' DESC, started DESC, run_id DESC LIMIT 1"""
+        ORDER BY state = 'completed' DESC, {NEWEST} LIMIT 1"""
     with open_snapshot(path) as connection:
         configs = rows_in(connection, sql)
         runs = rows_in(connection, newest)

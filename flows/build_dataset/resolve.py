@@ -45,6 +45,7 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
 from warehouse.commits import check_name
 from warehouse.errors import StoreError
+from warehouse.schema import STAGES
 from warehouse.store import Store
 
 __all__ = ["resolve"]
@@ -167,8 +168,15 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         stop_when_full=p.stop_when_full,
         offline=p.offline,
         marks=chosen_marks(Store(p.data), not_rejected=p.not_rejected, only_accepted=p.only_accepted),
-        retry_failures_before=dt.datetime.now(dt.UTC).isoformat() if p.retry_failures else "",
+        retry_failures_before=_after_all_calls(Store(p.data)) if p.retry_failures else "",
     )
+
+
+def _after_all_calls(store: Store) -> str:
+    """Return a time, ISO UTC, that is not before now nor before any commit of calls: clocks are set back."""
+    commits = (one for stage in STAGES if stage.startswith("execute") for one in store.commits(stage))
+    made = [dt.datetime.fromisoformat(commit.created) for commit in commits]
+    return (max([dt.datetime.now(dt.UTC), *made]) + dt.timedelta(microseconds=1)).isoformat()
 
 
 def _score_model(p: BuildParameters, model_digest: str) -> BuildModel | None:

@@ -24,7 +24,7 @@ from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset
 from warehouse.files.lock import FileLock
 from warehouse.queries import GainBin, gain_histogram, in_little_memory, rows_of, samples, stats
-from warehouse.snapshot.analyst_views import with_text_column
+from warehouse.snapshot.analyst_views import with_columns
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 
@@ -38,7 +38,7 @@ SAMPLED_BY = ("tau_s", "top_k", "draws")
 _ELSEWHERE = ("tau_f", *SAMPLED_BY, FOUND_THRESHOLDS, MEASURED_PRICES, REMOTE_MODEL)
 _CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
 _CURRENT = f"""
-SELECT count(DISTINCT df.path) AS files FROM {with_text_column("dataset_files", "made")} AS df
+SELECT count(DISTINCT df.path) AS files FROM {with_columns("dataset_files", made="''")} AS df
 JOIN facts.files AS f USING (path, digest)
 JOIN facts.current USING (commit_id) WHERE df.name = $name AND df.version = $version AND df.made = $made"""
 _COSTS = """

@@ -72,6 +72,7 @@ def write_version(
         yields=tuple((y.tool, y.tau_f, y.examples) for y in yield_by_threshold(snapshot)),
         sources=sources[:_MAX_SOURCES],
         more_sources=max(0, len(sources) - _MAX_SOURCES),
+        number=run.number,
     )
     dataset = ledger.store.write_dataset(replace(dataset, made=made_id(dataset, run)))
     ledger.run = replace(run, dataset=dataset.key)

@@ -146,7 +146,7 @@ def _on_latest_item_sets(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
 
 def _rows_of_model(model: str | None, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of a base model, or all if `model` is None; oldest first."""
-    rows = sorted(rows, key=lambda r: r["evaluated"])
+    rows = sorted(rows, key=lambda r: (r["run_number"], r["evaluated"]))
     if model is None:
         return rows
     names = {model, str(Path(model).expanduser().absolute())}

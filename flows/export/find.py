@@ -33,7 +33,5 @@ def find_dataset(store: Store, name: str) -> Dataset:
     contents = {d.version for d in matches}
     if version and len(contents) > 1:
         raise UsageError(f"{name} may be any of {', '.join(sorted(contents))}: write more of it")
-    last_made: dict[str, str] = {}
-    for run in store.runs():  # oldest first
-        last_made[run.dataset] = run.finished or run.started
-    return max(matches, key=lambda d: (last_made.get(d.key, d.created), d.created))
+    last_made = {run.dataset: (run.number, run.finished or run.started) for run in store.runs()}  # oldest first
+    return max(matches, key=lambda d: (*last_made.get(d.key, (d.number, d.created)), d.created))

@@ -8,6 +8,7 @@ The same dataset version, model, arm and recipe give the same folder. This modul
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -73,6 +74,7 @@ class JobCard:
     dev_digest: str
     dataset: str = ""  # name@version; "" in folders of earlier versions
     base_digest: str = ""  # of the model that is trained; "" in folders of earlier versions
+    number: int = 0  # larger than that of every job that was there before; 0 in folders of earlier versions
 
 
 def write_job_folder(spec: FinetuneSpec, store: Store) -> JobCard:
@@ -109,13 +111,20 @@ def write_job_folder(spec: FinetuneSpec, store: Store) -> JobCard:
         writing.mkdir(parents=True)
         label = f"{spec.dataset.name}@{spec.dataset.version}"
         digests = _write(writing / "train.jsonl", train), _write(writing / "dev.jsonl", dev)
-        written = JobCard(len(train), len(dev), *digests, dataset=label, base_digest=spec.model_digest)
+        number = 1 + max(_numbers(spec.jobs), default=0)
+        written = JobCard(len(train), len(dev), *digests, label, spec.model_digest, number)
         write_job(_job(spec, has_dev=bool(dev)), writing)
         (writing / _CARD).write_text(json.dumps(asdict(written)) + "\n", encoding="utf-8")
         writing.rename(spec.folder)
     except OSError as exc:
         raise UsageError(f"the job's folder {spec.folder} cannot be written: {exc.strerror}") from exc
     return written
+
+
+def _numbers(jobs: Path) -> Iterator[int]:
+    for card in jobs.glob(f"*/{_CARD}"):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            yield int(json.loads(card.read_text(encoding="utf-8")).get("number", 0))
 
 
 def _job(spec: FinetuneSpec, *, has_dev: bool) -> Job:

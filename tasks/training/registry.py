@@ -44,6 +44,7 @@ class FinishedTraining:
     finished: float  # seconds since 1970
     dataset: str = ""  # name@version; "" where the job does not record it
     base_digest: str = ""  # of the model it started from; "" in jobs of earlier versions, which did not record it
+    number: int = 0  # orders trainings, whatever clocks say; 0 in jobs of earlier versions
 
     @property
     def model(self) -> Path:
@@ -51,9 +52,9 @@ class FinishedTraining:
 
 
 def finished_finetunes(jobs: Path) -> list[FinishedTraining]:
-    """Return the finished trainings below a folder, newest first; other folders are skipped."""
+    """Return the finished trainings below a folder, the last job's first; other folders are skipped."""
     trainings = [one for job in jobs.glob(f"*/{JOB_FILE}") if (one := finished_finetune(job.parent)) is not None]
-    return sorted(trainings, key=lambda f: (-f.finished, f.folder))
+    return sorted(trainings, key=lambda f: (-f.number, -f.finished, f.folder))
 
 
 def finished_finetune(folder: Path) -> FinishedTraining | None:
@@ -70,10 +71,11 @@ def finished_finetune(folder: Path) -> FinishedTraining | None:
         card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
         texts = (name, int(card["train"]), int(card["dev"]), str(card["dev_digest"]))
         base = read_job(folder).model
+        number = int(card.get("number", 0))
     except (OSError, ValueError, KeyError, TypeError, UsageError):
         return None
     recorded = (str(card.get(name, "")) for name in ("dataset", "base_digest"))
-    return FinishedTraining(folder, arm, base, texts, float(events[-1]["t"]), *recorded)
+    return FinishedTraining(folder, arm, base, texts, float(events[-1]["t"]), *recorded, number=number)
 
 
 def base_name(one: FinishedTraining) -> str:

@@ -150,7 +150,7 @@ def test_a_valid_record_that_is_no_commit_is_set_aside(store: Store) -> None:
 
 
 def test_a_record_of_a_newer_program_is_left_alone(store: Store) -> None:
-    store.files.put("runs/r.json", b'{"format": 3, "digest": "", "value": {}}')
+    store.files.put("runs/r.json", b'{"format": 4, "digest": "", "value": {}}')
     with pytest.raises(StoreError, match="newer version"):
         store.runs()
     assert store.files.stat("runs/r.json") is not None

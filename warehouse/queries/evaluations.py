@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from warehouse.queries.rows import rows_of
+from warehouse.snapshot.views import NEWEST
 
 __all__ = ["accuracies", "evaluation_limits", "perplexities"]
 
-_LIMITS = """
+_LIMITS = f"""
 SELECT c.config::JSON->>'evaluation' AS evaluation, (r.parameters::JSON->>'limit')::BIGINT AS "limit"
 FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) JOIN facts.commits AS c USING (commit_id)
 WHERE r.state = 'completed' AND c.stage IN ('evaluate', 'perplexity')
-QUALIFY row_number() OVER (PARTITION BY evaluation ORDER BY r.started DESC, r.run_id DESC) = 1"""
+QUALIFY row_number() OVER (PARTITION BY evaluation ORDER BY {NEWEST}) = 1"""
 
 
 def accuracies(path: str | Path, task: str | None = None) -> list[dict[str, Any]]:
@@ -26,7 +27,7 @@ def accuracies(path: str | Path, task: str | None = None) -> list[dict[str, Any]
     Raises:
         SnapshotError: there is no snapshot.
     """
-    sql = "FROM accuracy WHERE completed AND ($task IS NULL OR task = $task) ORDER BY evaluated, evaluation"
+    sql = "FROM accuracy WHERE completed AND ($task IS NULL OR task = $task) ORDER BY run_number, evaluated, evaluation"
     return rows_of(path, sql, {"task": task})
 
 
@@ -45,4 +46,4 @@ def perplexities(path: str | Path) -> list[dict[str, Any]]:
     Raises:
         SnapshotError: there is no snapshot.
     """
-    return rows_of(path, "FROM perplexity WHERE completed ORDER BY evaluated, evaluation")
+    return rows_of(path, "FROM perplexity WHERE completed ORDER BY run_number, evaluated, evaluation")

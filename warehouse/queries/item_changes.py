@@ -40,7 +40,7 @@ _SIDES = """
 SELECT evaluation, task, coalesce(source, '') AS source, arm, k, model, coalesce(model_digest, '') AS digest
 FROM evaluations WHERE completed AND evaluation IN (
     SELECT config::JSON->>'evaluation' FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'evaluate')
-ORDER BY evaluated, evaluation"""
+ORDER BY run_number, evaluated, evaluation"""
 _FILES = """
 SELECT DISTINCT f.path FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.files AS f
     USING (commit_id)

@@ -7,31 +7,33 @@ calls survive is in `views`. This module opens no database.
 from __future__ import annotations
 
 from warehouse.schema import EVALUATION_STAGES, WHAT_IF
+from warehouse.snapshot.views import NEWEST
 
-__all__ = ["COSTS", "CURRENT_BUILD", "DATASETS", "KEPT_CALLS", "PROMPTS", "RUNS", "TRAININGS", "with_text_column"]
+__all__ = ["COSTS", "CURRENT_BUILD", "DATASETS", "KEPT_CALLS", "PROMPTS", "RUNS", "TRAININGS", "with_columns"]
 
 
-def with_text_column(table: str, column: str) -> str:
-    """Return SQL of a table with a text column that snapshots of earlier program versions lack: there it is ''."""
-    lacking = f"FROM facts.{table} UNION ALL BY NAME SELECT NULL::VARCHAR AS {column} WHERE false"
-    return f"(SELECT * REPLACE (coalesce({column}, '') AS {column}) FROM ({lacking}))"
+def with_columns(table: str, **lacking: str) -> str:
+    """Return SQL of a table with columns that snapshots of earlier program versions lack: name -> SQL of the value."""
+    values = ", ".join(f"{value} AS {name}" for name, value in lacking.items())
+    present = ", ".join(f"coalesce({name}, {value}) AS {name}" for name, value in lacking.items())
+    return f"(SELECT * REPLACE ({present}) FROM (FROM facts.{table} UNION ALL BY NAME SELECT {values} WHERE false))"
 
 
 # The build whose commits are current, and the version of C* that it made, or that an earlier run had made.
 CURRENT_BUILD = f"""
 SELECT r.run_id, r.flow, r.started, r.state, r.corpus, r.model,
        coalesce(d.name, '') AS name, coalesce(d.version, '') AS version, d.created
-FROM {with_text_column("runs", "dataset")} AS r LEFT JOIN {with_text_column("datasets", "made")} AS d
+FROM {with_columns("runs", dataset="''", number="0")} AS r LEFT JOIN {with_columns("datasets", made="''")} AS d
     ON r.run_id = d.run_id OR r.dataset = d.name || '/' || d.version || '-' || d.made
 WHERE r.flow <> '{WHAT_IF}' AND r.run_id IN (
     SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)
     JOIN facts.commits AS c USING (commit_id) WHERE c.stage = 'ingest')
-ORDER BY r.state = 'completed' DESC, r.started DESC, r.run_id DESC, d.created DESC LIMIT 1"""
+ORDER BY r.state = 'completed' DESC, {NEWEST}, d.created DESC LIMIT 1"""
 
 RUNS = """
 SELECT * REPLACE (TRY_CAST(started AS TIMESTAMP) AS started, TRY_CAST(finished AS TIMESTAMP) AS finished,
                   parameters::JSON AS parameters)
-FROM facts.runs ORDER BY started, run_id"""
+FROM facts.runs ORDER BY number, started, run_id"""
 
 DATASETS = """
 SELECT * REPLACE (counts::JSON AS counts, thresholds::JSON AS thresholds, TRY_CAST(created AS TIMESTAMP) AS created)

@@ -23,7 +23,7 @@ CREATE OR REPLACE TEMP TABLE version_parts AS
 WITH whole AS (
     SELECT DISTINCT path, digest FROM facts.files WHERE commit_id NOT IN (FROM facts.broken)
 )
-SELECT d.name, d.version, d.made, d.created, f.path, f.digest, f.rows, f.bytes, w.path IS NOT NULL AS whole
+SELECT d.name, d.version, d.made, d.number, d.created, f.path, f.digest, f.rows, f.bytes, w.path IS NOT NULL AS whole
 FROM facts.datasets AS d JOIN facts.dataset_files AS f USING (name, version, made)
 LEFT JOIN whole AS w ON w.path = f.path AND w.digest = f.digest"""
 
@@ -32,7 +32,8 @@ _VERSION_FILES = """
 CREATE OR REPLACE TABLE facts.version_files AS
 WITH chosen AS (
     SELECT name, version, made FROM version_parts GROUP BY name, version, made HAVING bool_and(whole)
-    QUALIFY row_number() OVER (PARTITION BY name, version ORDER BY any_value(created) DESC, made DESC) = 1
+    QUALIFY row_number() OVER (PARTITION BY name, version
+                                 ORDER BY any_value(number) DESC, any_value(created) DESC, made DESC) = 1
 ), parts AS (SELECT DISTINCT name, version, path FROM version_parts SEMI JOIN chosen USING (name, version, made)
              WHERE rows > 0)
 SELECT dense_rank() OVER (ORDER BY path) - 1 AS file, name AS dataset, version, path

@@ -38,7 +38,7 @@ from warehouse.store import Store
 
 __all__ = ["BIN_NATS", "FORMAT", "update_index"]
 
-FORMAT = f"4, duckdb {duckdb.__version__}"  # of these tables; `hash` may differ between versions of DuckDB
+FORMAT = f"5, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ between versions of DuckDB
 BIN_NATS = 0.5  # the width of a bin of gains
 _LAST_BIN = 1000  # in both directions
 _BATCH = 50_000  # rows that are read at once: more cost memory and save no time

@@ -40,6 +40,7 @@ __all__ = [
     "LINEAGE",
     "LOOKED_AHEAD",
     "MEASURED",
+    "NEWEST",
     "PERPLEXITY",
     "RULES",
     "SHARDS",
@@ -76,6 +77,10 @@ def _has_better_nearby(winners: str, alike: tuple[str, ...]) -> str:
     return f"EXISTS (FROM {winners} AS o WHERE {better_nearby(alike)})"
 
 
+# Runs `r`, the newest first: by their numbers, since clocks are set back and those of two machines differ. Runs of
+# earlier program versions have no numbers, only times.
+NEWEST = "r.number DESC, r.started DESC, r.run_id DESC"
+
 _WINNER = 'row_number() OVER (PARTITION BY doc_id, "position" ORDER BY gain DESC, tool, input, response) = 1'
 
 # Whether the current C* was assembled with repeated calls.
@@ -94,20 +99,20 @@ _MEASURES = "stage IN ({})".format(", ".join(f"'{stage}'" for stage in EVALUATIO
 # shard.
 CURRENT = f"""
 WITH known AS (
-    SELECT r.run_id, r.started, r.state = 'completed' AS completed, c.commit_id,
+    SELECT r.run_id, r.started, r.number, r.state = 'completed' AS completed, c.commit_id,
            CASE WHEN c.{_MEASURES} THEN coalesce(c.config::JSON->>'evaluation', c.shard) ELSE '' END AS of
     FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) JOIN facts.commits AS c USING (commit_id)
     WHERE r.flow <> '{WHAT_IF}'
 ), loose AS (
-    SELECT commit_id, stage, tool, shard, created,
-           CASE WHEN {_MEASURES} THEN coalesce(config::JSON->>'evaluation', shard) ELSE '' END AS of FROM facts.commits
+    SELECT c.commit_id, c.stage, c.tool, c.shard, c.created, coalesce(r.number, 0) AS number,
+           CASE WHEN {_MEASURES} THEN coalesce(config::JSON->>'evaluation', shard) ELSE '' END AS of
+    FROM facts.commits AS c LEFT JOIN facts.runs AS r USING (run_id)
 )
 SELECT DISTINCT commit_id FROM (
-    SELECT * FROM known
-    QUALIFY dense_rank() OVER (PARTITION BY of ORDER BY completed DESC, started DESC, run_id DESC) = 1)
+    SELECT * FROM known AS r QUALIFY dense_rank() OVER (PARTITION BY of ORDER BY completed DESC, {NEWEST}) = 1)
 UNION ALL
 SELECT commit_id FROM loose WHERE of NOT IN (SELECT of FROM known)
-QUALIFY row_number() OVER (PARTITION BY stage, tool, shard ORDER BY created DESC, commit_id DESC) = 1"""
+QUALIFY row_number() OVER (PARTITION BY stage, tool, shard ORDER BY number DESC, created DESC, commit_id DESC) = 1"""
 
 SHARDS = """
 SELECT c.stage, c.tool, c.shard, c.commit_id IN (SELECT commit_id FROM facts.current) AS "current",
@@ -145,20 +150,23 @@ FROM used AS u JOIN facts.commits AS c USING (commit_id) JOIN facts.files AS f U
 # One row per evaluation: an arm at one k on one task. Its names are those in its newest commit.
 EVALUATIONS = """
 WITH used AS (
-    SELECT rc.commit_id, max(r.started) AS started, bool_or(r.state = 'completed') AS completed
+    SELECT rc.commit_id, max((r.number, r.started)) AS run, bool_or(r.state = 'completed') AS completed
     FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) GROUP BY ALL
 ), evaluated AS (
-    SELECT c.*, c.config::JSON AS settings, u.started, coalesce(u.completed, false) AS completed
+    SELECT c.*, c.config::JSON AS settings, u.run, (coalesce(r.number, 0), c.created) AS made,
+           coalesce(u.completed, false) AS completed
     FROM facts.commits AS c JOIN facts.current USING (commit_id) LEFT JOIN used AS u USING (commit_id)
+    LEFT JOIN facts.runs AS r ON r.run_id = c.run_id
     WHERE c.stage IN ('evaluate', 'perplexity')
 )
 SELECT settings->>'evaluation' AS evaluation, any_value(settings->>'task') AS task, any_value(settings->>'arm') AS arm,
-       any_value((settings->>'k')::BIGINT) AS k, max_by(settings->>'model', created) AS model,
+       any_value((settings->>'k')::BIGINT) AS k, max_by(settings->>'model', made) AS model,
        any_value(coalesce((settings->>'max_calls')::BIGINT, 1)) AS max_calls,
-       max_by(settings->>'base', created) AS base, any_value(settings->>'model_digest') AS model_digest,
+       max_by(settings->>'base', made) AS base, any_value(settings->>'model_digest') AS model_digest,
        any_value(settings->>'base_digest') AS base_digest, any_value(settings->>'source') AS source,
-       max_by(settings->>'path', created) AS path, count(*) AS shards, sum(seconds) AS seconds,
-       bool_and(completed) AS completed, TRY_CAST(max(started) AS TIMESTAMP) AS evaluated
+       max_by(settings->>'path', made) AS path, count(*) AS shards, sum(seconds) AS seconds,
+       bool_and(completed) AS completed, TRY_CAST(max(run)[2] AS TIMESTAMP) AS evaluated,
+       coalesce(max(run)[1], 0) AS run_number
 FROM evaluated GROUP BY settings->>'evaluation'"""
 
 # Calls of a prediction for which an offered tool was asked. Where an item has one call at most, `calls` is NULL.
@@ -174,7 +182,7 @@ WITH counted AS (
     FROM predictions GROUP BY evaluation
 )
 SELECT e.task, e.base, e.arm, e.k, e.max_calls, c.* EXCLUDE (evaluation), e.model, e.base_digest, e.model_digest,
-       e.source, e.path, e.completed, e.evaluated, e.seconds, e.evaluation
+       e.source, e.path, e.completed, e.evaluated, e.seconds, e.evaluation, e.run_number
 FROM counted AS c JOIN evaluations AS e USING (evaluation)"""
 
 # An item of several calls counts once for each tool that it asked; of calls of one tool it failed if the first did.
@@ -199,7 +207,7 @@ WITH summed AS (
     FROM perplexities GROUP BY evaluation
 )
 SELECT e.task, e.source, e.base, e.arm, p.* EXCLUDE (evaluation), e.model, e.base_digest, e.model_digest, e.path,
-       e.completed, e.evaluated, e.seconds, e.evaluation
+       e.completed, e.evaluated, e.seconds, e.evaluation, e.run_number
 FROM summed AS p JOIN evaluations AS e USING (evaluation)"""
 
 

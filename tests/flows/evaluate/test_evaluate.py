@@ -300,7 +300,7 @@ def test_tasks_do_not_offer_what_gives_the_answer_away(problems: Path, tmp_path:
 
 
 def finetuned(
-    jobs: Path, name: str, base: str, dev_digest: str, finished: float, *, ended: bool = True, **noted: str
+    jobs: Path, name: str, base: str, dev_digest: str, finished: float, *, ended: bool = True, **noted: object
 ) -> Path:
     """A job's folder as a training leaves it; `noted` in its card."""
     folder = jobs / name
@@ -337,6 +337,13 @@ def test_finetunes_are_found_as_a_pair_of_the_newest_dataset(tmp_path: Path) -> 
     shutil.rmtree(newest / "model")
     with pytest.raises(ModelError, match="not finished"):
         trained_model(str(newest))
+
+
+def test_the_newest_finetune_is_the_one_begun_last_whatever_the_clock_said(tmp_path: Path) -> None:
+    finetuned(tmp_path, "cstar-toolformer-00", "m", "d", 9)  # of an earlier program version, which gave no numbers
+    finetuned(tmp_path, "cstar-toolformer-01", "m", "d", 7, number=1)
+    finetuned(tmp_path, "cstar-toolformer-02", "m", "d", 5, number=2)  # the clock had been set back
+    assert [one.folder.name[-2:] for one in finished_finetunes(tmp_path)] == ["02", "01", "00"]
 
 
 def test_finetunes_are_found_by_their_base_wherever_it_lies(problems: Path, tmp_path: Path) -> None:

@@ -268,9 +268,11 @@ def test_a_folder_named_from_here_is_found_from_the_job_s_folder(
     monkeypatch.chdir(tmp_path)
     spec = resolve(asked(built, tmp_path, model=f"models/{embedded.name}")).spec
     assert spec.model == str(tmp_path / "models" / embedded.name)
-    write_job_folder(spec, Store(built[1]))
+    other = resolve(asked(built, tmp_path, steps=9)).spec
+    assert [write_job_folder(one, Store(built[1])).number for one in (spec, other)] == [1, 2]  # in the order of writing
     assert read_job(spec.folder).model == spec.model
-    write_job_folder(replace(spec, model=str(embedded), device="cuda"), Store(built[1]))  # the same training elsewhere
+    elsewhere = replace(spec, model=str(embedded), device="cuda")  # the same training
+    assert write_job_folder(elsewhere, Store(built[1])).number == 1
     assert (read_job(spec.folder).model, read_job(spec.folder).device) == (str(embedded), "cuda")
 
 
