@@ -12,7 +12,7 @@ import typer
 
 from cli.build import DaskWorkers, Runner, runner_options
 from cli.options import AsJson, with_options
-from cli.terminal import exit_on_signal, hide_logged_failures, print_json, without_nan
+from cli.terminal import exit_on_signal, hide_logged_failures, print_json
 from flows.bootstrap.parameters import BootstrapParameters
 from tasks.environment import prepare_environment
 
@@ -65,7 +65,7 @@ def bootstrap(
         with BuildDisplay(quiet=as_json) as display, reporting_to(display), exit_on_signal(display):
             result = run_bootstrap(parameters, runner)
     if as_json:
-        print_json(without_nan(asdict(result)))
+        print_json(asdict(result))
     else:
         _print_result(result)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import AsJson, option_of, parse_thresholds, with_options
-from cli.terminal import print_json
+from cli.terminal import only_finite, print_json
 from cli.tool_options import ToolOptions, build_chosen
 from flows.build_dataset.parameters import BuildParameters
 from flows.stopping import TERMINATED, Terminated
@@ -363,4 +363,5 @@ def _write_files(folder: Path, model: str, diagnoses: Iterable[Diagnosis], repor
         figures = diagnosis.measured.figures
         name = f"{figures.tool}.png"
         draw(figures.tool, model, gains_of(diagnosis.measured.observed), figures.filter.tau_f, folder / name)
-    (folder / "diagnosis.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(only_finite(report), indent=1, ensure_ascii=False)
+    (folder / "diagnosis.json").write_text(text + "\n", encoding="utf-8")

@@ -13,7 +13,7 @@ import typer
 
 from cli.build import DaskWorkers, Runner, runner_options
 from cli.options import AsJson, Data, with_options
-from cli.terminal import exit_on_signal, hide_logged_failures, print_json, without_nan
+from cli.terminal import exit_on_signal, hide_logged_failures, print_json
 from cli.warehouse import built_store
 from flows.evaluate.parameters import EvaluateParameters
 from tasks.environment import prepare_environment
@@ -44,7 +44,7 @@ def evaluate(
     prepare_environment(parameters.data)
     (result,) = run_evaluations([parameters], runner, quiet=as_json)
     if as_json:
-        print_json(without_nan(asdict(result)))
+        print_json(asdict(result))
     else:
         _print_result(result)
 

@@ -50,7 +50,9 @@ def finetune(
 
     find_dataset(built_store(parameters.data), parameters.dataset)  # before anything is written beside it
     if dry_run:
-        print(resolve(parameters).preview())
+        plan = resolve(parameters)
+        run = {"folder": str(plan.spec.folder), "launcher": plan.profile.launcher, "processes": plan.processes}
+        print_json({**run, "preview": plan.preview()}) if as_json else print(plan.preview())
         return
     prepare_environment(parameters.data)
     (result,) = run_trainings([parameters], quiet=as_json)

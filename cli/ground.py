@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from cli.build import DaskWorkers, Runner, runner_options
 from cli.options import AsJson, option_of, with_options
-from cli.terminal import exit_on_signal, hide_logged_failures, print_json, say, without_nan
+from cli.terminal import exit_on_signal, hide_logged_failures, print_json, say
 from cli.tool_options import ToolOptions, build_chosen
 from cli.use.text import Date, iso_date
 from flows.build_dataset.parameters import BuildParameters
@@ -174,7 +174,7 @@ def ground_benchmarks(
     if as_json:
         from flows.ground.tables import grounding_tables
 
-        print_json(without_nan({**asdict(result), "tables": [asdict(table) for table in grounding_tables(result)]}))
+        print_json({**asdict(result), "tables": [asdict(table) for table in grounding_tables(result)]})
     else:
         from cli.render.grounding import print_grounding
 

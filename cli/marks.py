@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import AsJson, Data
-from cli.terminal import print_json, without_nan
+from cli.terminal import only_finite, print_json
 from cli.warehouse import built_store, published_snapshot
 from toolformer_core.errors import UsageError
 
@@ -54,9 +54,9 @@ def marks(
         raise UsageError(f"{export} exists already; name another, or give --force to replace it")
     found = judgements(built_store(data), published_snapshot(data), thresholds)
     if export is not None:
-        export.write_text("".join(json.dumps(_row(call)) + "\n" for call in found.calls), encoding="utf-8")
+        export.write_text("".join(json.dumps(only_finite(_row(call))) + "\n" for call in found.calls), encoding="utf-8")
     if as_json:
-        print_json(without_nan({**asdict(found), "calls": len(found.calls), "users": found.users}))
+        print_json({**asdict(found), "calls": len(found.calls), "users": found.users})
         return
     from cli.render.marks import print_judgements
 

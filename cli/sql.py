@@ -38,7 +38,7 @@ def sql(
     """Ask the warehouse in SQL (DuckDB's), also where the data lies on a URL. A query only reads, in the data folder.
 
     Without --csv or --json the first hundred rows are printed, long texts shortened. The tables and views are those of
-    the snapshot; `SHOW TABLES` lists them.
+    the snapshot; `SHOW TABLES` lists them. JSON has no NaN and no infinity: with --json they are null, as NULL is.
 
     Example: toolformer sql "SELECT tool, count(*) AS calls, avg(gain) AS gain FROM scored GROUP BY tool" --data runs/c4
 

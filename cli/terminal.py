@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -20,12 +21,12 @@ __all__ = [
     "exit_on_signal",
     "hide_logged_failures",
     "leave",
+    "only_finite",
     "only_json",
     "print_json",
     "say",
     "visible",
     "without_credentials",
-    "without_nan",
 ]
 
 _READER = "--qa-reader"
@@ -85,23 +86,23 @@ def only_json() -> Iterator[None]:
             _kept_stdout = None
 
 
-def without_nan(value: Any) -> Any:
-    """Return a value with None in place of each nan, which JSON does not have."""
+def only_finite(value: Any) -> Any:
+    """Return a value with None in place of each nan and infinity, which JSON does not have."""
     if isinstance(value, dict):
-        return {key: without_nan(item) for key, item in value.items()}
+        return {key: only_finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [without_nan(item) for item in value]
-    return None if isinstance(value, float) and value != value else value
+        return [only_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    r"""Print a value as JSON; characters that `visible` would replace are escaped, e.g. as \u001b.
+    r"""Print a value as JSON, as `only_finite` returns it; characters that `visible` would replace are escaped.
 
     Args:
         value: what is printed.
         indent: spaces per level; None: one line.
     """
-    document = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    document = json.dumps(only_finite(value), ensure_ascii=False, indent=indent, default=str)
     escaped = _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
     print(escaped, file=_kept_stdout or sys.stdout, flush=True)
 

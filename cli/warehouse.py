@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -132,8 +133,8 @@ def gc(
 ) -> None:
     """List files that no dataset version, current build or evaluation needs: superseded shards, remains of killed runs.
 
-    Nothing is removed without --delete. The command waits for a flow that uses the same folder. Where machines share a
-    catalog it cannot wait for their flows, so it removes nothing while a run goes on.
+    Nothing is removed without --delete. With it the command waits for a flow that uses the same folder. Where machines
+    share a catalog it cannot wait for their flows, so it removes nothing while a run goes on.
 
     Example: toolformer gc --data runs/c4 --delete
     """
@@ -141,14 +142,18 @@ def gc(
     from warehouse.gc import active_runs, delete_garbage, find_garbage
 
     store = built_store(data)
-    with _open_catalog(store, catalog) as open_catalog:
-        if delete and not open_catalog.is_duckdb and (runs := active_runs(store, unfinished_days=unfinished_days)):
+    with _open_catalog(store, catalog) if delete else contextlib.nullcontext() as open_catalog:
+        if (
+            open_catalog is not None
+            and not open_catalog.is_duckdb
+            and (runs := active_runs(store, unfinished_days=unfinished_days))
+        ):
             raise UsageError(
                 f"runs go on, or were killed: {', '.join(runs)}; let them finish, or say by --unfinished-days from "
                 "what age on a run is taken for dead"
             )
         garbage = find_garbage(store, unfinished_days=unfinished_days, temporary_s=seconds("sweep"))
-        if delete:
+        if open_catalog is not None:
             for _ in delete_garbage(store, open_catalog, garbage):
                 pass
     total = sum(item.bytes for item in garbage)

@@ -25,7 +25,7 @@ from ops.ports import port_holder
 from tasks.settings import shared_catalog, shown_url, tracking_uri
 from toolformer_core.errors import ToolformerError
 from toolformer_core.extras import how_to_install
-from warehouse.errors import LockHeldError, WarehouseError
+from warehouse.errors import LockHeldError, WarehouseError, holder_of
 
 if TYPE_CHECKING:
     from flows.finetune.profiles import Profile
@@ -297,7 +297,9 @@ def _snapshot(store: Store) -> Findings:
         yield (
             "fail",
             f"the snapshot cannot be queried: {str(exc).splitlines()[0]}",
-            f"toolformer reconcile --data {store.root} (the snapshot refers to its files by absolute paths)",
+            "close it there"
+            if exc.__cause__ is not None and holder_of(exc.__cause__)
+            else f"toolformer reconcile --data {store.root} (the snapshot refers to its files by absolute paths)",
         )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ import sqlalchemy as sa
 import sqlalchemy.exc
 
 from warehouse.commits import Commit, Dataset, Run, split_dataset_key
-from warehouse.errors import CatalogError, LockHeldError, error_line
+from warehouse.errors import CatalogError, LockHeldError, error_line, holder_of
 from warehouse.facts import (
     COMMIT_TABLES,
     DATASET_TABLES,
@@ -61,7 +62,8 @@ class Catalog:
         on_wait: called once, before waiting, with an error that names the holder.
 
     Raises:
-        LockHeldError: another process has the DuckDB file open, and still had it after `wait_s`.
+        LockHeldError: another process has the DuckDB file open, and still had it after `wait_s`; or a program that is
+            none of ours has.
         CatalogError: the file is not a catalog, or the server cannot be reached.
     """
 
@@ -100,6 +102,8 @@ class Catalog:
             self._create_tables()
             if store is not None:
                 (self.reconcile if rebuild or self._outdated() else self.catch_up)(store)
+        except LockHeldError:
+            raise
         except CatalogError as exc:
             if store is None:
                 raise CatalogError(f"{exc} (if it is damaged, toolformer reconcile rebuilds it)") from exc
@@ -306,6 +310,8 @@ class Catalog:
             if self._path is not None:  # DuckDB has no option for a file's mode, and opens no empty file
                 make_private(self._path, self._path.with_name(self._path.name + ".wal"), create=False)
         except (sa.exc.SQLAlchemyError, duckdb.Error) as exc:
+            if self.is_duckdb and (holder := holder_of(exc)) is not None:  # a program that knows nothing of our lock
+                raise LockHeldError(self._name, holder[1], socket.gethostname(), "", holder[0]) from exc
             raise CatalogError(f"the catalog {self._name} could not be used: {error_line(exc)}") from exc
 
     def _replace(self, facts: Facts, tables: tuple[str, ...]) -> None:

@@ -17,6 +17,7 @@ This module does not know the method's errors; `tasks` translates where a user m
 from __future__ import annotations
 
 import errno
+import re
 
 __all__ = [
     "CatalogError",
@@ -30,18 +31,29 @@ __all__ = [
     "StoreError",
     "WarehouseError",
     "error_line",
+    "holder_of",
     "is_disk_full",
 ]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_TEXT = "No space left on device"
 # DuckDB and SQLite do not pass the number on; the last text is SQLite's.
+_HELD = re.compile(r"Conflicting lock is held(?: in (.+?) \(PID (\d+)\))?")
 _FULL_TEXTS = (_FULL_TEXT, "Disk quota exceeded", "database or disk is full")
 
 
 def is_disk_full(exc: BaseException) -> bool:
     """Return whether an error reports a full disk, by its number or its text."""
     return getattr(exc, "errno", None) in _FULL or any(text in str(exc) for text in _FULL_TEXTS)
+
+
+def holder_of(exc: BaseException) -> tuple[str, int] | None:
+    """Return which program has the DuckDB file open that an error speaks of, and its process id ("", 0: unknown).
+
+    Returns None if the error is another one.
+    """
+    match = _HELD.search(str(exc))
+    return (match[1] or "", int(match[2] or 0)) if match else None
 
 
 def error_line(exc: BaseException) -> str:
@@ -91,7 +103,8 @@ class LockHeldError(CatalogError):
     def __init__(self, path: str, pid: int, host: str, since: str, command: str = "") -> None:
         self.path, self.pid, self.host, self.since, self.command = path, pid, host, since, command
         suffix = f" ({command})" if command else ""
-        holder = f"process {pid} on {host} since {since}{suffix}" if pid else "another process"
+        since = f" since {since}" if since else ""
+        holder = f"process {pid} on {host}{since}{suffix}" if pid else "another process"
         super().__init__(f"{path} is held by {holder}; wait for it to finish, or stop it")
 
     def __reduce__(self) -> tuple[type[LockHeldError], tuple[str, int, str, str, str]]:

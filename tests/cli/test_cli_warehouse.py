@@ -74,6 +74,7 @@ def test_gc_lists_and_with_delete_removes(store: Store) -> None:
 def test_gc_and_reconcile_wait_for_who_is_at_work(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLFORMER_WAIT_S", "0.3")
     with Catalog(Path(store.root) / "catalog.duckdb"):
+        assert run(store, "gc").stdout.endswith(" to be removed: run it again with --delete\n")  # a list locks nothing
         for arguments in (["gc", "--delete"], ["reconcile"]):
             found = run(store, *arguments)
             assert isinstance(found.exception, LockHeldError)
@@ -157,6 +158,8 @@ def test_sql_prints_a_table_json_or_csv_and_refuses_to_write(store: Store) -> No
         ["ingest", "False", "NULL"],
     ]
     assert json.loads(run(store, "sql", "SELECT 1 AS n, 2 AS n", "--json").stdout) == [{"n": 1, "n_2": 2}]
+    numbers = "SELECT 'nan'::DOUBLE AS a, ['-inf'::DOUBLE, 1] AS b, {'c': 'inf'::FLOAT} AS d"  # JSON has none of these
+    assert json.loads(run(store, "sql", numbers, "--json").stdout) == [{"a": None, "b": [None, 1.0], "d": {"c": None}}]
     assert run(store, "sql", "SELECT 'a,b' AS x, 2 AS y", "--csv").stdout == 'x,y\n"a,b",2\n'
     many = run(store, "sql", "FROM range(101)")
     assert len(many.stdout.splitlines()) == 101  # the names and a hundred rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from pathlib import Path
@@ -43,6 +44,19 @@ def test_say_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == f"found {SHOWN}\n"
     assert not set("\x1b\x07\x9d\x9c\u202e\u202c\r\x7f") & set(out)
     assert json.loads(out) == {"text": HOSTILE + "é"}
+
+
+NUMBERS = st.lists(st.floats() | st.integers(), max_size=3)
+
+
+@given(st.dictionaries(st.sampled_from("ab"), NUMBERS | st.tuples(NUMBERS)))
+def test_what_is_printed_as_json_is_json(value: object) -> None:
+    def no_number(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        print_json(value, indent=None)
+    json.loads(out.getvalue(), parse_constant=no_number)
 
 
 def test_a_console_shows_texts_and_keeps_its_own_colours() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from warehouse.errors import SnapshotError, error_line
+from warehouse.errors import SnapshotError, error_line, holder_of
 from warehouse.snapshot.index import FORMAT
 from warehouse.snapshot.remote import register_files_of_snapshot
 
@@ -72,9 +72,15 @@ def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
             # This happened once, while snapshots were published as fast as possible: "No more data remaining in
             # MetadataReader". The cause is unknown (DuckDB opens the path once); a replaced file is opened again.
             if _identity(path) == before:
-                message = f"cannot open the snapshot {path}: {error_line(exc)}; run toolformer reconcile"
-                raise SnapshotError(message) from exc
+                raise SnapshotError(f"cannot open the snapshot {path}: {_remedy(exc, path)}") from exc
     raise SnapshotError(f"the snapshot {path} was replaced at each of {_ATTEMPTS} attempts to open it")
+
+
+def _remedy(exc: duckdb.Error, path: str | Path) -> str:
+    if (holder := holder_of(exc)) is None:
+        return f"{error_line(exc)}; run toolformer reconcile"
+    program = f"{holder[0]} (process {holder[1]})" if holder[1] else "another program"
+    return f"{program} may write to it; close it there, and open it with duckdb -readonly {path}"
 
 
 def _identity(path: str | Path) -> tuple[int, int] | None:

@@ -165,4 +165,5 @@ def _replace(temporary: Path, out: Path) -> None:
     finally:
         os.close(handle)
     os.replace(temporary, out)
+    out.with_name(out.name + ".wal").unlink(missing_ok=True)  # of a program that wrote to the replaced file
     fsync_folder(out.parent)

@@ -241,4 +241,5 @@ def _replace(temporary: Path, target: Path) -> None:
     finally:
         os.close(handle)
     os.replace(temporary, target)
+    target.with_name(target.name + ".wal").unlink(missing_ok=True)  # of a program that wrote to the replaced file
     fsync_folder(target.parent)

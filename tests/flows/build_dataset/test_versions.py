@@ -67,6 +67,7 @@ def test_two_thresholds_that_keep_the_same_calls_keep_a_record_each(run: Run, as
     assert {way.version for way in ways} == {before.version}  # the same texts
     assert len({before.made, *(way.made for way in ways)}) == 3
     assert [d.thresholds["calendar"] for d in store.datasets()] == [0.2, least - 2e-4, least - 1e-4]
+    assert [d.number for d in store.datasets()] == [1, 2, 3]
 
     card = run("datasets", f"cstar@{before.version}", "--data", as_built).out
     assert card == (as_built / "datasets" / "cstar" / f"{before.version}.md").read_text(encoding="utf-8")
