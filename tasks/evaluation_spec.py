@@ -30,6 +30,7 @@ from toolformer_core.evaluate.items import Task
 from toolformer_core.evaluate.readers.files import benchmark_files
 from toolformer_core.evaluate.readers.parallel import translation_files
 from toolformer_core.evaluate.tasks import EMBEDDED
+from toolformer_core.folders import regular_files
 from toolformer_core.records import digest_of
 from toolformer_core.tools.build import ToolSettings, build_tools
 from warehouse.store import Store
@@ -177,7 +178,7 @@ def source_digest(task: Task, path: Path | None) -> str:
     if task.form == "translation":
         files = list(translation_files(path, task.files[0]))
     elif task.reader is None:  # texts, of any kind
-        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+        files = [path] if path.is_file() else regular_files(path)
     else:
         files = benchmark_files(path, task.files)
     return digest_of(

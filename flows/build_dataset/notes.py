@@ -12,6 +12,7 @@ from flows.build_dataset.parameters import BuildParameters
 from tasks.build_spec import BuildSpec
 from toolformer_core.annotate.ingest import other_files
 from toolformer_core.embedded import CORPUS
+from toolformer_core.folders import not_a_file
 
 __all__ = ["notes_on_build", "notes_on_chains", "notes_on_training"]
 
@@ -21,14 +22,19 @@ _LISTED = 3  # files that are listed by name; the others are counted
 def notes_on_build(p: BuildParameters) -> list[str]:
     """Return notes on files of the corpus that are not read, and on tools that answer from invented data."""
     notes = []
-    if others := other_files(p.corpus):
-        kinds = Counter(file.suffix.lower() or "no extension" for file in others)
-        counts = ", ".join(f"{kind} {n:,}" for kind, n in sorted(kinds.items(), key=lambda kind: (-kind[1], kind[0])))
-        names = ", ".join(file.relative_to(p.corpus).as_posix() for file in others[:_LISTED])
-        more = f" and {len(others) - _LISTED:,} more" if len(others) > _LISTED else ""
-        notes.append(
-            f"{len(others):,} files of the corpus are of other kinds and are not read ({counts}): {names}{more}"
-        )
+    others = other_files(p.corpus)
+    flaws = {file: flaw for file in others if (flaw := not_a_file(file))}
+    kinds = {file: file.suffix.lower() or "no extension" for file in others if file not in flaws}
+    for what, entries in (
+        ("files of the corpus are of other kinds", kinds),
+        ("names in the corpus are no files", flaws),
+    ):
+        if entries:
+            counted = sorted(Counter(entries.values()).items(), key=lambda kind: (-kind[1], kind[0]))
+            counts = ", ".join(f"{kind} {n:,}" for kind, n in counted)
+            names = ", ".join(file.relative_to(p.corpus).as_posix() for file in [*entries][:_LISTED])
+            more = f" and {len(entries) - _LISTED:,} more" if len(entries) > _LISTED else ""
+            notes.append(f"{len(entries):,} {what} and are not read ({counts}): {names}{more}")
     named = dict.fromkeys(name.strip().lower() for name in (*p.tools, *p.tool))
     invented = [tool for tool in named if _invented(tool, p)]
     if invented and Path(p.corpus).absolute() != CORPUS:

@@ -59,6 +59,7 @@ from toolformer_core.annotate.readers.files import (
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError, UnknownNameError
+from toolformer_core.folders import identity, not_a_file, walk
 from toolformer_core.records import Document, Rejection, document_id, storable, unencodable
 
 __all__ = ["corpus_files", "file_digest", "other_files", "read_corpus"]
@@ -70,10 +71,10 @@ def corpus_files(path: str | Path) -> list[Path]:
     """Return the files of a corpus, sorted; a folder is searched recursively without hidden files and other formats.
 
     Of a folder only the files of one group of formats count, the first that occurs in it: JSON, Parquet and Arrow;
-    WARC, WET and dumps; CSV and TSV; plain text.
+    WARC, WET and dumps; CSV and TSV; plain text. Links are followed; a file that several names reach counts once.
 
     Raises:
-        CorpusError: there is no such path, it holds no file of a known format, or all files are empty.
+        CorpusError: there is no file or folder, it holds no file of a known format, or all files are empty.
     """
     path = Path(path)
     if path.is_file():
@@ -81,9 +82,13 @@ def corpus_files(path: str | Path) -> list[Path]:
             raise CorpusError(f"{path} is not a corpus file. Valid extensions: {EXTENSIONS}")
         files = [path]
     elif path.is_dir():
-        files = _of_first_group(_files_below(path))
+        known, others = _entries_below(path)
+        files = _of_first_group(known)
         if not files:
-            raise CorpusError(f"no corpus file in {path}. Valid extensions: {EXTENSIONS}")
+            flaws = (f"; {other} is {flaw}" for other in others if format_of(other) and (flaw := not_a_file(other)))
+            raise CorpusError(f"no corpus file in {path}{next(flaws, '')}. Valid extensions: {EXTENSIONS}")
+    elif flaw := not_a_file(path):
+        raise CorpusError(f"the corpus {path} is {flaw}: name a file or a folder")
     else:
         raise CorpusError(f"no such corpus: {path}")
     if not any(file.stat().st_size for file in files):
@@ -91,17 +96,23 @@ def corpus_files(path: str | Path) -> list[Path]:
     return files
 
 
-def _files_below(folder: Path) -> list[Path]:
-    dataset = dataset_files(folder)
-    if dataset is not None:
-        return sorted(dataset)
-    out: list[Path] = []
-    for entry in sorted(folder.iterdir()):
-        if entry.is_dir() and not entry.name.startswith((".", "_")):
-            out += _files_below(entry)
-        elif entry.is_file() and format_of(entry):
-            out.append(entry)
-    return out
+def _entries_below(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return the corpus files below a folder, of all formats, and what else is there; sorted, without hidden names."""
+    known: list[Path] = []
+    others: list[Path] = []
+    for here, folders, names in walk(folder):
+        dataset = dataset_files(here)
+        if dataset is not None:
+            known += dataset
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        for path in (here / name for name in names if not name.startswith((".", "_"))):
+            (known if format_of(path) and path.is_file() else others).append(path)
+    once: dict[tuple[int, int], Path] = {}
+    for path in sorted(known, key=lambda path: (path.is_symlink(), path)):
+        once.setdefault(identity(path), path)
+    return sorted(once.values()), sorted(others)
 
 
 def _of_first_group(files: list[Path]) -> list[Path]:
@@ -110,22 +121,15 @@ def _of_first_group(files: list[Path]) -> list[Path]:
 
 
 def other_files(path: str | Path) -> list[Path]:
-    """Return the files of a corpus folder that are ignored because of their format, sorted, without hidden ones."""
+    """Return what else a corpus folder holds, sorted, without hidden names.
+
+    That is files of other formats, links that lead nowhere, pipes, devices and sockets.
+    """
     folder = Path(path)
-    if not folder.is_dir() or dataset_files(folder) is not None:
+    if not folder.is_dir():
         return []
-    known = _files_below(folder)
-    return sorted({*_others_below(folder), *known} - set(_of_first_group(known)), key=lambda file: file.parts)
-
-
-def _others_below(folder: Path) -> list[Path]:
-    out: list[Path] = []
-    for entry in sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "_"))):
-        if entry.is_dir():
-            out += _others_below(entry) if dataset_files(entry) is None else []
-        elif format_of(entry) is None:
-            out.append(entry)
-    return out
+    known, others = _entries_below(folder)
+    return sorted({*others, *known} - set(_of_first_group(known)))
 
 
 def file_digest(path: str | Path) -> str:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from toolformer_core.annotate.ingest import file_digest
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.extras import how_to_install
+from toolformer_core.folders import regular_files
 from toolformer_core.records import digest_of
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def encoder_digest(name: str) -> str:
     folder = Path(name)
     if not folder.is_dir():
         return digest_of("encoder", name)
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = regular_files(folder)
     return digest_of("encoder", *(p for f in files for p in (f.relative_to(folder).as_posix(), file_digest(f))))
 
 

@@ -192,7 +192,7 @@ def _file_digests(name: str) -> dict[str, str]:
 
 def _digests_of(folder: Path, patterns: tuple[str, ...]) -> dict[str, str]:
     out = {}
-    for file in sorted({f for pattern in patterns for f in folder.glob(pattern)}):
+    for file in sorted({f for pattern in patterns for f in folder.glob(pattern) if f.is_file()}):
         h = hashlib.blake2b(digest_size=16)
         with file.open("rb") as stream:
             while block := stream.read(1 << 22):

@@ -208,7 +208,8 @@ class LocalFiles:
                     for entry in entries:
                         path = f"{relative}/{entry.name}" if relative else entry.name
                         if entry.is_dir():
-                            pending.append(path)
+                            if not entry.is_symlink():  # as `walk` does, which enters no link either
+                                pending.append(path)
                             continue
                         with contextlib.suppress(FileNotFoundError):  # it was renamed meanwhile
                             result = entry.stat()

@@ -33,6 +33,7 @@ from toolformer_core.annotate.readers.json_array import BEHIND, elements
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import BenchmarkRow, Hub, Item, RejectedRow
+from toolformer_core.folders import regular_files
 
 __all__ = ["SUFFIXES", "Located", "benchmark_files", "file_rows", "hub_rows", "reread", "round_robin"]
 
@@ -68,10 +69,9 @@ def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise CorpusError(f"no such benchmark file or folder: {path}")
+    candidates = [p for p in regular_files(path) if _suffix(p) and p.name not in _NOT_ROWS and p.stat().st_size]
     for name in names:
-        candidates = (p for p in path.rglob(name) if p.is_file() and _suffix(p) and p.name not in _NOT_ROWS)
-        files = sorted(p for p in candidates if p.stat().st_size)
-        if files:
+        if files := [p for p in candidates if p.relative_to(path).match(name)]:
             return files
     raise CorpusError(f"no file named {' or '.join(names)} in {path}. Valid extensions: {', '.join(SUFFIXES)}.")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import BadRowError, Item, RejectedRow, item_of
 from toolformer_core.evaluate.prompts import translation
+from toolformer_core.folders import regular_files
 
 __all__ = ["translation_files", "translation_items"]
 
@@ -31,7 +32,9 @@ def translation_files(path: Path, suffix: str) -> tuple[Path, Path]:
     """
     if not path.exists():
         raise CorpusError(f"no such benchmark file or folder: {path}")
-    names = [path.with_suffix(suffix)] if path.is_file() else sorted(path.rglob(f"*{suffix}"))
+    names = (
+        [path.with_suffix(suffix)] if path.is_file() else [p for p in regular_files(path) if p.name.endswith(suffix)]
+    )
     pairs = [(name, name.with_suffix(_ENGLISH)) for name in names if name.with_suffix(_ENGLISH).is_file()]
     if len(pairs) != 1 or not pairs[0][0].is_file():
         found = ", ".join(str(source) for source, _ in pairs) or "none"

@@ -27,6 +27,7 @@ from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import Hub, Item, RejectedRow
 from toolformer_core.evaluate.readers.files import hub_rows, reread, round_robin
+from toolformer_core.folders import regular_files
 from toolformer_core.records import Rejection, digest_of
 
 __all__ = ["text_items", "text_items_from_hub", "wikitext_articles"]
@@ -48,7 +49,8 @@ def text_items(task: str, path: Path, turns: bool = False) -> Iterator[Item | Re
     Raises:
         CorpusError: nothing there can be read.
     """
-    plain = [path] if path.suffix.lower() in _PLAIN else sorted(p for s in _PLAIN for p in path.rglob(f"*{s}"))
+    below = regular_files(path) if path.is_dir() else []
+    plain = [path] if path.suffix.lower() in _PLAIN else [p for p in below if p.suffix in _PLAIN]
     if plain:
         if turns and len(plain) > 1:
             return round_robin(reread(partial(_plain_items, task, file)) for file in plain)

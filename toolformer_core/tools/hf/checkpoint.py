@@ -120,7 +120,9 @@ def _not_found(name: str, exc: Exception) -> str:
 
 def _is_complete(folder: Path) -> bool:
     """Return whether a folder holds a configuration and all the weights that its index names."""
-    if not (folder / "config.json").is_file() or not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
+    if not (folder / "config.json").is_file() or not any(
+        file.is_file() for pattern in _WEIGHTS for file in folder.glob(pattern)
+    ):
         return False
     for index in folder.glob("*.safetensors.index.json"):
         parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
@@ -130,7 +132,7 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _stamps(folder: Path) -> tuple[tuple[Path, int, int], ...]:
-    files = sorted({file for pattern in _FILES for file in folder.glob(pattern)})
+    files = sorted({file for pattern in _FILES for file in folder.glob(pattern) if file.is_file()})
     return tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
 
 
