@@ -5,9 +5,13 @@ from __future__ import annotations
 import gzip
 import sys
 import tracemalloc
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
+import brotli
 import pytest
+import zstandard
 from fastwarc.warc import WarcRecordType
 
 from tests.core.annotate.corpora import documents, read, rejected
@@ -62,8 +66,10 @@ def test_what_is_no_page_is_rejected_with_its_reason(tmp_path: Path) -> None:
         (warc_record(WarcRecordType.revisit, "http://a.org/6", b"", Content_Type="application/http"), "not_a_page"),
         (warc_record(WarcRecordType.continuation, "http://a.org/7", b"more"), "not_a_page"),
         (response("http://a.org/8", b"<p>"), "empty_text"),
-        (response("http://a.org/9", b"not gzip", Content_Encoding="gzip"), "broken_record"),
-        (response("http://a.org/10", b"zz\r\n", Transfer_Encoding="chunked"), "broken_record"),
+        (response("http://a.org/9", gzip.compress(html)[:12] + b"x" * 99, Content_Encoding="gzip"), "broken_record"),
+        (response("http://a.org/10", b"5\r\nab", Transfer_Encoding="chunked"), "broken_record"),
+        (response("http://a.org/10", b"x\x9c" + bytes(range(99)), Content_Encoding="deflate"), "broken_record"),
+        (response("http://a.org/10", b"\x1f\x9d\x90<p>", Content_Encoding="compress"), "broken_record"),
         (response("http://a.org/11", b"<div>" * 10_000), "broken_html"),
         (
             response("http://a.org/12", gzip.compress(b"<p>words<!--" + b"a" * (9 << 20)), Content_Encoding="gzip"),
@@ -77,6 +83,7 @@ def test_what_is_no_page_is_rejected_with_its_reason(tmp_path: Path) -> None:
         (b"WARC/1.0\r\nContent-Length: 3\r\n\r\nabc\r\n\r\n", "not_a_page"),  # no type
         (b"what is this?\nand this\n", "broken_record"),
         (response("http://a.org/16", html), None),
+        (response("http://a.org/17", b"<b>a", Content_Encoding="deflate"), None),  # that may begin such a stream
     ]
     (tmp_path / "c.warc").write_bytes(b"".join(record for record, _ in records))
     found = read(tmp_path)
@@ -86,12 +93,73 @@ def test_what_is_no_page_is_rejected_with_its_reason(tmp_path: Path) -> None:
     ]
 
 
-def test_a_page_that_is_sent_compressed_and_in_chunks_is_read(tmp_path: Path) -> None:
-    packed = gzip.compress(PAGE.encode())
-    chunked = f"{len(packed):x}\r\n".encode() + packed + b"\r\n0\r\n\r\n"
-    headers = {"Content_Encoding": "gzip", "Transfer_Encoding": "chunked"}
-    (tmp_path / "c.warc").write_bytes(response("http://a.org/x", chunked, **headers))
+def in_chunks(data: bytes) -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (data[:9], data[9:], b""))
+
+
+def raw_deflate(data: bytes) -> bytes:
+    stream = zlib.compressobj(wbits=-15)
+    return stream.compress(data) + stream.flush()
+
+
+SAME = bytes  # of bytes: as they are
+CODED = [
+    ("gzip", gzip.compress),
+    ("X-Gzip", gzip.compress),
+    ("deflate", zlib.compress),
+    ("deflate", raw_deflate),
+    ("zstd", zstandard.compress),
+    ("br", brotli.compress),
+    ("deflate, gzip", lambda data: gzip.compress(zlib.compress(data))),
+    ("identity", SAME),
+    # decoded by the crawler, under the header that the server sent, or under one that is no coding
+    *((coding, SAME) for coding in ("gzip", "deflate", "br", "zstd", "gzip, gzip", "utf-8", "none")),
+]
+
+
+@pytest.mark.parametrize(("coding", "encode"), CODED)
+@pytest.mark.parametrize("transfer", ["", "chunked", "chunked already undone"])
+def test_a_page_is_read_however_it_was_sent_and_whether_or_not_that_is_undone(
+    tmp_path: Path, coding: str, encode: Callable[[bytes], bytes], transfer: str
+) -> None:
+    headers = {"Content_Encoding": coding} | ({"Transfer_Encoding": "chunked"} if transfer else {})
+    body = encode(PAGE.encode())
+    (tmp_path / "c.warc").write_bytes(
+        response("http://a.org/x", in_chunks(body) if transfer == "chunked" else body, **headers)
+    )
     assert [d.text for d in documents(tmp_path)] == [TEXT]
+
+
+@pytest.mark.parametrize("excess", [1, 2])
+def test_a_record_that_is_up_to_two_bytes_longer_than_it_says_is_one_page(tmp_path: Path, excess: int) -> None:
+    record = wet(["Text.ab"]).replace(b"Text.ab\n", b"Text.ab")
+    length = int(record.partition(b"Content-Length: ")[2].partition(b"\r")[0])  # 8: the line feed was counted
+    record = record.replace(b"Content-Length: %d" % length, b"Content-Length: %d" % (7 - excess))
+    html = response("http://a.org/x", b"\r\n" + PAGE.encode())  # CC-MAIN-2018-34: a blank line that was not counted
+    length = int(html.rpartition(b"Content-Length: ")[2].partition(b"\r")[0])
+    html = html.replace(b"Content-Length: %d" % length, b"Content-Length: %d" % (length - excess))
+    (tmp_path / "c.warc").write_bytes(record + html + record)
+    assert [getattr(row, "reason", None) or row.text for row in read(tmp_path)] == ["Text.ab", TEXT, "duplicate"]
+    # a third line end is none of the text
+    (tmp_path / "c.warc").write_bytes(wet(["Text.\n"]) + b"\r\n" + wet(["Other."]))
+    assert [d.text for d in documents(tmp_path)] == ["Text.\n", "Other."]
+
+
+def test_headers_of_early_versions_and_of_careless_writers_are_read(tmp_path: Path) -> None:
+    html = PAGE.encode()
+    old = response("http://a.org/1", html).replace(b"WARC/1.1", b"WARC/0.18")
+    old = old.replace(b"http://a.org/1", b"<http://a.org/1>")
+
+    def http(uri: str, body: bytes, **headers: str) -> bytes:
+        return warc_record(WarcRecordType.response, uri, body, Content_Type="application/http", **headers)
+
+    untyped = b"HTTP/1.1 200 OK\r\n\r\n" + html
+    identified = http("http://a.org/2", untyped, WARC_Identified_Payload_Type="text/html")
+    in_lf = http("http://a.org/3", b"HTTP/1.1 200 OK\nContent-Type: text/html\n\n" + html).replace(b"\r\n", b"\n")
+    (tmp_path / "c.warc").write_bytes(old + identified + in_lf)
+    assert [(d.text, d.url) for d in documents(tmp_path)] == [(TEXT, f"http://a.org/{i}") for i in (1, 2, 3)]
+    (tmp_path / "c.warc").write_bytes(http("http://a.org/2", untyped))
+    assert rejected(tmp_path) == [(1, "not_html")]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,10 @@
     | too_long         | the record, or the payload decompressed, is longer than the limit                   |
     | truncated        | the file ends inside a record, or is damaged: once, all records before are kept     |
 
+What crawlers write wrongly is read all the same. A payload that is decoded, though its headers name a coding (Common
+Crawl before August 2018), is taken as it is. Up to two bytes by which a record is longer than it says (CC-MAIN-2018-34)
+belong to it. An address loses angle brackets around it. Lines may end in a line feed alone.
+
 The main text is what resiliparse (extra `warc`) takes for it: without navigation, headers, footers, comments, forms and
 pictures' descriptions, with a line per block and bullets before the items of lists. A page's encoding is the one that
 HTTP names, else UTF-8 if it is that, else what the page itself or its bytes tell; what does not fit becomes U+FFFD, as
@@ -29,7 +33,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -40,9 +45,14 @@ from toolformer_core.scanner import Scanner
 
 __all__ = ["warc_rows"]
 
-_VERSION = b"WARC/1."
+_VERSIONS = (b"WARC/0.1", b"WARC/1.")
+_VERSION_BYTES = 8
 _HEADER_BYTES = 1 << 16
 _LENGTH = re.compile(rb"^content-length:[ \t]*(\d{1,18})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_EXCESS = re.compile(rb"(.?[^\r\n]|[^\r\n].)\r\n\r\n(?:WARC/|\Z)", re.DOTALL)
+_EXCESS_BYTES = 11  # two, two line ends and `WARC/`
+_CHUNK = re.compile(rb"[0-9a-fA-F]{1,8}[ \t]*(?:;[^\n]*)?\r?\n")
+_BINARY = re.compile(rb"[\x00-\x08\x10-\x1a\x1c-\x1f]")  # what pages do not hold and compressed data does
 _HTML = ("text/html", "application/xhtml+xml")
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
 _MOST_NESTED = 2_000  # the extraction's time grows with the square of it
@@ -63,7 +73,7 @@ def warc_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
         scanner = Scanner(chunks)
         while start := _skip_blank(scanner):
             line = scanner.line
-            if not start.startswith(_VERSION):
+            if not start.startswith(_VERSIONS):
                 yield _unknown(scanner, line)
                 continue
             header, whole = _header(scanner)
@@ -75,10 +85,14 @@ def warc_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
             if body is None or not body.found:
                 yield _truncated(scanner, line, header)
                 return
+            excess = _EXCESS.match(scanner.peek(_EXCESS_BYTES))
+            if excess:
+                header = _LENGTH.sub(b"Content-Length: %d\r" % (body.size + len(excess[1])), header)
+                scanner.next_bytes(len(excess[1]), 0)
             if body.size > max_bytes:
                 yield BadRow(line, "too_long", f"a record of {body.size} bytes", printable(header))
                 continue
-            row = _record(header, body.kept, line, max_bytes)
+            row = _record(header, body.kept + (excess[1] if excess else b""), line, max_bytes)
             if row is not None:
                 yield row
         if scanner.damage:
@@ -114,7 +128,7 @@ def _header(scanner: Scanner) -> tuple[bytes, bool]:
 def _unknown(scanner: Scanner, line: int) -> BadRow:
     """Skip what is no record up to the next line that may begin one."""
     skipped, kept = 0, b""
-    while (start := scanner.peek(len(_VERSION))) and not start.startswith(_VERSION):
+    while (start := scanner.peek(_VERSION_BYTES)) and not start.startswith(_VERSIONS):
         piece = scanner.until(b"\n", _HEADER_BYTES)
         skipped, kept = skipped + piece.size, kept or piece.kept
     return BadRow(line, "broken_record", f"{skipped:,} bytes that are no record", printable(kept))
@@ -134,7 +148,8 @@ def _record(header: bytes, body: bytes, line: int, max_bytes: int) -> RawRow | B
     try:
         archive = ArchiveIterator(
             io.BytesIO(header + body + b"\r\n\r\n"),
-            auto_decode="all",
+            auto_decode="none",
+            quirks_mode=True,
             stream_detect=False,
             max_header_len=_HEADER_BYTES,
         )
@@ -144,7 +159,9 @@ def _record(header: bytes, body: bytes, line: int, max_bytes: int) -> RawRow | B
             return None
         if kind not in (WarcRecordType.response, WarcRecordType.resource, WarcRecordType.conversion):
             return bad("not_a_page", f"a record of type {record.headers.get('WARC-Type')}")
-        page = {"url": record.headers.get("WARC-Target-URI"), "date": record.headers.get("WARC-Date")}
+        url = record.headers.get("WARC-Target-URI") or ""
+        url = url[1:-1] if url.startswith("<") and url.endswith(">") else url
+        page = {"url": url, "date": record.headers.get("WARC-Date")}
         if kind == WarcRecordType.conversion:
             return RawRow(line, {"text": body.decode("utf-8").removesuffix("\n").removesuffix("\r"), **page}, header)
         kind_of_page = _content_type(record)
@@ -153,13 +170,13 @@ def _record(header: bytes, body: bytes, line: int, max_bytes: int) -> RawRow | B
             return bad("http_status", f"status {status}, {page['url']}")
         if kind_of_page not in _HTML:
             return bad("not_html", f"{kind_of_page or 'no content type'}, {page['url']}")
-        payload = record.reader.read(max_bytes + 1)
+        payload = _decoded(record.reader.read(), _codings(record) if record.is_http_parsed else [], max_bytes)
         if len(payload) > max_bytes:
             return bad("too_long", f"a page of more than {max_bytes} bytes when it is decompressed, {page['url']}")
-        html = _decoded(payload, record.http_charset if record.is_http_parsed else None)
+        html = _text(payload, record.http_charset if record.is_http_parsed else None)
     except UnicodeDecodeError as exc:
         return bad("not_utf8", f"byte {exc.start}: {exc.reason}")
-    except (OSError, ValueError, LookupError, StopIteration) as exc:
+    except (OSError, ValueError, LookupError, zlib.error, StopIteration) as exc:
         return bad("broken_record", f"{type(exc).__name__}: {exc}")
     if _nested(html) > _MOST_NESTED:
         return bad("broken_html", f"tags are nested more than {_MOST_NESTED:,} deep, {page['url']}")
@@ -168,10 +185,57 @@ def _record(header: bytes, body: bytes, line: int, max_bytes: int) -> RawRow | B
 
 def _content_type(record: Any) -> str:
     named = record.http_content_type if record.is_http_parsed else record.headers.get("Content-Type")
-    return (named or "").partition(";")[0].strip().lower()
+    named = named or record.headers.get("WARC-Identified-Payload-Type") or ""
+    return str(named).partition(";")[0].strip().lower()
 
 
-def _decoded(payload: bytes, charset: str | None) -> str:
+def _codings(record: Any) -> list[str]:
+    """Return what a payload was encoded with, lower-cased, in the order in which it is undone."""
+    fields = list(record.http_headers.items())
+    codings = []
+    for header in ("content-encoding", "transfer-encoding"):
+        codings += [one.strip().lower() for name, value in fields if name.lower() == header for one in value.split(",")]
+    return codings[::-1]
+
+
+def _decoded(payload: bytes, codings: Sequence[str], max_bytes: int) -> bytes:
+    """Undo the codings of a payload, except those that are undone already; a little over `max_bytes` it ends.
+
+    Raises:
+        OSError, LookupError, zlib.error: it is encoded, and damaged or in a way that is not known.
+    """
+    for coding in codings:
+        if coding in ("", "identity") or (coding == "chunked" and not _CHUNK.match(payload)):
+            continue
+        try:
+            payload = _without(coding, payload, max_bytes + 1)
+        except (OSError, LookupError, zlib.error):
+            if coding == "chunked" or _BINARY.search(payload[:1_024]):
+                raise
+    return payload
+
+
+def _without(coding: str, payload: bytes, at_most: int) -> bytes:
+    from fastwarc.stream_io import BrotliReader, ChunkedReader, GzipReader, ZstdReader
+
+    if coding == "deflate":  # with zlib's header, as it should be, or without
+        try:
+            return zlib.decompressobj().decompress(payload, at_most)
+        except zlib.error:
+            raw = zlib.decompressobj(-zlib.MAX_WBITS)
+            found = raw.decompress(payload, at_most)
+            if not raw.eof and len(found) < at_most:
+                raise
+            return found
+    readers = {
+        "chunked": ChunkedReader, "gzip": GzipReader, "x-gzip": GzipReader, "br": BrotliReader, "zstd": ZstdReader
+    }  # fmt: skip
+    if coding not in readers:
+        raise LookupError(f"the payload's coding {coding!r} is not known")
+    return bytes(readers[coding](io.BytesIO(payload)).read(at_most))
+
+
+def _text(payload: bytes, charset: str | None) -> str:
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
 
     known = map_encoding_to_html5(charset, fallback_utf8=False) if charset else None
