@@ -206,7 +206,9 @@ def _document(source: str, row: RawRow, columns: ColumnNames, max_chars: int) ->
 
     if not isinstance(row.value, dict):
         return reject("not_an_object", f"a JSON {type(row.value).__name__}; each row must be one object")
-    text = next((v for name in columns.text if isinstance(v := value_at(row.value, name), str)), None)
+    text = next((v for name in columns.text if isinstance(v := value_at(row.value, name), str | bytes)), None)
+    if isinstance(text, bytes):  # which the reader left because it is no text
+        return reject("not_utf8", f"{len(text)} bytes that are not UTF-8")
     if text is None:
         return reject("no_text", f"looked for {', '.join(columns.text)}; the row has {', '.join(row.names)}"[:200])
     if len(text) > max_chars:

@@ -45,6 +45,40 @@ def test_bytes_that_are_no_text_cost_a_parquet_file_one_row(tmp_path):
     assert [getattr(r, "text", None) or r.reason for r in read(tmp_path)] == ["fine", "not_utf8", "fine too"]
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.dictionary(pa.int32(), pa.binary())]
+)
+@pytest.mark.parametrize("name", ["c.parquet", "c.arrow"])
+def test_texts_that_are_stored_as_bytes_are_read(tmp_path, name, kind):
+    columns = {
+        "text": pa.array(["Größe".encode(), b"caf\xe9", None, b"last"]).cast(kind),
+        "url": pa.array([b"http://a.org/x", None, None, b"\xff"]).cast(kind),
+        "created": pa.array([b"2019-04-25", None, None, b"\xff"]).cast(kind),
+    }
+    write(pa.table(columns), tmp_path / name)
+    first, broken, missing, last = read(tmp_path)
+    assert (first.text, first.url, first.created) == ("Größe", "http://a.org/x", "2019-04-25")
+    assert (broken.reason, missing.reason) == ("not_utf8", "no_text")
+    assert (last.text, last.url, last.created) == ("last", None, None)
+    broken_date = pa.array([0, 2**62], pa.int64()).view(pa.timestamp("us"))  # rows are then taken value by value
+    write(pa.table({"text": columns["text"][:2], "date": broken_date}), tmp_path / name)
+    assert [getattr(row, "text", None) or row.reason for row in read(tmp_path)] == ["Größe", "not_utf8"]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_a_column_may_be_a_map(tmp_path, kind):
+    maps = [[(b"lang", b"de"), (b"url", b"u"), (b"date_download", b"2019-04-25")], [(b"\xff", b"x")], [], None]
+    if kind == pa.string():
+        maps[1] = []
+    column = pa.array(maps, pa.map_(pa.binary(), pa.binary())).cast(pa.map_(kind, kind))
+    within = pa.StructArray.from_arrays([column], ["inner"])
+    write(pa.table({"text": list("abcd"), "metadata": column, "nested": within}), tmp_path / "c.parquet")
+    assert [(d.url, d.created) for d in documents(tmp_path)] == [("u", "2019-04-25")] + [(None, None)] * 3
+    assert [d.url for d in documents(tmp_path, url_column="nested.inner.lang")] == ["de", None, None, None]
+    write(pa.table({"body": list("abcd"), "metadata": column}), tmp_path / "c.parquet")
+    assert rejected(tmp_path) == [(line, "no_text") for line in (1, 2, 3, 4)]  # with what the rows held, as JSON
+
+
 @pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.date32(), pa.timestamp("us", "No/Where")])
 @pytest.mark.parametrize("name", ["c.parquet", "c.arrow"])
 def test_a_date_that_python_cannot_hold_is_none(tmp_path, name, kind):

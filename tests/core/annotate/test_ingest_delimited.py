@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.core.annotate.corpora import documents, read, rejected
 from tests.support.corpus_formats import COMPRESS, delimited
+from toolformer_core import compression
 from toolformer_core.annotate.readers.delimited import records_of
 from toolformer_core.errors import UnknownNameError
 from toolformer_core.records import Document
@@ -47,6 +48,47 @@ def test_the_header_names_the_columns_as_in_json(tmp_path: Path) -> None:
 def test_the_delimiter_is_that_of_the_first_line(tmp_path: Path, name: str, data: str) -> None:
     (tmp_path / name).write_bytes(COMPRESS[".gz" if name.endswith("gz") else ""](data.encode()))
     assert [d.text for d in documents(tmp_path)] == ["a"]
+
+
+@pytest.mark.parametrize("mark", ["sep=^", '"sep=^"', "sep=^\r"])
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+def test_a_first_line_may_name_the_delimiter(tmp_path: Path, mark: str, bom: str) -> None:
+    (tmp_path / "c.csv").write_bytes(f'{bom}{mark}\ntext^n\n"a^b, c"^1\nsep=;^2\n'.encode())
+    assert [(d.text, d.line) for d in documents(tmp_path)] == [("a^b, c", 3), ("sep=;", 4)]
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("end", ["", "\r"])
+def test_lines_may_end_in_a_carriage_return_alone(tmp_path: Path, suffix: str, end: str) -> None:
+    data = f'\ufeffsep=;\rtext;n\r"a\nb\rc";1\r\rlast;2{end}'
+    (tmp_path / f"c.csv{suffix}").write_bytes(COMPRESS[suffix](data.encode()))
+    first, blank, last = read(tmp_path)
+    # line 1: sep=, 2: the header, 3 and 4: the text with a carriage return in it, 5: blank
+    assert (first.text, first.line, blank.reason, last.text, last.line) == ("a\nb\rc", 3, "blank", "last", 6)
+
+
+ESCAPED = [
+    (r"He said \"hi\" there.", 'He said "hi" there.'),
+    (r"\"Hi\", he said, \"you\"", '"Hi", he said, "you"'),
+    (r"C:\new\\", "C:\\new\\"),  # a backslash at the end of a field
+    (r"a\\\"b", 'a\\"b'),  # a backslash before a quote
+    (r"C:\new \\ x", r"C:\new \\ x"),  # elsewhere backslashes stand for themselves
+    ('doubled ""too""', 'doubled "too"'),
+]
+
+
+@pytest.mark.parametrize("read_bytes", [1, 2, 5, 1 << 16])
+def test_quotes_may_be_escaped_by_backslashes(tmp_path: Path, monkeypatch, read_bytes: int) -> None:
+    monkeypatch.setattr(compression, "_READ", read_bytes)
+    monkeypatch.setattr("toolformer_core.annotate.readers.delimited._START", 20)  # evidence stands in them
+    rows = "".join(f'"{written}",{n}\n' for n, (written, _) in enumerate(ESCAPED))
+    (tmp_path / "c.csv").write_text(f"text,n\n{rows}")
+    assert [d.text for d in documents(tmp_path)] == [text for _, text in ESCAPED]
+
+
+def test_a_backslash_before_a_quote_that_ends_a_field_is_a_backslash(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text('n,text\n1,"C:\\"\n2,"in ""C:\\"""\n3,6\\" pipe\n')
+    assert [d.text for d in documents(tmp_path)] == ["C:\\", 'in "C:\\"', '6\\" pipe']
 
 
 def test_the_one_column_of_a_file_needs_a_name_that_is_known_or_given(tmp_path: Path) -> None:
@@ -141,3 +183,14 @@ def test_records_end_where_the_csv_module_ends_them(data: str, size: int) -> Non
     assert [line for line, _ in found] == [
         1 + len(b"\n".join([b"", *whole[:i]]).split(b"\n")) - 1 if i else 1 for i in range(len(found))
     ]
+
+
+@given(_csv_bytes, st.integers(1, 7))
+def test_records_end_at_carriage_returns_as_they_do_at_line_feeds(data: str, size: int) -> None:
+    def lines_and_records(raw: bytes, line_end: bytes) -> list[tuple[int, bytes | None]]:
+        chunks = (raw[i : i + size] for i in range(0, len(raw), size))
+        rows = records_of(chunks, b",", 1_000, line_end)
+        return [(line, row.replace(b"\r", b"\n") if isinstance(row, bytes) else None) for line, row in rows]
+
+    plain = data.replace("\r", "").encode()
+    assert lines_and_records(plain.replace(b"\n", b"\r"), b"\r") == lines_and_records(plain, b"\n")

@@ -1,5 +1,7 @@
 """Reads rows from Parquet and Arrow files, in batches; a value that cannot be decoded costs its row, not the file.
 
+Binary values that are UTF-8 are texts, since Spark and Impala may write texts so; a map is a dict. The others stay.
+
 Before a value is taken out of a batch, the batch's memory is checked, because an offset out of bounds would end the
 process. pyarrow is imported on use. The module knows no column names and no JSON.
 """
@@ -120,18 +122,35 @@ def _binary_type(kind: Any) -> Any:
 
 
 def _batch_rows(batch: Any, done: int, columns: tuple[str, ...]) -> Iterator[RawRow | BadRow]:
+    unread = [field.name for field in batch.schema if any(kind in str(field.type) for kind in ("binary", "map<"))]
     try:
         rows = batch.to_pylist()
     except _NO_VALUE:  # convert value by value to find the rows that fail
         for i in range(batch.num_rows):
             try:
                 value = {name: _value(batch.column(c)[i]) for c, name in enumerate(batch.schema.names)}
-                yield RawRow(done + i + 1, value, columns=columns)
+                yield RawRow(done + i + 1, value | {n: _text_or_dict(value[n]) for n in unread}, columns=columns)
             except UnicodeDecodeError as exc:
                 yield BadRow(done + i + 1, "not_utf8", f"byte {exc.start}: {exc.reason}", printable(exc.object))
         return
     for i, row in enumerate(rows):
-        yield RawRow(done + i + 1, row, columns=columns)
+        yield RawRow(done + i + 1, row | {name: _text_or_dict(row[name]) for name in unread}, columns=columns)
+
+
+def _text_or_dict(value: Any) -> Any:
+    """Return a value with the bytes in it as texts, where they are UTF-8, and its maps as dicts."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return value
+    if isinstance(value, dict):
+        return {key: _text_or_dict(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        if value and isinstance(value[0], tuple) and isinstance(value[0][0], str | bytes):  # a map, as pyarrow gives it
+            return {key if isinstance(key, str) else printable(key): _text_or_dict(inner) for key, inner in value}
+        return [_text_or_dict(inner) for inner in value]
+    return value
 
 
 def _value(scalar: Any) -> Any:

@@ -1,7 +1,7 @@
 """Reads CSV and TSV: the first record names the columns, each other record is a row of texts.
 
 Fields are taken apart by Python's `csv` module: quotes around a field that holds the delimiter, a quote (doubled) or a
-line feed. Where a record ends is found here first, with the module's own rules, so that a record is never held beyond
+line end. Where a record ends is found here first, with the module's own rules, so that a record is never held beyond
 the limit and a broken one costs no other. A quote that opens a field and is never closed takes the rest of the
 file with it: one bad row, `truncated`.
 
@@ -10,6 +10,11 @@ file with it: one bad row, `truncated`.
     | tab       | .tsv, and .csv whose first line holds one and no comma                   |
     | semicolon | .csv whose first line holds one, and neither a comma nor a tab           |
     | comma     | every other .csv                                                         |
+    | any       | a file whose first line is `sep=` and the delimiter, as Excel writes it  |
+
+The first 64 KiB decide two things for the whole file. If a carriage return without a line feed ends its lines, that
+is the line end. If a quoted field holds a quote behind a backslash, where a doubled one should be, backslashes escape
+quotes, and before a quote themselves.
 
 A file without a header cannot be told from one with: its first record is taken for the header. A row's line is the one
 on which its record starts.
@@ -30,8 +35,11 @@ from toolformer_core.compression import TruncatedError, open_chunks, without_com
 
 __all__ = ["delimited_rows", "records_of"]
 
-_FIRST_LINE = 1 << 16  # bytes that are searched for the delimiter
+_START = 1 << 16  # bytes that are searched for the delimiter, the line end and escaped quotes
 _QUOTE = b'"'
+_SEP = re.compile(rb'"?sep=([\t!#-~])"?[\r\n]*')
+_QUOTED = re.compile(rb'"[^"]*+"?')
+_ESCAPED = re.compile(rb'(\\+)"')
 _IN_QUOTES = re.compile(rb'[^"]*+(?:""[^"]*+)*+')
 
 
@@ -49,10 +57,15 @@ def delimited_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
     # the limit on a field holds for the whole process, and is only ever raised here
     csv.field_size_limit(max(csv.field_size_limit(), max_bytes))
     with closing(open_chunks(path)) as opened:
-        chunks, delimiter = _with_delimiter(opened, without_compression(path.name).lower().endswith(".tsv"))
-        records = records_of(chunks, delimiter, max_bytes)
+        chunks, delimiter, line_end = _with_dialect(opened, without_compression(path.name).lower().endswith(".tsv"))
+        records = records_of(chunks, delimiter, max_bytes, line_end)
         header = next(
-            ((line, record) for line, record in records if isinstance(record, BadRow) or record.strip()), None
+            (
+                (line, record)
+                for line, record in records
+                if isinstance(record, BadRow) or (record.strip() and not _SEP.fullmatch(record))
+            ),
+            None,
         )
         if header is None:
             return
@@ -66,26 +79,49 @@ def delimited_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
             yield record if isinstance(record, BadRow) else _row(line, record, names, delimiter)
 
 
-def _with_delimiter(chunks: Iterator[bytes], tabs: bool) -> tuple[Iterator[bytes], bytes]:
+def _with_dialect(chunks: Iterator[bytes], tabs: bool) -> tuple[Iterator[bytes], bytes, bytes]:
+    """Return the chunks without a byte order mark and with quotes doubled, the delimiter and the line end."""
     start = b""
     damaged: TruncatedError | None = None
     try:
         for chunk in chunks:
             start += chunk
-            if b"\n" in chunk or len(start) >= _FIRST_LINE:
+            if len(start) >= _START:
                 break
     except TruncatedError as exc:
         damaged = exc
-    first = start.partition(b"\n")[0]
+    start = start.removeprefix(BOM)
+    unquoted = _QUOTED.sub(b"", start[:_START])
+    line_end = b"\r" if b"\r" in unquoted and b"\n" not in unquoted else b"\n"
+    first = start.partition(line_end)[0]
     usual = b"\t" if tabs or (b"\t" in first and b"," not in first) else b","
     delimiter = b";" if usual == b"," and b"," not in first and b";" in first else usual
+    if told := _SEP.fullmatch(first):
+        delimiter = told[1]
 
     def rest() -> Iterator[bytes]:
         if damaged is not None:
             raise damaged
         yield from chunks
 
-    return chain([start.removeprefix(BOM)], rest()), delimiter
+    whole = chain([start], rest())
+    ends = rb"\r\n" + re.escape(delimiter)  # a quote before one of these may be a field's last
+    escaped = re.search(rb'(?:\A|[%b])"(?:[^"\\]++|\\[^"]|"")*+\\"[^"%b]' % (ends, ends), start[:_START])
+    return _with_doubled_quotes(whole) if escaped else whole, delimiter, line_end
+
+
+def _with_doubled_quotes(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    held = b""  # backslashes at the end of a chunk: the next one says whether they escape a quote
+    for chunk in chunks:
+        chunk = held + chunk
+        held = chunk[len(chunk.rstrip(b"\\")) :][-1_024:]
+        yield _ESCAPED.sub(_doubled, chunk[: len(chunk) - len(held)])
+    yield held
+
+
+def _doubled(match: re.Match[bytes]) -> bytes:
+    pairs, odd = divmod(len(match[1]), 2)
+    return b"\\" * pairs + _QUOTE * (1 + odd)
 
 
 def _names(record: bytes | BadRow, delimiter: bytes) -> list[str]:
@@ -126,14 +162,17 @@ def _end(pattern: re.Pattern[bytes], chunk: bytes, at: int) -> int:
     return match.end() if match else at
 
 
-def records_of(chunks: Iterator[bytes], delimiter: bytes, max_bytes: int) -> Iterator[tuple[int, bytes | BadRow]]:
-    """Split chunks at the line feeds that end a record, and yield the line on which each starts, from 1.
+def records_of(
+    chunks: Iterator[bytes], delimiter: bytes, max_bytes: int, line_end: bytes = b"\n"
+) -> Iterator[tuple[int, bytes | BadRow]]:
+    """Split chunks at the line ends that end a record, and yield the line on which each starts, from 1.
 
     As in the `csv` module, a quote opens a field only at its start, and a quoted field is over at a quote that is not
     doubled.
     """
-    end_of_field = re.compile(b"[" + delimiter + b"\n]")
-    plain_fields = re.compile(b'(?:(?!")[^' + delimiter + b"\n]*+" + delimiter + b")*+")
+    escaped = re.escape(delimiter)
+    end_of_field = re.compile(b"[" + escaped + line_end + b"]")
+    plain_fields = re.compile(b'(?:(?!")[^' + escaped + line_end + b"]*+" + escaped + b")*+")
     line, size = 1, 0
     parts: list[bytes] = []
     at_start, quoted, after_quote = True, False, False  # of a field; inside quotes; behind a quote inside quotes
@@ -149,7 +188,7 @@ def records_of(chunks: Iterator[bytes], delimiter: bytes, max_bytes: int) -> Ite
             return b"".join(parts)
         return BadRow(line, "too_long", f"a record of {size} bytes", printable(b"".join(parts)))
 
-    lines = 0  # line feeds in the current record
+    lines = 0  # line ends in the current record
     try:
         for chunk in chunks:
             at = start = 0
@@ -170,12 +209,12 @@ def records_of(chunks: Iterator[bytes], delimiter: bytes, max_bytes: int) -> Ite
                         continue
                     match = end_of_field.search(chunk, at)
                     at, at_start = (match.end(), True) if match else (len(chunk), False)
-                    if match and match[0] == b"\n":
-                        lines += chunk.count(b"\n", start, at)
+                    if match and match[0] == line_end:
+                        lines += chunk.count(line_end, start, at)
                         add(chunk[start : at - 1])
                         yield line, record()
                         line, lines, parts, size, start = line + lines, 0, [], 0, at
-            lines += chunk.count(b"\n", start)
+            lines += chunk.count(line_end, start)
             add(chunk[start:])
     except TruncatedError as exc:
         yield line, BadRow(line, "truncated", str(exc), printable(b"".join(parts)))
