@@ -153,12 +153,12 @@ class PrefilterConfig:
     language_confidence: float = 0.8
     min_chars: int = 40  # for QA and WikiSearch; the paper has no heuristic for them, ours is length and language
     language: str = "en"
-    latest_date: str = "2026-12-31"  # ISO; later dates in URLs are ignored. Fixed, so that results never change
+    latest_date: str = ""  # ISO; later dates in URLs are ignored. A build sets it from its corpus; "": there is none
     seed: int = 0
 
     def __post_init__(self) -> None:
         _require(
-            _ISO_DAY.fullmatch(self.latest_date) is not None,
+            not self.latest_date or _ISO_DAY.fullmatch(self.latest_date) is not None,
             f"latest_date must be YYYY-MM-DD, got {self.latest_date!r}",
         )
         _require(0 <= self.few_numbers_share <= 1, "few_numbers_share must lie in [0, 1]")

@@ -32,7 +32,7 @@ from flows.stopping import restore_stop_handler
 from tasks.build_spec import BuildSpec
 from tasks.run_shard import ShardResult
 from tasks.stage import shards_of
-from tasks.stages.ingest import CORPUS, INGEST
+from tasks.stages.ingest import CORPUS, INGEST, with_latest_date
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from toolformer_core.prompts.load import PLACEHOLDER
@@ -173,6 +173,10 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> Assem
     shards = shards_of(ingested)
     if not shards:
         raise UsageError(f"no row of {spec.corpus} is a usable document: {_why_rejected(store, ingested)}")
+    spec = with_latest_date(spec, ingested)
+    if "calendar" in spec.tools:
+        used = {"latest_date": spec.prefilter.latest_date}
+        ledger.run = replace(ledger.run, parameters={**ledger.run.parameters, **used})
     assembled = run_pipeline(spec, ledger, shards, workers)
     return replace(assembled, shards={shard.name: assembled.shards[shard.name] for shard in shards})
 

@@ -248,7 +248,9 @@ class BuildParameters(ToolChoice):
         "sentence-transformers or model2vec model (default: hidden states of the model)",
     )
     latest_date: Annotated[str, _CALLS] = Field(
-        _PREFILTER.latest_date, description="The calendar's prefilter ignores later dates in URLs (YYYY-MM-DD)"
+        "",
+        description="The calendar's prefilter ignores later dates in URLs (YYYY-MM-DD; default: the newest date of a "
+        "document, if all have one, else the day on which this data folder first read the corpus)",
     )
     seed: int = Field(0, description="Seed of every random choice")
     shard_documents: Annotated[ShardDocuments, _RUNNING] = _INGEST.shard_documents

@@ -34,7 +34,7 @@ from tasks.run_shard import ShardResult, ShardSpec, result_of
 from tasks.stage import Inputs, Shard, Stage, files_by_stage, run_stage, shards_of
 from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, SCORES
-from tasks.stages.ingest import CORPUS, INGEST
+from tasks.stages.ingest import CORPUS, INGEST, with_latest_date
 from tasks.thresholds import decide_thresholds, is_decided_late
 from toolformer_core.annotate.sample import scans_of
 from toolformer_core.config import tau_f_for
@@ -101,7 +101,9 @@ class _Planner:
         spec = self.spec
         source = Inputs(spec, CORPUS)
         source_spec = INGEST.shard_spec(source)
-        shards = shards_of(self._add_shard(source_spec) or run_stage(INGEST, source))
+        ingested = self._add_shard(source_spec) or run_stage(INGEST, source)
+        shards = shards_of(ingested)
+        self.spec = spec = with_latest_date(spec, ingested)
         documents = sum(shard.documents.rows for shard in shards)
         self.planned[0] = replace(self.planned[0], documents=documents)
         self._note_partial_shard(source_spec, shards)

@@ -23,7 +23,7 @@ from tasks.stage import LM_TOKENS, Inputs, Stage, at_depth
 from tasks.stages.sample import prompt_digests, template_note, without_unused_columns
 from tasks.stages.score import names_digest
 from toolformer_core.annotate.chains import extend, starts_of
-from toolformer_core.annotate.prefilter import NO_DATE
+from toolformer_core.annotate.prefilter import UNDATED
 from warehouse.commits import RowCounts
 
 __all__ = ["STARTS", "extend_stage"]
@@ -33,7 +33,7 @@ STARTS = "starts"  # the counter of a commit: calls behind which others were dra
 
 def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     spec, tool = inputs.spec, inputs.tool
-    undated = {v.doc_id for v in inputs.records("prefilter", arrow.verdicts_of) if v.reason == NO_DATE}
+    undated = {v.doc_id for v in inputs.records("prefilter", arrow.verdicts_of) if v.reason in UNDATED}
     scored = inputs.records(at_depth("score", depth - 1), arrow.scored_of)
     by_document = starts_of((call for call in scored if call.doc_id not in undated), spec.chains.starts)
     starts = [call for calls in by_document.values() for call in calls]

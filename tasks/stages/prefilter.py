@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tasks import arrow
 from tasks.build_spec import BuildSpec
@@ -10,6 +11,7 @@ from tasks.provenance import versions
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage, count_rows
 from toolformer_core.annotate.prefilter import prefilter
+from toolformer_core.config import PrefilterConfig
 
 __all__ = ["PREFILTER", "READS_LANGUAGES"]
 
@@ -24,6 +26,12 @@ def _run(inputs: Inputs[BuildSpec], _: ShardWriter) -> StageOutput:
     return StageOutput((counts,), arrow.stage_table("prefilter", verdicts))
 
 
+def _config(inputs: Inputs[BuildSpec]) -> PrefilterConfig:
+    """Return the build's settings; only the calendar's depend on the corpus's latest date."""
+    config = inputs.spec.prefilter
+    return config if inputs.tool == "calendar" else replace(config, latest_date="")
+
+
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     declared = inputs.spec.filters.get(inputs.tool)
     digests = {"filter": declared.digest} if declared else {}
@@ -34,11 +42,11 @@ def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
 
 PREFILTER: Stage[BuildSpec] = Stage(
     name="prefilter",
-    version="3",
+    version="4",
     unit="documents",
     per="tool",
     reads=("ingest",),
     run=_run,
-    config=lambda inputs: inputs.spec.prefilter,
+    config=_config,
     digests=_digests,
 )

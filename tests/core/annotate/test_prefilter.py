@@ -264,16 +264,19 @@ def test_one_in_a_hundred_of_the_rest_is_kept_whatever_the_order():
 )
 def test_the_date_in_a_url(url, date):
     assert url_date(url, "2026-12-31") == date
-    verdict = judge("calendar", "text", url or None)
+    verdict = judge("calendar", "text", url or None, latest_date="2026-12-31")
     assert (verdict.kept, verdict.context) == (date is not None, date or "")
-    assert verdict.reason == ("url_date" if date else "no_url_date")
+    later = "2027" in url
+    assert verdict.reason == ("url_date" if date else "later_than_latest_date" if later else "no_url_date")
 
 
-def test_the_latest_day_is_a_setting_and_never_the_clock():
-    url = "http://a.org/2027/01/01/"
-    assert [judge("calendar", "text", url, latest_date=day).context for day in ("2026-12-31", "2027-01-01")] == [
-        "",
-        "2027-01-01",
+def test_the_latest_day_is_a_setting_and_by_default_there_is_none():
+    url = "http://a.org/2099/01/01/"
+    results = [judge("calendar", "text", url, latest_date=day) for day in ("2098-12-31", "2099-01-01", "")]
+    assert [(result.reason, result.context) for result in results] == [
+        ("later_than_latest_date", ""),
+        ("url_date", "2099-01-01"),
+        ("url_date", "2099-01-01"),
     ]
     with pytest.raises(UsageError, match="latest_date must be YYYY-MM-DD"):
         PrefilterConfig(latest_date="2027")

@@ -55,6 +55,17 @@ def test_progress_counts_every_shard_once(built: tuple[BuildResult, Path, list[s
     assert {"prefilter 6/6", "sample 6/6", "execute 6/6", "score 6/6", "assemble 3/3"} <= set(told)
 
 
+def test_the_calendars_latest_date_is_the_newest_of_the_corpus(
+    built: tuple[BuildResult, Path, list[str]], few_documents: Path
+) -> None:
+    _, data, _ = built
+    rows = [json.loads(line) for line in few_documents.read_text().splitlines() if line.endswith("}")]
+    newest = max(row["timestamp"][:10] for row in rows if "timestamp" in row)
+    used = {c.tool: c.config["latest_date"] for c in Store(data).commits("prefilter")}
+    assert used == {"calculator": "", "calendar": newest}
+    assert Store(data).runs()[0].parameters["latest_date"] == newest
+
+
 def test_stripping_an_example_gives_the_document_back(built: tuple[BuildResult, Path, list[str]]) -> None:
     result, data, _ = built
     store = Store(data)
