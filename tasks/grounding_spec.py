@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 # Versions of the stages; raised when the same inputs would give other rows.
-GROUND_VERSION, CHOOSE_VERSION, ANSWER_VERSION = "1", "1", "1"
+GROUND_VERSION, CHOOSE_VERSION, ANSWER_VERSION = "1", "1", "2"
 
 METHODS = ("gear", "cosine", "lm", "toolformer", "oracle", "zero-shot", "few-shot")
 CHOSEN_BY_A_MODEL = ("lm", "toolformer")

@@ -160,15 +160,13 @@ def _below_hundred(words: Sequence[str], i: int) -> tuple[int, int, bool]:
 
 # --- the number a text claims -----------------------------------------------------------------------------------------
 
-_SENTENCE_END = re.compile(r"\n|[.!?;](?=\s|$)")
-
 
 def first_number(text: str, *, fractions: bool = False) -> Number | None:
-    """Return the number that a prediction claims (§4.2, math), or None if it holds none.
+    """Return the number that a prediction claims, or None if it holds none.
 
-    It is the first number; but if an equation follows in the same sentence, it is the first number after its "=" (8 in
-    "5 + 3 = 8 apples"). A sentence ends at a line feed, or at . ! ? ; before whitespace. An equation without a number
-    on its right side is ignored.
+    §4.2.2 with its footnote: the first number predicted; if the prediction contains an equation, the first number
+    after its "=". So 8 in "x = 8, y = 9" and in "We add 5 and 3. So 5 + 3 = 8.". We read it to the letter: the
+    prediction is the whole text, and the first "=" decides. A "=" that no number follows is ignored.
 
     Args:
         text: what the model wrote, without calls.
@@ -176,14 +174,9 @@ def first_number(text: str, *, fractions: bool = False) -> Number | None:
     """
     text = normalise(text)
     numbers = _numbers(text, fractions)
-    if not numbers:
-        return None
-    first, _, end = numbers[0]
-    stop = _SENTENCE_END.search(text, end)
-    sentence_end = stop.start() if stop else len(text)
-    equals = text.find("=", end, sentence_end)
-    results = (number for number, start, _ in numbers if 0 <= equals < start < sentence_end)
-    return next(results, first)
+    equals = text.find("=")
+    results = (number for number, start, _ in numbers if 0 <= equals < start)
+    return next(results, numbers[0][0] if numbers else None)
 
 
 def number_in(text: str) -> Number | None:

@@ -175,8 +175,10 @@ def test_any_alias_will_do():
         ("8", "5 + 3 = 8 apples"),
         ("8", "5 + 3 =8"),
         ("6", "2 * 3 = 6 and 6 + 4 = 10"),  # the first number behind the first "="
-        ("8", " 8. Then 5 + 3 = 9"),  # the equation stands in another sentence
-        ("8", " 8\n5 + 3 = 9"),
+        ("8", "x = 8, y = 9"),  # §4.2.2: the first number after "=", be it the first number of all
+        ("8", "We add 5 and 3. So 5 + 3 = 8."),  # wherever in the prediction the equation stands
+        ("9", " 8\n5 + 3 = 9"),
+        ("8", "5 + 3 = x, so x = 8"),  # the first number after the first "="
         ("5", "x = 5"),
         ("10", "2x = 10"),
         ("5", "5 + 3 = ?"),  # says nothing
