@@ -173,15 +173,17 @@ def tables(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the paper's Tables 2 to 10 and Figure 4: our figures, from what has been run, beside the paper's.
+    """Print the paper's Tables 2 to 10, shares of calls and Figure 4: our figures, from what was run, beside its own.
 
     Example: toolformer tables --data runs/c4
     """
     from cli.render.paper_tables import print_tables
     from flows.evaluate.tables import paper_tables
+    from warehouse.marks import read_marks
     from warehouse.snapshot.publish import SNAPSHOT
 
-    reproduced = paper_tables(built_store(data).local_folder / SNAPSHOT, data_folder(data), model)
+    store = built_store(data)
+    reproduced = paper_tables(store.local_folder / SNAPSHOT, data_folder(data), model, read_marks(store)[0])
     if as_json:
         print_json([asdict(table) for table in reproduced])
     else:

@@ -29,7 +29,7 @@ from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import Task
 from toolformer_core.evaluate.readers.files import benchmark_files
 from toolformer_core.evaluate.readers.parallel import translation_files
-from toolformer_core.evaluate.tasks import EMBEDDED
+from toolformer_core.evaluate.tasks import EMBEDDED, parts_of
 from toolformer_core.folders import regular_files
 from toolformer_core.records import digest_of
 from toolformer_core.tools.build import ToolSettings, build_tools
@@ -169,6 +169,9 @@ def source_digest(task: Task, path: Path | None) -> str:
     Raises:
         CorpusError: no such file or folder, or nothing in it can be read.
     """
+    parts = parts_of(task, path)
+    if len(parts) > 1:
+        return digest_of("files", *(source_digest(*part) for part in parts))
     if path is None:
         if (items := EMBEDDED.get(task.name)) is not None:
             return file_digest(items) if items.is_file() else ""

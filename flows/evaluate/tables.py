@@ -1,9 +1,10 @@
-"""The paper's Tables 2 to 10 and the data of Figure 4, from the snapshot, beside the paper's own figures.
+"""The paper's Tables 2 to 10, §4.2's shares of calls and the data of Figure 4, from the snapshot, beside the paper's.
 
 Figures come from completed evaluations alone, the newest of each arm and k. A cell that nobody has measured is None
 ("-" in print), and its table names the commands that would measure it. Figures are set side by side only if they were
 measured on the same items: a task's column (in Table 9, a group of rows) holds figures on the same number of items of
-the same file. All figures are those of views; only Figure 4's means over tasks are computed here.
+the same file. All figures are those of views; only means and shares over several tasks are computed here. Where our
+set-up differs from the paper's, a note says how, and why.
 """
 
 from __future__ import annotations
@@ -14,19 +15,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flows.judging import judge
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.evaluate.figures import (
+    ALL_ENGLISH,
+    CALL_RATES,
     DECODING,
     EXAMPLES_BY_THRESHOLD,
     GAINS,
+    GROUPS,
     MODEL_SIZES,
     PERPLEXITY,
     TABLES,
+    TOOLS_PAY_FROM,
     measured_text,
 )
 from toolformer_core.evaluate.tasks import EMBEDDED, task_named
 from warehouse.errors import SnapshotError
-from warehouse.queries import accuracies, evaluation_limits, nearest_call, perplexities, yield_by_threshold
+from warehouse.marks import CallIdentity, Mark, standing
+from warehouse.queries import (
+    accuracies,
+    call_counts,
+    evaluation_limits,
+    nearest_call,
+    perplexities,
+    yield_by_threshold,
+)
 
 __all__ = ["PaperTable", "paper_tables"]
 
@@ -44,6 +58,7 @@ _TITLES = {
     9: "Decoding with k: percent right of all, with a call (AC), without (NC), and percent with a call",
     10: "Calls by L- - L+ (nats): for each of the paper's, our call of the same tool with the nearest gain",
 }
+_CALLS = "Percent of items for which Toolformer calls each tool, k = 10"
 _FIGURE_4 = "Mean percent right by model size: Toolformer with tools on and off; the base"
 # (our arm, its k: 10, or 0 where tools are off) -> the paper's model; "" if the paper has none.
 _ROWS = {
@@ -53,9 +68,19 @@ _ROWS = {
     ("base+tools", 10): "",
     ("toolformer", 10): "toolformer",
 }
-_OTHER_MODELS = ("opt 66b", "gpt-3 175b", "gpt-j, all english", "gpt-3, all english")
+_OTHER_MODELS = ("opt 66b", "gpt-3 175b")
 _K = 10
-_GROUPS = {"LAMA": 3, "math": 4, "QA": 5}  # group of tasks in Figure 4 -> the table that holds its tasks
+_WORDING = (
+    "the prompts of LAMA, TempLAMA and MLQA say what those of App. C say in words of our own, since no sentence of the "
+    "paper is copied; results depend on the wording"
+)
+_REWORDED = (3, 6, 7)  # tables to which this applies
+_THREE_TOOLS = (
+    "the paper's models learnt and had QA, Calculator and WikiSearch alone; ours have the tools of their C* and "
+    "evaluations, since the figure reads those of the tables: to compare, build and evaluate with "
+    "--tools qa,calculator,wikisearch"
+)
+_JUDGED = "judged: what people's marks say of our call; - is a call that nobody has marked (toolformer view)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +110,8 @@ class _Measured:
     def command(self, task: str, *options: str) -> str:
         """Return the command that measures a task on the items evaluated last, so that figures can be compared."""
         rows = (*self.accuracy.values(), *reversed(self.perplexity))
-        last = next((row for row in rows if row["task"] == task), None)
+        asked = task_named(task).items_of or task
+        last = next((row for row in rows if row["task"] == asked), None)
         path = [] if task in ("dateset", *EMBEDDED) else ["--path", (last["path"] if last else "") or "PATH"]
         limit = self.limits.get(last["evaluation"]) if last else None
         limit_option = [] if limit is None else ["--limit", str(limit)]
@@ -93,13 +119,14 @@ class _Measured:
         return shlex.join(["toolformer", "evaluate", *items, "--model", self.base, *options, "--data", self.data])
 
 
-def paper_tables(snapshot: Path, data: str, model: str | None = None) -> list[PaperTable]:
+def paper_tables(snapshot: Path, data: str, model: str | None = None, marks: Iterable[Mark] = ()) -> list[PaperTable]:
     """Return all tables for one base model.
 
     Args:
         snapshot: path of the data folder's published snapshot; it need not exist.
         data: the data folder, for the commands.
         model: the base model as it was named to `evaluate`, or its absolute path; default: the one evaluated last.
+        marks: people's, in the order of their times.
 
     Raises:
         SnapshotError: the snapshot cannot be read, or nothing was evaluated for this model.
@@ -127,9 +154,10 @@ def paper_tables(snapshot: Path, data: str, model: str | None = None) -> list[Pa
     return [
         _table_2(published, measured),
         *(_accuracy_table(number, measured) for number in sorted(TABLES)),
+        _call_rates(published, measured),
         _table_8(measured),
         _table_9(measured),
-        _table_10(published, measured),
+        _table_10(published, measured, marks),
         _figure_4(measured),
     ]
 
@@ -184,24 +212,30 @@ def _table_2(snapshot: Path | None, measured: _Measured) -> PaperTable:
 def _accuracy_table(number: int, measured: _Measured) -> PaperTable:
     """Return one of the Tables 3 to 7: a row per arm, a pair of columns per task."""
     paper = TABLES[number]
+    english = {task: ALL_ENGLISH[f"{task}-english"] for task in paper if f"{task}-english" in ALL_ENGLISH}
 
-    def row(arm: str, k: int, name: str) -> tuple[Cell, ...]:
-        pairs = ((measured.accuracy.get((task, arm, k)), paper[task].get(name)) for task in paper)
-        return (
-            f"{arm}, k={k}" if k else arm,
-            *(cell for ours, theirs in pairs for cell in (_percent(ours["accuracy"]) if ours else None, theirs)),
-        )
+    def row(
+        name: str, ours: Mapping[str, Mapping[str, Any] | None], model: str, theirs: Mapping[str, Mapping[str, float]]
+    ) -> tuple[Cell, ...]:
+        pairs = ((ours.get(task), theirs[task].get(model)) for task in paper)
+        return name, *(cell for own, figure in pairs for cell in (_percent(own["accuracy"]) if own else None, figure))
 
-    rows = [row(arm, k, name) for (arm, k), name in _ROWS.items()]
-    rows += [
-        (name, *(cell for task in paper for cell in (None, paper[task].get(name))))
-        for name in _OTHER_MODELS
-        if any(name in models for models in paper.values())
+    rows = [
+        row(f"{arm}, k={k}" if k else arm, {task: measured.accuracy.get((task, arm, k)) for task in paper}, name, paper)
+        for (arm, k), name in _ROWS.items()
     ]
+    rows += [row(name, {}, name, paper) for name in _OTHER_MODELS if any(name in models for models in paper.values())]
+    in_english = {task: _in_english(task, measured) for task in english}
+    if english:
+        rows.append(row("base, all English", in_english, "gpt-j", english))
+        rows.append(row("gpt-3 175b, all English", {}, "gpt-3 175b", english))
     missing = [
         measured.command(task, *_arms_option(arms))
         for task in paper
         if (arms := [arm for arm, k in _ROWS if (task, arm, k) not in measured.accuracy])
+    ]
+    missing += [
+        measured.command(f"{task}-english", "--arms", "base") for task, own in in_english.items() if own is None
     ]
     columns = ("arm", *(name for task in paper for name in (_short_title(task), "paper")))
     notes = [
@@ -213,9 +247,17 @@ def _accuracy_table(number: int, measured: _Measured) -> PaperTable:
         for key, r in rows_by_arm.items()
         if task in paper and key in _ROWS and item_set not in _shown_item_sets(measured, task)
     ]
+    notes += [_WORDING] if number in _REWORDED else []
     return PaperTable(
         f"Table {number}", _TITLES[number], columns, tuple(rows), tuple(missing), tuple(dict.fromkeys(notes))
     )
+
+
+def _in_english(task: str, measured: _Measured) -> dict[str, Any] | None:
+    """Return the base's row on the column's items with their questions in English, or None."""
+    row = measured.accuracy.get((f"{task}-english", "base", 0))
+    shown = _shown_item_sets(measured, task)
+    return row if row and (not shown or _item_set(row) in shown) else None
 
 
 def _shown_item_sets(measured: _Measured, task: str) -> set[_ItemSet]:
@@ -234,6 +276,23 @@ def _arms_option(arms: Sequence[str]) -> list[str]:
 
 def _describe_items(row: Mapping[str, Any]) -> str:
     return f"{task_named(row['task']).title}: {row['items']:,} items of {row['source'] or 'its own'}"
+
+
+def _call_rates(snapshot: Path | None, measured: _Measured) -> PaperTable:
+    """Return the shares of items with a call that the paper gives in the text of §4.2."""
+    counts = call_counts(snapshot) if snapshot else {}
+    rows: list[tuple[Cell, ...]] = []
+    for name, paper in CALL_RATES.items():
+        tasks = list(TABLES[GROUPS[name]]) if name in GROUPS else [name]
+        ours = [r for task in tasks if (r := measured.accuracy.get((task, "toolformer", _K)))]
+        items, called = sum(r["items"] for r in ours), sum(r["called"] for r in ours)
+        number = {tool: sum(counts.get((r["evaluation"], tool), 0) for r in ours) for tool in TOOL_NAMES}
+        number |= {"other": called - sum(number[tool] for tool in paper if tool in number), "none": items - called}
+        title = name if name in GROUPS else task_named(name).title
+        measured_all = len(ours) == len(tasks)
+        rows += [(title, tool, _percent(number[tool] / items) if measured_all else None, paper[tool]) for tool in paper]
+    missing = ("run the arm toolformer of the missing tasks of Tables 3 to 7",) if _has_gaps(rows, (2,)) else ()
+    return PaperTable("§4.2", _CALLS, ("tasks", "tool", "calls", "paper"), tuple(rows), missing, (_WORDING,))
 
 
 def _table_8(measured: _Measured) -> PaperTable:
@@ -280,7 +339,7 @@ def _table_9(measured: _Measured) -> PaperTable:
         if not any(by_k.keys() >= {0, 1, 3, 10} for by_k in by_task[task])
     ]
     columns = ("task", "k", "all", "paper", "AC", "paper", "NC", "paper", "calls", "paper")
-    return PaperTable("Table 9", _TITLES[9], columns, tuple(rows), tuple(missing), tuple(notes))
+    return PaperTable("Table 9", _TITLES[9], columns, tuple(rows), tuple(missing), (*notes, _WORDING))
 
 
 def _rows_by_k(measured: _Measured, task: str) -> list[dict[int, dict[str, Any]]]:
@@ -308,18 +367,21 @@ def _decoding_rows(
     return rows
 
 
-def _table_10(snapshot: Path | None, measured: _Measured) -> PaperTable:
+def _table_10(snapshot: Path | None, measured: _Measured, marks: Iterable[Mark]) -> PaperTable:
+    verdicts = standing(marks)
     rows: list[tuple[Cell, ...]] = []
     for tool, gain in GAINS:
         nearest = nearest_call(snapshot, tool, gain) if snapshot else None
-        ours: tuple[Cell, ...] = (None, None)
+        ours: tuple[Cell, ...] = (None, None, None)
         if nearest is not None:
             call = f"[{TOOL_NAMES[tool]}({nearest.input}) -> {nearest.response}]"
-            ours = (nearest.gain, " ".join(f"…{nearest.before.rstrip()} {call}{nearest.after}…".split()))
+            identity = CallIdentity(nearest.doc_id, tool, nearest.position, nearest.input, nearest.response)
+            judged = judge(verdicts[identity].values()) if identity in verdicts else None
+            ours = (nearest.gain, judged, " ".join(f"…{nearest.before.rstrip()} {call}{nearest.after}…".split()))
         rows.append((tool, gain, *ours))
-    columns = ("tool", "paper", "ours", "our call")
+    columns = ("tool", "paper", "ours", "judged", "our call")
     missing = (_build_command(measured),) if _has_gaps(rows, (2,)) else ()
-    return PaperTable("Table 10", _TITLES[10], columns, tuple(rows), missing)
+    return PaperTable("Table 10", _TITLES[10], columns, tuple(rows), missing, (_JUDGED,))
 
 
 def _figure_4(measured: _Measured) -> PaperTable:
@@ -336,12 +398,15 @@ def _figure_4(measured: _Measured) -> PaperTable:
 
     sizes = sorted({r["parameters"] for r in measured.sizes})
     arms = (("toolformer", _K), ("toolformer-disabled", 0), ("base", 0))
-    rows = tuple((size, *(mean(size, n, *arm) for n in _GROUPS.values() for arm in arms)) for size in sizes)
+    rows = tuple((size, *(mean(size, n, *arm) for n in GROUPS.values() for arm in arms)) for size in sizes)
     names = ("on", "off", "base")
-    columns = ("parameters", *(f"{group} {name}" for group in _GROUPS for name in names))
+    columns = ("parameters", *(f"{group} {name}" for group in GROUPS for name in names))
     paper_sizes = ", ".join(f"{n / 1e6:,.0f} M" for n in MODEL_SIZES)
-    note = f"the paper's sizes: {paper_sizes}; it gives its points in a picture only"
+    note = (
+        f"the paper's sizes: {paper_sizes}; it gives its points in a picture only, and says that tools start to help "
+        f"at about {TOOLS_PAY_FROM / 1e6:,.0f} M"
+    )
     missing = ("run the missing tasks of Tables 3 to 5 with models of several sizes",) if _has_gaps(
         rows or [(None,) * len(columns)], range(1, len(columns))
     ) else ()  # fmt: skip
-    return PaperTable("Figure 4", _FIGURE_4, columns, rows, missing, (note,))
+    return PaperTable("Figure 4", _FIGURE_4, columns, rows, missing, (note, _THREE_TOOLS, _WORDING))

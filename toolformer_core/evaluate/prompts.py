@@ -9,8 +9,8 @@
     | translation        | an instruction, then the sentence         | Tatoeba (not in the paper)         |
 
 Prompts hold no demonstrations and name no tools. No prompt ends in a space: the model writes the space before its first
-word. The instructions are ours. Results depend on a prompt's wording (§6), so after an edit they cannot be compared
-with earlier ones.
+word. The instructions of C.1 and C.4 are in our words. Results depend on a prompt's wording (§7), so after an edit
+they cannot be compared with earlier ones.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     | asdiv svamp mawps gsm8k          | calculator      | the word problem                                  |
     | nq webqs triviaqa situatedqa     | qa, wikisearch  | the question                                      |
     | lama-*, templama                 | qa, wikisearch  | the statement up to the mask                      |
-    | mlqa-*                           | mt              | the question, in its language                     |
+    | mlqa-es -de -hi -vi -zh -ar      | mt              | the question, in its language                     |
     | tatoeba-*                        | mt              | the sentence, with the instruction to translate   |
     | dateset                          | calendar        | the question                                      |
     | small-world*, queries            | the item's own  | as it stands                                      |

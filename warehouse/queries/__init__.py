@@ -30,7 +30,7 @@ from warehouse.queries.calls import (
     samples,
     tool_names,
 )
-from warehouse.queries.evaluations import accuracies, evaluation_limits, perplexities
+from warehouse.queries.evaluations import accuracies, call_counts, evaluation_limits, perplexities
 from warehouse.queries.rows import in_little_memory, open_snapshot, rows_in, rows_of
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "WordingYield",
     "Yield",
     "accuracies",
+    "call_counts",
     "calls_of_documents",
     "calls_with_text",
     "coverage",

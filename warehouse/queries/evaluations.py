@@ -8,7 +8,7 @@ from typing import Any
 from warehouse.queries.rows import rows_of
 from warehouse.snapshot.views import NEWEST
 
-__all__ = ["accuracies", "evaluation_limits", "perplexities"]
+__all__ = ["accuracies", "call_counts", "evaluation_limits", "perplexities"]
 
 _LIMITS = f"""
 SELECT c.config::JSON->>'evaluation' AS evaluation, (r.parameters::JSON->>'limit')::BIGINT AS "limit"
@@ -29,6 +29,15 @@ def accuracies(path: str | Path, task: str | None = None) -> list[dict[str, Any]
     """
     sql = "FROM accuracy WHERE completed AND ($task IS NULL OR task = $task) ORDER BY run_number, evaluated, evaluation"
     return rows_of(path, sql, {"task": task})
+
+
+def call_counts(path: str | Path) -> dict[tuple[str, str], int]:
+    """Return (evaluation, tool) -> the number of its items for which the tool was called.
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    return {(row["evaluation"], row["tool"]): row["items"] for row in rows_of(path, "FROM call_rates")}
 
 
 def evaluation_limits(path: str | Path) -> dict[str, int | None]:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wh_fixtures import make_run, put
+from wh_fixtures import make_run, put, scored
 
 from flows.evaluate.tables import PaperTable, paper_tables
+from warehouse.marks import CallIdentity, Verdict, add_marks, read_marks
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
@@ -31,14 +32,17 @@ class Written:
         limit: int | None = None,
         state: str = "completed",
         max_calls: int = 1,
+        tools: str = "",
     ) -> None:
-        """One arm on items of a file, of which some are right; it is the newest evaluation."""
+        """One arm on items of a file, of which some are right; the first items call `tools`. It is the newest."""
         self.hour += 1
         name = f"{task}-{arm}-k{k}-{source}" + (f"-{max_calls}-calls" if max_calls > 1 else "")
         rows: list[dict[str, Any]] = [
             {"evaluation": name, "task": task, "arm": arm, "k": k, "item_id": str(n), "correct": n < right}
             for n in range(items)
         ]
+        for row, tool in zip(rows, tools.split(), strict=False):
+            row |= {"called": True, "tool": tool}
         about = {"evaluation": name, "task": task, "arm": arm, "k": k, "source": source, "path": f"/{source}"}
         about |= {"max_calls": max_calls} if max_calls > 1 else {}
         models = {"model": "m", "base": "embedded", "model_digest": "d1", "base_digest": "d0"}
@@ -50,7 +54,8 @@ class Written:
         self.store.write_run(run)
 
     def tables(self) -> dict[str, PaperTable]:
-        return {t.name: t for t in paper_tables(publish(self.store, None), "d")}
+        tables = paper_tables(publish(self.store, None), "d", marks=read_marks(self.store)[0])
+        return {t.name: t for t in tables}
 
 
 @pytest.fixture
@@ -130,7 +135,7 @@ def test_decoding_with_k_has_a_group_of_rows_for_each_set_of_items(written: Writ
     ]
     # of a task with a single set the title suffices; how many items they are stands below
     assert [row[:4] for row in table.rows if row[1] == 10 and row[2] == 100.0] == [("WebQuestions", 10, 100.0, 26.3)]
-    assert table.notes == ("WebQuestions: 1 items of webqs.json", own, other)
+    assert table.notes[:3] == ("WebQuestions: 1 items of webqs.json", own, other)
 
 
 def test_a_point_of_figure_4_is_a_mean_over_the_items_asked_last(written: Written) -> None:
@@ -144,3 +149,69 @@ def test_a_point_of_figure_4_is_a_mean_over_the_items_asked_last(written: Writte
     figure = written.tables()["Figure 4"]
     assert figure.rows[0][at] is None  # of mawps the base has not been asked part.json
     assert figure.rows[0][figure.columns.index("math on")] == pytest.approx((50 + 50 + 100) / 3)
+
+
+def test_the_shares_of_items_with_a_call_stand_beside_the_papers(written: Written) -> None:
+    written.evaluated("lama-squad", "squad", 0, 4, tools="qa qa qa")
+    written.evaluated("lama-trex", "trex", 0, 4, tools="qa qa qa qa")
+    written.evaluated("mlqa-de", "mlqa", 0, 2, tools="mt")
+    written.evaluated("dateset", "", 0, 2, tools="calendar qa")
+
+    def shares(tasks: str) -> list[tuple[Any, ...]]:
+        return [row[1:] for row in written.tables()["§4.2"].rows if row[0] == tasks]
+
+    # of LAMA's three tasks one has not been run: no share of all three
+    assert shares("LAMA") == [("qa", None, 98.1), ("other", None, 0.7), ("none", None, 1.2)]
+    written.evaluated("lama-google-re", "re", 0, 2, tools="qa calculator")
+    # of 4 + 4 + 2 items QA was called for 3 + 4 + 1, another tool for 1, and none for 1
+    assert shares("LAMA") == [("qa", 80.0, 98.1), ("other", 10.0, 0.7), ("none", 10.0, 1.2)]
+    assert shares("math") == [("calculator", None, 97.9)]
+    assert shares("QA") == [("wikisearch", None, 99.3)]
+    assert shares("MLQA German") == [("mt", 50.0, "63.8 to 94.9")]
+    assert shares("MLQA Hindi") == [("mt", None, 7.3)]
+    assert shares("TempLAMA") == [("calendar", None, 0.2)]
+    assert shares("Dateset") == [("calendar", 50.0, 54.8)]
+
+
+def test_the_base_on_questions_in_english_stands_under_the_items_that_it_was_asked(written: Written) -> None:
+    def in_english() -> tuple[Any, ...]:
+        table = written.tables()["Table 6"]
+        row = next(row for row in table.rows if row[0] == "base, all English")
+        return dict(zip(table.columns, row, strict=True))["German"], row[4], commands(table, "mlqa-de-english")
+
+    written.evaluated("mlqa-de-english", "MLQA", 3, 4, arm="base", k=0)
+    assert in_english() == (75.0, 27.0, [])
+    written.evaluated("mlqa-de", "MLQA", 1, 2, limit=2)  # other items
+    share, paper, [command] = in_english()
+    assert (share, paper) == (None, 27.0)
+    assert "--task mlqa-de-english --path /MLQA --limit 2 --model embedded --arms base" in command
+    written.evaluated("mlqa-de-english", "MLQA", 1, 2, arm="base", k=0)
+    assert in_english() == (50.0, 27.0, [])
+    other = next(row for row in written.tables()["Table 6"].rows if row[0] == "gpt-3 175b, all English")
+    assert other[1:] == (None, 24.7, None, 27.2, None, 26.1, None, 24.9, None, 23.6, None, 24.0)
+
+
+def test_what_people_say_of_a_call_stands_beside_its_gain(written: Written) -> None:
+    document = put(written.store, "ingest", "", "s0", [{"doc_id": "d1", "text": "1 + 1 is 2"}])
+    calls = [scored("d1", "calculator", 3, 1.5), scored("d1", "calculator", 5, 0.1)]
+    commit = put(written.store, "score", "calculator", "s0", calls)
+    written.store.write_run(make_run("r0", [document.key, commit.key]))
+    said: dict[int, tuple[Verdict, ...]] = {3: ("accept", "accept", "reject"), 5: ("accept", "reject")}
+    for position, verdicts in said.items():
+        for user, verdict in zip("abc", verdicts, strict=False):
+            add_marks(written.store, user, [(CallIdentity("d1", "calculator", position, "1 + 1", "2"), verdict)])
+    table = written.tables()["Table 10"]
+    assert table.columns == ("tool", "paper", "ours", "judged", "our call")
+    rows = [row[1:4] for row in table.rows if row[0] == "calculator"]
+    # two of three accept the one, one of two the other
+    assert rows == [(1.59, pytest.approx(1.5), "right"), (-0.02, pytest.approx(0.1), "open")]
+    assert {row[3] for row in table.rows if row[0] != "calculator"} == {None}
+
+
+def test_a_table_says_in_what_it_differs_from_the_papers(written: Written) -> None:
+    tables = written.tables()
+    reworded = {name for name, table in tables.items() if any("in words of our own" in note for note in table.notes)}
+    # math and question answering are asked in App. C's form itself
+    assert reworded == {"Table 3", "Table 6", "Table 7", "§4.2", "Table 9", "Figure 4"}
+    assert any("--tools qa,calculator,wikisearch" in note for note in tables["Figure 4"].notes)
+    assert any("at about 775 M" in note for note in tables["Figure 4"].notes)
