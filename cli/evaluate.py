@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -105,8 +106,8 @@ def _print_result(result: EvaluateResult) -> None:
     console.print(f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s.", highlight=False)
     console.print(f"MLflow run {result.mlflow_run} in {escape(result.tracking)}", soft_wrap=True, highlight=False)
     view = "perplexity" if result.perplexities else "accuracy"
-    command = f'duckdb -readonly {escape(result.snapshot)} "FROM {view}"'
-    console.print(f"Ask it anything: {command}", soft_wrap=True, highlight=False)
+    command = f'duckdb -readonly {quote(result.snapshot)} "FROM {view}"'
+    console.print(f"Ask it anything: {command}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _print_arms(console: Any, result: EvaluateResult) -> None:

@@ -109,9 +109,12 @@ def main() -> None:
     """Run the command line; no traceback reaches a user for a mistake of theirs."""
     from toolformer_core.errors import ToolformerError, UsageError
     from warehouse.errors import WarehouseError
+    from warehouse.files.paths import text_problem
 
     open_closed_streams()
     try:
+        if problem := next(filter(None, map(text_problem, sys.argv)), ""):
+            raise UsageError(problem)
         sys.argv[1:] = without_credentials(sys.argv[1:])  # what a lock or a log says of this command has none either
         with raise_on_sigterm():
             code = app(prog_name="toolformer", standalone_mode=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -51,7 +52,8 @@ def view(
     folder = data_folder(data)
     if "://" not in folder and not Path(folder).is_dir():
         raise UsageError(
-            f"there is no folder {folder}; toolformer build --data {folder} makes one, make demo ./toolformer-data"
+            f"there is no folder {folder}; toolformer build --data {quote(folder)} makes one, "
+            "make demo ./toolformer-data"
         )
     server = ViewerServer(folder, host, port, serve or ())
     if not is_loopback(host):

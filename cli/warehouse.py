@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -58,7 +59,7 @@ def published_snapshot(data: str | None) -> Path:
 
     path = built_store(data).local_folder / SNAPSHOT
     if not path.is_file():
-        raise UsageError(f"there is no {path}; run toolformer reconcile --data {data_folder(data)}")
+        raise UsageError(f"there is no {path}; run toolformer reconcile --data {quote(data_folder(data))}")
     return path
 
 
@@ -187,12 +188,15 @@ def pack(
     duckdb c4.duckdb "SELECT tool, input, response, gain FROM kept_calls ORDER BY gain DESC LIMIT 20"
     """
     from toolformer_core.errors import UsageError
+    from warehouse.files.paths import database_problem
     from warehouse.schema import TABLES
     from warehouse.snapshot.pack import pack as pack_snapshot
 
     snapshot = published_snapshot(data)
     if out.exists() and (out.is_dir() or out.samefile(snapshot)):
         raise UsageError(f"{out} is {'a folder' if out.is_dir() else 'the snapshot itself'}: name another file")
+    if problem := database_problem(out.absolute()):
+        raise UsageError(problem)
     if out.exists() and not force:
         raise UsageError(f"{out} exists already; name another, or give --force to replace it")
 
@@ -212,7 +216,7 @@ def pack(
     for table, rows in packed.tables.items():
         print(f"{table:<{width}}  {rows:>14,} rows")
     print(f"views: {', '.join(packed.views)}")
-    print(f'{out}, {_format_size(size)}. Ask it: duckdb {out} "FROM costs"')
+    say(f'{out}, {_format_size(size)}. Ask it: duckdb {quote(str(out))} "FROM costs"')
 
 
 def _print_garbage(garbage: Iterable[Garbage]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from shlex import quote
 
 from flows.call_forms import thresholds
 from tasks.training.registry import trained_model
@@ -61,8 +62,8 @@ def _fitted(model: str, digest: str) -> Mapping[str, float]:
     file = Path(trained).parent / TRIGGER_FILE
     if not Path(trained).is_dir() or not file.is_file():
         raise UsageError(
-            f"no thresholds were fitted for {model}: run toolformer fit-trigger --model {model}, or give --trigger "
-            "numbers, e.g. calculator=0.2,qa=0.1"
+            f"no thresholds were fitted for {model}: run toolformer fit-trigger --model {quote(model)}, or give "
+            "--trigger numbers, e.g. calculator=0.2,qa=0.1"
         )
     fitted = read_trigger(file)
     if fitted.model_digest != (digest or model_digest(trained)):

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from tasks.settings import data_folder, model_key_variable, qa_key_variable, shown_url
+from tasks.settings import checked_data, data_folder, model_key_variable, qa_key_variable, shown_url
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.served import served_model
@@ -169,7 +169,7 @@ def _whole_numbers(given: Any) -> Any:
 
 AbsolutePath = Annotated[str, _text(_ROOTED)]
 PathOrUrl = Annotated[str, AfterValidator(_without_password), _text(_ROOTED_OR_URL)]
-DataFolder = Annotated[PathOrUrl, Option(note=DATA_NOTE, convert=data_folder)]
+DataFolder = Annotated[PathOrUrl, AfterValidator(checked_data), Option(note=DATA_NOTE, convert=data_folder)]
 Passages = Annotated[
     AbsolutePath | None, Field(description="Passages for wikisearch and qa: JSONL with title, section and text")
 ]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
 import psutil
@@ -26,6 +27,7 @@ from tasks.settings import shared_catalog, shown_url, tracking_uri
 from toolformer_core.errors import ToolformerError
 from toolformer_core.extras import how_to_install
 from warehouse.errors import LockHeldError, WarehouseError, holder_of
+from warehouse.files.paths import sqlite_file
 
 if TYPE_CHECKING:
     from flows.finetune.profiles import Profile
@@ -233,7 +235,7 @@ def _tools(options: DoctorOptions) -> Findings:
         yield "fail", str(exc), "give --passages a JSONL file with title, section and text, or omit it"
         return
     if isinstance(answer, ToolFailure):
-        mend = f"see what it contains: toolformer tools test wikisearch '{title}' --passages ..."
+        mend = f"see what it contains: toolformer tools test wikisearch {quote(title)} --passages ..."
         yield "warn", f"the index of passages does not find '{title}', which is in it ({answer.reason})", mend
     else:
         yield "ok", f"{', '.join(tools)}; the index of passages answers"
@@ -253,7 +255,11 @@ def _data(options: DoctorOptions) -> Findings:
         while not folder.exists():
             folder = folder.parent
         if not os.access(folder, os.W_OK | os.X_OK):
-            yield "fail", f"{folder} cannot be written", f"chown or chmod {folder}, or choose another --data"
+            yield (
+                "fail",
+                f"{folder} cannot be written",
+                f"chown or chmod {quote(str(folder))}, or choose another --data",
+            )
             return
     if not commits:
         yield "ok", f"{options.data}: nothing has been built there yet"
@@ -266,7 +272,7 @@ def _data(options: DoctorOptions) -> Findings:
 def _catalog(store: Store, commits: int) -> Findings:
     from warehouse.catalog import Catalog
 
-    mend = f"toolformer reconcile --data {store.root}"
+    mend = f"toolformer reconcile --data {quote(store.root)}"
     shared = shared_catalog()
     path = store.local_folder / "catalog.duckdb"
     if shared is None and not path.exists():
@@ -299,7 +305,7 @@ def _snapshot(store: Store) -> Findings:
             f"the snapshot cannot be queried: {str(exc).splitlines()[0]}",
             "close it there"
             if exc.__cause__ is not None and holder_of(exc.__cause__)
-            else f"toolformer reconcile --data {store.root} (the snapshot refers to its files by absolute paths)",
+            else f"toolformer reconcile --data {quote(store.root)} (the snapshot refers to its files by absolute paths)",
         )
 
 
@@ -308,7 +314,7 @@ def _mlflow(options: DoctorOptions) -> Findings:
 
     try:
         uri = tracking_uri(options.data)
-        if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
+        if (file := sqlite_file(uri)) is not None and not file.exists():
             yield "ok", "no run has been tracked yet"
             return
         Tracking(uri)

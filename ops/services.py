@@ -24,6 +24,7 @@ from serving.origins import LOOPBACK_NAMES, origin_of
 from tasks.provenance import host
 from tasks.settings import allowed_hosts, allowed_origins, viewer_url
 from warehouse.files.folders import private_mode
+from warehouse.files.paths import sqlite_url
 
 __all__ = ["FLOW_RUN_VARIABLE", "Services", "request_json"]
 
@@ -70,8 +71,8 @@ class Services:
     def mlflow_server(self) -> Service:
         """Return MLflow's server."""
         port = self.addresses.mlflow.rpartition(":")[2]
-        words = ["--backend-store-uri", f"sqlite:///{self.home / 'mlflow.db'}", "--no-serve-artifacts"]
-        words += ["--default-artifact-root", str(self.home / "mlartifacts"), "--workers", "1"]
+        words = ["--backend-store-uri", sqlite_url(self.home / "mlflow.db"), "--no-serve-artifacts"]
+        words += ["--default-artifact-root", (self.home.absolute() / "mlartifacts").as_uri(), "--workers", "1"]
         return Service(
             "MLflow server",
             (sys.executable, "-m", "mlflow", "server", "--host", LOOPBACK, "--port", port, *words),

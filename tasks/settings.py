@@ -46,6 +46,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from toolformer_core.endpoints import parse_endpoint
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.served import Credentials, public_name, served_model
+from warehouse.files.paths import database_problem, sqlite_url
 
 __all__ = [
     "allowed_hosts",
@@ -86,9 +87,20 @@ def data_folder(given: str | None = None) -> str:
     """Return the data folder: `given`, else $TOOLFORMER_DATA, else ./toolformer-data; without credentials.
 
     Raises:
-        UsageError: see `public_data`.
+        UsageError: see `public_data` and `checked_data`.
     """
-    return public_data(given or os.environ.get("TOOLFORMER_DATA") or "toolformer-data")
+    return checked_data(public_data(given or os.environ.get("TOOLFORMER_DATA") or "toolformer-data"))
+
+
+def checked_data(data: str) -> str:
+    """Return a data folder or URL as it is.
+
+    Raises:
+        UsageError: no database can lie in it, or for a URL in the current folder.
+    """
+    if problem := database_problem(Path.cwd() if "://" in data else Path(data).absolute()):
+        raise UsageError(problem)
+    return data
 
 
 def shown_url(url: str) -> str:
@@ -320,7 +332,7 @@ def tracking_uri(data: str) -> str:
         return _without_login(named)
     if "://" in data:
         raise UsageError(f"no MLflow database can lie at {data}: set MLFLOW_TRACKING_URI to a server or database")
-    return f"sqlite:///{Path(data).absolute() / 'mlflow.db'}"
+    return sqlite_url(Path(data) / "mlflow.db")
 
 
 def _without_login(uri: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from fractions import Fraction
 
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ __all__ = [
     "balanced_texts",
     "encodable_texts",
     "examples_with_calls",
+    "folder_names",
     "number_lists",
     "records",
     "texts_and_positions",
@@ -33,6 +35,15 @@ __all__ = [
 encodable_texts = st.text(
     st.one_of(st.sampled_from("[]()-> \n\x00→"), st.characters(exclude_categories=["Cs"])), max_size=40
 )
+
+# What a folder may be called: pieces that mean something to a shell, a URL, SQL or a pattern; bytes that are not UTF-8.
+_PIECES = """a b Z 0 . .. - -- -data ~ % %20 %3F %s ? # [ ] * ' " ; $ $HOME & | < > ( ) { } {{x}} ! ^ ` \\ \\d @ : = , +
+    s3: file: :memory: .tmp .lock \xe9 e\u0301 \u4e2d \U0001f642 \u202e \udcff""".split()
+folder_names = st.one_of(
+    st.lists(st.sampled_from([*_PIECES, " ", "\t", "\n"]), min_size=1, max_size=6).map("".join),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=60),
+    st.sampled_from("a%[ ").map(lambda letter: letter * 250),
+).filter(lambda name: name not in (".", "..") and len(os.fsencode(name)) <= 255)
 
 # Whatever a tool may answer: lone surrogates as well.
 any_texts = st.text(st.one_of(st.sampled_from("[]()-> \n\x00\udcff→\u2028"), st.characters()), max_size=40)

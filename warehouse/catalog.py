@@ -38,6 +38,7 @@ from warehouse.facts import (
 )
 from warehouse.files.folders import make_private
 from warehouse.files.lock import FileLock
+from warehouse.files.paths import database_problem
 from warehouse.shared import connect_schema, open_database, without_secrets, write_transaction
 from warehouse.store import Store
 
@@ -82,10 +83,14 @@ class Catalog:
         self._lock: FileLock | None = None
         self._write_lock = threading.RLock()  # tasks of one flow process call from several threads
         if path is not None:
+            if problem := database_problem(path):
+                raise CatalogError(problem)
             self._lock = FileLock(path.with_name(path.name + ".lock"), wait_s=wait_s, on_wait=on_wait)
-            text = f"duckdb:///{path}"
         try:
-            self._engine = connect_schema(text, store) if path is None and store is not None else open_database(text)
+            if path is not None:
+                self._engine = open_database(sa.URL.create("duckdb", database=str(path)))
+            else:
+                self._engine = connect_schema(text, store) if store is not None else open_database(text)
         except BaseException:
             self._release()
             raise

@@ -28,7 +28,7 @@ def without_secrets(url: sa.URL) -> str:
     return url.difference_update_query(["password", "passfile", "sslpassword"]).render_as_string(hide_password=True)
 
 
-def open_database(url: str, schema: str | None = None) -> sa.Engine:
+def open_database(url: str | sa.URL, schema: str | None = None) -> sa.Engine:
     """Return an engine whose tables are in a schema; it connects when it is first used.
 
     Raises:

@@ -235,8 +235,12 @@ def print_finetune_result(result: FinetuneResult) -> None:
     console.print(table)
     if result.skipped:
         console.print("Nothing was left to do: this training was found finished.")
-    for line in (f"Model: {result.model}", f"Compare runs: mlflow ui --backend-store-uri {result.tracking}"):
+    for line in (f"Model: {result.model}", f"Compare runs: {_mlflow_ui(result.tracking)}"):
         console.print(escape(line), soft_wrap=True, highlight=False)  # not wrapped, so that they can be copied
+
+
+def _mlflow_ui(tracking: str) -> str:
+    return shlex.join(["mlflow", "ui", "--backend-store-uri", tracking])
 
 
 _BEST_CALLS = 3  # printed after a build
@@ -268,8 +272,8 @@ def print_demo(rows: Sequence[DemoRow], data: str, tracking: str, model: str) ->
     )
     command = shlex.join(["toolformer", "generate", "The sum of 27 and 8 is", "--model", model])
     look = shlex.join(["toolformer", "view", "--data", data])
-    console.print(f"Look at C*, and judge its calls: {look}", soft_wrap=True, highlight=False)
-    console.print(f"Compare the runs: mlflow ui --backend-store-uri {tracking}", soft_wrap=True, highlight=False)
+    console.print(f"Look at C*, and judge its calls: {look}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"Compare the runs: {_mlflow_ui(tracking)}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"Try the model: {command}", soft_wrap=True, highlight=False, markup=False)
 
 
@@ -296,7 +300,10 @@ def print_summary(result: BuildResult) -> None:
         skipped = f", {result.skipped} found done" if result.skipped else ""
         console.print(f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s.")
     console.print(
-        f'Ask it anything: duckdb -readonly {result.snapshot} "SELECT * FROM yield_by_threshold"', soft_wrap=True
+        f'Ask it anything: duckdb -readonly {shlex.quote(str(result.snapshot))} "SELECT * FROM yield_by_threshold"',
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
     )
 
 

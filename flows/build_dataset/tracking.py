@@ -23,6 +23,7 @@ from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset
 from warehouse.files.lock import FileLock
+from warehouse.files.paths import sqlite_file
 from warehouse.queries import GainBin, gain_histogram, in_little_memory, rows_of, samples, stats
 from warehouse.snapshot.analyst_views import with_columns
 from warehouse.snapshot.publish import SNAPSHOT
@@ -48,7 +49,8 @@ FROM shards WHERE "current" AND stage <> 'assemble' GROUP BY stage"""
 
 def in_use(uri: str) -> bool:
     """Return whether MLflow has been used at this address, without importing it."""
-    return not uri.startswith("sqlite:///") or Path(uri.removeprefix("sqlite:///").partition("?")[0]).exists()
+    file = sqlite_file(uri)
+    return file is None or file.exists()
 
 
 def track_build_if_in_use(store: Store, data: str, dataset: Dataset) -> tuple[str, str | None] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from flows.evaluate.parameters import EvaluateParameters
 from tasks.evaluation_spec import ARMS, TRIGGER_ARM, Benchmark, Evaluation
@@ -64,7 +65,7 @@ def choose_arms(
             there = f" (there are trainings of: {others})" if others else ""
             raise UsageError(
                 f"the arm {arm} needs a model finetuned from {p.model}, and no finished one lies in "
-                f"{p.data}/finetunes{there}: run toolformer finetune --arm {which} --model {p.model}, or give "
+                f"{p.data}/finetunes{there}: run toolformer finetune --arm {which} --model {quote(p.model)}, or give "
                 f"--{which} PATH"
             )
     if not p.k or min(p.k) < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import logging
 import math
@@ -24,6 +25,7 @@ from tasks.tracking.training import TrainingRun
 from warehouse.errors import CatalogError
 from warehouse.files.folders import make_private
 from warehouse.files.lock import FileLock
+from warehouse.files.paths import sqlite_file, sqlite_url
 
 __all__ = ["DatasetRef", "Tracking", "flatten", "project"]
 
@@ -89,11 +91,11 @@ class Tracking:
             logging.getLogger(name).setLevel(logging.WARNING)
         self.uri = uri
         self.artifacts = artifacts
-        if not uri.startswith("sqlite:///"):
+        path = sqlite_file(uri)
+        if path is None:
             self.client = self._open()
             return
-        path = Path(uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
-        self.artifacts = artifacts or str(path.parent / "mlartifacts")
+        self.artifacts = artifacts or (path.parent / "mlartifacts").as_uri()
         try:
             with FileLock(f"{path}.lock", wait_s=math.inf):
                 if not path.exists() or not path.stat().st_size:
@@ -245,10 +247,12 @@ def _make_database(path: Path) -> None:
     """
     new = path.with_name(f"{path.name}.new")
     with as_tracking_error("making its database"):
-        for leftover in path.parent.glob(f"{new.name}*"):  # of a process that was killed, with SQLite's own files
+        for leftover in path.parent.glob(
+            f"{glob.escape(new.name)}*"
+        ):  # of a process that was killed, with SQLite's own files
             leftover.unlink(missing_ok=True)
         make_private(new)
-        engine = create_engine(f"sqlite:///{new}")
+        engine = create_engine(sqlite_url(new))
         try:
             _initialize_tables(engine)  # type: ignore[no-untyped-call]
         finally:

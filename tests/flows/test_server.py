@@ -169,7 +169,7 @@ def test_a_server_begun_early_is_the_one_that_is_used_and_ends_with_its_process(
     variables |= {"http_proxy": f"http://127.0.0.1:{proxy.getsockname()[1]}", "no_proxy": "", "NO_PROXY": ""}
     for number, copied in enumerate([False, True]):  # the second data folder begins with the first one's database
         said = subprocess.run(
-            [sys.executable, "-c", _BEGINS, str(tmp_path / f"data-{number}")],
+            [sys.executable, "-c", _BEGINS, str(tmp_path / f"a%20b [{number}]*")],
             env={**variables, "XDG_CACHE_HOME": str(tmp_path / "cache")},
             cwd=Path(__file__).parents[2],
             capture_output=True,

@@ -115,3 +115,16 @@ def test_a_query_that_fails_says_why(snapshot: Path) -> None:
     with pytest.raises(SnapshotError, match="no snapshot"):
         ask(snapshot.with_name("none.duckdb"), "SELECT 1")
     assert ask(snapshot, "SELECT 1") == [(1,)]  # what failed before left nothing locked
+
+
+@pytest.mark.parametrize("name", ["[x]*", "**", "a[", "'"])
+def test_a_folder_whose_name_is_a_pattern_can_be_asked_and_no_other(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path / name)
+    put(store, "score", "qa", "s0", [scored("d1", "qa", 0, 1.0)])
+    (tmp_path / "x").mkdir()  # `[x]*` stands for it
+    (tmp_path / "x" / "secret.csv").write_text("secret")
+    snapshot = publish(store, None)
+    assert ask(snapshot, "SELECT doc_id, gain FROM scored") == [("d1", 1.0)]
+    for file in (tmp_path / "x" / "secret.csv", store.locate("secret.csv")):
+        with pytest.raises((RefusedQueryError, QueryError)):
+            ask(snapshot, f"FROM read_csv('{str(file).replace(chr(39), 2 * chr(39))}')")

@@ -7,6 +7,7 @@ A query that takes too long is interrupted; one that needs too much memory fails
 
 from __future__ import annotations
 
+import glob
 import re
 import threading
 from collections.abc import Iterator
@@ -113,13 +114,14 @@ def _kinds_of_statements(sql: str) -> list[duckdb.StatementType]:
 def _restrict(connection: duckdb.DuckDBPyConnection, snapshot: Path, memory: str) -> None:
     """Close everything to a connection but the data folder."""
     about = dict(connection.execute("SELECT name, value FROM facts.about").fetchall())
-    folders = [about.get("near") or about.get("data") or str(snapshot.absolute().parent)]
+    folder = about.get("near") or about.get("data") or str(snapshot.absolute().parent)
     try:
         connection.execute("SET memory_limit = $memory", {"memory": memory})
     except duckdb.Error as exc:
         raise RefusedQueryError(f"{memory!r} is no amount of memory: write it as 500MB or 2GB") from exc
     connection.execute("SET temp_directory = ''")
-    connection.execute("SET allowed_directories = $folders", {"folders": folders})
+    # The views name their files as patterns, which DuckDB compares as they are written.
+    connection.execute("SET allowed_directories = $folders", {"folders": [folder, glob.escape(folder)]})
     for setting in ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access"):
         connection.execute(f"SET {setting} = false")
     connection.execute("SET lock_configuration = true")

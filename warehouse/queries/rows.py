@@ -65,7 +65,7 @@ def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
             register_files_of_snapshot(connection)
             if folder := _spills.get():
                 with contextlib.suppress(duckdb.Error):  # open elsewhere in this process, which then has its own limits
-                    connection.execute(f"SET temp_directory = '{folder}'")
+                    connection.execute("SET temp_directory = $folder", {"folder": folder})
                     connection.execute(f"SET memory_limit = '{_limit.get()}'")
             return connection
         except duckdb.Error as exc:

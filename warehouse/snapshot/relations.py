@@ -6,6 +6,7 @@ by path, sixteen times as slowly, whenever a view is opened.
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable
 
 from warehouse.schema import ADDED_COLUMNS
@@ -41,13 +42,8 @@ def parquet_sql(paths: Iterable[str], *, by_name: bool = False) -> str:
         paths: of the files.
         by_name: whether some files lack columns that others have: the footers of all of them are then read first.
     """
-    escaped = [_escaped(path) for path in paths]
+    escaped = [glob.escape(path) for path in paths]
     options = ", union_by_name = true" if by_name else ""
     if len(escaped) <= _FEW or any(_SEPARATOR in path for path in escaped):
         return f"read_parquet([{', '.join(map(sql_text, escaped))}]{options})"
     return f"read_parquet(string_split({sql_text(_SEPARATOR.join(escaped))}, {sql_text(_SEPARATOR)}){options})"
-
-
-def _escaped(path: str) -> str:
-    """Escape a path, so that DuckDB does not take it for a pattern."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)

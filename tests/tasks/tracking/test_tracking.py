@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
 import subprocess
 import sys
@@ -198,3 +199,14 @@ def test_histograms_stand_below_each_other_and_colour_what_is_kept() -> None:
     colours = [patch.get_facecolor() for patch in first.patches]
     assert colours[0] == colours[1] != colours[2]
     assert len({patch.get_facecolor() for patch in second.patches}) == 1  # without a threshold nothing is kept
+
+
+def test_everything_lies_in_the_data_folder_whatever_it_is_called(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    data = tmp_path / "a%20b #?*"
+    tracking = Tracking(settings.tracking_uri(str(data)))
+    TrackedRun(tracking.client, start(tracking).run_id).text("kept", "notes/x.txt")
+    assert os.listdir(tmp_path) == [data.name]
+    assert (data / "mlflow.db").stat().st_size
+    (kept,) = (data / "mlartifacts").rglob("x.txt")
+    assert kept.read_text() == "kept"

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from toolformer_core.errors import UsageError
@@ -61,7 +62,9 @@ def read_info(folder: Path) -> IndexInfo:
     if not path.is_file():
         if (folder / PROGRESS).is_file():
             raise UsageError(f"the index in {folder} is not finished: run the same toolformer index command again")
-        raise UsageError(f"no search index in {folder}; make one: toolformer index wikipedia SRC --out {folder}")
+        raise UsageError(
+            f"no search index in {folder}; make one: toolformer index wikipedia SRC --out {quote(str(folder))}"
+        )
     try:
         info = IndexInfo(**json.loads(path.read_bytes()))
         sizes = dict(info.files)

@@ -1,0 +1,53 @@
+"""Paths in the notations of others: SQLAlchemy's URLs of SQLite files, and which paths can hold no data.
+
+It imports nothing heavy: the environment is prepared with it before pyarrow may be imported.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+__all__ = ["database_problem", "sqlite_file", "sqlite_url", "text_problem"]
+
+_SQLITE = "sqlite:///"
+_UNUSABLE = re.compile(r"[\x00-\x1f?\\]")
+_ESCAPED = re.compile("[%:?]")  # SQLAlchemy decodes %20 and cuts at `?`; Prefect looks for `:memory:`
+
+
+def sqlite_url(file: Path, driver: str = "sqlite") -> str:
+    """Return the SQLAlchemy URL of an SQLite file, plain if possible.
+
+    Otherwise slashes are escaped, too: MLflow creates the folder that it finds in the URL, without decoding it.
+    """
+    path = str(file.absolute())
+    return f"{driver}:///{quote(path, safe='') if _ESCAPED.search(path) else path}"
+
+
+def sqlite_file(url: str) -> Path | None:
+    """Return the absolute path of an SQLite file from its URL; None: the URL names something else."""
+    if not url.startswith(_SQLITE):
+        return None
+    return Path(unquote(url.removeprefix(_SQLITE).partition("?")[0])).absolute()
+
+
+def text_problem(text: str) -> str:
+    """Return in one line that a path or another argument is not UTF-8, which records and tables need; "" if it is."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return f"{text!a} is not UTF-8: rename it, or choose another path"
+    return ""
+
+
+def database_problem(path: str | Path) -> str:
+    r"""Return in one line why an absolute path can hold no data; "" if it can.
+
+    DuckDB writes the log of a database to another folder if the path has a `?`, and reads `\` as `/`. Trainings take no
+    control characters.
+    """
+    text = str(path)
+    if found := _UNUSABLE.search(text):
+        return f"{text!r} holds {found[0]!r}, and no database can lie there: rename it, or choose another path"
+    return text_problem(text)
