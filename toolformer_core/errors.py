@@ -87,7 +87,7 @@ class ContextError(ModelError):
 
 
 class TokenizerError(ModelError):
-    """A model whose tokenizer cannot write " [", so that it can never write a call."""
+    """A model whose tokenizer cannot write " [", or a call that decoding finds, so that it can never call a tool."""
 
 
 class ServerRefusalError(ModelError):

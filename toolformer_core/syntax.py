@@ -21,6 +21,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.records import Call
@@ -31,6 +32,7 @@ __all__ = [
     "MAX_CALL_CHARS",
     "OPEN",
     "FoundCall",
+    "call_pieces",
     "escape",
     "find_calls",
     "find_close",
@@ -50,6 +52,7 @@ MAX_CALL_CHARS = 8_000  # longer brackets in running text are not calls; this bo
 
 _TOOL_NAME = re.compile(r"[^\W\d]\w*")
 _NAME = re.compile(rf"\s*({_TOOL_NAME.pattern})\s*\(")
+_CALL_BEGUN = re.compile(rf" \[(?={_NAME.pattern})")
 _NAME_BEGUN = re.compile(rf"\s*(?:{_TOOL_NAME.pattern})?\s*")
 _INPUT_END = re.compile(r"\)\s*(?:(?:->|→)(?P<response>.*))?\Z", re.DOTALL)
 _BRACKET = re.compile(r"[\[\]]")
@@ -234,6 +237,30 @@ def _closing_brackets(text: str) -> dict[int, int]:
         elif opened:
             closes[opened.pop()] = match.start()
     return closes
+
+
+def call_pieces(text: str) -> list[str]:
+    """Cut a text where decoding begins new tokens: around " [" in front of a tool's name, behind the arrow and the "]".
+
+        `Of 587 books 58 are lent, so`  ` [`  `Calculator(587 - 58) ->`  ` 529]`  ` 529 remain.`
+
+    Decoding waits for the tokens of " [", asks the tool where the arrow ends, and writes response and "]" itself.
+
+    Returns:
+        The pieces, one after the other; only the first may be empty: where the text begins with " [".
+    """
+    begun = [match.span() for match in _CALL_BEGUN.finditer(text)]
+    if not begun:
+        return [text]
+    closes = _closing_brackets(text)
+    arrows = [match.end() for match in _INPUT_END_AND_ARROW.finditer(text)]
+    cuts = {len(text)}
+    for start, end in begun:
+        cuts.update((start, end))
+        close, following = closes.get(end - 1), bisect_left(arrows, end)
+        if close is not None and following < len(arrows) and arrows[following] <= close:
+            cuts.update((arrows[following], close + 1))
+    return [text[start:end] for start, end in pairwise([0, *sorted(cuts)])]
 
 
 def interleave(text: str, pieces: Iterable[tuple[int, str]]) -> tuple[str, list[tuple[int, int]]]:

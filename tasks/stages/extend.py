@@ -70,7 +70,7 @@ def extend_stage(depth: int) -> Stage[BuildSpec]:
     scores = at_depth("score", depth - 1)
     return Stage(
         name=at_depth("sample", depth),
-        version="1",
+        version="2",
         unit="draws",
         per="tool",
         needs="model",

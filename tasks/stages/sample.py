@@ -95,7 +95,7 @@ def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
 
 SAMPLE: Stage[BuildSpec] = Stage(
     name="sample",
-    version="3",
+    version="4",
     unit="documents",
     per="tool",
     needs="model",

@@ -28,7 +28,7 @@ from warehouse.store import Store
 
 __all__ = ["FinetuneSpec", "JobCard", "held_out_documents", "texts_digest", "write_job_folder"]
 
-VERSION = "3"  # raised when the same recipe gives another result
+VERSION = "4"  # raised when the same recipe gives another result
 _CARD = "card.json"
 
 

@@ -14,6 +14,7 @@ from toolformer_core.decode.kv_cache import bytes_per_token
 from toolformer_core.decode.records import DecodeEvent, Finished, Generation, GenerationSettings
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.lm.tokens import check_calls
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.pool import ToolPool
 
@@ -36,6 +37,7 @@ class Toolformer:
 
     Raises:
         ModelError: the model cannot decode sequences of different lengths together.
+        TokenizerError: the model's tokenizer cannot write a call of a tool.
         UsageError: a number out of range, or two tools with the same name.
         ToolformerError: a tool cannot be loaded.
     """
@@ -54,6 +56,7 @@ class Toolformer:
             raise UsageError("two tools have the same name in calls: " + ", ".join(sorted(t.name for t in tools)))
         if not tool_timeout_s > 0 or tool_workers < 1 or max_rows < 1:
             raise UsageError("tool_timeout_s must be positive, tool_workers and max_rows at least 1")
+        check_calls(lm.hf_model.tokenizer, lm.name, [tool.name for tool in tools])
         self.lm = lm
         self._max_rows = max_rows
         size = bytes_per_token(lm.hf_model)

@@ -17,12 +17,13 @@ from toolformer_core.diagnose.figures import Figures, figures_of
 from toolformer_core.diagnose.gold import GoldTexts, choose
 from toolformer_core.diagnose.observe import Observed, observe
 from toolformer_core.diagnose.reference import Reference
-from toolformer_core.diagnose.structure import loss_per_token, roundtrip_fault, structure_of
+from toolformer_core.diagnose.structure import loss_per_token, structure_of
 from toolformer_core.diagnose.verdict import Verdict, judge
 from toolformer_core.errors import TokenizerError, UnknownNameError
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import load_model
 from toolformer_core.lm.served import Credentials
+from toolformer_core.lm.tokens import call_fault
 from toolformer_core.prompts.chat import NONE, prompt_in_chat
 from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
@@ -124,7 +125,7 @@ def measure(
         observed = observe(
             lm, tool, prompts[key], chosen, config.sampling(tool), occupied=occupied, on_progress=on_progress
         )
-        observed = replace(observed, tokenizer_fault=roundtrip_fault(lm.hf_model, tool.name))
+        observed = replace(observed, tokenizer_fault=call_fault(tokenizer, tool.name))
         yield Measured(
             observed, figures_of(observed, config.threshold(tool), structure, keep_repeats=config.keep_repeats)
         )

@@ -1,7 +1,5 @@
 """Checks a model before it predicts calls: its tokenizer, its prompt, and whether it can predict plain text.
 
-    trigger_alone   share of gold calls whose " [" has, in the text, the tokens whose probability sampling measures
-    arrow_alone     share of gold calls with a token boundary directly after their "->", where decoding asks the tool
     place_alone     share of gold calls with a token that starts at their position, so that it can be sampled at all
     demonstrations  calls in the prompt whose surrounding text the prompt also shows without the call
     loss            nats per token of the plain texts, to be compared with ln V, the loss of guessing among V tokens
@@ -20,10 +18,10 @@ from toolformer_core.diagnose.gold import GoldCall
 from toolformer_core.lm.base import LanguageModel, ScoreRequest
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.tokens import tokenize
-from toolformer_core.records import Call, Prompt
-from toolformer_core.syntax import ARROW, find_calls, interleave, linearize, strip
+from toolformer_core.records import Prompt
+from toolformer_core.syntax import find_calls, strip
 
-__all__ = ["Structure", "demonstrations", "loss_per_token", "roundtrip_fault", "structure_of"]
+__all__ = ["Structure", "demonstrations", "loss_per_token", "structure_of"]
 
 _LOSS_TOKENS = 256  # from the start of a text
 _LOSS_TEXTS = 32
@@ -35,8 +33,6 @@ _MIN_AROUND = 8
 class Structure:
     """Tokenizer, prompt and texts of one tool; shares in [0, 1]."""
 
-    trigger_alone: float
-    arrow_alone: float
     place_alone: float
     demonstrations: int
     prompt_tokens: int
@@ -63,21 +59,9 @@ def structure_of(
         gold: the tool's gold calls in these texts.
         loss: see `loss_per_token`.
     """
-    trigger = arrow = place = 0
     plain = dict(zip(texts, tokenize(hf_model.tokenizer, list(texts.values())), strict=True))
-    for call in gold:
-        # the value serves as the response, because only the tokens next to the arrow matter
-        body = linearize(Call(tool_name, call.input), call.value or "x")
-        text, ((start, _),) = interleave(texts[call.doc_id], [(call.position, body)])
-        (tokens,) = tokenize(hf_model.tokenizer, [text])
-        cuts = tokens.cuts.tolist()
-        j = tokens.token_at(start)
-        trigger += cuts[j : j + 1] == [start] and tokens.ids[j : j + len(hf_model.trigger)].tolist() == hf_model.trigger
-        arrow += start + body.index(ARROW) + len(ARROW) in cuts
-        place += call.position in plain[call.doc_id].cuts
+    place = sum(call.position in plain[call.doc_id].cuts for call in gold)
     return Structure(
-        trigger_alone=trigger / len(gold),
-        arrow_alone=arrow / len(gold),
         place_alone=place / len(gold),
         demonstrations=demonstrations(prompt, tool_name),
         prompt_tokens=len(hf_model.encode(prompt.head)) + len(hf_model.encode(prompt.tail)),
@@ -85,18 +69,6 @@ def structure_of(
         loss=loss,
         vocabulary=int(hf_model.model.config.get_text_config().vocab_size),
     )
-
-
-def roundtrip_fault(hf_model: HFModel, tool_name: str) -> str:
-    """Return why a tokenizer cannot write calls of a tool: encoding and decoding changes a call; "" if it does not.
-
-    Whitespace may change.
-    """
-    body = linearize(Call(tool_name, "1"), "1").strip()
-    decoded = hf_model.text(hf_model.encode(body))
-    if "".join(decoded.split()) == "".join(body.split()):
-        return ""
-    return f'the tokenizer cannot write a call: "{body}" is decoded as "{decoded.strip()}"'
 
 
 def demonstrations(prompt: Prompt, tool_name: str) -> int:

@@ -22,7 +22,7 @@ __all__ = ["LEAST", "STEPS", "Check", "Verdict", "judge"]
 
 # step -> the minimum of its measure; the comment says what is measured, and why this minimum
 LEAST: Mapping[str, float] = {
-    # share of calls with separate tokens: for merged ones p(" [") is meaningless; half is a coin toss
+    # share of gold positions at which a token starts: no call is drawn at the others; half is a coin toss
     "tokenizer": 0.5,
     # share of ln V saved on plain text: random weights save nothing; names that the model never read save little
     "language": 0.1,
@@ -44,7 +44,7 @@ LEAST: Mapping[str, float] = {
 STEPS = tuple(LEAST)
 _INSPECTED = ("tokenizer", "prompt")  # inspected, not tried out: see the module
 _DEPENDENT = ("position", "imitation")  # depend on tokenizer, prompt and copying
-_WELL = 0.5  # if they reach this, a merged " [" or a prompt without demonstrations is not blamed
+_WELL = 0.5  # if they reach this, the tokenizer and a prompt without demonstrations are not blamed
 _REQUIRED = ("position", "imitation", "tool", "copying", "threshold")  # must be measured for a positive verdict
 _INERT = 0.05  # if responses help fewer gold calls than this, the model does not copy at all
 
@@ -110,7 +110,7 @@ def _check(step: str, figures: Figures, reference: float | None) -> Check:
 
 def _tokenizer(f: Figures) -> float | None:
     s = f.structure
-    return None if s is None else min(s.trigger_alone, s.arrow_alone, s.place_alone)
+    return None if s is None else s.place_alone
 
 
 def _language(f: Figures) -> float | None:
@@ -152,10 +152,7 @@ def _describe_tokenizer(f: Figures) -> str:
     s = f.structure
     if s is None:
         return "not inspected"
-    return (
-        f'" [" is a separate token in {_percent(s.trigger_alone)} of the calls, a token ends after "->" in '
-        f"{_percent(s.arrow_alone)}, and a token starts at {_percent(s.place_alone)} of the gold positions"
-    )
+    return f"a token starts at {_percent(s.place_alone)} of the gold positions"
 
 
 def _describe_language(f: Figures) -> str:
@@ -300,16 +297,9 @@ def _suggest_tokenizer(f: Figures) -> str:
             "The tokenizer must preserve calls: name, brackets and arrow. Remove what changes or drops them "
             "(normalizers, lower-casing), or use a model with another tokenizer."
         )
-    s = f.structure
-    if s is not None and min(s.trigger_alone, s.arrow_alone) >= LEAST["tokenizer"]:
-        return (
-            "Calls are inserted in front of a space, but this tokenizer rarely starts a token there. If the positions "
-            "are your own (--gold), check first that each is the position of a space. Otherwise use another model."
-        )
     return (
-        'The tokenizer merges the brackets or the arrow of a call with the characters next to them, so p(" [") belongs '
-        "to a token that the prompt never shows. Remove such merges and added tokens, or use a model with another "
-        "tokenizer."
+        "Calls are inserted in front of a space, but this tokenizer rarely starts a token there. If the positions "
+        "are your own (--gold), check first that each is the position of a space. Otherwise use another model."
     )
 
 

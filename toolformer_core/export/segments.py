@@ -3,8 +3,8 @@
     {"segments": [{"label": true, "text": "... so [Calculator(587 - 58) -> "}, {"label": false, "text": "529"}, ...]}
 
 Neighbouring pieces with the same label are one segment, so the texts of the segments, one after the other, are x*.
-axolotl tokenizes segments one by one and adds no end of text: at the borders of a response its tokens are therefore
-others than those of x* as a whole. `tokens` has those.
+axolotl tokenizes segments one by one, each as a whole, and adds no end of text: its tokens may merge " [" with the
+tool's name, and at the borders of a response they are others than those that decoding writes. `tokens` has those.
 """
 
 from __future__ import annotations

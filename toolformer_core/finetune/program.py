@@ -17,8 +17,14 @@ from toolformer_core.finetune.models import build_engine
 from toolformer_core.finetune.recipe import Job
 from toolformer_core.finetune.texts import encode_texts, read_texts
 from toolformer_core.lm.hf.probe import embedding_rows
-from toolformer_core.lm.tokens import check_embedded, drop_unembedded_tokens, encode_following, start_token
-from toolformer_core.syntax import OPEN
+from toolformer_core.lm.tokens import (
+    check_calls,
+    check_embedded,
+    drop_unembedded_tokens,
+    encode_following,
+    start_token,
+)
+from toolformer_core.syntax import OPEN, find_calls
 
 __all__ = ["reason_of", "train"]
 
@@ -85,6 +91,8 @@ def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None
     start, end = start_token(tokenizer, engine.model.config), tokenizer.eos_token_id
     check_embedded([i for i in (start, end) if i is not None], tokenizer, rows, job.model)
     tokenizer = drop_unembedded_tokens(tokenizer, rows, job.model)
+    first = next((found for one in train for found in find_calls(one.text)), None)
+    check_calls(tokenizer, job.model, [] if first is None else [first.call.tool])
     length = recipe.sequence_length
     trigger = encode_following(tokenizer, OPEN)
     packs = recipe.packing and attention.supports(engine.model, length)

@@ -100,7 +100,7 @@ def encode_texts(
     """Encode texts and cut them into pieces.
 
     Args:
-        tokenizer: the model's tokenizer.
+        tokenizer: the model's tokenizer; calls become the tokens that decoding writes them in (see `call_pieces`).
         texts: the texts.
         start: token before each text; None: there is none, and the first token of a text is not a target.
         end: token after each text; None: there is none.
@@ -109,7 +109,7 @@ def encode_texts(
 
     Raises:
         UsageError: no text holds a token to predict.
-        ModelError: characters are masked, and the tokenizer reports no character offsets.
+        ModelError: the tokenizer reports no character offsets.
     """
     pieces = []
     before, behind = ([] if token is None else [token] for token in (start, end))
@@ -127,16 +127,10 @@ def encode_texts(
     return pieces
 
 
-def _encoded(tokenizer: Any, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], Sequence[bool]]]:
+def _encoded(tokenizer: Any, texts: Sequence[Text]) -> Iterator[tuple[list[int], list[bool]]]:
     """Yield the tokens of each text, and which of them share no masked character."""
-    if not any(text.masked for text in texts):
-        plain = [one.text for one in texts]
-        if plain:
-            encoded = tokenizer(plain, add_special_tokens=False, return_attention_mask=False)
-            yield from ((ids, [True] * len(ids)) for ids in encoded["input_ids"])
-        return
     if not getattr(tokenizer, "is_fast", True):
-        raise ModelError("the model's tokenizer reports no character offsets, by which tokens are masked")
+        raise ModelError("the model has no fast tokenizer, whose offsets tell where calls and responses begin")
     for at in range(0, len(texts), _OFFSETS_OF):
         batch = texts[at : at + _OFFSETS_OF]
         for one, tokens in zip(batch, tokenize(tokenizer, [one.text for one in batch]), strict=True):

@@ -10,7 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 from toolformer_core.errors import ContextError, ModelError, TokenizerError
-from toolformer_core.lm.tokens import WORD, encode_behind, encode_between, encode_following
+from toolformer_core.lm.tokens import WORD, encode, encode_behind, encode_between, encode_following
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import OPEN
 
@@ -68,7 +68,7 @@ class PromptTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text that starts a sequence."""
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return encode(self.tokenizer, text)
 
     def beginning(self, begin: str) -> Beginning:
         """Return what a draw behind " [" begins with in tokens (see `encode_behind`), computed once per text.

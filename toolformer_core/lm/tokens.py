@@ -1,8 +1,11 @@
 """Tokenises texts and keeps the character offset in front of every token.
 
 A tokenizer may report a token without its leading space, or split one character over several tokens. The *cut* in
-front of token j is therefore the end of token j-1, and is valid only where a character starts. This module knows no
-weights.
+front of token j is therefore the end of token j-1, and is valid only where a character starts.
+
+Every text is tokenised in the pieces in which decoding writes it (`syntax.call_pieces`), because a tokenizer may merge
+" [" with a tool's name, or the "]" with a full stop: a model that is trained on such a token would write the whole call
+with it, response included, and never be seen to open one. This module knows no weights.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,16 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from toolformer_core.errors import ModelError
+from toolformer_core.errors import ModelError, TokenizerError
+from toolformer_core.records import Call
+from toolformer_core.syntax import OPEN, call_pieces, find_calls, linearize
 
 __all__ = [
     "WORD",
     "Tokens",
+    "call_fault",
+    "check_calls",
     "check_embedded",
     "drop_unembedded_tokens",
+    "encode",
     "encode_behind",
     "encode_between",
     "encode_following",
+    "ordinary_tokens",
     "start_token",
     "tokenize",
     "tokenize_behind",
@@ -36,6 +45,9 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 _NAMED = 3  # tokens that a warning lists
 WORD = "a"  # one character, and a separate token when a space follows
+_BEFORE = (WORD, OPEN, "1", "\n")  # what a text that follows another one is tokenised behind: the first that merges not
+
+_Encoded = tuple[list[int], list[tuple[int, int]]]  # ids, and the characters [start, end) of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +96,7 @@ def tokenize(tokenizer: Any, texts: list[str], *, follow: bool = False) -> list[
         follow: the texts follow other text. Some tokenizers put a space in front of every input, so these texts are
             tokenised behind a word, which is then removed.
     """
-    if not texts:
-        return []
-    inputs = [WORD + t for t in texts] if follow else texts
-    encoding = tokenizer(inputs, add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False)
-    pairs = list(zip(encoding["input_ids"], encoding["offset_mapping"], strict=True))
-    return [_tokens(*(_without_word(ids, offsets) if follow else (ids, offsets))) for ids, offsets in pairs]
+    return [_tokens(*pair) for pair in _encode(tokenizer, texts, _BEFORE if follow else ())]
 
 
 def tokenize_behind(tokenizer: Any, before: str, texts: list[str]) -> list[Tokens]:
@@ -102,18 +109,12 @@ def tokenize_behind(tokenizer: Any, before: str, texts: list[str]) -> list[Token
         before: e.g. the header of a chat's turn.
         texts: the texts.
     """
-    if not texts:
-        return []
-    inputs = [before + t for t in texts]
-    encoding = tokenizer(inputs, add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False)
-    out = []
-    for text, ids, offsets in zip(texts, encoding["input_ids"], encoding["offset_mapping"], strict=True):
-        first = _border(offsets, n := len(before))
-        if first is None:
-            out += tokenize(tokenizer, [text])
-        else:
-            out.append(_tokens(ids[first:], [(max(start - n, 0), end - n) for start, end in offsets[first:]]))
-    return out
+    return [_tokens(*pair) for pair in _encode(tokenizer, texts, (before,))]
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    """Return the token ids of a text that starts a sequence (see `tokenize`)."""
+    return _encode(tokenizer, [text])[0][0]
 
 
 def encode_between(tokenizer: Any, before: str, text: str, after: str) -> list[int]:
@@ -121,40 +122,123 @@ def encode_between(tokenizer: Any, before: str, text: str, after: str) -> list[i
 
     A line end in front of a letter may be another token than one in front of another line end.
     """
-    encoding = tokenizer(before + text + after, add_special_tokens=False, return_offsets_mapping=True)
-    first, last = (_border(encoding["offset_mapping"], n) for n in (len(before), len(before) + len(text)))
-    if first is None or last is None:
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-    return list(encoding["input_ids"][first:last])
-
-
-def _border(offsets: list[tuple[int, int]], n: int) -> int | None:
-    """Return how many tokens stand in front of character n; None if a token stands on both sides."""
-    first = next((j for j, (_, end) in enumerate(offsets) if end > n), len(offsets))
-    return None if first < len(offsets) and offsets[first][0] < n else first
+    ((ids, offsets),) = _encode(tokenizer, [before + text + after])
+    first, last = (_border(offsets, n) for n in (len(before), len(before) + len(text)))
+    return encode(tokenizer, text) if first is None or last is None else ids[first:last]
 
 
 def encode_following(tokenizer: Any, text: str) -> list[int]:
     """Return the token ids of a text that follows other text (see `tokenize`)."""
-    with_word, word = (tokenizer(t, add_special_tokens=False)["input_ids"] for t in (WORD + text, WORD))
-    if with_word[: len(word)] == word:
-        return list(with_word[len(word) :])
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return _encode(tokenizer, [text], _BEFORE)[0][0]
 
 
 def encode_behind(tokenizer: Any, before: str, text: str) -> list[int]:
     """Return the token ids of a text behind another text, so that the ids in front of them are those of that text.
 
-    They are what the tokenizer makes of both together, less the ids of the first, where these are its beginning. A
-    tokenizer that merges across the border has no such ids: the second text is then tokenised alone.
+    A tokenizer that merges across the border has no such ids: the text is then tokenised behind something else.
 
     Args:
         tokenizer: a fast tokenizer.
         before: e.g. " [".
         text: e.g. "QA(".
     """
-    ids, both = encode_following(tokenizer, before), encode_following(tokenizer, before + text)
-    return both[len(ids) :] if both[: len(ids)] == ids else encode_following(tokenizer, text)
+    return _encode(tokenizer, [text], (before, *_BEFORE))[0][0]
+
+
+def _encode(tokenizer: Any, texts: Sequence[str], before: Sequence[str] = ()) -> list[_Encoded]:
+    """Tokenise texts, each of the pieces into which a call cuts them by itself (`call_pieces`), whatever merges.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        texts: the texts.
+        before: what the texts stand behind, in order of preference (see `_encode_behind`); empty: nothing.
+    """
+    pieces = [call_pieces(text) for text in texts]
+    firsts = dict.fromkeys(first for first, *_ in pieces)
+    later = dict.fromkeys(piece for _, *rest in pieces for piece in rest)
+    spaced, others = ([piece for piece in later if piece.startswith(" ") is space] for space in (True, False))
+    whole = _encode_behind(tokenizer, firsts, before)
+    behind = _encode_behind(tokenizer, spaced, _BEFORE) | _encode_behind(tokenizer, others, (OPEN, *_BEFORE))
+    out = []
+    for first, *rest in pieces:
+        ids, offsets, at = list(whole[first][0]), list(whole[first][1]), len(first)
+        for piece in rest:
+            ids += behind[piece][0]
+            offsets += [(start + at, end + at) for start, end in behind[piece][1]]
+            at += len(piece)
+        out.append((ids, offsets))
+    return out
+
+
+def _encode_behind(tokenizer: Any, texts: Iterable[str], before: Sequence[str]) -> dict[str, _Encoded]:
+    """Tokenise texts behind the first of some others that lends them no token and no space; alone, if there is none."""
+    left, out = list(texts), dict[str, _Encoded]()
+    for head in (*before, ""):
+        if not left:
+            break
+        n = len(head)
+        inputs = [head + text for text in left]
+        encoding = tokenizer(inputs, add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False)
+        for text, ids, offsets in zip(left, encoding["input_ids"], encoding["offset_mapping"], strict=True):
+            first = _border(offsets, n) if n else 0
+            if first is not None and not (n and _adds_space(tokenizer, text, ids, first)):
+                out[text] = ids[first:], [(max(start - n, 0), end - n) for start, end in offsets[first:]]
+        left = [text for text in left if text not in out]
+    return out
+
+
+def _adds_space(tokenizer: Any, text: str, ids: list[int], first: int) -> bool:
+    """Return whether a text's tokens, from the first on, begin with a space that the text has not."""
+    if text[:1].isspace():
+        return False
+    return bool(tokenizer.decode(ids)[len(tokenizer.decode(ids[:first])) :][:1].isspace())
+
+
+def _border(offsets: Sequence[tuple[int, int]], n: int) -> int | None:
+    """Return how many tokens stand in front of character n; None if a token stands on both sides."""
+    first = next((j for j, (_, end) in enumerate(offsets) if end > n), len(offsets))
+    return None if first < len(offsets) and offsets[first][0] < n else first
+
+
+def ordinary_tokens(tokenizer: Any, rows: int, count: int) -> list[int]:
+    """Return some tokens from all over a vocabulary, none of them special; the same ones again if there are too few.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        rows: how many tokens the model has an embedding for.
+        count: of tokens.
+    """
+    special = {*tokenizer.added_tokens_decoder, *tokenizer.all_special_ids}
+    ordinary = [i for i in range(min(len(tokenizer), rows)) if i not in special] or [0]
+    return [ordinary[n * len(ordinary) // count] for n in range(count)]
+
+
+def call_fault(tokenizer: Any, tool: str) -> str:
+    """Return why decoding would not find a call in what a tokenizer makes of it; "" if it would.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        tool: the name in calls.
+    """
+    call = Call(tool, "1")
+    written = linearize(call, "1")
+    ids = encode(tokenizer, written)
+    decoded = str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    found = next(find_calls(decoded), None)
+    if found is not None and (found.call, found.response) == (call, "1"):
+        return ""
+    return f'the tokenizer cannot write a call: "{written.strip()}" is decoded as "{decoded.strip()}"'
+
+
+def check_calls(tokenizer: Any, name: str, tools: Iterable[str]) -> None:
+    """Check that decoding would find calls of some tools in a model's tokens.
+
+    Raises:
+        TokenizerError: it would not find those of one of them.
+    """
+    for tool in tools:
+        if fault := call_fault(tokenizer, tool):
+            raise TokenizerError(f"model {name!r} cannot call tools: {fault}; use a model with another tokenizer")
 
 
 def start_token(tokenizer: Any, config: Any) -> int | None:
@@ -224,12 +308,6 @@ def check_embedded(ids: Iterable[int], tokenizer: Any, rows: int, name: str) -> 
         f"tokenizer has {len(tokenizer)} tokens, the model {rows}; call resize_token_embeddings, or use the "
         "model's own tokenizer"
     )
-
-
-def _without_word(ids: list[int], offsets: list[tuple[int, int]]) -> tuple[list[int], list[tuple[int, int]]]:
-    n = len(WORD)
-    first = next((j for j, (_, end) in enumerate(offsets) if end > n), len(ids))
-    return ids[first:], [(max(start - n, 0), end - n) for start, end in offsets[first:]]
 
 
 def _tokens(ids: list[int], offsets: list[tuple[int, int]]) -> Tokens:

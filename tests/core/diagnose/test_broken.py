@@ -14,9 +14,9 @@ from toolformer_core.diagnose.figures import figures_of
 from toolformer_core.diagnose.gold import GoldTexts, read_gold
 from toolformer_core.diagnose.reference import Reference
 from toolformer_core.diagnose.run import DiagnoseConfig, Measured, diagnose, measure
-from toolformer_core.diagnose.structure import roundtrip_fault
 from toolformer_core.diagnose.verdict import STEPS, Verdict, judge
 from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.lm.tokens import call_fault
 from toolformer_core.tools.build import ToolSettings, build_tools
 
 FEW = {"documents": 8, "top_k": 4, "draws": 2}
@@ -56,12 +56,13 @@ def test_random_weights() -> None:
     assert "checkpoint" in verdict.suggestion
 
 
-def test_a_tokenizer_that_merges_the_bracket_with_the_name() -> None:
-    figures = measured(broken.merged()).figures
-    assert figures.structure is not None
-    assert figures.structure.trigger_alone == 0.0
-    assert figures.structure.arrow_alone == 1.0
-    assert judge(figures).step == "tokenizer"
+def test_a_tokenizer_that_merges_the_bracket_with_the_name_changes_no_measure() -> None:
+    """But for the share of five tokens more in each softmax: prompt and gold calls have the same tokens."""
+    found, expected = (judge(one.figures) for one in (measured(broken.merged()), whole()))
+    assert found.teachable
+    assert [check.measured for check in found.checks] == [
+        pytest.approx(check.measured, abs=1e-3) for check in expected.checks
+    ]
 
 
 def test_a_tokenizer_without_square_brackets(tmp_path: Path) -> None:
@@ -86,8 +87,8 @@ def test_a_tokenizer_without_square_brackets(tmp_path: Path) -> None:
 )
 def test_a_tokenizer_that_loses_a_part_of_a_call(normalizer: normalizers.Normalizer, back: str) -> None:
     lm = broken.losing(normalizer)
-    assert roundtrip_fault(lm.hf_model, "Calculator").endswith(f'is decoded as "{back}"')
-    figures = replace(whole().figures, tokenizer_fault=roundtrip_fault(lm.hf_model, "Calculator"))
+    assert call_fault(lm.hf_model.tokenizer, "Calculator").endswith(f'is decoded as "{back}"')
+    figures = replace(whole().figures, tokenizer_fault=call_fault(lm.hf_model.tokenizer, "Calculator"))
     verdict = judge(figures)  # though all that is measured does well
     assert verdict.step == "tokenizer"
     assert back in verdict.told
@@ -100,7 +101,7 @@ def test_a_diagnosis_looks_at_what_the_tokenizer_loses() -> None:
 
 
 def test_calls_of_the_whole_model_are_not_lost() -> None:
-    assert not roundtrip_fault(broken.whole().hf_model, "Calculator")
+    assert not call_fault(broken.whole().hf_model.tokenizer, "Calculator")
 
 
 def test_a_prompt_without_demonstrations(tmp_path: Path) -> None:

@@ -164,13 +164,13 @@ def test_demonstrations_are_texts_without_and_with_a_call(prompt: str, count: in
 @pytest.mark.parametrize(
     "coded", [tokenizer(), tokenizer(merged_trigger=False), sentencepiece()], ids=["bytes", "split", "sentencepiece"]
 )
-def test_brackets_and_arrows_are_found_alone_whatever_the_kind_of_tokenizer(tmp_path: Path, coded: object) -> None:
+def test_a_token_starts_at_every_gold_position_whatever_the_kind_of_tokenizer(tmp_path: Path, coded: object) -> None:
     lm = tiny_lm(coded=coded, context=2048)
     texts = read_gold(write(tmp_path, sums(6)))
     chosen = choose(texts, "calculator", None, PrefilterConfig())
     by_id = {d.doc_id: d.text for d, _ in chosen.pairs}
     found = structure_of(lm.hf_model, "Calculator", load_prompt("calculator"), by_id, chosen.gold, None)
-    assert (found.trigger_alone, found.arrow_alone, found.place_alone) == (1.0, 1.0, 1.0)
+    assert found.place_alone == 1.0
     assert (found.context, found.vocabulary) == (2048, len(coded))  # type: ignore[arg-type]
 
 

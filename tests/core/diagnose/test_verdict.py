@@ -86,7 +86,7 @@ def observed(tool: FakeTool | None = None, lm: ScriptedLM | None = None) -> Obse
     return observe(lm, tool or Calculator(TOOL), a_prompt("calculator"), chosen(), config)
 
 
-STRUCTURE = Structure(1.0, 1.0, 1.0, 4, 100, 1000, loss=2.0, vocabulary=1000)
+STRUCTURE = Structure(1.0, 4, 100, 1000, loss=2.0, vocabulary=1000)
 
 
 def figures(tau_f: float = 0.5, **how: bool | None) -> Figures:
@@ -231,7 +231,7 @@ def broken(step: str) -> Figures:
     return {
         "tokenizer": lambda: replace(
             whole,
-            structure=replace(whole.structure, trigger_alone=short),
+            structure=replace(whole.structure, place_alone=short),
             position=replace(whole.position, reached=0.49),
         ),
         "language": lambda: replace(
@@ -271,7 +271,7 @@ def test_of_several_the_first_of_the_pipeline_is_named() -> None:
 def test_what_is_only_looked_at_is_not_blamed_where_the_rest_does_well() -> None:
     whole = figures()  # position 0.5, imitation 1.0: well
     assert judge(replace(whole, structure=replace(STRUCTURE, demonstrations=0))).teachable
-    assert judge(replace(whole, structure=replace(STRUCTURE, trigger_alone=0.0))).teachable
+    assert judge(replace(whole, structure=replace(STRUCTURE, place_alone=0.0))).teachable
     assert judge(replace(whole, structure=None)).teachable
 
 

@@ -69,7 +69,8 @@ class Letters:
                 spans.append((at, at + size))
                 at += size
             offsets.append(spans)
-        return {"input_ids": [list(range(10, 10 + len(spans))) for spans in offsets], "offset_mapping": offsets}
+        ids = [[ord(text[at]) for at, _ in spans] for text, spans in zip(texts, offsets, strict=True)]
+        return {"input_ids": ids, "offset_mapping": offsets}
 
     def decode(self, ids: list[int]) -> str:
         return f"<{ids[0]}>"
@@ -109,8 +110,9 @@ def test_the_tokens_of_a_call() -> None:
     example = an_example("a b", (1, "qa", "q", "r"))
     assert example.text.index("r") == 12
     (row,) = token_rows(Letters(), [example], start=1, end=2)
-    assert row.input_ids == [1, *range(10, 26), 2]
-    assert row.labels == [-100, *range(10, 22), -100, *range(23, 26), 2]  # the start is predicted by nothing
+    letters = [ord(letter) for letter in example.text]
+    assert row.input_ids == [1, *letters, 2]
+    assert row.labels == [-100, *letters[:12], -100, *letters[13:], 2]  # the start is predicted by nothing
     assert row.row()["attention_mask"] == [1] * 18
     assert row.trained == 16
     assert "".join(row.texts) == f"<1>{example.text}<2>"

@@ -96,12 +96,11 @@ def test_a_piece_whose_targets_are_all_masked_is_left_out() -> None:
     assert [p.ids.tolist() for p in pieces] == [[1, 97, 98, 99], [102, 2]]
 
 
-def test_without_offsets_nothing_can_be_masked() -> None:
+def test_a_tokenizer_without_offsets_is_refused() -> None:
     slow = Letters()
     slow.is_fast = False  # type: ignore[attr-defined]
-    assert encode_texts(slow, plain("ab"), start=1, end=2, length=9)
-    with pytest.raises(ModelError, match="no character offsets"):
-        encode_texts(slow, [Text("ab", masked=((0, 1),))], start=1, end=2, length=9)
+    with pytest.raises(ModelError, match="no fast tokenizer"):
+        encode_texts(slow, plain("ab"), start=1, end=2, length=9)
 
 
 def test_what_an_arm_learns_from_a_document() -> None:

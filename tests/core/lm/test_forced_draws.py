@@ -205,7 +205,7 @@ def test_a_tokenizer_that_puts_a_space_in_front_of_texts() -> None:
 
 def test_what_cannot_be_given_is_an_error_a_user_can_mend() -> None:
     with pytest.raises(TokenizerError, match=r"cannot write 'QA\(' behind ' \['"):
-        tiny_lm(coded=merging_tokenizer(" ", "a [QA(", "aQA(")).hf_model.beginning("QA(")
+        tiny_lm(coded=merging_tokenizer(" ", "aQA(", "1QA(", "\nQA(")).hf_model.beginning("QA(")
     with pytest.raises(ContextError, match="tokens of 'llama', of 64 for a call"):
         drawn(tiny_lm(), TEXTS[:1], 1.0, begin="N" * 200 + "(")
 
