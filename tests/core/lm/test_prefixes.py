@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import re
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from tiny import PROMPT, TEXTS, _config, tiny_lm, tokenizer
-from transformers import AutoModelForCausalLM
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import DrawRequest
@@ -17,16 +19,20 @@ from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.hf.prefix_trial import can_share_prefix
 from toolformer_core.lm.hf.prefixes import SharedPrefix
 from toolformer_core.lm.load import load_parts, model_folder
+from toolformer_core.lm.tokens import ordinary_tokens
 
 HALF = [torch.bfloat16, torch.float16]
 LOGGER = "toolformer_core.lm.hf.prefix_trial"
 
 
 @cache
-def random_model(family: str, seed: int, scale: float, dtype: torch.dtype) -> HFModel:
-    """A random model of two layers; its matrices times `scale`, which makes attention sharper and logits larger."""
+def random_model(family: str, seed: int, scale: float, dtype: torch.dtype, layers: int = 2) -> HFModel:
+    """A random model; its matrices times `scale`, which makes attention sharper and logits larger."""
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(_config(family, 512, len(tokenizer())))
+    config = _config(family, 512, len(tokenizer()))
+    if layers > 2:  # a Llama
+        config.num_hidden_layers, config.hidden_size, config.intermediate_size, config.head_dim = layers, 64, 128, 16
+    model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 2:
@@ -104,6 +110,13 @@ class TestSharing:
             for scale in (1.0, 3.0, 6.0):
                 assert can_share_prefix(random_model(family, seed, scale, dtype)), (seed, scale)
 
+    @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
+    @pytest.mark.parametrize("layers", [8, 30])
+    def test_it_does_not_end_with_the_depth(self, layers: int, dtype: torch.dtype) -> None:
+        """In bfloat16 the two ways differ by 0.10 at 30 layers; from float32, sharing by 0.34 and copying by 0.32."""
+        assert can_share_prefix(random_model("llama", 1, 1.0, dtype, layers))
+        assert can_share_prefix(random_model("llama", 1, 10.0, dtype, layers))
+
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
 @pytest.mark.parametrize("breaking", BROKEN)
@@ -111,8 +124,9 @@ def test_broken_attention_is_found(breaking: Any, dtype: torch.dtype, monkeypatc
     """Whatever the logits' size. Weights times 6: with less, a random model's attention hardly matters."""
     networks = [embedded(dtype, scale) for scale in (1.0, 2.0, 8.0)]
     networks += [
-        random_model(family, seed, 6.0, dtype) for family in ("llama", "gpt2", "gpt_neox") for seed in range(4)
+        random_model(family, seed, 6.0, dtype) for family in ("llama", "gpt2", "gpt_neox") for seed in range(2)
     ]
+    networks += [random_model("llama", 1, 6.0, dtype, layers) for layers in (8, 30)]
     usual = getattr(SharedPrefix, BROKEN[breaking])
     monkeypatch.setattr(SharedPrefix, BROKEN[breaking], breaking(usual))
     assert [n.name for n in networks if can_share_prefix(n)] == []
@@ -137,7 +151,8 @@ class TestWhatIsSaid:
         monkeypatch.setattr(SharedPrefix, "_group", not_masked(SharedPrefix._group))
         with caplog.at_level(logging.WARNING, logger=LOGGER):
             assert not can_share_prefix(embedded(torch.bfloat16, 1.0))
-        assert "of their size, 0.047 allowed" in caplog.text  # 6 x 2^-7 + 1e-4
+        measured, allowed = map(float, re.findall(r"by ([\d.]+) of their size, ([\d.]+) allowed", caplog.text)[0])
+        assert measured > 0.1 > 0.03 > allowed  # copying errs by 0.011 of their size here, 1.4 epsilons of bfloat16
 
     @pytest.mark.parametrize(
         "error",
@@ -167,3 +182,17 @@ class TestWhatIsSaid:
         monkeypatch.setattr(SharedPrefix, "feed", usual)
         scan.draw(asked, max_tokens=2, temperature=1.0)  # there is memory again
         assert lm.hf_model.shares_prefixes is True
+
+
+def test_it_is_tried_with_tokens_that_the_model_may_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first 20 tokens are special and as in a model that never read them: all alike, so that they show nothing."""
+    coded = tokenizer()
+    reserved = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(coded.backend_tokenizer.to_str()))
+    reserved.add_special_tokens({"additional_special_tokens": coded.convert_ids_to_tokens(range(20))})
+    hf_model = random_model.__wrapped__("llama", 0, 6.0, torch.float32)
+    hf_model.tokenizer = reserved
+    hf_model.model.get_input_embeddings().weight[:20] = 1.0
+    monkeypatch.setattr(SharedPrefix, "_group", not_masked(SharedPrefix._group))
+    assert not can_share_prefix(hf_model)
+    assert ordinary_tokens(reserved, 420, 4) == [20, 115, 210, 305]  # 380 ordinary ones, of which each 95th
+    assert ordinary_tokens(reserved, 22, 4) == [20, 20, 21, 21]

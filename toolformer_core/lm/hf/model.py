@@ -19,9 +19,9 @@ from toolformer_core.errors import ModelError
 from toolformer_core.lm.hf.batches import KeyValues, key_values
 from toolformer_core.lm.hf.head import LMHead
 from toolformer_core.lm.hf.memory import Budget
-from toolformer_core.lm.hf.probe import check_passes, embedding_rows
+from toolformer_core.lm.hf.probe import PROBED, check_passes, embedding_rows
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
-from toolformer_core.lm.tokens import check_embedded, drop_unembedded_tokens, start_token
+from toolformer_core.lm.tokens import check_embedded, drop_unembedded_tokens, ordinary_tokens, start_token
 from toolformer_core.records import Prompt
 
 __all__ = ["HFModel", "fuse_gelu"]
@@ -58,8 +58,9 @@ class HFModel(PromptTokenizer):
         self.name = name
         self.shares_prefixes: bool | None = None  # whether draws use `SharedPrefix`; decided at the first draw
         self.tokens = 0  # processed so far, padding included
-        check_passes(model, self.hidden, self.device, name)
         rows = embedding_rows(model)
+        probed = torch.tensor(ordinary_tokens(tokenizer, rows, PROBED), device=self.device)
+        check_passes(model, self.hidden, probed, name)
         bos = start_token(tokenizer, model.config)
         check_embedded([] if bos is None else [bos], tokenizer, rows, name)
         tokenizer = drop_unembedded_tokens(tokenizer, rows, name)

@@ -18,9 +18,10 @@ from toolformer_core.errors import ModelError
 from toolformer_core.lm.hf.agreement import REFUSING, agree, difference
 from toolformer_core.lm.hf.batches import KeyValues, fork, key_values
 
-__all__ = ["check_passes", "check_weights", "embedding_rows"]
+__all__ = ["PROBED", "check_passes", "check_weights", "embedding_rows"]
 
 _TOKENS = 8  # per row
+PROBED = 2 * _TOKENS - 1  # in all: both rows begin with the same
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)  # not the types of quantised weights
 
 
@@ -55,24 +56,22 @@ def check_weights(model: torch.nn.Module, name: str) -> None:
             )
 
 
-def check_passes(model: Any, hidden: Callable[..., torch.Tensor], device: torch.device, name: str) -> None:
+def check_passes(model: Any, hidden: Callable[..., torch.Tensor], tokens: torch.Tensor, name: str) -> None:
     """Check by a few passes that a model reads from left to right, caches and continues, and has plain logits.
 
     Args:
         model: an `AutoModelForCausalLM`, in evaluation mode.
         hidden: `HFModel.hidden`.
-        device: the device of the input embeddings.
+        tokens: `PROBED` of them, on the device of the input embeddings; none special, as a model may not know those.
         name: the user's name for the model.
 
     Raises:
         ModelError: one of these does not hold; the message says which.
     """
-    size = embedding_rows(model)
-    first = torch.arange(1, _TOKENS + 1, device=device) % size
-    ids = torch.stack([first, torch.cat([first[:1], (first[1:] + _TOKENS) % size])])  # equal in the first token only
+    ids = torch.stack([tokens[:_TOKENS], torch.cat([tokens[:1], tokens[_TOKENS:]])])  # equal in the first token only
     cache = DynamicCache()
     with torch.inference_mode():
-        plain = model(input_ids=ids, use_cache=False).logits.to(device).float()  # (2, T, V)
+        plain = model(input_ids=ids, use_cache=False).logits.to(ids.device).float()  # (2, T, V)
         _check_order(model, plain, name)
         cached = _logits(model, _run_with_cache(model, hidden, ids, cache, name))
         uncached = _logits(model, hidden(ids, None, _positions(ids), None))  # the same pass as for `plain`
