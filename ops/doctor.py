@@ -300,13 +300,10 @@ def _snapshot(store: Store) -> Findings:
         [row] = rows_of(store.local_folder / SNAPSHOT, "SELECT count(*) AS documents FROM documents")
         yield "ok", f"the snapshot can be queried: {row['documents']:,} documents"
     except WarehouseError as exc:
-        yield (
-            "fail",
-            f"the snapshot cannot be queried: {str(exc).splitlines()[0]}",
-            "close it there"
-            if exc.__cause__ is not None and holder_of(exc.__cause__)
-            else f"toolformer reconcile --data {quote(store.root)} (the snapshot refers to its files by absolute paths)",
-        )
+        mend = f"toolformer reconcile --data {quote(store.root)} (the snapshot refers to its files by absolute paths)"
+        if exc.__cause__ is not None and holder_of(exc.__cause__):
+            mend = "close it there"
+        yield "fail", f"the snapshot cannot be queried: {str(exc).splitlines()[0]}", mend
 
 
 def _mlflow(options: DoctorOptions) -> Findings:

@@ -74,8 +74,8 @@ def finished_finetune(folder: Path) -> FinishedTraining | None:
         number = int(card.get("number", 0))
     except (OSError, ValueError, KeyError, TypeError, UsageError):
         return None
-    recorded = (str(card.get(name, "")) for name in ("dataset", "base_digest"))
-    return FinishedTraining(folder, arm, base, texts, float(events[-1]["t"]), *recorded, number=number)
+    dataset, base_digest = (str(card.get(name, "")) for name in ("dataset", "base_digest"))
+    return FinishedTraining(folder, arm, base, texts, float(events[-1]["t"]), dataset, base_digest, number)
 
 
 def base_name(one: FinishedTraining) -> str:
