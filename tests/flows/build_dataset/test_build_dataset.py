@@ -240,7 +240,8 @@ def test_one_more_document_makes_only_the_last_shard_anew(
     # 16 documents in shards of 6, 6 and 4: ingest, four stages of two tools and three shards, assemble of three
     assert (first.done, first.skipped) == (1 + 4 * 2 * 3 + 3, 0)
     with corpus.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps({"text": "A text that was not there before."}) + "\n")
+        # dated as all the others are, and earlier: the corpus's latest date stays
+        stream.write(json.dumps({"text": "A text that was not there before.", "timestamp": "2000-01-01"}) + "\n")
     second = run_build(asked)
     # ingest, and of the last shard alone four stages of two tools and assemble; the rest of the 28 stands
     assert (second.done, second.skipped) == (1 + 4 * 2 + 1, 18)

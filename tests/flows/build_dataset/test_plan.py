@@ -77,7 +77,8 @@ def one_more_document(asked: BuildParameters, tmp_path: Path) -> BuildParameters
     corpus = tmp_path / "few.jsonl"  # of the same name: a document's source is part of its row
     corpus.write_bytes(Path(asked.corpus).read_bytes())
     with corpus.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps({"text": "A text that was not there before."}) + "\n")
+        # dated as all the others are, and earlier: the corpus's latest date stays
+        stream.write(json.dumps({"text": "A text that was not there before.", "timestamp": "2000-01-01"}) + "\n")
     return asked.model_copy(update={"corpus": str(corpus)})
 
 
