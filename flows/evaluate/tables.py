@@ -80,10 +80,6 @@ _THREE_TOOLS = (
     "evaluations, since the figure reads those of the tables: to compare, build and evaluate with "
     "--tools qa,calculator,wikisearch"
 )
-_DEVELOPMENT = (
-    "the checkpoint of our trainings is the best on documents held back from C*, since a corpus may have no others; "
-    "the paper's is the best on 1,000 of CCNet"
-)
 _JUDGED = "judged: what people's marks say of our call; - is a call that nobody has marked (toolformer view)"
 
 
@@ -317,7 +313,7 @@ def _table_8(measured: _Measured) -> PaperTable:
             rows.append((text, *(cell for name in arms.values() for cell in (None, paper[name]))))
     missing = (measured.command("wikitext"),) if _has_gaps(rows, (1, 3, 5)) else ()
     columns = ("text", *(name for arm in arms for name in (arm, "paper")))
-    return PaperTable("Table 8", _TITLES[8], columns, tuple(rows), missing, (_DEVELOPMENT,))
+    return PaperTable("Table 8", _TITLES[8], columns, tuple(rows), missing)
 
 
 def _table_9(measured: _Measured) -> PaperTable:
