@@ -73,13 +73,17 @@ def one_prompt(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
     return asked.model_copy(update={"prompts": str(folder)})
 
 
-def one_more_document(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
+def one_more_document(asked: BuildParameters, tmp_path: Path, date: str = "2000-01-01") -> BuildParameters:
     corpus = tmp_path / "few.jsonl"  # of the same name: a document's source is part of its row
     corpus.write_bytes(Path(asked.corpus).read_bytes())
     with corpus.open("a", encoding="utf-8") as stream:
         # dated as all the others are, and earlier: the corpus's latest date stays
-        stream.write(json.dumps({"text": "A text that was not there before.", "timestamp": "2000-01-01"}) + "\n")
+        stream.write(json.dumps({"text": "A text that was not there before.", "timestamp": date}) + "\n")
     return asked.model_copy(update={"corpus": str(corpus)})
+
+
+def one_newer_document(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
+    return one_more_document(asked, tmp_path, date="2025-06-01")
 
 
 def another_model(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
@@ -110,6 +114,12 @@ def another_tokenizer(asked: BuildParameters, tmp_path: Path) -> BuildParameters
             one_more_document,
             {"ingest": 1, "prefilter": 2, "sample": 2, "execute": 2, "score": 2, "assemble": 1},
             {"data"},
+        ),
+        pytest.param(  # of the first two shards the calendar's prefilter, which keeps the same
+            one_newer_document,
+            {"ingest": 1, "prefilter": 4, "sample": 2, "execute": 2, "score": 2, "assemble": 1},
+            {"data", "latest_date: 2021-05-02 -> 2025-06-01"},
+            marks=pytest.mark.slow,
         ),
         pytest.param(another_model, {"sample": 6, "score": 6}, {"model", "data"}, marks=pytest.mark.slow),
         (another_tokenizer, {"sample": 6, "score": 6}, {"tokenizer", "data"}),
