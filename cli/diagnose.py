@@ -50,7 +50,7 @@ def diagnose(
     draws: Annotated[int | None, option_of(BuildParameters, "draws")] = None,
     tau_f: Annotated[str, option_of(BuildParameters, "tau_f")] = "",
     inside_words: Annotated[bool, option_of(BuildParameters, "inside_words")] = False,
-    before_numbers: Annotated[bool, option_of(BuildParameters, "before_numbers")] = False,
+    numbers: Annotated[str, option_of(BuildParameters, "numbers")] = "any",
     draw_form: Annotated[str, option_of(BuildParameters, "draw_form")] = "free",
     keep_repeats: Annotated[bool, option_of(BuildParameters, "keep_repeats")] = False,
     prompts: Annotated[Path | None, option_of(BuildParameters, "prompts")] = None,
@@ -109,7 +109,7 @@ def diagnose(
         prompts=prompts,
         seed=seed,
         inside_words=inside_words,
-        before_numbers=before_numbers,
+        numbers=numbers,
         draw_form=draw_form,
         keep_repeats=keep_repeats,
     )

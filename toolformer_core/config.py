@@ -27,6 +27,7 @@ from toolformer_core.records import digest_of
 __all__ = [
     "DRAW_FORMS",
     "MAX_CHAIN_DEPTH",
+    "NUMBERS",
     "NUMERIC_TOOLS",
     "PAPER_DECAY",
     "POSITIONS",
@@ -56,6 +57,7 @@ TOOL_NAMES: Mapping[str, str] = {
 
 TEXT_UNITS = ("file", "paragraph", "line")
 DRAW_FORMS = ("free", "forced")
+NUMBERS = ("any", "before", "same")
 POSITIONS = ("trigger", "need", "both")
 
 # Of these, the tools that answer with a number.
@@ -178,7 +180,7 @@ class SampleConfig:
     inside_words: bool = False  # True, as in the paper: a call may split a word or a number
     draw_form: str = field(default="free", metadata=_ADDED_LATER)  # forced: every draw begins with `Name(`
     positions: str = field(default="trigger", metadata=_ADDED_LATER)  # what the k positions are chosen by, see `sample`
-    before_numbers: bool = field(default=False, metadata=_ADDED_LATER)  # no position but those in front of a number
+    numbers: str = field(default="any", metadata=_ADDED_LATER)  # which calls of numeric tools are tried, see `sample`
 
     def __post_init__(self) -> None:
         _require(0 <= self.tau_s < 1, f"tau_s must lie in [0, 1), got {self.tau_s}")
@@ -186,7 +188,7 @@ class SampleConfig:
         _require(self.draws > 0, f"draws must be positive, got {self.draws}")
         _require(self.temperature > 0, f"temperature must be positive, got {self.temperature}")
         _require(self.max_call_tokens > 0, f"max_call_tokens must be positive, got {self.max_call_tokens}")
-        for name, allowed in (("draw_form", DRAW_FORMS), ("positions", POSITIONS)):
+        for name, allowed in (("draw_form", DRAW_FORMS), ("positions", POSITIONS), ("numbers", NUMBERS)):
             value = getattr(self, name)
             _require(value in allowed, f"{name} must be one of {', '.join(allowed)}: {value!r}")
 

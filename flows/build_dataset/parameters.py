@@ -135,10 +135,11 @@ class BuildParameters(ToolChoice):
         "the next five tokens, whatever p(' [') is (tau_s is not used); both: the product of the two. need and both "
         "read each document once more",
     )
-    before_numbers: Annotated[bool, _CALLS] = Field(
-        _SAMPLE.before_numbers,
-        description="Try tools that answer with numbers (calculator) in front of numbers alone: fewer positions, and "
-        "those where their calls can help",
+    numbers: Annotated[Literal["any", "before", "same"], _CALLS] = Field(
+        "any",
+        description="Which calls of tools that answer with numbers (calculator) are tried. any: all, as in the paper; "
+        "before: those in front of a number; same: of these, those that answer with that number, so that no others "
+        "need a score",
     )
     draw_form: Annotated[Literal["free", "forced"], _CALLS] = Field(
         "free",

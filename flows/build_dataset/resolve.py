@@ -122,7 +122,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
             max_call_tokens=p.max_call_tokens,
             seed=p.seed,
             inside_words=p.inside_words,
-            before_numbers=p.before_numbers and declared[tool].numeric,
+            numbers=p.numbers if declared[tool].numeric else "any",
             draw_form=p.draw_form,
             positions=p.positions,
         )

@@ -19,7 +19,7 @@ from tasks.model_thread import QueuedLM
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import LM_TOKENS, Inputs, Stage, at_depth, nonzero
 from toolformer_core.annotate.decoys import RESERVE_NAME, DecoyPool
-from toolformer_core.annotate.score import score
+from toolformer_core.annotate.score import score, worth_scoring
 from toolformer_core.config import canonical_json
 from toolformer_core.records import digest_of
 from warehouse.commits import RowCounts
@@ -37,20 +37,28 @@ def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOut
         for call in calls
         if not (execution := executions[call.input, contexts[call.doc_id]]).failure
     ]
-    scored, tokens = [], 0
-    decoys = DecoyPool.of(spec.score, inputs.tool, ((call.doc_id, response) for call, response in answered))
+    texts: dict[str, str] = {}
     if answered:
         wanted = {call.doc_id for call, _ in answered}
         texts = {d.doc_id: d.text for d in inputs.records("ingest", arrow.documents_of) if d.doc_id in wanted}
+    worth = worth_scoring(texts, answered, spec.sample[inputs.tool])
+    scored, tokens = [], 0
+    decoys = DecoyPool.of(spec.score, inputs.tool, ((call.doc_id, response) for call, response in worth))
+    if worth:
         with QueuedLM(model_of(spec), writer.add_wait) as lm:
             name, names = spec.tool_names[inputs.tool], spec.tool_names
-            scored = score(lm, name, texts, answered, spec.score, decoys, names)
+            scored = score(lm, name, texts, worth, spec.score, decoys, names)
         tokens = lm.tokens
     counts = RowCounts(
         "calls",
         len(calls),
         len(scored),
-        dropped=nonzero({"same_call_drawn_differently": len(answered) - len(scored)}),
+        dropped=nonzero(
+            {
+                "answers_another_number": len(answered) - len(worth),
+                "same_call_drawn_differently": len(worth) - len(scored),
+            }
+        ),
         failed=nonzero({"no_response": len(calls) - len(answered)}),
     )
     counters = {LM_TOKENS: tokens}

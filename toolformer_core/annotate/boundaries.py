@@ -11,8 +11,8 @@ would teach the model that 984 is followed by a 4. What must not be split:
 - scripts written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese, ...) have no such runs of letters, so a
   call may be inserted between any two of their characters
 
-A number's place is in front of the blank, currency, bracket or sign before its first digit: a tool that answers with
-numbers may be tried there alone.
+A number's place is in front of the blank, currency, bracket or sign before its first digit. A tool that answers with
+numbers may be tried there alone, and its calls may be scored only where they answer with that number.
 
 This module knows only characters: no tokens, no tools.
 """
@@ -20,12 +20,13 @@ This module knows only characters: no tokens, no tools.
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 import numpy as np
 import regex
 from numpy.typing import NDArray
 
-__all__ = ["UNSPACED", "before_numbers", "inside_words"]
+__all__ = ["UNSPACED", "before_numbers", "inside_words", "number_at"]
 
 # The letters and marks of scripts without spaces, for a character class of the package `regex`.
 UNSPACED = "".join(
@@ -54,8 +55,9 @@ _ASCII_WHOLE = re.compile(
 )
 # What stands between a number's place and its first digit: a blank, a currency or bracket, a sign, a decimal point.
 _BEFORE_NUMBER = regex.compile(
-    r"(?:(?<!\p{Zs})\p{Zs}[\p{Sc}(]*+\p{Zs}?|(?<![\p{Zs}\p{Sc}(\p{N}.,+\-−])[\p{Sc}(]*+)[-+−]?+\.?+(?=\p{Nd})"
+    r"(?:(?<!\p{Zs})\p{Zs}[\p{Sc}(]*+\p{Zs}?|(?<![\p{Zs}\p{Sc}(\p{N}.,+\-−])[\p{Sc}(]*+)(?P<sign>[-+−]?+)(?=\.?\p{Nd})"
 )
+_VALUE = re.compile(r"(?:\d{1,3}(?:,\d{3})++(?!\d)|\d++)(?:\.\d++)?|\.\d++")
 
 
 def inside_words(text: str) -> NDArray[np.bool_]:
@@ -82,3 +84,15 @@ def before_numbers(text: str) -> NDArray[np.bool_]:
     out = np.zeros(len(text) + 1, dtype=np.bool_)
     out[[found.start() for found in _BEFORE_NUMBER.finditer(text)]] = True
     return out
+
+
+def number_at(text: str, position: int = 0) -> Decimal | None:
+    """Return the value of the number whose place is there; None: there is none.
+
+    A comma in front of three digits separates thousands; 10.20 is 10.2.
+    """
+    place = _BEFORE_NUMBER.match(text, position)
+    if place is None or (digits := _VALUE.match(text, place.end())) is None:
+        return None
+    value = Decimal(digits[0].replace(",", ""))
+    return -value if place["sign"] in ("-", "−") else value

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from toolformer_core.annotate.decoys import DecoyPool
 from toolformer_core.annotate.execute import execute
 from toolformer_core.annotate.sample import SampledDocument, sample
-from toolformer_core.annotate.score import score
+from toolformer_core.annotate.score import score, worth_scoring
 from toolformer_core.config import ExecuteConfig, IngestConfig, SampleConfig, ScoreConfig
 from toolformer_core.lm.base import LanguageModel
 from toolformer_core.records import Document, DrawnCall, Execution, PrefilterResult, Prompt, ScoredCall
@@ -76,7 +76,7 @@ def run_stages(
         answers = execute(tool, questions(draws, contexts), execution, pool=pool)
     executions = {(answer.input, answer.context): answer for answer in answers}
     texts = {document.doc_id: document.text for document, _ in documents}
-    answered = list(answered_calls(draws, contexts, executions))
+    answered = worth_scoring(texts, answered_calls(draws, contexts, executions), sampling)
     decoys = DecoyPool.of(scoring, tool.key, ((call.doc_id, response) for call, response in answered))
     scored = score(lm, tool.name, texts, answered, scoring, decoys)
     return ToolRun(tuple(sampled), executions, tuple(scored))

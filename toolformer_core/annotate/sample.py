@@ -40,9 +40,10 @@ counts as ever, and its `log_p` is -inf.
 If the prefilter names spans, each is scanned as a separate text and its positions are mapped back to the document's
 offsets; the top k is taken over the whole document. A position followed only by whitespace is never sampled, because a
 call there has nothing to predict. Neither is a position inside a word or a number (see `boundaries`), unless the config
-allows it, nor, if the config asks for numbers, one that is not in front of a number. Every draw has its own seed, made
-from the config's seed, the document, the tool, the position and the draw's number (not from its form), and from the
-wording's number if that is not 1, so neither the model's batches, nor other documents, nor other wordings change it.
+allows it, nor, if the config asks for numbers (`before` or `same`), one that is not in front of a number. Every draw
+has its own seed, made from the config's seed, the document, the tool, the position and the draw's number (not from its
+form), and from the wording's number if that is not 1, so neither the model's batches, nor other documents, nor other
+wordings change it.
 This stage knows no responses, no thresholds on the gain, and no tokens.
 """
 
@@ -199,7 +200,7 @@ def sample(
         for state, losses in zip(asked, plain_losses(lm, [s.document.text for s in asked]), strict=True):
             state.losses = losses
     forbidden = [] if config.inside_words else [inside_words(text) for text in texts]
-    if config.before_numbers:
+    if config.numbers != "any":
         elsewhere = [~before_numbers(text) for text in texts]
         forbidden = [a | b for a, b in zip(forbidden, elsewhere, strict=True)] if forbidden else elsewhere
     second_round: list[_DocumentState] = []

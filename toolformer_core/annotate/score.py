@@ -33,17 +33,39 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from toolformer_core.annotate.boundaries import number_at
 from toolformer_core.annotate.decoys import DecoyPool
 from toolformer_core.annotate.losses import loss as weighted_loss
 from toolformer_core.annotate.losses import weights
-from toolformer_core.config import TOOL_NAMES, ScoreConfig
+from toolformer_core.config import TOOL_NAMES, SampleConfig, ScoreConfig
 from toolformer_core.lm.base import LanguageModel, ScoreRequest
 from toolformer_core.records import AnsweredCall, Call, DrawnCall, ScoredCall
 from toolformer_core.syntax import linearize, linearize_chain
 
-__all__ = ["score"]
+__all__ = ["score", "worth_scoring"]
 
 _DOCUMENTS_PER_CALL = 64  # bounds what is passed to the model at once; it makes its own batches by tokens
+
+
+def worth_scoring(
+    texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], config: SampleConfig
+) -> list[tuple[DrawnCall, str]]:
+    """Return the executed calls that need a score: with `numbers="same"`, those that give the number they stand before.
+
+    Another number makes that one no likelier but by chance.
+
+    Args:
+        texts: x by document id.
+        items: each call with its response.
+        config: how the calls were sampled.
+    """
+    if config.numbers != "same":
+        return list(items)
+    return [
+        (call, response)
+        for call, response in items
+        if (value := number_at(response)) is not None and value == number_at(texts[call.doc_id], call.position)
+    ]
 
 
 def score(

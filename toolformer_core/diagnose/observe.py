@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from toolformer_core.annotate.execute import execute
 from toolformer_core.annotate.in_memory import OnProgress, answered_calls, questions, sample_all
-from toolformer_core.annotate.score import score
+from toolformer_core.annotate.score import score, worth_scoring
 from toolformer_core.config import ExecuteConfig, SampleConfig, ScoreConfig
 from toolformer_core.diagnose.gold import ChosenDocuments, GoldCall
 from toolformer_core.errors import ContextError, ToolformerError
@@ -217,7 +217,8 @@ def _add_scores(
         for kind, gold, call, response in candidates
     )
     answered = answered_calls(observed.draws, observed.contexts, observed.executions)
-    scored = tuple(score(lm, tool.name, texts, answered, ScoreConfig(floor=None)))
+    worth = worth_scoring(texts, answered, observed.config)
+    scored = tuple(score(lm, tool.name, texts, worth, ScoreConfig(floor=None)))
     return replace(observed, trials=trials, scored=scored)
 
 

@@ -49,7 +49,7 @@ class DiagnoseConfig:
     mt_chunk_tokens: int = 3  # the small world's foreign phrases are short
     seed: int = 0
     inside_words: bool = False  # let a call split a word or a number
-    before_numbers: bool = False  # sample numeric tools in front of numbers alone
+    numbers: str = "any"  # which calls of numeric tools are tried, see `SampleConfig`
     draw_form: str = "free"  # as in `SampleConfig`
     keep_repeats: bool = False  # keep equal calls within five tokens of each other
 
@@ -66,7 +66,7 @@ class DiagnoseConfig:
             **settings,
             seed=self.seed,
             inside_words=self.inside_words,
-            before_numbers=self.before_numbers and declaration_of(tool).numeric,
+            numbers=self.numbers if declaration_of(tool).numeric else "any",
             draw_form=self.draw_form,
         )
 

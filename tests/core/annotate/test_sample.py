@@ -94,7 +94,7 @@ def test_places_inside_words_take_no_share_of_the_k():
 
 def test_a_tool_that_answers_with_numbers_may_be_tried_in_front_of_numbers_alone():
     text = "98 * $984 and B2."  # 0: 98; 4: the blank in front of $984; B2 is a word
-    (got,) = run(CharactersLM(text), [a_document(text)], before_numbers=True)
+    (got,) = run(CharactersLM(text), [a_document(text)], numbers="before")
     assert positions(got) == [0, 4]
 
 

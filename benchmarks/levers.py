@@ -1,0 +1,148 @@
+"""Which options of `build` find the calls that a corpus is known to need? One line for each lever and threshold.
+
+    python recipes/fetch_smollm2.py smollm2
+    python recipes/gsm8k.py gsm8k.train.jsonl --out texts --without gsm8k.test.jsonl --without SVAMP.json
+    python -m benchmarks.levers --gold texts --model smollm2 --documents 100 --data levers
+
+Every lever is a build of its own under --data, so a run that was ended goes on where it was. The texts are the same for
+all: --documents of them from --skip on, in the order of the digest of their address. Printed for each threshold:
+
+    kept       calls of the calculator in C*
+    number     share of them that give the number they stand before
+    gold       share of them that give a gold call's value at its place
+    recall     share of the gold calls that a kept call stands for: its place, its value
+    CPU s      of the build's processes, a text
+    CPU/right  CPU seconds for a kept call with a gold call's value at its place
+    LM tokens  that passed the model, a text
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import say
+from toolformer_core.annotate.boundaries import number_at
+from toolformer_core.records import digest_of
+
+_FORCED = ("--draw-form", "forced")
+_K10 = ("--top-k", "10", "--draws")
+LEVERS = {
+    "as shipped (k 20, m 10)": (),
+    "forced": _FORCED,
+    "forced, before numbers": (*_FORCED, "--numbers", "before", *_K10, "10"),
+    "forced, same number": (*_FORCED, "--numbers", "same", *_K10, "10"),
+    "forced, same number, T 0.7": (*_FORCED, "--numbers", "same", *_K10, "10", "--temperature", "0.7"),
+    "forced, same number, T 0.7, m 20": (*_FORCED, "--numbers", "same", *_K10, "20", "--temperature", "0.7"),
+}
+_THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a build or of the gold file."""
+
+    url: str
+    position: int
+    value: Decimal | None
+    gain: float = 0.0  # nats
+
+
+def gold_texts(folder: Path, skip: int, documents: int) -> tuple[dict[str, str], list[Call]]:
+    """Return some texts by their address, and their gold calls."""
+    texts = {row["url"]: row["text"] for row in _lines(folder / "corpus.jsonl")}
+    chosen = sorted(texts, key=lambda url: digest_of("lever", url))[skip : skip + documents]
+    texts = {url: texts[url] for url in chosen}
+    gold = [
+        Call(row["url"], one["position"], number_at(one["value"]))
+        for row in _lines(folder / "gold.jsonl")
+        if row["url"] in texts
+        for one in row["calls"]
+    ]
+    return texts, gold
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    return map(json.loads, file.read_text("utf-8").splitlines())
+
+
+def build(data: Path, corpus: Path, model: str, options: Sequence[str]) -> float:
+    """Run a build to its end; return the CPU seconds of its processes."""
+    before = _cpu()
+    command = ("build", "--corpus", corpus, "--data", data, "--model", model, "--tools", "calculator", *options)
+    subprocess.run([sys.executable, "-m", "cli.main", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
+    return _cpu() - before
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _query(data: Path, sql: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "cli.main", "sql", sql, "--data", str(data), "--json"]
+    rows: list[dict[str, Any]] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return rows
+
+
+def scored_calls(data: Path) -> list[Call]:
+    """Return the calls that a build scored, the best at each position."""
+    sql = (
+        "SELECT d.url, s.position, s.response, s.gain FROM best_calls s JOIN documents d USING (doc_id) "
+        "WHERE s.gain IS NOT NULL ORDER BY d.url, s.position"
+    )
+    return [Call(row["url"], row["position"], number_at(row["response"]), row["gain"]) for row in _query(data, sql)]
+
+
+def figures(calls: Sequence[Call], gold: Sequence[Call], texts: dict[str, str], tau_f: float) -> dict[str, float]:
+    """Return the counts at a threshold: kept, those that give their number, those that are right, gold calls."""
+    kept = [one for one in calls if one.gain >= tau_f]
+    wanted = {(one.url, one.position): one.value for one in gold}
+    same = [one for one in kept if one.value is not None and one.value == number_at(texts[one.url], one.position)]
+    right = [one for one in same if wanted.get((one.url, one.position)) == one.value]
+    return {"kept": len(kept), "number": len(same), "right": len(right), "gold": len(wanted)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gold", type=Path, required=True, help="folder with corpus.jsonl and gold.jsonl")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--data", type=Path, required=True, help="folder for the builds")
+    parser.add_argument("--documents", type=int, default=100)
+    parser.add_argument("--skip", type=int, default=0)
+    parser.add_argument("--lever", action="append", choices=list(LEVERS), help="default: all, one after the other")
+    given = parser.parse_args()
+    texts, gold = gold_texts(given.gold, given.skip, given.documents)
+    given.data.mkdir(parents=True, exist_ok=True)
+    corpus = given.data / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"url": url, "text": text}) + "\n" for url, text in texts.items()))
+    say("| lever | tau_f | kept | number | gold | recall | CPU s | CPU/right | LM tokens |")
+    say("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for lever in given.lever or LEVERS:
+        data = given.data / digest_of("lever", *LEVERS[lever])[:8]
+        cpu_file = data.with_suffix(".cpu")
+        cpu = build(data, corpus, given.model, LEVERS[lever])
+        cpu += json.loads(cpu_file.read_text()) if cpu_file.exists() else 0.0  # of earlier, ended runs
+        cpu_file.write_text(json.dumps(cpu))
+        (spent,) = _query(data, "SELECT coalesce(sum(lm_tokens), 0) AS tokens FROM costs")
+        calls = scored_calls(data)
+        for tau_f in _THRESHOLDS:
+            n = figures(calls, gold, texts, tau_f)
+            kept, right = max(1, n["kept"]), n["right"]
+            say(
+                f"| {lever} | {tau_f:g} | {n['kept']} | {n['number'] / kept:.2f} | {right / kept:.2f} "
+                f"| {right / n['gold']:.2f} | {cpu / len(texts):.1f} | {cpu / max(1, right):.1f} "
+                f"| {spent['tokens'] / len(texts):,.0f} |"
+            )
+
+
+if __name__ == "__main__":
+    main()

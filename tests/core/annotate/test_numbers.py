@@ -1,0 +1,83 @@
+"""Places in front of numbers, and their values: where a tool that answers with a number may be tried, and scored."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core.annotate.boundaries import before_numbers, inside_words, number_at
+from toolformer_core.annotate.score import worth_scoring
+from toolformer_core.config import SampleConfig, canonical_json
+from toolformer_core.errors import UsageError
+from toolformer_core.records import DrawnCall
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("sold 24 clips", [" 24 clips"]),
+        ("for $0.2 and $ 50", [" $0.2 and $ 50", " $ 50"]),  # one place a number, in front of its currency
+        ("a loss of -3, or (−5)", [" -3, or (−5)", " (−5)"]),
+        ("1,240.50 in all", ["1,240.50 in all"]),
+        ("x=3\n12 more", ["3\n12 more", "12 more"]),
+        ("a 120-page book, ٣ of them", [" 120-page book, ٣ of them", " ٣ of them"]),
+        ("no number", []),
+    ],
+)
+def test_a_number_has_one_place_in_front_of_all_that_belongs_to_it(text: str, places: list[str]) -> None:
+    assert [text[at:] for at in np.flatnonzero(before_numbers(text))] == places
+
+
+@given(st.text(alphabet="a1.,$ (-\n", max_size=30))
+def test_every_number_has_exactly_one_place_that_splits_nothing(text: str) -> None:
+    for at in np.flatnonzero(before_numbers(text)):
+        assert text[at:].lstrip(" $(-.")[:1] == "1"
+        assert not inside_words(text)[at] or text[at - 1] == "a"  # `a1` is one word with a digit in it
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (" 24 clips", "24"),
+        (" $0.20 each", "0.2"),
+        (" -3,", "-3"),
+        (" (−1,240.50)", "-1240.5"),
+        ("1,24 is no thousand", "1"),
+        (".5 of it", "0.5"),
+        (" ٣ of them", "3"),
+        ("7.", "7"),
+        (" clips 24", None),
+        ("", None),
+    ],
+)
+def test_the_number_at_a_place_has_a_value(text: str, value: str | None) -> None:
+    assert number_at(text) == (None if value is None else Decimal(value))
+    assert number_at("to" + text, 2) == number_at(text)
+
+
+@given(st.decimals(-(10**9), 10**9, places=2))
+def test_a_number_is_read_as_it_is_written(value: Decimal) -> None:
+    assert number_at(f"It cost {value:,} at most", 7) == value
+
+
+def drawn(position: int, input_: str) -> DrawnCall:
+    return DrawnCall("d", "calculator", position, -1.0, 0, f"Calculator({input_})", "ok", input_, 1)
+
+
+def test_calls_that_answer_another_number_need_no_score() -> None:
+    text = "He sold 48, then half, so 72.0 in all."
+    answered = [(drawn(7, "40 + 8"), "48"), (drawn(25, "48 * 1.5"), "72"), (drawn(25, "48 + 8"), "56")]
+    odd = [(drawn(25, "?"), "no number"), (drawn(3, "6 * 8"), "48")]  # position 3: in front of `sold`
+    assert worth_scoring({"d": text}, answered + odd, SampleConfig(numbers="same")) == answered[:2]
+    assert worth_scoring({"d": text}, answered + odd, SampleConfig(numbers="before")) == answered + odd
+
+
+def test_off_is_the_same_config_as_before() -> None:
+    assert "numbers" not in canonical_json(SampleConfig())
+    assert '"numbers":"same"' in canonical_json(SampleConfig(numbers="same"))
+    with pytest.raises(UsageError, match="numbers must be one of any, before, same: 'some'"):
+        SampleConfig(numbers="some")
