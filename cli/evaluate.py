@@ -139,6 +139,15 @@ def _print_arms(console: Any, result: EvaluateResult) -> None:
         if arm.rates:
             rates = ", ".join(f"{tool} {_format_percent(rate)}" for tool, rate in arm.rates.items())
             console.print(f"{_label_of(arm)} called, percent of items: {rates}", highlight=False)
+    for arm in result.arms:
+        if arm.operands is not None:
+            interval = f"{_format_percent(arm.operands.low)}-{_format_percent(arm.operands.high)}"
+            console.print(
+                f"{_label_of(arm)}: random pairs of the problems' numbers with its operators would be right in "
+                f"{_format_percent(arm.operands.value)} % ({interval}); its calls give the answer in "
+                f"{_format_percent(arm.right_calls or 0.0)} % of the items with one",
+                highlight=False,
+            )
     if failed := max(arm.failed for arm in result.arms):
         console.print(f"{failed} items do not fit into the model's context; they count as wrong.", highlight=False)
 

@@ -136,7 +136,7 @@ def _found(
     names = plan.names()
     if plan.task.rule is Rule.PERPLEXITY:
         return [], [arm_perplexity(store, e, names[e], shards) for e, shards in done.items()]
-    return arm_figures(store, done, names), []
+    return arm_figures(store, done, names, word_problems=plan.task.form == "word_problem"), []
 
 
 def _paper(plan: EvaluationPlan) -> dict[str, float]:
@@ -157,6 +157,8 @@ def _card(result: EvaluateResult) -> str:
         "high",
         "call_rate",
         "calls_per_item",
+        "random_operands",
+        "right_calls",
         "texts",
         "tokens",
         "perplexity",

@@ -13,13 +13,14 @@ from typing import Any
 
 from tasks.evaluation_spec import TRIGGER_ARM, Evaluation
 from tasks.run_shard import ShardResult
+from toolformer_core.evaluate.operands import RandomOperands, WordProblem, random_operands, right_calls
 from toolformer_core.evaluate.statistics import Comparison, ItemOutcome, accuracy, call_rates, call_split, compare
 from warehouse.store import Store
 
 __all__ = ["ArmFigures", "ArmPerplexity", "EvaluateResult", "arm_figures", "arm_perplexity", "row_of"]
 
 _COLUMNS = ["item_id", "correct", "called", "tool", "parameters", "problem"]
-_SEVERAL = [*_COLUMNS, "calls"]  # of items that may have several calls
+_PROBLEM = ["prompt", "answers", "input", "response"]  # what the random-operand baseline is made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class ArmFigures:
     failed: int = 0  # items that the model could not process, e.g. too long ones; they count as wrong
     versus_base: Comparison | None = None
     versus_disabled: Comparison | None = None  # for arms with tools: against the same model without
+    operands: RandomOperands | None = None  # of word problems with calls: the random-operand baseline
+    right_calls: float | None = None  # of word problems: the share of items with a call of which one gives the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +85,28 @@ class EvaluateResult:
 
 
 def arm_figures(
-    store: Store, finished: Mapping[Evaluation, Sequence[ShardResult]], names: Mapping[Evaluation, str]
+    store: Store,
+    finished: Mapping[Evaluation, Sequence[ShardResult]],
+    names: Mapping[Evaluation, str],
+    *,
+    word_problems: bool = False,
 ) -> list[ArmFigures]:
     """Return the figures of every evaluation, in the order given.
 
     Args:
         finished: the finished shards of each.
         names: the evaluations' names.
+        word_problems: whether the items are problems whose answer is a number.
     """
     outcomes: dict[Evaluation, list[ItemOutcome]] = {}
     parameters: dict[Evaluation, int] = {}  # of the model
     failed: dict[Evaluation, int] = {}  # items
     per_item: dict[Evaluation, float] = {}  # calls
+    problems: dict[Evaluation, list[WordProblem]] = {}
     for evaluation, shards in finished.items():
         several = evaluation.max_calls > 1
-        rows = _rows(store, shards, _SEVERAL if several else _COLUMNS)
+        columns = [*_COLUMNS, *(_PROBLEM if word_problems else []), *(["calls"] if several else [])]
+        rows = _rows(store, shards, columns)
         called = [_tools_asked(row) for row in rows]
         outcomes[evaluation] = [
             ItemOutcome(row["item_id"], row["correct"], tuple(dict.fromkeys(tools)))
@@ -104,6 +114,8 @@ def arm_figures(
         ]
         if several:
             per_item[evaluation] = sum(map(len, called)) / len(rows) if rows else math.nan
+        if word_problems:
+            problems[evaluation] = [WordProblem(row["prompt"], row["answers"][0], _calls(row)) for row in rows]
         parameters[evaluation] = rows[0]["parameters"] if rows else 0
         failed[evaluation] = sum(bool(row["problem"]) for row in rows)
     right = {evaluation: {item.item_id: item.right for item in items} for evaluation, items in outcomes.items()}
@@ -139,6 +151,8 @@ def arm_figures(
                 versus_disabled=comparison(evaluation, "toolformer-disabled")
                 if evaluation.arm in ("toolformer", TRIGGER_ARM)
                 else None,
+                operands=random_operands(problems.get(evaluation, ())),
+                right_calls=right_calls(problems.get(evaluation, ())),
             )
         )
     return out
@@ -149,6 +163,12 @@ def _tools_asked(row: Mapping[str, Any]) -> list[str]:
     if "calls" in row:
         return [call["tool"] for call in row["calls"] if call["asked"]]
     return [row["tool"]] if row["called"] else []
+
+
+def _calls(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the input and the response of each of an item's calls of the calculator."""
+    calls = row["calls"] if "calls" in row else [{**row, "asked": row["called"]}]
+    return tuple((one["input"], one["response"] or "") for one in calls if one["asked"] and one["tool"] == "calculator")
 
 
 def arm_perplexity(store: Store, evaluation: Evaluation, name: str, shards: Sequence[ShardResult]) -> ArmPerplexity:
@@ -195,5 +215,7 @@ def row_of(figures: ArmFigures | ArmPerplexity) -> dict[str, Any]:
         "p_versus_base": figures.versus_base.p if figures.versus_base else None,
         "p_versus_disabled": figures.versus_disabled.p if figures.versus_disabled else None,
         **({} if figures.calls_per_item is None else {"calls_per_item": figures.calls_per_item}),
+        **({} if figures.operands is None else {"random_operands": figures.operands.value}),
+        **({} if figures.right_calls is None else {"right_calls": figures.right_calls}),
         **{f"calls_{tool}": rate for tool, rate in figures.rates.items()},
     }

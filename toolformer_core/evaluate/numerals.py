@@ -1,8 +1,8 @@
 """Reads numbers in digits or in words: "1,000.5", "-3", "5 million", "twenty-one", "a hundred and two", "3/4".
 
 `join_numerals` makes one token of a numeral written in several, so that "seven" equals "7"; `first_number` finds the
-number that a prediction claims; `number_in` reads an answer that is only a number. "One" is not a number where it is a
-pronoun ("one of", "this one"). Nothing here knows rules or benchmarks.
+number that a prediction claims; `number_in` reads an answer that is only a number, `numbers_of` all of a text. "One" is
+not a number where it is a pronoun ("one of", "this one"). Nothing here knows rules or benchmarks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from toolformer_core.evaluate.words import Token, normalise, number_text, tokens_of
 
-__all__ = ["Number", "first_number", "join_numerals", "number_in"]
+__all__ = ["Number", "first_number", "join_numerals", "number_in", "numbers_of"]
 
 _UNITS = {
     word: value
@@ -192,6 +192,11 @@ def number_in(text: str) -> Number | None:
     number, start, end = numbers[0]
     rest = folded[:start] + folded[end:]
     return number if re.fullmatch(r"[\s$£€¥%]*", rest) else None
+
+
+def numbers_of(text: str) -> list[Fraction]:
+    """Return all numbers of a text in order, in digits or words, without ordinals."""
+    return [number.value for number, _, _ in _numbers(normalise(text), fractions=False)]
 
 
 def _numbers(text: str, fractions: bool) -> list[tuple[Number, int, int]]:

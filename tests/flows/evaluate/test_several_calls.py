@@ -110,3 +110,27 @@ def test_every_call_is_recorded_counted_and_shown(
         printed = " ".join(capsys.readouterr().out.split())
         assert ("per item: calls of an item, on average" in printed) == shown
     assert "75.0 1.25" in printed
+
+
+def test_of_word_problems_calls_are_compared_with_random_operands(
+    prefect_server: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.stages.evaluate.toolformer_of", Chaining)
+    problems = [("She has 3 pens, and 4 and 1 more.", 1), ("2 and 5.", 7), ("It is 1 and 1.", 2)]
+    rows = [{"ID": f"p{n}", "Body": body, "Question": "How many?", "Answer": a} for n, (body, a) in enumerate(problems)]
+    path = tmp_path / "problems.json"
+    path.write_text(json.dumps(rows))
+    result = run_evaluate(
+        asked(tmp_path / "data", task="svamp", path=str(path), limit=None, max_calls=2, tools=["calculator"])
+    )
+    off, on = result.arms
+    assert (off.operands, off.right_calls) == (None, None)  # no tools, no calls
+    # the calls are sums alone: of the ordered pairs of 3, 4, 1 none gives 1; of 2, 5 all give 7; of 1, 1 all give 2
+    assert on.operands is not None
+    assert on.operands.value == pytest.approx((0 + 1 + 1) / 3)
+    # the second item has one call, 0 + 1 -> 1, not 7; the third has 0 + 1 -> 1 and 1 + 1 -> 2, which is its answer
+    assert on.right_calls == 1 / 2
+    _print_result(result)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "random pairs of the problems' numbers with its operators would be right in 66.7 %" in printed
+    assert "its calls give the answer in 50.0 % of the items with one" in printed
