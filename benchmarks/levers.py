@@ -34,14 +34,17 @@ from toolformer_core.annotate.boundaries import number_at
 from toolformer_core.records import digest_of
 
 _FORCED = ("--draw-form", "forced")
-_K10 = ("--top-k", "10", "--draws")
+_SAME = (*_FORCED, "--numbers", "same", "--top-k", "10", "--draws", "10")
+_COOL = (*_SAME, "--temperature", "0.7")
 LEVERS = {
     "as shipped (k 20, m 10)": (),
     "forced": _FORCED,
-    "forced, before numbers": (*_FORCED, "--numbers", "before", *_K10, "10"),
-    "forced, same number": (*_FORCED, "--numbers", "same", *_K10, "10"),
-    "forced, same number, T 0.7": (*_FORCED, "--numbers", "same", *_K10, "10", "--temperature", "0.7"),
-    "forced, same number, T 0.7, m 20": (*_FORCED, "--numbers", "same", *_K10, "20", "--temperature", "0.7"),
+    "forced, before numbers": (*_FORCED, "--numbers", "before"),
+    "same number (k 10)": _SAME,
+    "same number, T 0.7": _COOL,
+    "same number, T 0.7, from word": (*_COOL, "--score-from", "word"),
+    "same number, T 0.7, from word, k 20": (*_COOL, "--score-from", "word", "--top-k", "20"),
+    "same number, T 0.7, from word, k 20, m 20": (*_COOL, "--score-from", "word", "--top-k", "20", "--draws", "20"),
 }
 _THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.5)
 

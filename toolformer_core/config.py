@@ -241,6 +241,9 @@ class ScoreConfig:
     """
 
     decay: float = PAPER_DECAY
+    from_word: bool = field(
+        default=False, metadata=_ADDED_LATER
+    )  # the weights begin at a word or number, see `lm.base`
     floor: float | None = field(default=0.0, metadata=_ADDED_LATER)  # nats
     decoys: int = field(default=0, metadata=_ADDED_LATER)  # of a call, at most; 0: none are scored
     decoy_share: float = field(default=1.0, metadata=_ADDED_LATER)  # of the calls that get decoys, chosen by the seed

@@ -70,18 +70,20 @@ def next_tokens(call: Mapping[str, Any], texts: Sequence[str] | None) -> list[Ne
     ]
 
 
-def token_texts(model: str, text: str, call: Mapping[str, Any]) -> list[str] | None:
+def token_texts(model: str, text: str, call: Mapping[str, Any], *, from_word: bool = False) -> list[str] | None:
     """Return the texts of the tokens that a scored call is judged by; None if they are not known.
 
     Args:
         model: the run's model: `embedded`, a folder, or a hub name in the cache.
         text: the document.
         call: a row of `scored`.
+        from_word: whether the build was scored so, see `ScoreRequest`.
     """
     file = _tokenizer_file(model)
     count, end = len(call.get("log_p_plain") or ()), call.get("window_end")
     if file is None or not count or end is None:
         return None
+    from toolformer_core.lm.base import ScoreRequest
     from toolformer_core.lm.tokens import tokenize
 
     tokenizer = _tokenizer(file, file.stat().st_mtime_ns)
@@ -91,9 +93,11 @@ def token_texts(model: str, text: str, call: Mapping[str, Any]) -> list[str] | N
         return {"input_ids": [one.ids for one in encoded], "offset_mapping": [one.offsets for one in encoded]}
 
     [tokens] = tokenize(encode, [text])
-    first = tokens.token_at(call["position"])
-    cuts = [*tokens.cuts.tolist(), len(text)][first : first + count + 1]
-    if len(cuts) != count + 1 or cuts[-1] != end:
+    all_cuts = [*tokens.cuts.tolist(), len(text)]
+    at = tokens.token_at(call["position"])
+    first = tokens.first_for(ScoreRequest("", text, call["position"], count, from_word))
+    cuts = all_cuts[first : first + count + 1]
+    if len(cuts) != count + 1 or all_cuts[at + count] != end:
         return None
     return [text[begin:stop] for begin, stop in pairwise(cuts)]
 

@@ -271,8 +271,14 @@ def _score(p: BuildParameters, thresholds: list[float]) -> ScoreConfig:
         )
     floor = None if p.score_all else min([0.0, *thresholds])
     if not decoys:
-        return ScoreConfig(floor=floor)
-    return ScoreConfig(floor=floor, decoys=decoys, decoy_share=p.decoy_share, decoy_seed=p.seed)
+        return ScoreConfig(from_word=p.score_from == "word", floor=floor)
+    return ScoreConfig(
+        from_word=p.score_from == "word",
+        floor=floor,
+        decoys=decoys,
+        decoy_share=p.decoy_share,
+        decoy_seed=p.seed,
+    )
 
 
 def _chains(p: BuildParameters) -> ChainConfig:

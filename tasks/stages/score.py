@@ -41,7 +41,7 @@ def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOut
     if answered:
         wanted = {call.doc_id for call, _ in answered}
         texts = {d.doc_id: d.text for d in inputs.records("ingest", arrow.documents_of) if d.doc_id in wanted}
-    worth = worth_scoring(texts, answered, spec.sample[inputs.tool])
+    worth, unscored = worth_scoring(texts, answered, spec.sample[inputs.tool])
     scored, tokens = [], 0
     decoys = DecoyPool.of(spec.score, inputs.tool, ((call.doc_id, response) for call, response in worth))
     if worth:
@@ -53,12 +53,7 @@ def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOut
         "calls",
         len(calls),
         len(scored),
-        dropped=nonzero(
-            {
-                "answers_another_number": len(answered) - len(worth),
-                "same_call_drawn_differently": len(worth) - len(scored),
-            }
-        ),
+        dropped=nonzero({**unscored, "same_call_drawn_differently": len(worth) - len(scored)}),
         failed=nonzero({"no_response": len(calls) - len(answered)}),
     )
     counters = {LM_TOKENS: tokens}

@@ -26,7 +26,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-__all__ = ["UNSPACED", "before_numbers", "inside_words", "number_at"]
+__all__ = ["UNSPACED", "before_numbers", "inside_words", "number_at", "numbers_in"]
 
 # The letters and marks of scripts without spaces, for a character class of the package `regex`.
 UNSPACED = "".join(
@@ -96,3 +96,8 @@ def number_at(text: str, position: int = 0) -> Decimal | None:
         return None
     value = Decimal(digits[0].replace(",", ""))
     return -value if place["sign"] in ("-", "−") else value
+
+
+def numbers_in(text: str) -> set[Decimal]:
+    """Return the values of a text's numbers without their signs."""
+    return {Decimal(found[0].replace(",", "")) for found in _VALUE.finditer(text)}

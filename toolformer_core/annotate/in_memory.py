@@ -76,7 +76,7 @@ def run_stages(
         answers = execute(tool, questions(draws, contexts), execution, pool=pool)
     executions = {(answer.input, answer.context): answer for answer in answers}
     texts = {document.doc_id: document.text for document, _ in documents}
-    answered = worth_scoring(texts, answered_calls(draws, contexts, executions), sampling)
+    answered, _ = worth_scoring(texts, answered_calls(draws, contexts, executions), sampling)
     decoys = DecoyPool.of(scoring, tool.key, ((call.doc_id, response) for call, response in answered))
     scored = score(lm, tool.name, texts, answered, scoring, decoys)
     return ToolRun(tuple(sampled), executions, tuple(scored))

@@ -26,6 +26,7 @@ offsets.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -33,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_core.annotate.boundaries import number_at
+from toolformer_core.annotate.boundaries import number_at, numbers_in
 from toolformer_core.annotate.decoys import DecoyPool
 from toolformer_core.annotate.losses import loss as weighted_loss
 from toolformer_core.annotate.losses import weights
@@ -42,30 +43,50 @@ from toolformer_core.lm.base import LanguageModel, ScoreRequest
 from toolformer_core.records import AnsweredCall, Call, DrawnCall, ScoredCall
 from toolformer_core.syntax import linearize, linearize_chain
 
-__all__ = ["score", "worth_scoring"]
+__all__ = ["score", "unscored", "worth_scoring"]
 
 _DOCUMENTS_PER_CALL = 64  # bounds what is passed to the model at once; it makes its own batches by tokens
 
 
-def worth_scoring(
-    texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], config: SampleConfig
-) -> list[tuple[DrawnCall, str]]:
-    """Return the executed calls that need a score: with `numbers="same"`, those that give the number they stand before.
+def unscored(text: str, call: DrawnCall, response: str, config: SampleConfig) -> str:
+    """Return why an executed call needs no score, "" if it needs one; only with `numbers="same"` there are reasons.
 
-    Another number makes that one no likelier but by chance.
+        | reason                 | because                                                                            |
+        |------------------------|------------------------------------------------------------------------------------|
+        | answers_another_number | its response is not the number that it stands before                               |
+        | holds_its_answer       | its input has that number already: `60 / 1`                                        |
+        | reads_ahead            | its input has a number that stands only behind the call, so who writes the text    |
+        |                        | from left to right cannot know it                                                  |
 
     Args:
-        texts: x by document id.
-        items: each call with its response.
-        config: how the calls were sampled.
+        text: x.
+        call: the call.
+        response: the tool's.
+        config: how the call was sampled.
     """
     if config.numbers != "same":
-        return list(items)
-    return [
-        (call, response)
-        for call, response in items
-        if (value := number_at(response)) is not None and value == number_at(texts[call.doc_id], call.position)
-    ]
+        return ""
+    value = number_at(response)
+    if value is None or value != number_at(text, call.position):
+        return "answers_another_number"
+    operands = numbers_in(call.input)
+    if abs(value) in operands:
+        return "holds_its_answer"
+    ahead = operands - numbers_in(text[: call.position])
+    return "reads_ahead" if ahead & numbers_in(text[call.position :]) else ""
+
+
+def worth_scoring(
+    texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], config: SampleConfig
+) -> tuple[list[tuple[DrawnCall, str]], Counter[str]]:
+    """Return the executed calls that need a score, and how many need none by reason, see `unscored`."""
+    worth, reasons = [], Counter[str]()
+    for call, response in items:
+        if reason := unscored(texts[call.doc_id], call, response, config):
+            reasons[reason] += 1
+        else:
+            worth.append((call, response))
+    return worth, reasons
 
 
 def score(
@@ -109,7 +130,7 @@ def score(
     doc_ids = list(by_document)
     for at in range(0, len(doc_ids), _DOCUMENTS_PER_CALL):
         chunk = [
-            _requests(tool_name, names, texts[doc_id], len(w), call, response, decoys)
+            _requests(tool_name, names, texts[doc_id], len(w), call, response, decoys, config.from_word)
             for doc_id in doc_ids[at : at + _DOCUMENTS_PER_CALL]
             for (_, _, response, _), call in by_document[doc_id].items()
         ]
@@ -144,12 +165,13 @@ def _requests(
     drawn: DrawnCall,
     response: str,
     pool: DecoyPool | None,
+    from_word: bool,
 ) -> _CallRequests:
     links = [(Call(names.get(one.tool, one.tool), one.input), one.response) for one in drawn.behind]
     before = linearize_chain(links)
 
     def asked(prefix: str) -> ScoreRequest:
-        return ScoreRequest(prefix, text, drawn.position, tokens)
+        return ScoreRequest(prefix, text, drawn.position, tokens, from_word)
 
     def with_response(given: str) -> ScoreRequest:
         return asked(before + linearize(Call(tool_name, drawn.input), given))

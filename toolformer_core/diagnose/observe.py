@@ -217,7 +217,7 @@ def _add_scores(
         for kind, gold, call, response in candidates
     )
     answered = answered_calls(observed.draws, observed.contexts, observed.executions)
-    worth = worth_scoring(texts, answered, observed.config)
+    worth, _ = worth_scoring(texts, answered, observed.config)
     scored = tuple(score(lm, tool.name, texts, worth, ScoreConfig(floor=None)))
     return replace(observed, trials=trials, scored=scored)
 

@@ -22,6 +22,7 @@ def with_columns(table: str, **lacking: str) -> str:
 # The build whose commits are current, and the version of C* that it made, or that an earlier run had made.
 CURRENT_BUILD = f"""
 SELECT r.run_id, r.flow, r.started, r.state, r.corpus, r.model,
+       coalesce(r.parameters::JSON ->> 'score_from', 'position') AS score_from,
        coalesce(d.name, '') AS name, coalesce(d.version, '') AS version, d.created
 FROM {with_columns("runs", dataset="''", number="0")} AS r LEFT JOIN {with_columns("datasets", made="''")} AS d
     ON r.run_id = d.run_id OR r.dataset = d.name || '/' || d.version || '-' || d.made

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_core.annotate.boundaries import before_numbers, inside_words, number_at
+from toolformer_core.annotate.boundaries import before_numbers, inside_words, number_at, numbers_in
 from toolformer_core.annotate.score import worth_scoring
 from toolformer_core.config import SampleConfig, canonical_json
 from toolformer_core.errors import UsageError
@@ -69,11 +69,26 @@ def drawn(position: int, input_: str) -> DrawnCall:
 
 
 def test_calls_that_answer_another_number_need_no_score() -> None:
-    text = "He sold 48, then half, so 72.0 in all."
-    answered = [(drawn(7, "40 + 8"), "48"), (drawn(25, "48 * 1.5"), "72"), (drawn(25, "48 + 8"), "56")]
-    odd = [(drawn(25, "?"), "no number"), (drawn(3, "6 * 8"), "48")]  # position 3: in front of `sold`
-    assert worth_scoring({"d": text}, answered + odd, SampleConfig(numbers="same")) == answered[:2]
-    assert worth_scoring({"d": text}, answered + odd, SampleConfig(numbers="before")) == answered + odd
+    text = "He sold 48, then half, so 72.0 of the 80."
+    worth = [(drawn(25, "48 * 1.5"), "72"), (drawn(25, "48 + 48 / 2"), "72"), (drawn(7, "6 * 8"), "48")]
+    others = {
+        "answers_another_number": [
+            (drawn(25, "48 + 8"), "56"),
+            (drawn(25, "?"), "no number"),
+            (drawn(3, "6 * 8"), "48"),  # in front of `sold`
+        ],
+        "holds_its_answer": [(drawn(25, "72.00 / 1"), "72")],
+        "reads_ahead": [(drawn(25, "80 - 8"), "72"), (drawn(7, "72 - 24"), "48")],
+    }
+    everything = worth + [one for some in others.values() for one in some]
+    found, reasons = worth_scoring({"d": text}, everything, SampleConfig(numbers="same"))
+    assert found == worth
+    assert reasons == {reason: len(some) for reason, some in others.items()}
+    assert worth_scoring({"d": text}, everything, SampleConfig(numbers="before")) == (everything, {})
+
+
+def test_the_numbers_of_a_text_are_its_values_without_signs() -> None:
+    assert numbers_in("-3 of 1,240.50, then 3.0 and .5") == {Decimal(3), Decimal("1240.5"), Decimal("0.5")}
 
 
 def test_off_is_the_same_config_as_before() -> None:
