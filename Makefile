@@ -70,7 +70,7 @@ guards: $(VENV)/.dev system ## minutes: take out guards against crashes, damage 
 small-world-report: $(VENV)/.run ## hours: pretrain three seeds of the embedded model, measure each against gold, write docs/small-world.md
 	$(BIN)/python benchmarks/small_world.py
 
-beyond-report: $(VENV)/.run ## a part of what the options beyond the paper buy (SEED=n, leg-n or shipped; PART=pretrain, calibration, sampling, wordings, trained, rounds, bare-rounds, chains, report)
+beyond-report: $(VENV)/.run ## a part of what the options beyond the paper buy (SEED=n, leg-n or shipped; PART=pretrain, calibration, sampling, wordings, trained, chains, report)
 	$(BIN)/python -m benchmarks.beyond --seed $(or $(SEED),shipped) --part $(PART)
 
 bench: $(VENV)/.dev ## speed, as ratios within one run: finetuning against the Trainer, decoding against generate, serving, annotating

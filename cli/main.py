@@ -16,7 +16,6 @@ import typer
 from typer.exceptions import TyperException
 
 from cli.ask import datasets, explain, plan, stats, what_if
-from cli.bootstrap import bootstrap
 from cli.build import build
 from cli.demo.command import demo
 from cli.diagnose import diagnose
@@ -88,7 +87,6 @@ app.command(rich_help_panel=_BUILD)(export)
 app.command(rich_help_panel=_TEACH)(diagnose)
 app.command(rich_help_panel=_TEACH)(finetune)
 app.command("fit-trigger", rich_help_panel=_TEACH)(fit_trigger)
-app.command(rich_help_panel=_TEACH)(bootstrap)
 app.command(rich_help_panel=_TEACH)(evaluate)
 app.command(rich_help_panel=_TEACH)(tables)
 app.add_typer(ground_app, name="ground", rich_help_panel=_TEACH)

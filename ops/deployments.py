@@ -91,7 +91,6 @@ class Deployment:
 DEPLOYMENTS = (
     Deployment("flows.build_dataset.flow.build_dataset", "cpu", ("toolformer", "data"), corpora=True),
     Deployment("flows.export.flow.export", "cpu", ("toolformer", "data")),
-    Deployment("flows.bootstrap.flow.bootstrap", "gpu", ("toolformer", "training")),
     Deployment("flows.evaluate.flow.evaluate", "gpu", ("toolformer", "evaluation")),
     Deployment("flows.finetune.flow.finetune", "gpu", ("toolformer", "training")),
     Deployment("flows.ground.flow.ground", "gpu", ("toolformer", "evaluation")),

@@ -133,8 +133,7 @@ class Prompt:
     values are computed once per tool. The tail is the text between the two copies of x (`\\nOutput:`).
 
     Behind a plain prompt x follows a space, and the model's start token stands in front of the head. In a chat (`turn`)
-    both are as the template says. A *bare* prompt is none: x stands alone behind the start token, as a finetuned model
-    reads it, and so nothing is asked at its first character.
+    both are as the template says.
     """
 
     tool: str
@@ -142,12 +141,11 @@ class Prompt:
     tail: str
     wording: int = 1  # which of the tool's wordings this is; not a part of the digest, which the text alone decides
     turn: AssistantTurn | None = None  # head and tail are turns of a chat; None: plain text
-    bare: bool = False  # head and tail are empty, and x stands there once
 
     @property
     def digest(self) -> str:
         turn = () if self.turn is None else ("turn", "space" if self.turn.space else "", self.turn.end)
-        return digest_of("prompt", self.tool, self.head, self.tail, *turn, *(("bare",) if self.bare else ()))
+        return digest_of("prompt", self.tool, self.head, self.tail, *turn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,6 @@
     python -m benchmarks.beyond --seed 1 --part sampling        # free against forced form; which positions are found
     python -m benchmarks.beyond --seed 1 --part wordings        # each wording of the annotation prompts
     python -m benchmarks.beyond --seed 1 --part trained         # thresholds, prices and triggers, after finetuning
-    python -m benchmarks.beyond --seed 1 --part rounds          # rounds of self-teaching
-    python -m benchmarks.beyond --seed 1 --part bare-rounds     # ... that sample without annotation prompts
     python -m benchmarks.beyond --seed leg-1 --part chains      # chained calls; the shipped model has read none
     python -m benchmarks.beyond --part report                   # docs/beyond.md and its plots, anew
 
@@ -25,12 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.beyond import chained as chained_part
-from benchmarks.beyond import rounds as rounds_part
 from benchmarks.beyond.annotated import frame_texts
 from benchmarks.beyond.calibration import calibration
 from benchmarks.beyond.chained import chained
 from benchmarks.beyond.report import write_report
-from benchmarks.beyond.rounds import bare_rounds, rounds
 from benchmarks.beyond.sampling import sampling
 from benchmarks.beyond.trained import Sizes, trained
 from benchmarks.beyond.wordings import wordings
@@ -38,8 +34,8 @@ from benchmarks.report import parser_of, print_json, progress
 from benchmarks.small_world import leg, pretrained
 from toolformer_core.lm.load import load_model
 
-PARTS = ("pretrain", "calibration", "sampling", "wordings", "trained", "rounds", "bare-rounds", "chains", "report")
-OVER_SEEDS = ("rounds", "bare-rounds", "chains")  # their figures lie under the part's name in beyond.json
+PARTS = ("pretrain", "calibration", "sampling", "wordings", "trained", "chains", "report")
+OVER_SEEDS = ("chains",)  # their figures lie under the part's name in beyond.json
 _SHIPPED, _LEG = "shipped", "leg-"
 
 
@@ -50,9 +46,9 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("beyond-runs"), help="where models and runs lie")
     parser.add_argument("--tokens", type=int, default=12_000_000, help="of pretraining")
     parser.add_argument("--documents", type=int, help="calibration, sampling, wordings: for every tool and frames")
-    parser.add_argument("--corpus", type=int, help="trained, (bare-)rounds, chains: documents to annotate")
-    parser.add_argument("--items", type=int, help="trained, (bare-)rounds: items for each tool; chains: of each family")
-    parser.add_argument("--steps", type=int, help="trained, (bare-)rounds, chains: steps of three texts")
+    parser.add_argument("--corpus", type=int, help="trained, chains: documents to annotate")
+    parser.add_argument("--items", type=int, help="trained: items for each tool; chains: of each family")
+    parser.add_argument("--steps", type=int, help="trained, chains: steps of three texts")
     parser.add_argument("--out", type=Path, default=Path("docs"), help="folder of beyond.json, beyond.md and images")
     a = parser.parse_args()
     path = a.out / "beyond.json"
@@ -80,7 +76,7 @@ def _model(a: Any, folder: Path) -> str:
 
 
 def _add(path: Path, keys: tuple[str, str], measured: dict[str, Any]) -> None:
-    """Add the figures of a part; those of rounds and chains are found by the part, all others by the seed."""
+    """Add the figures of a part; those of chains are found by the part, all others by the seed."""
     figures = _figures(path)  # read now: another part may have ended meanwhile
     figures.setdefault(keys[0], {})[keys[1]] = measured
     path.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n", encoding="utf-8")
@@ -102,8 +98,6 @@ def _part(a: Any, folder: Path, model: str) -> dict[str, Any]:
     """Return the figures of one part."""
     by_steps = {
         "trained": (trained, Sizes()),
-        "rounds": (rounds, rounds_part.USUAL),
-        "bare-rounds": (bare_rounds, rounds_part.USUAL),
         "chains": (chained, chained_part.USUAL),
     }
     if a.part in by_steps:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.beyond.calibration import PROMISES
-from benchmarks.beyond.further_report import chains_chapter, rounds_chapter
+from benchmarks.beyond.further_report import chains_chapter
 from benchmarks.beyond.plots import Curve, plot_calibration, plot_curves
 from benchmarks.beyond.pooled import Share, accuracy_of, answers_of, each, needless_of, of_part, right_share, summed
 from benchmarks.beyond.sampling import PLACES
@@ -24,7 +23,7 @@ def write_report(figures: Mapping[str, Any], out: Path) -> None:
     """Write `beyond.md` and `images/beyond-*.svg`; a part that no seed has is left out.
 
     Args:
-        figures: seed -> part -> what the part returned; of rounds and chains: part -> seed.
+        figures: seed -> part -> what the part returned; of chains: part -> seed.
         out: the folder of the documentation.
     """
     parts = [
@@ -40,10 +39,8 @@ def write_report(figures: Mapping[str, Any], out: Path) -> None:
     for part, write in chapters.items():
         if seeds := of_part(figures, part):
             parts += write(seeds, out)
-    bare = partial(rounds_chapter, bare=True)
-    for key, chapter in (("rounds", rounds_chapter), ("bare-rounds", bare), ("chains", chains_chapter)):
-        if figures.get(key):
-            parts += chapter(figures[key])
+    if figures.get("chains"):
+        parts += chains_chapter(figures["chains"])
     out.mkdir(parents=True, exist_ok=True)
     (out / "beyond.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 

@@ -152,12 +152,6 @@ class BuildParameters(ToolChoice):
         "share the draws, which are pooled; a tool uses those that it has. More than one: each text is read twice by "
         "every wording",
     )
-    bare: Annotated[bool, _CALLS] = Field(
-        False,
-        description="Sample from the texts alone, without annotation prompts: for a model that has been finetuned on "
-        "calls. It saves the prompts' tokens and the second copy of each text; with `draw_form` forced each tool gets "
-        "calls of its own",
-    )
     chat_template: Annotated[ChatTemplate, _CALLS] = Field(
         NONE,
         description="For a chat model: draw calls in the turns of a chat. auto: by the chat template of the model's "

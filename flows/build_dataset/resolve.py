@@ -156,7 +156,6 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         relevance=_relevance(p, built),
         sample=sample,
         chains=_chains(p),
-        bare=p.bare,
         execute=ExecuteConfig(),
         score=_score(p, [*tau_f.values(), *p.thresholds.values()]),
         assemble=AssembleConfig(
@@ -212,8 +211,6 @@ def _prompts(
     in_chat: Callable[[Prompt], Prompt],
 ) -> dict[str, tuple[Prompt, ...]]:
     """Return the wordings of each tool's prompt, of those that are asked for the ones that it has."""
-    if p.bare:
-        return {key: (_bare_prompt(p, key),) for key in tools}
     prompts = {key: prompts_for(tool, wordings_of(p.wordings), _prompt_folder(p)) for key, tool in tools.items()}
     for key, wordings in prompts.items():
         shared_draws(sample[key].draws, len(wordings))
@@ -224,15 +221,7 @@ def _chain_prompts(
     p: BuildParameters, tools: Mapping[str, Tool], in_chat: Callable[[Prompt], Prompt]
 ) -> dict[str, Prompt]:
     """Return the prompt of each tool's calls in chains."""
-    if p.bare:
-        return {key: _bare_prompt(p, key) for key in tools}
     return {key: in_chat(chain_prompt_for(tool, _prompt_folder(p))) for key, tool in tools.items()}
-
-
-def _bare_prompt(p: BuildParameters, key: str) -> Prompt:
-    if p.prompts is not None or p.chat_template != NONE or wordings_of(p.wordings) != (1,):
-        raise UsageError("--bare samples without prompts: leave --prompts, --wordings and --chat-template out")
-    return Prompt(key, "", "", bare=True)
 
 
 def _prompt_folder(p: BuildParameters) -> Path | None:

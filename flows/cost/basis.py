@@ -164,8 +164,6 @@ def _source(sample: Sample | None) -> str:
 
 def _measured_single(basis: Basis, name: str) -> tuple[float, str, str] | None:
     """Return a figure of the whole run as an option, a sample build or the tokenizer has it: value, origin, source."""
-    if basis.query.bare and name in ("text_copies", "prompt_tokens"):
-        return float(name == "text_copies"), CONFIG, "--bare reads each text once, without a prompt"
     if name == "characters_a_token":
         value = characters_a_token(basis.query.model)
         return None if value is None else (value, MEASURED, f"the tools' prompts in tokens of {basis.query.model}")
@@ -185,8 +183,7 @@ def _text_tokens(basis: Basis) -> float:
     lines = basis.assumptions
     scans = [
         (
-            totals.scanned_tokens(_draw_tokens(lines, tool))
-            / _text_copies(basis, totals.positions, totals.wordings, totals.bare),
+            totals.scanned_tokens(_draw_tokens(lines, tool)) / _text_copies(basis, totals.positions, totals.wordings),
             totals.rows_in.get("documents", 0),
         )
         for (stage, tool), totals in (basis.sample.totals if basis.sample is not None else {}).items()
@@ -202,10 +199,9 @@ def _text_tokens(basis: Basis) -> float:
     return lines.add("text_tokens", tokens, "tokens", COMPUTED, source, positive=True)
 
 
-def _text_copies(basis: Basis, positions: str, wordings: int, bare: bool) -> float:
+def _text_copies(basis: Basis, positions: str, wordings: int) -> float:
     """Return how often sampling reads a text: in every scan, and once more where its plain loss is needed."""
-    copies = basis.single("text_copies") if bare == basis.query.bare else 1.0 if bare else SINGLE["text_copies"].value
-    return copies * scans_of(wordings) + (positions != "trigger")
+    return basis.single("text_copies") * scans_of(wordings) + (positions != "trigger")
 
 
 def _draw_tokens(lines: Assumptions, tool: str) -> float:
@@ -275,11 +271,11 @@ def _tool(basis: Basis, tool: ToolQuery, sample: Sample | None) -> ToolBasis:
 
 def _scan_tokens(basis: Basis, tool: ToolQuery, m: MeasuredTool, draw_tokens: float, source: str) -> float:
     """Return the tokens of a document's scans: of a sample build's tokens what its draws leave, but at least half."""
-    key, planned = tool.key, _text_copies(basis, basis.query.positions, tool.wordings, basis.query.bare)
+    key, planned = tool.key, _text_copies(basis, basis.query.positions, tool.wordings)
     totals, documents = m.stage("sample"), m.units("sample")
     name = f"{key}.scan_tokens"
     if totals is not None and documents and totals.lm_tokens:
-        copies = planned / _text_copies(basis, totals.positions, totals.wordings, totals.bare)
+        copies = planned / _text_copies(basis, totals.positions, totals.wordings)
         scanned = totals.scanned_tokens(draw_tokens) * copies * _tokens_ratio(basis)
         why = f"its LM tokens less draws x draw_tokens; {source}"
         return basis.assumptions.add(name, scanned / documents, "tokens", MEASURED, why)

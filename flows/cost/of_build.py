@@ -66,7 +66,6 @@ def cost_of_build(
         positions=p.positions,
         draw_form=p.draw_form,
         decoys=p.decoys_of_a_call * p.decoy_share,
-        bare=p.bare,
         chain_depth=p.chain_depth,
         chain_starts=p.chain_starts,
         own_encoder=bool(p.encoder),

@@ -50,7 +50,6 @@ class CostQuery:
     positions: str = "trigger"  # as in `SampleConfig`
     draw_form: str = "free"  # as in `SampleConfig`
     decoys: float = 0.0  # of a scored call, on average
-    bare: bool = False  # texts are scanned without prompts, once
     chain_depth: int = 1  # as in `ChainConfig`
     chain_starts: int = 5  # as in `ChainConfig`
     own_encoder: bool = False  # another model than `model` embeds the documents for it

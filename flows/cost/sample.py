@@ -37,7 +37,6 @@ class StageTotals:
     positions: str = "trigger"  # what these are chosen by, of `sample`
     draw_form: str = "free"  # of `sample`
     wordings: int = 1  # of the prompt, of `sample`
-    bare: bool = False  # whether texts stood alone, of `sample`
 
     def add(self, commit: Commit) -> None:
         """Add a commit."""
@@ -55,7 +54,6 @@ class StageTotals:
         self.k_times_m = max(self.k_times_m, int(commit.config.get("top_k", 0)) * int(commit.config.get("draws", 0)))
         self.positions = commit.config.get("positions", self.positions)
         self.draw_form = commit.config.get("draw_form", self.draw_form)
-        self.bare = commit.config.get("bare", self.bare)
         self.wordings = max(self.wordings, len(commit.config.get("wordings", ())))
 
     def scanned_tokens(self, draw_tokens: float) -> float:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from flows.forms import FORM, DataFolder, ModelName, OneOf, Option, Version
 
-__all__ = ["FinetuneParameters", "TrainingChoice"]
+__all__ = ["FinetuneParameters"]
 
 _RECIPE = Option("Recipe")
 _RUNNING = Option("Running")
@@ -24,8 +24,10 @@ def _profiles() -> Iterable[str]:
     return ["auto", *PROFILES]
 
 
-class _Trained(BaseModel):
-    """What is trained on what; a base of its own so that the form begins with it."""
+class FinetuneParameters(BaseModel):
+    """C* to checkpoint."""
+
+    model_config = FORM
 
     dataset: Version = Field(
         "cstar", description="Dataset to train on: name, or name@version; the newest version by default"
@@ -38,11 +40,6 @@ class _Trained(BaseModel):
     arm: Literal["toolformer", "cc"] = Field(
         "toolformer", description="toolformer: C*; cc: the same documents without their calls (M + CC)"
     )
-
-
-class TrainingChoice(BaseModel):
-    """How a model is trained, and where."""
-
     profile: Annotated[str, OneOf(_profiles, "^/.+[.]json$")] = Field(
         "auto", description="Where to train: auto, cpu, core, gpu, lora, or the path of a JSON file of your own"
     )
@@ -76,13 +73,6 @@ class TrainingChoice(BaseModel):
     retries: Annotated[int, _RUNNING] = Field(
         1, ge=0, description="Further attempts, from the last checkpoint, if a process or a node dies"
     )
-
-
-class FinetuneParameters(TrainingChoice, _Trained):
-    """C* to checkpoint."""
-
-    model_config = FORM
-
     seed: Annotated[int, _RECIPE] = Field(
         0, description="Seed of the order of texts, of dropout and of the choice of dev documents"
     )

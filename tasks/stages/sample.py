@@ -83,8 +83,7 @@ def prompt_digests(spec: BuildSpec, prompts: Sequence[Prompt]) -> Mapping[str, s
 
 def template_note(spec: BuildSpec) -> Mapping[str, Any]:
     """Return what a commit's config says of how prompts are put, for people to read."""
-    bare = {"bare": True} if spec.bare else {}
-    return bare | ({} if spec.chat_template == NONE else {"chat_template": spec.chat_template})
+    return {} if spec.chat_template == NONE else {"chat_template": spec.chat_template}
 
 
 def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:

@@ -67,16 +67,13 @@ def test_nothing_is_made_in_a_folder_in_which_nothing_was_built(run: Run, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["finetune", "bootstrap"])
-def test_what_would_be_run_is_an_object_too(run: Run, as_built: Path, few_documents: Path, command: str) -> None:
-    more = ["--corpus", few_documents, "--rounds", "1"] if command == "bootstrap" else []
-    code, said, _ = run(command, "--dry-run", "--json", "--data", as_built, *more)
+def test_what_would_be_run_is_an_object_too(run: Run, as_built: Path) -> None:
+    code, said, _ = run("finetune", "--dry-run", "--json", "--data", as_built)
     told = json.loads(said)
     assert code == 0
-    if command == "finetune":
-        assert run(command, "--dry-run", "--data", as_built)[1] == told["preview"] + "\n"
-        assert told["preview"].startswith(f"# {told['folder']}\n")
-        assert (told["launcher"], told["processes"]) == ("local", 1)
+    assert run("finetune", "--dry-run", "--data", as_built)[1] == told["preview"] + "\n"
+    assert told["preview"].startswith(f"# {told['folder']}\n")
+    assert (told["launcher"], told["processes"]) == ("local", 1)
     assert not (as_built / "finetunes").exists()
 
 

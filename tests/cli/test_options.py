@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from cli.options import filled, hints_of, option_of, parse_by_tool, with_options
-from flows.bootstrap.parameters import BootstrapParameters
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.call_forms import TauF, thresholds, wordings_of
 from flows.evaluate.parameters import EvaluateParameters
@@ -43,14 +42,13 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
         | {"--documents", "--gpu", "--gpu-count", "--gpu-price", "--from", "--assume"},
     ),
     "export": (ExportParameters, {"--preview", "--json"}),
-    "bootstrap": (BootstrapParameters, {"--runner", "--dask-workers", "--dry-run", "--json"}),
     "evaluate": (EvaluateParameters, {"--runner", "--dask-workers", "--json"}),
     "finetune": (FinetuneParameters, {"--dry-run", "--json"}),
     "ground": (GroundParameters, {"--no-answers", "--runner", "--dask-workers", "--json"}),
 }
 # What users have in their scripts.
 _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
-        --positions --numbers --draw-form --wordings --bare --chat-template --score-from --tau-f --decoys --decoy-share
+        --positions --numbers --draw-form --wordings --chat-template --score-from --tau-f --decoys --decoy-share
         --call-price --inside-words --keep-repeats --score-all --not-rejected --only-accepted
         --chain-depth --chain-starts --max-examples --stop-when-full --temperature --max-call-tokens
         --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column
@@ -61,7 +59,6 @@ _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --
         --dev-documents --response-loss --keep --retries"""
 NAMES = {
     BuildParameters: _BUILD,
-    BootstrapParameters: f"{_BUILD} {_TRAINING} --rounds --self-judge --bare-rounds --task --k --min-gain",
     EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --max-calls --limit
         --tools --tool --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers
         --gpus""",

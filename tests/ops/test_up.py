@@ -59,7 +59,6 @@ def test_everything_answers_on_loopback(up: Running) -> None:
     assert {(one["name"], one["work_pool_name"]) for one in found} == {
         ("build-dataset", "cpu"),
         ("export", "cpu"),
-        ("bootstrap", "gpu"),
         ("evaluate", "gpu"),
         ("finetune", "gpu"),
         ("ground", "gpu"),

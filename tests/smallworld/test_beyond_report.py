@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.beyond.calibration import PROMISES
-from benchmarks.beyond.further_report import chains_chapter, rounds_chapter
+from benchmarks.beyond.further_report import chains_chapter
 from benchmarks.beyond.pooled import Share, summed
 from benchmarks.beyond.report import write_report
 from benchmarks.beyond.sampling import PLACES
@@ -152,24 +152,6 @@ def test_equal_figures_give_an_equal_page_and_pictures(tmp_path: Path) -> None:
         write_report(figures, tmp_path / name)
     names = ["beyond.md", "images/beyond-calibration.svg", "images/beyond-calls.svg"]
     assert [(tmp_path / "a" / n).read_bytes() for n in names] == [(tmp_path / "b" / n).read_bytes() for n in names]
-
-
-def test_a_round_is_a_line_and_a_tool_of_it_another() -> None:
-    one = {
-        **{"documents": 100, "examples": 9, "draws": 50, "well_formed": 40, "lm_tokens": 2_000_000},
-        **{"kept": {"qa": 10}, "right": {"qa": 5}, "found": {"qa": 4}, "gold": {"qa": 8}},
-        "answers": [
-            {"tool": "qa", "new": False, "items": 4, "right": 3, "called": 4},
-            {"tool": "qa", "new": True, "items": 4, "right": 1, "called": 4},
-        ],
-        **{"needless": 0.125, "perplexity": 7.5},
-    }
-    sizes = {"documents": 100, "items": 8, "steps": 4}
-    found = "\n".join(rounds_chapter({"1": {"sizes": sizes, "rounds": [one]}}))
-    # 40 of 50 draws; 10 calls of 100 documents, of two million tokens; 3 of 4 and 1 of 4 items
-    assert "| 0 | 1 | 80.0 | 100 | 5.0 | 75.0 | 25.0 | 12.5 | 7.50 |" in found
-    assert "| 0 | qa | 10 | 50 (24 to 76) | 50 (22 to 78) | 25 (5 to 70) |" in found
-    assert "| 0 | mt | 0 | - | - | - |" in found
 
 
 def test_chains_are_compared_arm_by_arm() -> None:

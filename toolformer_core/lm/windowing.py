@@ -10,11 +10,6 @@ head, which all documents share, and behind it the document twice:
 
     [bos] head | x tail | x        the positions are those of the second x
 
-A bare prompt (`Prompt.bare`) leaves the text alone. Its first token has nothing in front of it but [bos], which is the
-head; there is no position before that token.
-
-    [bos] | x
-
 In a chat (`Prompt.turn`) head and tail are turns, and the second x begins the assistant's.
 
 Behind an insertion (`base.Insertion`) there is one position. The second copy ends there, with the calls; of a text that
@@ -85,12 +80,9 @@ def windows_of(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str | Ins
     """Return each text's windows: one if the text fits, else several (`window_bounds`); of an insertion one, or none.
 
     Raises:
-        ContextError: prompt and call leave too little of the context for a document; or nothing stands in front of a
-            bare text, as the model has no start token.
+        ContextError: prompt and call leave too little of the context for a document.
     """
     head_length = len(model.head_ids(prompt))
-    if prompt.bare:
-        return _bare_windows(model, head_length, texts)
     tail = model.tail_ids(prompt)
     width = (model.context_length - head_length - len(tail) - len(model.trigger) - CALL_RESERVE) // 2
     if width < _SMALLEST_WINDOW:
@@ -108,28 +100,6 @@ def windows_of(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str | Ins
     _, second_copies = _copies(model.tokenizer, prompt, [one.written for _, one in insertions])
     for (i, one), first, second in zip(insertions, first_copies, second_copies, strict=True):
         windows[i] = _insertion_window(i, one.position, first, second, tail, 2 * width)
-    return windows
-
-
-def _bare_windows(model: PromptTokenizer, head_length: int, texts: Sequence[str | Insertion]) -> list[list[Window]]:
-    """Return the windows of texts that stand alone; none of a text without a position."""
-    if not head_length:
-        raise ContextError(f"model {model.name!r} has no start token to stand in front of a text: sample with prompts")
-    width = model.context_length - head_length - len(model.trigger) - CALL_RESERVE
-    written = [text.written if isinstance(text, Insertion) else text for text in texts]
-    windows: list[list[Window]] = []
-    for i, (text, tokens) in enumerate(zip(texts, tokenize(model.tokenizer, written), strict=True)):
-        if isinstance(text, Insertion):
-            ids = tokens.ids[-width:]
-            windows.append([Window(i, ids, np.asarray([len(ids) - 1]), np.asarray([text.position]))])
-            continue
-        of_text = []
-        for start, end, first, last in window_bounds(len(tokens.ids), width):
-            scanned = np.flatnonzero(tokens.starts_character[first:last]) + first
-            scanned = scanned[scanned > start]
-            if len(scanned):
-                of_text.append(Window(i, tokens.ids[start:end], scanned - start - 1, tokens.cuts[scanned]))
-        windows.append(of_text)
     return windows
 
 

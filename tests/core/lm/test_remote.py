@@ -93,16 +93,15 @@ def test_with_all_the_vocabulary_a_scan_is_that_of_the_model_here(merged_trigger
     assert read > sum(len(local.hf_model.encode(text)) for text in texts)
 
 
-@pytest.mark.parametrize("prompt", [PROMPT, Prompt("qa", "", "", bare=True)], ids=["prompt", "bare"])
-def test_behind_calls_and_without_a_prompt_it_is_the_same(prompt: Prompt) -> None:
+def test_behind_calls_it_is_the_same() -> None:
     local = tiny_lm("gpt2", context=256)
     calls = " [QA(Since when?) -> 1820]"
     texts = [Insertion(LONG, 200, calls), Insertion(LONG, 7, calls * 40), LONG[:50]]  # the second one is too long
     with remote(local, local.hf_model.lm_head.size) as lm:
-        seen, here = scanned(lm, texts, prompt), scanned(local, texts, prompt)
+        seen, here = scanned(lm, texts, PROMPT), scanned(local, texts, PROMPT)
     assert_below_or_equal(seen, here, 0)
     assert seen[0][0] == [200]
-    assert (1 in seen) is prompt.bare  # of which the end is read
+    assert 1 not in seen
 
 
 @settings(max_examples=8, deadline=None)

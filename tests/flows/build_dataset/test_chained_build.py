@@ -229,11 +229,3 @@ def test_the_viewer_lists_and_judges_a_chain(chained: tuple[BuildResult, Path]) 
 def test_chains_need_all_tools(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="chains need the responses of all tools"):
         plan_build(parameters(corpus, tmp_path, chain_depth=2, stop_when_full=True))
-
-
-def test_bare_texts_have_no_prompts_of_ones_own(corpus: Path, tmp_path: Path) -> None:
-    fresh = plan_build(parameters(corpus, tmp_path, bare=True, chain_depth=2))
-    assert {stage.stage for stage in fresh.stages} >= {"sample", "sample_2"}
-    for other in ({"wordings": "1,2"}, {"prompts": str(tmp_path)}):
-        with pytest.raises(UsageError, match="--bare samples without prompts"):
-            plan_build(parameters(corpus, tmp_path, bare=True, **other))
