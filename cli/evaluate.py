@@ -5,7 +5,6 @@ They import what they need when they run, and report mistakes before anything is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +22,7 @@ from tasks.settings import data_folder
 if TYPE_CHECKING:
     from flows.evaluate.metrics import ArmFigures, EvaluateResult
 
-__all__ = ["evaluate", "run_evaluations", "tables"]
+__all__ = ["evaluate", "tables"]
 
 _NO_FIGURE = "-"
 
@@ -43,21 +42,18 @@ def evaluate(
 
     resolve(parameters)
     prepare_environment(parameters.data)
-    (result,) = run_evaluations([parameters], runner, quiet=as_json)
+    result = _run_evaluation(parameters, runner, quiet=as_json)
     if as_json:
         print_json(asdict(result))
     else:
         _print_result(result)
 
 
-def run_evaluations(
-    evaluations: Sequence[EvaluateParameters], runner: str | None = None, *, quiet: bool
-) -> list[EvaluateResult]:
-    """Run evaluations one after another and show their progress."""
+def _run_evaluation(parameters: EvaluateParameters, runner: str, *, quiet: bool) -> EvaluateResult:
     from flows.disk import explain_full_disk
     from flows.server import start_server, wait_for_server
 
-    with explain_full_disk(evaluations[0].data):
+    with explain_full_disk(parameters.data):
         start_server()
         from cli.render.progress import BuildDisplay
         from flows.evaluate.flow import run_evaluate
@@ -65,11 +61,8 @@ def run_evaluations(
 
         wait_for_server()
         hide_logged_failures()
-        results = []
-        for parameters in evaluations:
-            with BuildDisplay(quiet=quiet) as display, reporting_to(display), exit_on_signal(display):
-                results.append(run_evaluate(parameters, runner))
-        return results
+        with BuildDisplay(quiet=quiet) as display, reporting_to(display), exit_on_signal(display):
+            return run_evaluate(parameters, runner)
 
 
 def _format_percent(share: float) -> str:

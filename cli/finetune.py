@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flows.finetune.flow import FinetuneResult
     from flows.finetune.plan import FinetunePlan
 
-__all__ = ["finetune", "run_trainings"]
+__all__ = ["finetune", "showing_trainings"]
 
 _CHECKPOINT_S = 15.0  # seconds from SIGTERM in which the current step and its checkpoint must be done
 
@@ -55,7 +55,7 @@ def finetune(
         print_json({**run, "preview": plan.preview()}) if as_json else print(plan.preview())
         return
     prepare_environment(parameters.data)
-    (result,) = run_trainings([parameters], quiet=as_json)
+    result = run_training(parameters, quiet=as_json)
     if as_json:
         print_json(asdict(result))
     else:
@@ -64,11 +64,11 @@ def finetune(
         print_finetune_result(result)
 
 
-def run_trainings(trainings: Sequence[FinetuneParameters], *, quiet: bool) -> list[FinetuneResult]:
-    """Run trainings side by side and show their progress; if there are several, each is labelled with its arm.
+def run_training(parameters: FinetuneParameters, *, quiet: bool) -> FinetuneResult:
+    """Run a training and show its progress.
 
     Raises:
-        typer.Exit: they were asked to stop, and have stopped.
+        typer.Exit: it was asked to stop, and has stopped.
         ToolformerError: see `run_finetune`.
     """
     from flows.disk import explain_full_disk
@@ -76,37 +76,35 @@ def run_trainings(trainings: Sequence[FinetuneParameters], *, quiet: bool) -> li
     from flows.finetune.resolve import resolve
     from flows.server import start_server
 
-    plans = [resolve(parameters) for parameters in trainings]
-    for plan in plans:
-        check_machine(plan)  # before a server is started
-    with explain_full_disk(trainings[0].data):
+    check_machine(resolve(parameters))  # before a server is started
+    with explain_full_disk(parameters.data):
         start_server()
-        return _run_plans(trainings, plans, quiet=quiet)
+        from flows.finetune.flow import reporting_events_to, run_finetune
+        from flows.server import wait_for_server
+
+        wait_for_server()
+        hide_logged_failures()
+        with showing_trainings([parameters], quiet=quiet) as report, reporting_events_to(partial(report, 0)):
+            return run_finetune(parameters)
 
 
-def _run_plans(
-    trainings: Sequence[FinetuneParameters], plans: Sequence[FinetunePlan], *, quiet: bool
-) -> list[FinetuneResult]:
+@contextmanager
+def showing_trainings(trainings: Sequence[FinetuneParameters], *, quiet: bool) -> Iterator[Report]:
+    """Show the progress of trainings that run side by side, labelled with their arms, and stop them when asked to.
+
+    Raises:
+        typer.Exit: they were asked to stop, and have stopped.
+    """
     from cli.render.progress import TrainingDisplay
-    from flows.finetune.flow import Stopped, reporting_events_to, run_finetune
-    from flows.server import wait_for_server
+    from flows.finetune.flow import Stopped
+    from flows.finetune.resolve import resolve
 
-    wait_for_server()
-    hide_logged_failures()
     names = [parameters.arm if len(trainings) > 1 else "" for parameters in trainings]
     display = TrainingDisplay(names, trainings[0].steps, quiet=quiet)
-
-    def run(index: int, report: Report) -> FinetuneResult:
-        with reporting_events_to(lambda event: report(index, event)):
-            return run_finetune(trainings[index])
-
-    stopping = _Stopping(display, plans)
+    stopping = _Stopping(display, [resolve(parameters) for parameters in trainings])
     try:
         with display, handle_stop(stopping.stop):
-            if len(trainings) == 1:
-                return [run(0, stopping.report)]
-            with ThreadPoolExecutor(len(trainings)) as threads:
-                return list(threads.map(run, range(len(trainings)), [stopping.report] * len(trainings)))
+            yield stopping.report
     except Stopped as exc:
         print(exc, file=sys.stderr)
         raise typer.Exit(stopping.code) from exc

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from cli.options import AsJson, Data
+from cli.options import AsJson, with_options
 from cli.terminal import print_json
+from flows.finetune.parameters import FitTriggerParameters
 from tasks.environment import prepare_environment
-from tasks.settings import data_folder
 
 if TYPE_CHECKING:
     from flows.finetune.fit_trigger import TriggerResult
@@ -29,42 +27,22 @@ _BOUNDS = {
 }
 
 
-def fit_trigger(
-    model: Annotated[
-        str,
-        typer.Option(help="Folder of a training of C*, or of its model (default: the newest training in --data)"),
-    ] = "",
-    data: Data = None,
-    k: Annotated[
-        int, typer.Option("--k", min=1, help="k of decoding: thresholds are fitted to openings at this k (paper: 10)")
-    ] = 10,
-    needless: Annotated[
-        float, typer.Option(min=0, max=1, help="Largest share of a tool's needless openings that remain")
-    ] = 0.05,
-    lost: Annotated[
-        float, typer.Option(min=0, max=1, help="Largest share of a tool's calls that are lost; it takes precedence")
-    ] = 0.02,
-    min_calls: Annotated[int, typer.Option(min=1, help="Calls that a tool needs for a threshold")] = 5,
-    as_json: AsJson = False,
-) -> None:
+@with_options(FitTriggerParameters)
+def fit_trigger(parameters: FitTriggerParameters, as_json: AsJson = False) -> None:
     """Fit when a finetuned model calls: for each tool the smallest p(' [') of a call, on held-out documents of C*.
 
     The result is stored with the training. generate, chat, serve and evaluate use it with --trigger fitted.
 
     Example: toolformer fit-trigger --data toolformer-data
     """
-    data = data_folder(data)
-    prepare_environment(data)
+    prepare_environment(parameters.data)
     from flows.finetune.fit_trigger import fit_trigger as run
-    from toolformer_core.decode.trigger import FitConfig
-
-    config = FitConfig(needless=needless, lost=lost, min_calls=min_calls)
 
     def show(done: int, total: int) -> None:
         if not as_json and sys.stderr.isatty():
             print(f"\r{done} of {total} windows read", end="" if done < total else "\n", file=sys.stderr, flush=True)
 
-    result = run(model, data, top_k=k, config=config, on_progress=show)
+    result = run(parameters, show)
     if as_json:
         print_json({**asdict(result), "thresholds": result.fitted.thresholds})
     else:

@@ -17,7 +17,7 @@ from typer.exceptions import TyperException
 
 from cli.ask import datasets, explain, plan, stats, what_if
 from cli.build import build
-from cli.demo.command import demo
+from cli.demo import demo
 from cli.diagnose import diagnose
 from cli.evaluate import evaluate, tables
 from cli.export import export
@@ -28,6 +28,7 @@ from cli.index import index_app
 from cli.lineage import lineage
 from cli.marks import marks
 from cli.operate import doctor, up
+from cli.recipe import run
 from cli.report import report
 from cli.sql import sql
 from cli.terminal import leave, say, without_credentials
@@ -70,7 +71,7 @@ def _own_options(
     """A language model teaches itself to use tools: from your corpus to C*, and what comes of it."""
 
 
-for _command in (demo, build):
+for _command in (demo, run, build):
     app.command(rich_help_panel=_BUILD)(_command)
 app.command(rich_help_panel=_ASK)(plan)
 app.command(rich_help_panel=_ASK)(stats)

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from tasks.settings import checked_data, data_folder, model_key_variable, qa_key_variable, shown_url
 from toolformer_core.config import TOOL_NAMES
+from toolformer_core.embedded import CORPUS
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.served import served_model
 from toolformer_core.tools.qa_readers.served import is_address, reader_endpoint
@@ -30,6 +31,7 @@ __all__ = [
     "DATA_NOTE",
     "FORM",
     "AbsolutePath",
+    "Corpus",
     "DataFolder",
     "DatasetName",
     "Gpus",
@@ -39,7 +41,6 @@ __all__ = [
     "OneOf",
     "Option",
     "Passages",
-    "PathOrUrl",
     "Phrases",
     "QAReader",
     "References",
@@ -168,8 +169,19 @@ def _whole_numbers(given: Any) -> Any:
 
 
 AbsolutePath = Annotated[str, _text(_ROOTED)]
-PathOrUrl = Annotated[str, AfterValidator(_without_password), _text(_ROOTED_OR_URL)]
-DataFolder = Annotated[PathOrUrl, AfterValidator(checked_data), Option(note=DATA_NOTE, convert=data_folder)]
+Corpus = Annotated[
+    str,
+    AfterValidator(lambda path: str(CORPUS) if path == "embedded" else path),
+    AfterValidator(_without_password),
+    _text(_ROOTED_OR_URL.replace("^(/", "^(/|embedded$", 1)),
+]
+DataFolder = Annotated[
+    str,
+    AfterValidator(_without_password),
+    _text(_ROOTED_OR_URL),
+    AfterValidator(checked_data),
+    Option(note=DATA_NOTE, convert=data_folder),
+]
 Passages = Annotated[
     AbsolutePath | None, Field(description="Passages for wikisearch and qa: JSONL with title, section and text")
 ]

@@ -23,7 +23,7 @@ from toolformer_core.syntax import written_calls
 from warehouse import queries
 
 if TYPE_CHECKING:
-    from cli.demo.parameters import DemoRow
+    from cli.demo import DemoRow
     from flows.build_dataset.flow import BuildResult
     from flows.finetune.flow import FinetuneResult
     from tasks.run_shard import ShardResult

@@ -16,6 +16,7 @@ from flows.forms import (
     AUTO,
     FORM,
     AbsolutePath,
+    Corpus,
     DataFolder,
     DatasetName,
     Gpus,
@@ -23,7 +24,6 @@ from flows.forms import (
     ModelName,
     Option,
     Passages,
-    PathOrUrl,
     Phrases,
     QAReader,
     References,
@@ -85,10 +85,10 @@ class BuildParameters(ToolChoice):
 
     model_config = FORM
 
-    corpus: PathOrUrl = Field(
+    corpus: Corpus = Field(
         description="File or folder: JSONL, a JSON array, Parquet, a saved Hugging Face dataset, WARC or WET, a "
         "Wikipedia dump (pages-articles.xml), CSV or TSV with a header, or plain text; each but Parquet also as .gz, "
-        ".zst, .bz2 or .xz"
+        ".zst, .bz2 or .xz; or 'embedded', the small world's texts"
     )
     data: DataFolder = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
     model: ModelName = Field(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from warehouse.snapshot.analyst_views import with_columns
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 
-__all__ = ["KIND", "SAMPLED_BY", "call_settings", "in_use", "track_build", "track_build_if_in_use"]
+__all__ = ["KIND", "SAMPLED_BY", "call_settings", "gains_figure", "in_use", "track_build", "track_build_if_in_use"]
 
 _log = logging.getLogger(__name__)
 
@@ -177,8 +177,6 @@ def _corpus(store: Store, dataset: Dataset) -> tuple[int, str]:
 
 def _figures(run: Any, snapshot: Path, dataset: Dataset) -> None:
     """Record what only the current version has: yields, gains, costs and calls."""
-    from tasks.tracking import histograms
-
     found = stats(snapshot)
     metrics = {f"examples_at_{y.tau_f:g}/{y.tool}": float(y.examples) for y in found.yields}
     metrics |= {f"calls_at_{y.tau_f:g}/{y.tool}": float(y.calls) for y in found.yields}
@@ -190,15 +188,26 @@ def _figures(run: Any, snapshot: Path, dataset: Dataset) -> None:
     run.metrics(metrics)
     run.table([asdict(y) for y in found.yields], "tables/yields.json")
     run.table([asdict(one) for one in samples(snapshot, _CALLS_SHOWN)], "tables/best_calls.json")
+    if gains := gain_histogram(snapshot):
+        run.figure(gains_figure(gains, dataset.thresholds), "figures/gains.png")
+
+
+def gains_figure(gains: Iterable[GainBin], thresholds: Mapping[str, float]) -> Any:
+    """Draw a histogram of the scored calls of each tool by their gain, with its threshold.
+
+    Args:
+        gains: sorted by tool and gain.
+        thresholds: tool -> tau_f, in nats.
+    """
+    from tasks.tracking import histograms
+
     bins: dict[str, list[GainBin]] = defaultdict(list)
-    for one in gain_histogram(snapshot):
+    for one in gains:
         bins[one.tool].append(one)
-    if bins:
-        counts = {tool: [(one.label, one.calls) for one in own] for tool, own in bins.items()}
-        marks = {
-            tool: sum(1 for one in bins[tool] if one.low is None or one.low < tau_f)
-            for tool, tau_f in dataset.thresholds.items()
-            if tool in bins
-        }
-        title = "Scored calls by gain (blue: at or above tau_f)"
-        run.figure(histograms(title, "L- minus L+ (nats)", counts, marks), "figures/gains.png")
+    counts = {tool: [(one.label, one.calls) for one in own] for tool, own in bins.items()}
+    marks = {
+        tool: sum(1 for one in bins[tool] if one.low is None or one.low < tau_f)
+        for tool, tau_f in thresholds.items()
+        if tool in bins
+    }
+    return histograms("Scored calls by gain (blue: at or above tau_f)", "L- minus L+ (nats)", counts, marks)

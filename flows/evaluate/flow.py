@@ -14,7 +14,7 @@ from dataclasses import replace
 from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture
 
-from flows.artifacts import publish_link, publish_summary, report_progress, run_name_from
+from flows.artifacts import markdown_table, publish_link, publish_summary, report_progress, run_name_from
 from flows.evaluate.metrics import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, row_of
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan
@@ -168,9 +168,8 @@ def _card(result: EvaluateResult) -> str:
     def cell(value: object) -> str:
         return f"{value:.3f}" if isinstance(value, float) else str(value)
 
-    lines = [f"## {result.title} {result.source}", "| " + " | ".join(shown) + " |", "|" + "---|" * len(shown)]
-    lines += ["| " + " | ".join(cell(row.get(name, "-")) for name in shown) + " |" for row in rows]
-    return "\n".join(lines)
+    table = markdown_table(shown, [[cell(row.get(name, "-")) for name in shown] for row in rows])
+    return f"## {result.title} {result.source}\n{table}"
 
 
 def run_evaluate(parameters: EvaluateParameters, runner: str | None = None) -> EvaluateResult:

@@ -24,7 +24,7 @@ from tasks.viewer_links import arm_key, arms_page
 from toolformer_core.evaluate.items import Rule
 from toolformer_core.records import digest_of
 
-__all__ = ["items_page", "track"]
+__all__ = ["accuracy_figure", "items_page", "track"]
 
 
 def track(
@@ -130,11 +130,18 @@ def _metrics(one: ArmFigures) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
-def _plots(run: Any, title: str, arms: Sequence[ArmFigures], sizes: Sequence[Mapping[str, Any]]) -> None:
-    from tasks.tracking import bars, curves
+def accuracy_figure(title: str, arms: Sequence[ArmFigures]) -> Any:
+    """Draw the accuracy of every arm with its interval."""
+    from tasks.tracking import bars
 
     named = {f"{one.arm}, k = {one.k}" if one.k else one.arm: (one.accuracy, one.low, one.high) for one in arms}
-    run.figure(bars(f"{title}: accuracy by arm", "accuracy", named), "figures/accuracy_by_arm.png")
+    return bars(f"{title}: accuracy by arm", "accuracy", named)
+
+
+def _plots(run: Any, title: str, arms: Sequence[ArmFigures], sizes: Sequence[Mapping[str, Any]]) -> None:
+    from tasks.tracking import curves
+
+    run.figure(accuracy_figure(title, arms), "figures/accuracy_by_arm.png")
     by_k: dict[str, list[tuple[int, float]]] = defaultdict(list)
     off = {"base": "base+tools", "toolformer-disabled": "toolformer"}
     for one in sorted(arms, key=lambda a: a.k):

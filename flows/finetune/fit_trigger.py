@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flows.evaluate.plan import finished_trainings
+from flows.finetune.parameters import FitTriggerParameters
 from tasks.settings import tracking_uri
 from tasks.training.registry import FinishedTraining, finished_finetune, trained_model, training_run
-from tasks.training.trigger import TRIGGER_FILE, FittedTrigger, held_out_examples, write_trigger
+from tasks.training.trigger import TRIGGER_FILE, FittedTrigger, held_out_examples, read_trigger, write_trigger
 from toolformer_core.decode.trigger import FitConfig, ToolFit, fit_triggers
 from toolformer_core.errors import UsageError
 from warehouse.store import Store
 
-__all__ = ["TriggerResult", "fit_trigger", "rows_of_fits"]
+__all__ = ["TriggerResult", "fit_trigger", "fitted_earlier", "rows_of_fits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +37,12 @@ class TriggerResult:
 
 
 def fit_trigger(
-    model: str,
-    data: str,
-    *,
-    top_k: int = 10,
-    config: FitConfig | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    parameters: FitTriggerParameters, on_progress: Callable[[int, int], None] | None = None
 ) -> TriggerResult:
-    """Fit the thresholds of a finetuned model, and store them with it.
+    """Fit the thresholds of a finetuned model, and store them with it; what was fitted before is found done.
 
     Args:
-        model: the folder of a training of C*, or of its `model`; "": the newest in the data folder.
-        data: the data folder or URL in which the dataset was built.
-        top_k: k of the decoding that the thresholds are for.
-        config: what a threshold may cost; None: the defaults.
+        parameters: the model, k, and what a threshold may cost.
         on_progress: see `find_openings`.
 
     Raises:
@@ -59,32 +53,52 @@ def fit_trigger(
     from toolformer_core.decode.openings import find_openings, names_of
     from toolformer_core.lm.load import load_model, model_digest
 
-    store = Store(data)
-    finished = _finished(model, store)
+    store = Store(parameters.data)
+    finished = _finished(parameters.model, store)
+    digest = model_digest(str(finished.model))
+    if (earlier := fitted_earlier(finished, digest, parameters)) is not None:
+        return earlier
     examples = held_out_examples(finished, store)
     if not examples:
         raise UsageError(
             f"the training in {finished.folder} held out no document of C*: train with more --dev-documents, or on a "
             "larger corpus (a tenth of it is held out at most)"
         )
-    names, config = names_of(examples), config or FitConfig()
-    digest = model_digest(str(finished.model))
+    names, config = names_of(examples), _config(parameters)
     lm = load_model(str(finished.model), digest=digest)
-    openings = find_openings(lm, examples, names, top_k=top_k, on_progress=on_progress)
+    openings = find_openings(lm, examples, names, top_k=parameters.k, on_progress=on_progress)
     fitted = FittedTrigger(
         model_digest=digest,
         dataset=finished.dataset,
         documents=len(examples),
-        top_k=top_k,
+        top_k=parameters.k,
         calls=dict(sorted(Counter(call.tool for e in examples for call in e.calls).items())),
         config=config,
         fits=tuple(fit_triggers(openings, list(names), config)),
     )
     write_trigger(finished.folder / TRIGGER_FILE, fitted)
-    run_id = training_run(str(finished.model))
-    if run_id is not None:
-        _track(run_id, data, fitted)
-    return TriggerResult(str(finished.model), str(finished.folder / TRIGGER_FILE), run_id, fitted)
+    result = _result(finished, fitted)
+    if result.run_id is not None:
+        _track(result.run_id, parameters.data, fitted)
+    return result
+
+
+def fitted_earlier(finished: FinishedTraining, digest: str, parameters: FitTriggerParameters) -> TriggerResult | None:
+    """Return what was fitted for a training's model of this digest by the same parameters; None if nothing was."""
+    with suppress(UsageError):  # no record, or one that cannot be read
+        fitted = read_trigger(finished.folder / TRIGGER_FILE)
+        if (fitted.model_digest, fitted.top_k, fitted.config) == (digest, parameters.k, _config(parameters)):
+            return _result(finished, fitted)
+    return None
+
+
+def _config(parameters: FitTriggerParameters) -> FitConfig:
+    return FitConfig(needless=parameters.needless, lost=parameters.lost, min_calls=parameters.min_calls)
+
+
+def _result(finished: FinishedTraining, fitted: FittedTrigger) -> TriggerResult:
+    model = str(finished.model)
+    return TriggerResult(model, str(finished.folder / TRIGGER_FILE), training_run(model), fitted)
 
 
 def _finished(model: str, store: Store) -> FinishedTraining:

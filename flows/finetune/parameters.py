@@ -1,4 +1,4 @@
-"""The parameters of `finetune`, declared once: Prefect's form, the options of `toolformer finetune`, a table of docs.
+"""The parameters of `finetune` and `fit-trigger`, declared once: forms, options of the command line, a table of docs.
 
 Each field's description gives its meaning and the source of its default. `resolve` looks up the names.
 """
@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from flows.forms import FORM, DataFolder, ModelName, OneOf, Option, Version
 
-__all__ = ["FinetuneParameters"]
+__all__ = ["FinetuneParameters", "FitTriggerParameters"]
 
 _RECIPE = Option("Recipe")
 _RUNNING = Option("Running")
@@ -76,3 +76,20 @@ class FinetuneParameters(BaseModel):
     seed: Annotated[int, _RECIPE] = Field(
         0, description="Seed of the order of texts, of dropout and of the choice of dev documents"
     )
+
+
+class FitTriggerParameters(BaseModel):
+    """A finetuned model to the thresholds on p(' [') above which it calls."""
+
+    model_config = FORM
+
+    model: ModelName = Field(
+        "", description="Folder of a training of C*, or of its model (default: the newest training in `data`)"
+    )
+    data: DataFolder = Field("toolformer-data", description="Data folder or URL in which the dataset was built")
+    k: int = Field(10, ge=1, description="k of decoding: thresholds are fitted to openings at this k (paper: 10)")
+    needless: float = Field(0.05, ge=0, le=1, description="Largest share of a tool's needless openings that remain")
+    lost: float = Field(
+        0.02, ge=0, le=1, description="Largest share of a tool's calls that are lost; it takes precedence"
+    )
+    min_calls: int = Field(5, ge=1, description="Calls that a tool needs for a threshold")

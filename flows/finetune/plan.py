@@ -13,9 +13,10 @@ from tasks.training.starting import launch_request
 from toolformer_core.errors import UsageError
 from toolformer_core.extras import how_to_install, is_installed
 from toolformer_core.finetune.events import read_events
+from toolformer_core.finetune.recipe import Recipe
 from warehouse.store import Store
 
-__all__ = ["FinetunePlan", "check_machine", "jobs_folder"]
+__all__ = ["FinetunePlan", "check_hardware", "check_machine", "jobs_folder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,18 @@ def check_machine(plan: FinetunePlan) -> None:
     Raises:
         UsageError: there is no GPU, there are too few, or a package is missing.
     """
-    profile = plan.profile
     ended = outcome_of(read_events(plan.spec.folder)[0])
-    if profile.launcher != "local" or (ended is not None and ended.finished):
+    if ended is None or not ended.finished:
+        check_hardware(plan.profile, plan.processes, plan.spec.recipe)
+
+
+def check_hardware(profile: Profile, processes: int, recipe: Recipe) -> None:
+    """Check that this machine has the GPUs and packages of a training that the profile places on it.
+
+    Raises:
+        UsageError: see `check_machine`.
+    """
+    if profile.launcher != "local":
         return
     if profile.device == "cuda":
         import torch
@@ -53,15 +63,12 @@ def check_machine(plan: FinetunePlan) -> None:
             raise UsageError(
                 "no GPU here, and the profile trains on one: give --profile cpu, or another machine's profile"
             )
-        if plan.processes > gpus:
-            raise UsageError(
-                f"{plan.processes} processes need as many GPUs, and here are {gpus}: give --processes {gpus}"
-            )
+        if processes > gpus:
+            raise UsageError(f"{processes} processes need as many GPUs, and here are {gpus}: give --processes {gpus}")
     if profile.python:
         return  # another interpreter has packages of its own
-    recipe = plan.spec.recipe
     if recipe.engine == "deepspeed" and not is_installed("deepspeed"):
-        who = f"{plan.processes} processes need" if plan.processes > 1 else "this profile needs"
+        who = f"{processes} processes need" if processes > 1 else "this profile needs"
         raise UsageError(f"{who} DeepSpeed, which is not installed: {how_to_install('deepspeed')}")
     if recipe.lora is not None and not is_installed("peft"):
         raise UsageError(f"this profile needs peft, which is not installed: {how_to_install('lora')}")

@@ -8,14 +8,16 @@ from __future__ import annotations
 from flows.export import find_dataset
 from flows.finetune.parameters import FinetuneParameters
 from flows.finetune.plan import FinetunePlan, jobs_folder
-from flows.finetune.profiles import load_profile
+from flows.finetune.profiles import Profile, load_profile
+from tasks.launch.base import Launcher
 from tasks.settings import tracking_uri
 from tasks.training.job import FinetuneSpec
 from toolformer_core.errors import UsageError
+from toolformer_core.finetune.recipe import Recipe
 from warehouse.commits import Dataset
 from warehouse.store import Store
 
-__all__ = ["resolve"]
+__all__ = ["resolve", "resolve_setup"]
 
 
 def resolve(p: FinetuneParameters) -> FinetunePlan:
@@ -29,14 +31,7 @@ def resolve(p: FinetuneParameters) -> FinetunePlan:
 
     store = Store(p.data)
     dataset = find_dataset(store, p.dataset)
-    profile = load_profile(p.profile)
-    processes = p.processes or profile.processes_here()
-    figures = ("steps", "batch", "learning_rate", "warmup", "sequence_length", "evaluate_every", "keep", "seed")
-    # Without calls there are no responses: M + CC is the same training either way.
-    response_loss = p.response_loss == "on" or p.arm == "cc"
-    recipe = profile.recipe(processes, **{name: getattr(p, name) for name in figures}, response_loss=response_loss)
-    if not profile.jobs and not store.is_local:
-        raise UsageError(f"{p.data} is a URL: name a folder that the nodes share as `jobs` in the profile")
+    profile, processes, recipe, launcher = resolve_setup(p)
     check_model(p.model)
     spec = FinetuneSpec(
         dataset=dataset,
@@ -49,7 +44,24 @@ def resolve(p: FinetuneParameters) -> FinetunePlan:
         jobs=jobs_folder(profile, store),
         way=_way(store, dataset),
     )
-    return FinetunePlan(spec, profile, processes, profile.build_launcher(), tracking_uri(p.data))
+    return FinetunePlan(spec, profile, processes, launcher, tracking_uri(p.data))
+
+
+def resolve_setup(p: FinetuneParameters) -> tuple[Profile, int, Recipe, Launcher]:
+    """Return what does not depend on the dataset: profile, processes per node, recipe and launcher.
+
+    Raises:
+        UsageError: there is no such profile, or parameters do not fit it.
+    """
+    profile = load_profile(p.profile)
+    processes = p.processes or profile.processes_here()
+    figures = ("steps", "batch", "learning_rate", "warmup", "sequence_length", "evaluate_every", "keep", "seed")
+    # Without calls there are no responses: M + CC is the same training either way.
+    response_loss = p.response_loss == "on" or p.arm == "cc"
+    recipe = profile.recipe(processes, **{name: getattr(p, name) for name in figures}, response_loss=response_loss)
+    if not profile.jobs and not Store(p.data).is_local:
+        raise UsageError(f"{p.data} is a URL: name a folder that the nodes share as `jobs` in the profile")
+    return profile, processes, recipe, profile.build_launcher()
 
 
 def _way(store: Store, dataset: Dataset) -> str:

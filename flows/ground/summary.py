@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flows.artifacts import markdown_table
 from flows.evaluate.tables import PaperTable
 from flows.ground.metrics import GroundResult
 from flows.ground.tables import confusion_table, cost_table, grounding_tables
@@ -16,9 +17,8 @@ def summary(result: GroundResult) -> str:
 
 
 def _markdown(table: PaperTable) -> str:
-    lines = [f"## {table.title}", "| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
-    lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in table.rows]
-    return "\n".join([*lines, "", *table.notes])
+    rows = markdown_table(table.columns, [[_cell(cell) for cell in row] for row in table.rows])
+    return "\n".join([f"## {table.title}", rows, "", *table.notes])
 
 
 def _cell(value: object) -> str:

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.resolve import resolve as resolve_evaluation
 from flows.finetune.fit_trigger import fit_trigger
-from flows.finetune.parameters import FinetuneParameters
+from flows.finetune.parameters import FinetuneParameters, FitTriggerParameters
 from flows.finetune.resolve import resolve
 from tasks.settings import tracking_uri
 from tasks.tracking import Tracking
@@ -22,7 +22,6 @@ from tasks.training.trigger import TRIGGER_FILE, held_out_examples, read_trigger
 from tests.core.decode.writers import after, merging, writing_lm
 from tests.support.commands import Run
 from toolformer_core.decode.openings import names_of
-from toolformer_core.decode.trigger import FitConfig
 from toolformer_core.errors import UsageError
 from toolformer_core.records import Example
 from warehouse.store import Store
@@ -76,8 +75,11 @@ def test_thresholds_are_fitted_on_what_was_held_out_and_used_when_asked(
     (training.folder / MLFLOW_NOTE).write_text(tracked.run_id + "\n")
 
     everywhere = 10_000  # every place is an opening
-    result = fit_trigger("", str(as_built), top_k=everywhere, config=FitConfig(min_calls=1))
+    result = fit_trigger(FitTriggerParameters(data=str(as_built), k=everywhere, min_calls=1))
     assert (result.model, result.run_id) == (str(training.model), tracked.run_id)
+    written = (training.folder / TRIGGER_FILE).stat()
+    assert fit_trigger(FitTriggerParameters(data=str(as_built), k=everywhere, min_calls=1)) == result
+    assert (training.folder / TRIGGER_FILE).stat() == written  # found done
     fitted = read_trigger(training.folder / TRIGGER_FILE)
     assert fitted == result.fitted
     own = next(fit for fit in fitted.fits if fit.tool == key)
@@ -121,9 +123,9 @@ def test_what_cannot_be_fitted(
     card = json.loads((training.folder / "card.json").read_text())
     (training.folder / "card.json").write_text(json.dumps({**card, "dev_digest": "of other documents"}))
     with pytest.raises(UsageError, match="does not hold in that form"):
-        fit_trigger(str(training.folder), str(as_built))
+        fit_trigger(FitTriggerParameters(model=str(training.folder), data=str(as_built)))
     cc = finished(as_built, 0, arm="cc")
     with pytest.raises(UsageError, match="no finished training of C"):
-        fit_trigger(str(cc.folder), str(as_built))
+        fit_trigger(FitTriggerParameters(model=str(cc.folder), data=str(as_built)))
     with pytest.raises(UsageError, match="there is no finished training of C"):
-        fit_trigger("", str(tmp_path / "empty"))
+        fit_trigger(FitTriggerParameters(data=str(tmp_path / "empty")))

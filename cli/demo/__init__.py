@@ -1,1 +1,0 @@
-"""The demo: the whole loop once, small. `command` runs it, `parameters` says with what."""

@@ -1,0 +1,207 @@
+"""The flow `recipe`: the steps of an experiment one after another, each a flow run below it, and a page of results.
+
+All of a recipe is checked before the first step. Every step finds finished work done, so a recipe that was killed and
+is run again goes on where it was, and makes the same data, models and answers. How a step works is not known here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+
+from flows.artifacts import publish_link, publish_summary, run_name_from
+from flows.build_dataset.flow import BuildResult, build_dataset
+from flows.build_dataset.tracking import track_build_if_in_use
+from flows.evaluate.flow import evaluate
+from flows.export.earlier import written_earlier
+from flows.export.find import find_dataset
+from flows.export.flow import export
+from flows.export.parameters import ExportParameters
+from flows.export.run import ExportResult
+from flows.finetune.fit_trigger import TriggerResult, fit_trigger
+from flows.finetune.flow import FinetuneResult, finetune, reporting_events_to
+from flows.finetune.parameters import FitTriggerParameters
+from flows.ground.flow import ground
+from flows.recipe.page import Section, build_section, section_of, write_page
+from flows.recipe.parameters import RecipeParameters
+from flows.recipe.resolve import filled, resolve
+from flows.recipe.steps import DATASET, TRIGGER, Recipe, Step, training_gives
+from flows.recipe.tracking import RecipeRun
+from flows.runners import choose_runner
+from flows.server import guard_prefect_server, record_server
+from flows.stopping import restore_stop_handler
+from tasks.environment import prepare_environment
+from tasks.training.outcome import TrainingEvent
+from toolformer_core.errors import UsageError
+from warehouse.commits import Dataset
+from warehouse.queries import current_build, gain_histogram
+from warehouse.store import Store
+
+__all__ = ["Observer", "RecipeResult", "observed_by", "recipe", "results_folder", "run_recipe"]
+
+Report = Callable[[int, TrainingEvent], None]  # takes the index of a training among those side by side, and an event
+Observer = Callable[[Sequence[Any]], AbstractContextManager[Report | None]]  # takes the forms of steps side by side
+_observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeResult:
+    """What a recipe came to."""
+
+    name: str
+    results: Mapping[str, Any]  # step -> the result of its flow
+    page: str  # Markdown; the same in HTML beside it
+    mlflow_run: str
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Done:
+    """What the steps that are done came to."""
+
+    results: dict[str, Any] = field(default_factory=dict)  # step -> the result of its flow
+    gives: dict[str, dict[str, str]] = field(default_factory=dict)  # step -> what it gives to others, by kind
+    sections: dict[str, Section] = field(default_factory=dict)
+
+
+@contextmanager
+def observed_by(observer: Observer) -> Iterator[None]:
+    """Enter what `observer` returns around every step of the recipes inside this block."""
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
+def results_folder(recipe: Recipe, data: str) -> Path:
+    """Return where a recipe's page lies; a recipe that asks for other things has another."""
+    return Store(data).local_folder / "recipes" / f"{recipe.name}-{recipe.digest[:16]}"
+
+
+@flow(name="recipe", flow_run_name=run_name_from("recipe {recipe}"))
+def recipe(parameters: RecipeParameters) -> RecipeResult:
+    """Run an experiment: builds, trainings, evaluations and exports, as a recipe names them.
+
+    Args:
+        parameters: the recipe's file, and the data folder.
+    """
+    begin = time.monotonic()
+    prepare_environment()
+    record_server()
+    restore_stop_handler()
+    asked, store = resolve(parameters), Store(parameters.data)
+    folder = results_folder(asked, parameters.data)
+    run, done = RecipeRun(asked, parameters.data, folder), _Done()
+    try:
+        for unit in asked.units:
+            forms = [filled(step, parameters.data, step.given(done.gives)) for step in unit]
+            for step, result in zip(unit, _run_side_by_side(unit, forms, store), strict=True):
+                _add(done, step, result, store, parameters.data, run)
+        page, site = write_page(folder, asked.name, [done.sections[step.name] for step in asked.steps])
+        run.keep((page, site))
+    except BaseException:
+        run.finish("FAILED")
+        raise
+    run.finish("FINISHED")
+    publish_summary(page.read_text(encoding="utf-8"), "results")
+    publish_link(run.address, "recipe-mlflow-run", "The run in MLflow")
+    return RecipeResult(asked.name, done.results, str(page), run.run_id, time.monotonic() - begin)
+
+
+def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any], store: Store) -> list[Any]:
+    """Run the steps of a unit, several in a thread each; return their results."""
+    observer = _observer.get()
+    with nullcontext() if observer is None else observer(forms) as report:
+
+        def run(index: int) -> Any:
+            if report is None:
+                return _run(unit[index], forms[index], store)
+            with reporting_events_to(lambda event: report(index, event)):
+                return _run(unit[index], forms[index], store)
+
+        if len(unit) == 1:
+            return [run(0)]
+        with ThreadPoolExecutor(len(unit)) as threads:
+            futures = [threads.submit(copy_context().run, run, index) for index in range(len(unit))]
+            return [future.result() for future in futures]
+
+
+def _run(step: Step, form: Any, store: Store) -> Any:
+    """Run one step as a flow run of its own."""
+    match step.flow:
+        case "build":
+            return build_dataset(form)
+        case "finetune":
+            return finetune(form)
+        case "fit-trigger":
+            return fit(form)
+        case "evaluate":
+            return evaluate(form)
+        case "ground":
+            return ground(form)
+        case _:
+            return _export(form, store)
+
+
+@task(name="fit-trigger", cache_policy=NO_CACHE)
+def fit(parameters: FitTriggerParameters) -> TriggerResult:
+    """Fit the thresholds of a finetuned model, see `fit_trigger`."""
+    return fit_trigger(parameters)
+
+
+def _export(form: ExportParameters, store: Store) -> ExportResult:
+    """Export a dataset, unless the same export lies there."""
+    earlier = None if form.push else written_earlier(store, form.dataset, Path(form.out), form.settings())
+    return earlier or export(form)
+
+
+def _add(done: _Done, step: Step, result: Any, store: Store, data: str, run: RecipeRun) -> None:
+    """Note what a step came to, in the page and in MLflow."""
+    gives: dict[str, str] = {}
+    children: tuple[str, ...] = (getattr(result, "mlflow_run", ""),)
+    if isinstance(result, BuildResult):
+        if not result.examples:
+            raise UsageError(f"{step.name}: {' '.join(result.nothing_kept)}")
+        dataset = find_dataset(store, f"{result.dataset}@{result.version}-{result.made}")
+        gives = {DATASET: dataset.label}
+        children = (track_build_if_in_use(store, data, dataset) or ("",))[:1]
+        section = build_section(step.name, dataset, _gains(result, dataset))
+    else:
+        section = section_of(step.name, result)
+    if isinstance(result, FinetuneResult):
+        gives, children = training_gives(result.folder), (result.run_id,)
+    if isinstance(result, TriggerResult):
+        gives = {TRIGGER: result.file}
+    done.results[step.name], done.gives[step.name], done.sections[step.name] = result, gives, section
+    run.add(section, children)
+
+
+def _gains(result: BuildResult, dataset: Dataset) -> Sequence[Any]:
+    """Return the gains of a build's calls, as long as the snapshot describes it."""
+    current = current_build(result.snapshot)
+    return gain_histogram(Path(result.snapshot)) if current is not None and current.run_id == result.run_id else ()
+
+
+def run_recipe(parameters: RecipeParameters, runner: str | None = None) -> RecipeResult:
+    """Run the flow in this process.
+
+    Args:
+        runner: of all steps: `threads`, `dask` (a local cluster of a step's `workers` processes), or a Dask scheduler's
+            address; default: as $TOOLFORMER_RUNNER says, else threads.
+
+    Raises:
+        UsageError: something in the recipe is wrong.
+    """
+    guard_prefect_server()
+    with choose_runner(runner):
+        return recipe(parameters)

@@ -1,0 +1,111 @@
+"""A YAML file as values that know their lines, so that a mistake can be answered with its place.
+
+Scalars are read as YAML 1.2 has them (`on`, `off` and dates are texts), and a key may stand in a mapping once. What the
+values mean is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from toolformer_core.errors import UsageError
+
+__all__ = ["Entry", "Place", "entries", "plain", "read_nodes"]
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 - PyYAML adds to it
+
+
+for _kind, _pattern, _first in (
+    ("null", r"~|null|", ["~", "n", ""]),
+    ("bool", r"true|false", list("tf")),
+    ("int", r"[-+]?(0|[1-9][0-9]*)", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"({_pattern})$"), _first)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file."""
+
+    file: str
+    line: int  # from 1
+
+    def error(self, message: str) -> UsageError:
+        """Return the error that names the place in front of the message."""
+        return UsageError(f"{self.file}:{self.line}: {message}")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The value of a key of a mapping."""
+
+    node: Any
+    place: Place  # of the key
+
+
+def read_nodes(file: str, text: str) -> Any:
+    """Return the root node of a document.
+
+    Raises:
+        UsageError: it is no YAML, or there is nothing in it.
+    """
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError as exc:
+        mark = getattr(exc, "problem_mark", None)
+        problem = getattr(exc, "problem", None) or "it is no text"
+        raise Place(file, mark.line + 1 if mark else 1).error(f"this is no YAML: {problem}") from exc
+    if root is None:
+        raise Place(file, 1).error("nothing stands in this file")
+    return root
+
+
+def entries(file: str, node: Any, what: str) -> dict[str, Entry]:
+    """Return the entries of a mapping, in order.
+
+    Args:
+        what: the mapping, for the message if it is none.
+
+    Raises:
+        UsageError: the node is no mapping, a key is no text, or stands in it twice.
+    """
+    if not isinstance(node, yaml.MappingNode):
+        raise Place(file, node.start_mark.line + 1).error(f"{what} must be a mapping, NAME: VALUE")
+    found: dict[str, Entry] = {}
+    for key, value in node.value:
+        place = Place(file, key.start_mark.line + 1)
+        if not isinstance(key, yaml.ScalarNode):
+            raise place.error(f"a name in {what} must be a text")
+        if key.value in found:
+            raise place.error(f"{key.value} stands twice in {what}, first in line {found[key.value].place.line}")
+        found[key.value] = Entry(value, place)
+    return found
+
+
+def plain(file: str, node: Any, within: Sequence[Any] = ()) -> Any:
+    """Return a node's value: texts, numbers, lists and dictionaries.
+
+    Args:
+        within: the nodes that the node stands in.
+
+    Raises:
+        UsageError: a key stands twice in a mapping, a value contains itself, or has a tag that is not known.
+    """
+    if node in within:
+        raise Place(file, node.start_mark.line + 1).error("this value contains itself")
+    if isinstance(node, yaml.MappingNode):
+        return {k: plain(file, e.node, (*within, node)) for k, e in entries(file, node, "this mapping").items()}
+    if isinstance(node, yaml.SequenceNode):
+        return [plain(file, one, (*within, node)) for one in node.value]
+    try:
+        return _Loader("").construct_object(node)
+    except yaml.YAMLError as exc:
+        raise Place(file, node.start_mark.line + 1).error(f"the tag {node.tag} is not known") from exc

@@ -1,0 +1,173 @@
+"""Checks a recipe whole before anything starts: every value, by the forms of the flows and by their own `resolve`.
+
+What other steps are to give is not there yet: something of its kind stands in for it, so that all else is looked up.
+Nothing is written, nothing is fetched, and no model is loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from flows.build_dataset.parameters import BuildParameters
+from flows.evaluate.parameters import EvaluateParameters
+from flows.export.parameters import ExportParameters
+from flows.finetune.parameters import FinetuneParameters
+from flows.forms import OneOf
+from flows.ground.parameters import GroundParameters
+from flows.recipe.parameters import RecipeParameters
+from flows.recipe.read import read_recipe
+from flows.recipe.steps import DATASET, MODEL, TEXTS, TRIGGER, Recipe, Step
+from toolformer_core.embedded import CORPUS
+from toolformer_core.errors import UnknownNameError, UsageError
+from warehouse.store import Store
+
+__all__ = ["filled", "missing_here", "resolve"]
+
+_STAND_INS = {DATASET: "cstar", MODEL: "embedded", TEXTS: str(CORPUS), TRIGGER: "calculator=0"}
+_READ = ("corpus", "path")  # parameters that name files to read
+
+
+def resolve(parameters: RecipeParameters, *, elsewhere: bool = False) -> Recipe:
+    """Read a recipe and check all of it.
+
+    Args:
+        elsewhere: whether models, texts and GPUs that are not on this machine are no mistake.
+
+    Raises:
+        UsageError: something is wrong; the message names the place in the file.
+    """
+    recipe = read_recipe(parameters.recipe, {"model": parameters.model})
+    for step in recipe.steps:
+        given = {name: _STAND_INS[step.kind.takes[name]] for name in step.taken}
+        if elsewhere:
+            given |= {name: _STAND_INS[MODEL] if name in step.kind.takes else str(CORPUS) for name in _absent(step)}
+        form = filled(step, parameters.data, given)
+        try:
+            _look_up(form, step, elsewhere=elsewhere)
+        except UsageError as exc:
+            raise step.place.error(f"{step.name}: {exc}") from exc
+    return recipe
+
+
+def filled(step: Step, data: str, given: Mapping[str, str]) -> Any:
+    """Return the flow's parameters with the values of a step.
+
+    Args:
+        data: the data folder or URL.
+        given: values of what the step takes from others, or in place of its own.
+
+    Raises:
+        UsageError: a value is wrong; the message names its place in the file.
+    """
+    values = {**step.values, **given, "data": data}
+    for name, field in step.kind.form.model_fields.items():
+        if name in values:
+            _check_names(step, name, field, values[name])
+    try:
+        return step.kind.form.model_validate(values)
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        if first["type"] == "missing":
+            raise step.place.error(f"{step.name} names no {name}") from exc
+        got = "" if first["type"] == "value_error" else f" (got {values.get(name)!r})"
+        place = step.places.get(name, step.place)
+        raise place.error(f"{step.name}.{name}: {first['msg'].removeprefix('Value error, ')}{got}") from exc
+
+
+def _check_names(step: Step, name: str, field: FieldInfo, value: Any) -> None:
+    """Check the names that a field's form offers as a choice; the forms themselves leave that to whoever fills them."""
+    for choice in _choices(field):
+        valid = list(choice.names())
+        parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
+        for part in (part.strip() for part in parts if isinstance(part, str)):
+            path = str(Path(part).absolute())
+            if part not in valid and not (choice.pattern and any(re.search(choice.pattern, p) for p in (part, path))):
+                message = UnknownNameError(name, part, valid)
+                raise step.places.get(name, step.place).error(f"{step.name}.{name}: {message}")
+
+
+def _choices(field: FieldInfo) -> Iterator[OneOf]:
+    parts = [*field.metadata, *(one for kind in get_args(field.annotation) for one in get_args(kind))]
+    return (one for one in parts if isinstance(one, OneOf))
+
+
+def missing_here(step: Step) -> list[str]:
+    """Return what of a step is not on this machine: models of the hub, files to read, GPUs and packages to train."""
+    missing = [f"{name} {step.values[name]}" for name in _absent(step)]
+    if step.flow == "finetune":
+        from flows.finetune.plan import check_hardware
+        from flows.finetune.resolve import resolve_setup
+
+        form = filled(step, ".", {name: _STAND_INS[step.kind.takes[name]] for name in step.taken})
+        try:
+            check_hardware(*resolve_setup(form)[:3])
+        except UsageError as exc:
+            missing.append(str(exc))
+    return missing
+
+
+def _absent(step: Step) -> list[str]:
+    """Return the parameters of a step that name a model of the hub, or files, that are not on this machine."""
+    models = [
+        name for name, what in step.kind.takes.items() if what is MODEL and isinstance(step.values.get(name), str)
+    ]
+    absent = [name for name in models if _is_on_hub_alone(step.values[name])]
+    texts = [name for name in _READ if isinstance(step.values.get(name), str)]
+    return absent + [name for name in texts if "://" not in (path := step.values[name]) and not _is_here(path)]
+
+
+def _is_here(path: str) -> bool:
+    return path == "embedded" or Path(path).expanduser().exists()
+
+
+def _is_on_hub_alone(model: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", model) or Path(model).exists():
+        return False
+    return not isinstance(try_to_load_from_cache(model, "config.json"), str)
+
+
+def _look_up(form: BaseModel, step: Step, *, elsewhere: bool) -> None:
+    """Look up the names in a step's parameters as its flow will."""
+    if isinstance(form, BuildParameters):
+        from flows.build_dataset.resolve import resolve as resolve_build
+
+        resolve_build(form, run_id="check")
+    elif isinstance(form, FinetuneParameters):
+        _look_up_training(form, step, elsewhere=elsewhere)
+    elif isinstance(form, EvaluateParameters):
+        from flows.evaluate.resolve import resolve as resolve_evaluation
+
+        resolve_evaluation(form)
+    elif isinstance(form, GroundParameters):
+        from flows.ground.resolve import resolve as resolve_grounding
+
+        resolve_grounding(form)
+    elif isinstance(form, ExportParameters):
+        from flows.export import find_dataset
+
+        form.settings()
+        if "dataset" not in step.taken:
+            find_dataset(Store(form.data), form.dataset)
+
+
+def _look_up_training(form: FinetuneParameters, step: Step, *, elsewhere: bool) -> None:
+    from flows.export import find_dataset
+    from flows.finetune.plan import check_hardware
+    from flows.finetune.resolve import resolve_setup
+    from toolformer_core.lm.check import check_model
+
+    setup = resolve_setup(form)
+    check_model(form.model)
+    if "dataset" not in step.taken:
+        find_dataset(Store(form.data), form.dataset)
+    if not elsewhere:
+        check_hardware(*setup[:3])

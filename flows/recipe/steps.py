@@ -1,0 +1,115 @@
+"""The flows that may be steps of a recipe, by the parameters that they declare themselves, and a step of one.
+
+A step gives what other steps take: a build its dataset, a finetuning its model and the texts that it held out, a fit
+its thresholds. How a file is read is in `read`, how a step is run in `flow`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from flows.build_dataset.parameters import BuildParameters
+from flows.evaluate.parameters import EvaluateParameters
+from flows.export.parameters import ExportParameters
+from flows.finetune.parameters import FinetuneParameters, FitTriggerParameters
+from flows.ground.parameters import GroundParameters
+from flows.recipe.nodes import Place
+from toolformer_core.records import digest_of
+
+__all__ = ["DATASET", "KINDS", "MODEL", "TEXTS", "TRIGGER", "Kind", "Recipe", "Step", "training_gives"]
+
+DATASET, MODEL, TEXTS, TRIGGER = "a dataset", "a model", "held-out texts", "thresholds"  # what steps give
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A flow as a step.
+
+    Args:
+        form: the flow's parameters.
+        takes: parameter -> what of another step it may be.
+        gives: what other steps may take of it.
+        own: parameters that every step names itself; the recipe's shared ones do not fill them in.
+    """
+
+    form: type[BaseModel]
+    takes: Mapping[str, str]
+    gives: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters that a recipe may give; the data folder is the command's."""
+        return tuple(name for name in self.form.model_fields if name != "data")
+
+
+KINDS: Mapping[str, Kind] = {
+    "build": Kind(BuildParameters, {"model": MODEL, "score_model": MODEL}, frozenset({DATASET})),
+    "finetune": Kind(
+        FinetuneParameters, {"dataset": DATASET, "model": MODEL}, frozenset({MODEL, TEXTS}), frozenset({"dataset"})
+    ),
+    "fit-trigger": Kind(FitTriggerParameters, {"model": MODEL}, frozenset({TRIGGER}), frozenset({"model"})),
+    "evaluate": Kind(
+        EvaluateParameters,
+        {"model": MODEL, "cc": MODEL, "toolformer": MODEL, "trigger": TRIGGER, "path": TEXTS},
+    ),
+    "ground": Kind(GroundParameters, {"model": MODEL, "large_model": MODEL, "toolformer": MODEL}),
+    "export": Kind(ExportParameters, {"dataset": DATASET, "tokenizer": MODEL}, own=frozenset({"dataset"})),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a recipe."""
+
+    name: str  # as other steps name it
+    flow: str
+    values: Mapping[str, Any]  # parameter -> value, but for the data folder and what is taken from other steps
+    taken: Mapping[str, str]  # parameter -> the step that it is taken from
+    places: Mapping[str, Place] = field(compare=False)  # of the parameters in the file
+    place: Place = field(compare=False)
+
+    @property
+    def kind(self) -> Kind:
+        """The flow's parameters, and what it takes and gives."""
+        return KINDS[self.flow]
+
+    def given(self, results: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        """Return the values of what the step takes.
+
+        Args:
+            results: step -> what it gives, by kind.
+        """
+        return {parameter: results[step][self.kind.takes[parameter]] for parameter, step in self.taken.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """An experiment."""
+
+    name: str
+    file: str
+    text: str
+    units: tuple[tuple[Step, ...], ...]  # in the order in which they run; the steps of one run side by side
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps, in the order in which they run."""
+        return tuple(step for unit in self.units for step in unit)
+
+    @property
+    def digest(self) -> str:
+        """Digest of what the steps are asked for; comments and order do not count."""
+        asked = {step.name: {**step.values, **step.taken} for step in self.steps}
+        return digest_of("recipe", json.dumps(asked, sort_keys=True, default=str))
+
+
+def training_gives(folder: str | Path) -> dict[str, str]:
+    """Return what a training gives to other steps: its best checkpoint, and the documents that it held out."""
+    return {MODEL: str(Path(folder) / "model"), TEXTS: str(Path(folder) / "dev.jsonl")}
