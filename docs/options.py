@@ -30,6 +30,7 @@ PAGES: Mapping[str, str] = {
     "docs/export.md": "export",
     "docs/finetune.md": "finetune",
     "docs/ground.md": "ground benchmarks",
+    "docs/recipes.md": "run",
 }
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 _BEGIN = "<!-- written by `python docs/options.py` -->"

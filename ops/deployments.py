@@ -4,6 +4,7 @@
     export           work pool `cpu`
     evaluate         work pool `gpu`
     ground           work pool `gpu`
+    recipe           work pool `gpu`
     finetune         work pool `gpu`: one worker a GPU node, `prefect worker start --pool gpu --type process --limit 1`
 
 A worker imports the flow from its own installation; no code is copied. It runs each flow in an empty temporary folder,
@@ -94,6 +95,7 @@ DEPLOYMENTS = (
     Deployment("flows.evaluate.flow.evaluate", "gpu", ("toolformer", "evaluation")),
     Deployment("flows.finetune.flow.finetune", "gpu", ("toolformer", "training")),
     Deployment("flows.ground.flow.ground", "gpu", ("toolformer", "evaluation")),
+    Deployment("flows.recipe.flow.recipe", "gpu", ("toolformer", "training")),
 )
 
 

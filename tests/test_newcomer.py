@@ -77,7 +77,7 @@ def compare(address: str) -> None:
     (experiment,) = [e for e in client.search_experiments() if e.name == "toolformer-data"]
     runs = client.search_runs([experiment.experiment_id], "attributes.status = 'FINISHED'")
     kinds = [run.data.tags["kind"] for run in runs]
-    assert sorted(kinds) == ["build", "evaluate", "evaluate", "evaluate", "finetune", "finetune"]
+    assert sorted(kinds) == ["build", "evaluate", "evaluate", "evaluate", "finetune", "finetune", "recipe"]
     trained = {run.data.tags["arm"]: run for run in runs if run.data.tags["kind"] == "finetune"}
     (built,) = [run for run in runs if run.data.tags["kind"] == "build"]
     assert set(trained) == {"toolformer", "cc"}

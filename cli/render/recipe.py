@@ -11,9 +11,11 @@ from cli.render.console import Console, narrow_table
 
 if TYPE_CHECKING:
     from flows.recipe.flow import RecipeResult
-    from flows.recipe.plan import PlannedStep, RecipePlan
+    from flows.recipe.plan import RecipePlan
 
 __all__ = ["print_recipe_plan", "print_recipe_result"]
+
+_NAMED = 3  # steps that are named as needing something; the others are counted
 
 
 def print_recipe_plan(plan: RecipePlan) -> None:
@@ -21,25 +23,23 @@ def print_recipe_plan(plan: RecipePlan) -> None:
     console = Console()
     table = narrow_table(f"What {escape(plan.name)} would do in {escape(plan.data)}")
     for name in ("step", "state", ""):
-        table.add_column(name, no_wrap=name == "step", overflow="fold")
+        table.add_column(name, no_wrap=bool(name), overflow="fold")
+    needed: dict[str, list[str]] = {}
     for step in plan.steps:
-        table.add_row(escape(step.step), _state(step), escape(step.note))
-    console.print(table)
-    for step in plan.steps:
+        waits = f"after {', '.join(step.waits_for)}" if step.waits_for else ""
+        note = "; ".join(filter(None, (step.note, waits)))
+        table.add_row(escape(step.step), "done" if step.done else "to do", escape(note))
         for missing in step.missing:
-            console.print(
-                f"{escape(step.step)} needs what is not here: {escape(missing)}", soft_wrap=True, highlight=False
-            )
+            needed.setdefault(missing, []).append(step.step)
+    console.print(table)
+    for missing, steps in needed.items():
+        more = f" and {len(steps) - _NAMED} more" if len(steps) > _NAMED else ""
+        line = f"not on this machine: {missing} (needed by {', '.join(steps[:_NAMED])}{more})"
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     for step in plan.steps:
         if step.build is not None:
             console.print(f"\n[bold]{escape(step.step)}[/bold]")
             print_plan(step.build)
-
-
-def _state(step: PlannedStep) -> str:
-    if step.done:
-        return "done"
-    return f"to do, after {', '.join(step.waits_for)}" if step.waits_for else "to do"
 
 
 def print_recipe_result(result: RecipeResult) -> None:

@@ -10,9 +10,9 @@ from flows.ground.tables import confusion_table, cost_table, grounding_tables
 __all__ = ["summary"]
 
 
-def summary(result: GroundResult) -> str:
-    """Return the tables of a grounding."""
-    tables = [*grounding_tables(result), confusion_table(result), cost_table(result)]
+def summary(result: GroundResult, *, costs: bool = True) -> str:
+    """Return the tables of a grounding, with what it cost unless told otherwise."""
+    tables = [*grounding_tables(result), confusion_table(result), *([cost_table(result)] if costs else ())]
     return "\n\n".join(map(_markdown, tables))
 
 

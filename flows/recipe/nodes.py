@@ -15,7 +15,7 @@ import yaml
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["Entry", "Place", "entries", "plain", "read_nodes"]
+__all__ = ["Entry", "Place", "entries", "is_empty", "plain", "read_nodes"]
 
 
 class _Loader(yaml.SafeLoader):
@@ -49,6 +49,11 @@ class Entry:
 
     node: Any
     place: Place  # of the key
+
+
+def is_empty(node: Any) -> bool:
+    """Return whether nothing stands behind a key."""
+    return bool(node.tag == "tag:yaml.org,2002:null")
 
 
 def read_nodes(file: str, text: str) -> Any:

@@ -72,7 +72,7 @@ def section_of(step: str, result: Any) -> Section:
     if isinstance(result, EvaluateResult):
         return _evaluation(step, result)
     if isinstance(result, GroundResult):
-        return Section(step, summary(result).replace("## ", "### "))
+        return Section(step, summary(result, costs=False).replace("## ", "### "))
     if isinstance(result, TriggerResult):
         return Section(step, _thresholds(rows_of_fits(result.fitted)))
     return _export(step, result)

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.recipe.nodes import Entry, Place, entries, plain, read_nodes
+from flows.recipe.nodes import Entry, Place, entries, is_empty, plain, read_nodes
 from flows.recipe.parameters import SHIPPED, shipped
 from flows.recipe.steps import KINDS, Recipe, Step
 from toolformer_core.errors import UnknownNameError, UsageError
@@ -91,7 +91,7 @@ def _flow_of(name: str, place: Place) -> str:
 def _unit(file: str, name: str, flow: str, entry: Entry, shared: Mapping[str, Any], top: Named) -> list[Step]:
     """Return the steps that stand under one name: one, or a finetuning of each of several arms."""
     kind = KINDS[flow]
-    own = entries(file, entry.node, name) if plain(file, entry.node) is not None else {}
+    own = {} if is_empty(entry.node) else entries(file, entry.node, name)
     for parameter, one in own.items():
         if parameter == "data":
             raise one.place.error(f"{name}: all steps have one data folder: give --data")

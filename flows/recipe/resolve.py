@@ -20,6 +20,7 @@ from flows.export.parameters import ExportParameters
 from flows.finetune.parameters import FinetuneParameters
 from flows.forms import OneOf
 from flows.ground.parameters import GroundParameters
+from flows.recipe.nodes import Place
 from flows.recipe.parameters import RecipeParameters
 from flows.recipe.read import read_recipe
 from flows.recipe.steps import DATASET, MODEL, TEXTS, TRIGGER, Recipe, Step
@@ -30,7 +31,8 @@ from warehouse.store import Store
 __all__ = ["filled", "missing_here", "resolve"]
 
 _STAND_INS = {DATASET: "cstar", MODEL: "embedded", TEXTS: str(CORPUS), TRIGGER: "calculator=0"}
-_READ = ("corpus", "path")  # parameters that name files to read
+_FILES = ("corpus", "path", "passages", "index", "phrases", "prompts")  # parameters that name what is read here
+_HUB = ("translator", "qa_reader", "encoder")  # parameters that may name a model of the hub, besides those of steps
 
 
 def resolve(parameters: RecipeParameters, *, elsewhere: bool = False) -> Recipe:
@@ -44,18 +46,32 @@ def resolve(parameters: RecipeParameters, *, elsewhere: bool = False) -> Recipe:
     """
     recipe = read_recipe(parameters.recipe, {"model": parameters.model})
     for step in recipe.steps:
-        given = {name: _STAND_INS[step.kind.takes[name]] for name in step.taken}
+        given: dict[str, Any] = {name: _STAND_INS[step.kind.takes[name]] for name in step.taken}
         if elsewhere:
-            given |= {name: _STAND_INS[MODEL] if name in step.kind.takes else str(CORPUS) for name in _absent(step)}
+            given |= {name: _stand_in(step, name) for name in _absent(step)}
         form = filled(step, parameters.data, given)
         try:
             _look_up(form, step, elsewhere=elsewhere)
         except UsageError as exc:
-            raise step.place.error(f"{step.name}: {exc}") from exc
+            raise _place_of(exc, step).error(f"{step.name}: {exc}") from exc
     return recipe
 
 
-def filled(step: Step, data: str, given: Mapping[str, str]) -> Any:
+def _place_of(error: UsageError, step: Step) -> Place:
+    """Return the place of the parameter that holds an unknown name, else that of the step."""
+    name = error.name.lower() if isinstance(error, UnknownNameError) else ""
+    holding = (parameter for parameter, value in step.values.items() if name and name in str(value).lower())
+    return step.places.get(next(holding, ""), step.place)
+
+
+def _stand_in(step: Step, name: str) -> Any:
+    """Return what stands in for a parameter that names something which is not on this machine."""
+    if step.kind.takes.get(name) == MODEL:
+        return _STAND_INS[MODEL]
+    return str(CORPUS) if name == "corpus" else step.kind.form.model_fields[name].default
+
+
+def filled(step: Step, data: str, given: Mapping[str, Any]) -> Any:
     """Return the flow's parameters with the values of a step.
 
     Args:
@@ -115,16 +131,14 @@ def missing_here(step: Step) -> list[str]:
 
 def _absent(step: Step) -> list[str]:
     """Return the parameters of a step that name a model of the hub, or files, that are not on this machine."""
-    models = [
-        name for name, what in step.kind.takes.items() if what is MODEL and isinstance(step.values.get(name), str)
-    ]
-    absent = [name for name in models if _is_on_hub_alone(step.values[name])]
-    texts = [name for name in _READ if isinstance(step.values.get(name), str)]
-    return absent + [name for name in texts if "://" not in (path := step.values[name]) and not _is_here(path)]
+    texts = {name: value for name, value in step.values.items() if isinstance(value, str)}
+    models = [name for name in texts if name in _HUB or step.kind.takes.get(name) == MODEL]
+    absent = [name for name in models if _is_on_hub_alone(texts[name])]
+    return absent + [name for name in _FILES if name in texts and not _is_here(texts[name])]
 
 
 def _is_here(path: str) -> bool:
-    return path == "embedded" or Path(path).expanduser().exists()
+    return path == "embedded" or "://" in path or Path(path).expanduser().exists()
 
 
 def _is_on_hub_alone(model: str) -> bool:

@@ -23,9 +23,10 @@ from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.call_forms import TauF, thresholds, wordings_of
 from flows.evaluate.parameters import EvaluateParameters
 from flows.export.parameters import ExportParameters
-from flows.finetune.parameters import FinetuneParameters
+from flows.finetune.parameters import FinetuneParameters, FitTriggerParameters
 from flows.forms import DataFolder, Listed, Option, as_text
 from flows.ground.parameters import GroundParameters
+from flows.recipe.parameters import RecipeParameters
 from tests.support.commands import Run
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UsageError
@@ -42,6 +43,8 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
         | {"--documents", "--gpu", "--gpu-count", "--gpu-price", "--from", "--assume"},
     ),
     "export": (ExportParameters, {"--preview", "--json"}),
+    "run": (RecipeParameters, {"--plan", "--runner", "--json"}),
+    "fit-trigger": (FitTriggerParameters, {"--json"}),
     "evaluate": (EvaluateParameters, {"--runner", "--dask-workers", "--json"}),
     "finetune": (FinetuneParameters, {"--dry-run", "--json"}),
     "ground": (GroundParameters, {"--no-answers", "--runner", "--dask-workers", "--json"}),
@@ -65,6 +68,8 @@ NAMES = {
     ExportParameters: """--dataset --data out --format --separator --tokenizer --dialect --arguments --request
         --next-request --dev --seed --push --public --replace""",
     FinetuneParameters: f"--dataset --data --model --arm {_TRAINING} --seed",
+    RecipeParameters: "recipe --data --model",
+    FitTriggerParameters: "--model --data --k --needless --lost --min-calls",
     GroundParameters: """--task --data --model --large-model --toolformer --limit --seed --answers --tools --tool
         --distractors --mock --demonstrations --passages --index --qa-reader --phrases --translator --encoder --patterns
         --gamma --smoothing --threshold --answer-prompt --max-answer-tokens --max-call-tokens --call-top-p

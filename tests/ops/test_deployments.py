@@ -37,7 +37,7 @@ def test_deploying_again_changes_nothing(client: SyncPrefectClient, built: Built
     after = {d: client.read_deployment_by_name(d) for d in deploy(DeploymentOptions(str(built[1])))}
     assert list(after) == [
         *("build-dataset/build-dataset", "export/export", "evaluate/evaluate"),
-        *("finetune/finetune", "ground/ground"),
+        *("finetune/finetune", "ground/ground", "recipe/recipe"),
     ]
     assert {d: a.id for d, a in after.items()} == {d: b.id for d, b in before.items()}
     assert [client.read_work_pool(name).type for name in POOLS] == ["process", "process"]

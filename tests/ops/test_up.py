@@ -62,6 +62,7 @@ def test_everything_answers_on_loopback(up: Running) -> None:
         ("evaluate", "gpu"),
         ("finetune", "gpu"),
         ("ground", "gpu"),
+        ("recipe", "gpu"),
     }
     assert {str(one["parameters"]["parameters"]["data"]) for one in found} == {str(Path(up.told["logs"]).parent)}
     for pool in ("cpu", "gpu"):
