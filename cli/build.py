@@ -1,12 +1,15 @@
-"""The command `build`, and the options and progress display that it shares with `plan` and `evaluate`.
+"""The command `build`, and the options and progress display that it shares with commands of other flows.
 
 `cli.main` registers it. It imports what it needs when it runs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
@@ -17,17 +20,15 @@ from tasks.environment import prepare_environment
 from tasks.settings import runner_named, set_shared_catalog
 from toolformer_core.errors import UsageError
 
-if TYPE_CHECKING:
-    from flows.build_dataset.flow import BuildResult
-
 __all__ = [
     "DaskWorkers",
     "Runner",
     "apply_runner_and_catalog",
     "build",
     "check_build_parameters",
-    "run_with_progress",
+    "flow_module",
     "runner_options",
+    "showing_shards",
 ]
 
 _RUNNING = "Running"  # the heading of the forms' fields that say how tasks run
@@ -85,23 +86,33 @@ def apply_runner_and_catalog(
     return parameters.model_copy(update={"workers": workers}), name
 
 
-def run_with_progress(parameters: BuildParameters, runner: str, *, quiet: bool) -> BuildResult:
-    """Run a build and show its progress."""
+@contextmanager
+def flow_module(data: str, name: str) -> Iterator[Any]:
+    """Start a Prefect server if none is named, import the module of a flow meanwhile, and yield the module.
+
+    Args:
+        data: the data folder or URL, of which a full disk is explained.
+        name: of the module.
+    """
     from flows.disk import explain_full_disk
     from flows.server import start_server, wait_for_server
 
-    check_build_parameters(parameters)
-    prepare_environment(parameters.data)
-    with explain_full_disk(parameters.data):
+    with explain_full_disk(data):
         start_server()
-        from cli.render.progress import BuildDisplay
-        from flows.build_dataset.flow import run_build
-        from flows.ledger import reporting_to
-
+        module = import_module(name)
         wait_for_server()
         hide_logged_failures()
-        with BuildDisplay(quiet=quiet) as display, reporting_to(display), exit_on_signal(display):
-            return run_build(parameters, runner)
+        yield module
+
+
+@contextmanager
+def showing_shards(*, quiet: bool) -> Iterator[None]:
+    """Show the progress of the stages of flows that run inside the block; Ctrl-C and SIGTERM end the process."""
+    from cli.render.progress import BuildDisplay
+    from flows.ledger import reporting_to
+
+    with BuildDisplay(quiet=quiet) as display, reporting_to(display), exit_on_signal(display):
+        yield
 
 
 def check_build_parameters(parameters: BuildParameters) -> None:
@@ -129,7 +140,10 @@ def build(
     """
     prepare_environment()
     parameters, runner_name = apply_runner_and_catalog(parameters, runner, dask_workers, catalog)
-    result = run_with_progress(parameters, runner_name, quiet=as_json)
+    check_build_parameters(parameters)
+    prepare_environment(parameters.data)
+    with flow_module(parameters.data, "flows.build_dataset.flow") as module, showing_shards(quiet=as_json):
+        result = module.run_build(parameters, runner_name)
     if as_json:
         print_json(asdict(result))
     else:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.build import DaskWorkers, Runner, runner_options
+from cli.build import DaskWorkers, Runner, flow_module, runner_options, showing_shards
 from cli.options import AsJson, Data, with_options
-from cli.terminal import exit_on_signal, hide_logged_failures, print_json
+from cli.terminal import print_json
 from cli.warehouse import built_store
 from flows.evaluate.parameters import EvaluateParameters
 from tasks.environment import prepare_environment
@@ -42,27 +42,12 @@ def evaluate(
 
     resolve(parameters)
     prepare_environment(parameters.data)
-    result = _run_evaluation(parameters, runner, quiet=as_json)
+    with flow_module(parameters.data, "flows.evaluate.flow") as module, showing_shards(quiet=as_json):
+        result = module.run_evaluate(parameters, runner)
     if as_json:
         print_json(asdict(result))
     else:
         _print_result(result)
-
-
-def _run_evaluation(parameters: EvaluateParameters, runner: str, *, quiet: bool) -> EvaluateResult:
-    from flows.disk import explain_full_disk
-    from flows.server import start_server, wait_for_server
-
-    with explain_full_disk(parameters.data):
-        start_server()
-        from cli.render.progress import BuildDisplay
-        from flows.evaluate.flow import run_evaluate
-        from flows.ledger import reporting_to
-
-        wait_for_server()
-        hide_logged_failures()
-        with BuildDisplay(quiet=quiet) as display, reporting_to(display), exit_on_signal(display):
-            return run_evaluate(parameters, runner)
 
 
 def _format_percent(share: float) -> str:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.build import flow_module
 from cli.options import AsJson, with_options
-from cli.terminal import hide_logged_failures, print_json
+from cli.terminal import print_json
 from cli.warehouse import built_store
 from flows.finetune.parameters import FinetuneParameters
 from flows.stopping import STOPPED, TERMINATED, exit_later, exit_now, handle_stop
@@ -71,21 +72,17 @@ def run_training(parameters: FinetuneParameters, *, quiet: bool) -> FinetuneResu
         typer.Exit: it was asked to stop, and has stopped.
         ToolformerError: see `run_finetune`.
     """
-    from flows.disk import explain_full_disk
     from flows.finetune.plan import check_machine
     from flows.finetune.resolve import resolve
-    from flows.server import start_server
 
     check_machine(resolve(parameters))  # before a server is started
-    with explain_full_disk(parameters.data):
-        start_server()
-        from flows.finetune.flow import reporting_events_to, run_finetune
-        from flows.server import wait_for_server
-
-        wait_for_server()
-        hide_logged_failures()
-        with showing_trainings([parameters], quiet=quiet) as report, reporting_events_to(partial(report, 0)):
-            return run_finetune(parameters)
+    with (
+        flow_module(parameters.data, "flows.finetune.flow") as module,
+        showing_trainings([parameters], quiet=quiet) as report,
+        module.reporting_events_to(partial(report, 0)),
+    ):
+        result: FinetuneResult = module.run_finetune(parameters)
+    return result
 
 
 @contextmanager

@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from cli.build import DaskWorkers, Runner, runner_options
+from cli.build import DaskWorkers, Runner, flow_module, runner_options, showing_shards
 from cli.options import AsJson, option_of, with_options
-from cli.terminal import exit_on_signal, hide_logged_failures, print_json, say
+from cli.terminal import print_json, say
 from cli.tool_options import ToolOptions, build_chosen
 from cli.use.text import Date, iso_date
 from flows.build_dataset.parameters import BuildParameters
@@ -27,10 +27,7 @@ from flows.ground.parameters import GroundParameters
 from tasks.environment import prepare_environment
 from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA
 
-if TYPE_CHECKING:
-    from flows.ground.metrics import GroundResult
-
-__all__ = ["ground_app", "run_grounding"]
+__all__ = ["ground_app"]
 
 
 class _GroundGroup(TyperGroup):
@@ -170,7 +167,8 @@ def ground_benchmarks(
 
     resolve(parameters)
     prepare_environment(parameters.data)
-    result = run_grounding(parameters, runner, quiet=as_json)
+    with flow_module(parameters.data, "flows.ground.flow") as module, showing_shards(quiet=as_json):
+        result = module.run_ground(parameters, runner)
     if as_json:
         from flows.ground.tables import grounding_tables
 
@@ -179,20 +177,3 @@ def ground_benchmarks(
         from cli.render.grounding import print_grounding
 
         print_grounding(result)
-
-
-def run_grounding(parameters: GroundParameters, runner: str | None = None, *, quiet: bool) -> GroundResult:
-    """Run a grounding and show its progress."""
-    from flows.disk import explain_full_disk
-    from flows.server import start_server, wait_for_server
-
-    with explain_full_disk(parameters.data):
-        start_server()
-        from cli.render.progress import BuildDisplay
-        from flows.ground.flow import run_ground
-        from flows.ledger import reporting_to
-
-        wait_for_server()
-        hide_logged_failures()
-        with BuildDisplay(quiet=quiet) as display, reporting_to(display), exit_on_signal(display):
-            return run_ground(parameters, runner)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.build import Runner, runner_options
+from cli.build import Runner, flow_module, runner_options, showing_shards
 from cli.finetune import showing_trainings
 from cli.options import AsJson, with_options
-from cli.terminal import exit_on_signal, hide_logged_failures, print_json
+from cli.terminal import print_json
 from flows.finetune.parameters import FinetuneParameters
 from flows.recipe.parameters import RecipeParameters
 from tasks.environment import prepare_environment
@@ -76,20 +76,16 @@ def run_and_show(parameters: RecipeParameters, runner: str | None = None, *, qui
         UsageError: something in it is wrong; nothing was started or written.
         typer.Exit: its trainings were asked to stop, and have stopped.
     """
-    from flows.disk import explain_full_disk
     from flows.recipe.resolve import resolve
-    from flows.server import start_server, wait_for_server
 
     resolve(parameters)
     prepare_environment(parameters.data)
-    with explain_full_disk(parameters.data):
-        start_server()
-        from flows.recipe.flow import observed_by, run_recipe
-
-        wait_for_server()
-        hide_logged_failures()
-        with observed_by(partial(_show, quiet=quiet)):
-            return run_recipe(parameters, runner)
+    with (
+        flow_module(parameters.data, "flows.recipe.flow") as module,
+        module.observed_by(partial(_show, quiet=quiet)),
+    ):
+        result: RecipeResult = module.run_recipe(parameters, runner)
+    return result
 
 
 @contextmanager
@@ -99,8 +95,5 @@ def _show(forms: Sequence[Any], *, quiet: bool) -> Iterator[Any]:
         with showing_trainings(forms, quiet=quiet) as report:
             yield report
         return
-    from cli.render.progress import BuildDisplay
-    from flows.ledger import reporting_to
-
-    with BuildDisplay(quiet=quiet) as display, reporting_to(display), exit_on_signal(display):
+    with showing_shards(quiet=quiet):
         yield None

@@ -35,7 +35,7 @@ from flows.recipe.page import Section, build_section, section_of, write_page
 from flows.recipe.parameters import RecipeParameters
 from flows.recipe.resolve import filled, resolve
 from flows.recipe.steps import DATASET, TRIGGER, Recipe, Step, training_gives
-from flows.recipe.tracking import RecipeRun
+from flows.recipe.tracking import put_below, start_run
 from flows.runners import choose_runner
 from flows.server import guard_prefect_server, record_server
 from flows.stopping import restore_stop_handler
@@ -101,21 +101,22 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
     restore_stop_handler()
     asked, store = resolve(parameters), Store(parameters.data)
     folder = results_folder(asked, parameters.data)
-    run, done = RecipeRun(asked, parameters.data, folder), _Done()
+    run, done = start_run(asked, parameters.data, folder), _Done()
     try:
         for unit in asked.units:
             forms = [filled(step, parameters.data, step.given(done.gives)) for step in unit]
             for step, result in zip(unit, _run_side_by_side(unit, forms, store), strict=True):
                 _add(done, step, result, store, parameters.data, run)
-        page, site = write_page(folder, asked.name, [done.sections[step.name] for step in asked.steps])
-        run.keep((page, site))
+        pages = write_page(folder, asked.name, [done.sections[step.name] for step in asked.steps])
+        for page in pages:
+            run.text(page.read_text(encoding="utf-8"), page.name)
     except BaseException:
         run.finish("FAILED")
         raise
     run.finish("FINISHED")
-    publish_summary(page.read_text(encoding="utf-8"), "results")
+    publish_summary(pages[0].read_text(encoding="utf-8"), "results")
     publish_link(run.address, "recipe-mlflow-run", "The run in MLflow")
-    return RecipeResult(asked.name, done.results, str(page), run.run_id, time.monotonic() - begin)
+    return RecipeResult(asked.name, done.results, str(pages[0]), run.run_id, time.monotonic() - begin)
 
 
 def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any], store: Store) -> list[Any]:
@@ -165,7 +166,7 @@ def _export(form: ExportParameters, store: Store) -> ExportResult:
     return earlier or export(form)
 
 
-def _add(done: _Done, step: Step, result: Any, store: Store, data: str, run: RecipeRun) -> None:
+def _add(done: _Done, step: Step, result: Any, store: Store, data: str, run: Any) -> None:
     """Note what a step came to, in the page and in MLflow."""
     gives: dict[str, str] = {}
     children: tuple[str, ...] = (getattr(result, "mlflow_run", ""),)
@@ -183,7 +184,8 @@ def _add(done: _Done, step: Step, result: Any, store: Store, data: str, run: Rec
     if isinstance(result, TriggerResult):
         gives = {TRIGGER: result.file}
     done.results[step.name], done.gives[step.name], done.sections[step.name] = result, gives, section
-    run.add(section, children)
+    run.metrics(section.metrics)
+    put_below(run, children)
 
 
 def _gains(result: BuildResult, dataset: Dataset) -> Sequence[Any]:

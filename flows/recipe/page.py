@@ -96,7 +96,7 @@ def _export(step: str, result: ExportResult) -> Section:
 
 def _training(step: str, result: FinetuneResult) -> Section:
     before, after = ("-" if p is None else f"{p:.3f}" for p in (result.base_perplexity, result.best_perplexity))
-    row = [result.arm, result.dataset.partition("-")[0], f"{result.steps:,}", before, after]
+    row = [result.arm, result.dataset, f"{result.steps:,}", before, after]
     head = ["arm", "dataset", "steps", "perplexity of held-out texts before", "after"]
     metrics = {} if result.best_perplexity is None else {f"perplexity/{step}": result.best_perplexity}
     return Section(step, markdown_table(head, [row]), metrics=metrics)

@@ -7,25 +7,28 @@ Nothing is written, nothing is fetched, and no model is loaded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from huggingface_hub import try_to_load_from_cache
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from flows.build_dataset.parameters import BuildParameters
-from flows.evaluate.parameters import EvaluateParameters
-from flows.export.parameters import ExportParameters
-from flows.finetune.parameters import FinetuneParameters
+from flows.build_dataset.resolve import resolve as resolve_build
+from flows.evaluate.resolve import resolve as resolve_evaluation
+from flows.export.find import find_dataset
+from flows.finetune.plan import check_hardware
+from flows.finetune.resolve import resolve_setup
 from flows.forms import OneOf
-from flows.ground.parameters import GroundParameters
+from flows.ground.resolve import resolve as resolve_grounding
 from flows.recipe.nodes import Place
 from flows.recipe.parameters import RecipeParameters
 from flows.recipe.read import read_recipe
 from flows.recipe.steps import DATASET, MODEL, TEXTS, TRIGGER, Recipe, Step
 from toolformer_core.embedded import CORPUS
 from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.lm.check import check_model
 from warehouse.store import Store
 
 __all__ = ["filled", "missing_here", "resolve"]
@@ -118,9 +121,6 @@ def missing_here(step: Step) -> list[str]:
     """Return what of a step is not on this machine: models of the hub, files to read, GPUs and packages to train."""
     missing = [f"{name} {step.values[name]}" for name in _absent(step)]
     if step.flow == "finetune":
-        from flows.finetune.plan import check_hardware
-        from flows.finetune.resolve import resolve_setup
-
         form = filled(step, ".", {name: _STAND_INS[step.kind.takes[name]] for name in step.taken})
         try:
             check_hardware(*resolve_setup(form)[:3])
@@ -142,46 +142,28 @@ def _is_here(path: str) -> bool:
 
 
 def _is_on_hub_alone(model: str) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", model) or Path(model).exists():
         return False
     return not isinstance(try_to_load_from_cache(model, "config.json"), str)
 
 
-def _look_up(form: BaseModel, step: Step, *, elsewhere: bool) -> None:
+def _look_up(form: Any, step: Step, *, elsewhere: bool) -> None:
     """Look up the names in a step's parameters as its flow will."""
-    if isinstance(form, BuildParameters):
-        from flows.build_dataset.resolve import resolve as resolve_build
-
-        resolve_build(form, run_id="check")
-    elif isinstance(form, FinetuneParameters):
-        _look_up_training(form, step, elsewhere=elsewhere)
-    elif isinstance(form, EvaluateParameters):
-        from flows.evaluate.resolve import resolve as resolve_evaluation
-
-        resolve_evaluation(form)
-    elif isinstance(form, GroundParameters):
-        from flows.ground.resolve import resolve as resolve_grounding
-
-        resolve_grounding(form)
-    elif isinstance(form, ExportParameters):
-        from flows.export import find_dataset
-
+    if step.flow in _RESOLVERS:
+        _RESOLVERS[step.flow](form)
+    if step.flow == "export":
         form.settings()
-        if "dataset" not in step.taken:
-            find_dataset(Store(form.data), form.dataset)
-
-
-def _look_up_training(form: FinetuneParameters, step: Step, *, elsewhere: bool) -> None:
-    from flows.export import find_dataset
-    from flows.finetune.plan import check_hardware
-    from flows.finetune.resolve import resolve_setup
-    from toolformer_core.lm.check import check_model
-
-    setup = resolve_setup(form)
-    check_model(form.model)
-    if "dataset" not in step.taken:
+    if "dataset" in step.kind.takes and "dataset" not in step.taken:
         find_dataset(Store(form.data), form.dataset)
-    if not elsewhere:
-        check_hardware(*setup[:3])
+    if step.flow == "finetune":
+        setup = resolve_setup(form)
+        check_model(form.model)
+        if not elsewhere:
+            check_hardware(*setup[:3])
+
+
+_RESOLVERS: Mapping[str, Callable[[Any], object]] = {
+    "build": lambda form: resolve_build(form, run_id="check"),
+    "evaluate": resolve_evaluation,
+    "ground": resolve_grounding,
+}

@@ -9,19 +9,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from flows.recipe.page import Section
 from flows.recipe.steps import Recipe
 from tasks.provenance import versions
 from tasks.settings import tracking_uri
 from tasks.training.registry import MLFLOW_NOTE
 
-__all__ = ["RecipeRun"]
+__all__ = ["put_below", "start_run"]
 
 _PARENT = "mlflow.parentRunId"  # by which MLflow's page shows runs below another
 
 
-class RecipeRun:
-    """The run of one recipe.
+def start_run(recipe: Recipe, data: str, folder: Path) -> Any:
+    """Start the run of a recipe, or go on with it; return a `TrackedRun`.
 
     Args:
         recipe: the recipe.
@@ -31,56 +30,26 @@ class RecipeRun:
     Raises:
         TrackingError: MLflow could not be reached.
     """
+    from tasks.tracking import Tracking, project
 
-    def __init__(self, recipe: Recipe, data: str, folder: Path) -> None:
-        from tasks.tracking import Tracking, project
+    note = folder / MLFLOW_NOTE
+    steps = {step.name: {**step.values, **step.taken} for step in recipe.steps}
+    run = Tracking(tracking_uri(data)).start(
+        experiment=project(data),
+        name=f"recipe {recipe.name}",
+        params={"steps": steps, "code": versions()},
+        tags={"kind": "recipe"},
+        datasets=[],
+        run_id=note.read_text(encoding="utf-8").strip() if note.is_file() else None,
+        system_metrics=False,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    note.write_text(f"{run.run_id}\n", encoding="utf-8")
+    run.text(recipe.text, "recipe.yaml")
+    return run
 
-        note = folder / MLFLOW_NOTE
-        self._run = Tracking(tracking_uri(data)).start(
-            experiment=project(data),
-            name=f"recipe {recipe.name}",
-            params={
-                "steps": {step.name: {**step.values, **step.taken} for step in recipe.steps},
-                "code": versions(),
-            },
-            tags={"kind": "recipe"},
-            datasets=[],
-            run_id=note.read_text(encoding="utf-8").strip() if note.is_file() else None,
-            system_metrics=False,
-        )
-        folder.mkdir(parents=True, exist_ok=True)
-        note.write_text(f"{self._run.run_id}\n", encoding="utf-8")
-        self._run.text(recipe.text, "recipe.yaml")
 
-    @property
-    def run_id(self) -> str:
-        """MLflow's id."""
-        return str(self._run.run_id)
-
-    @property
-    def address(self) -> str | None:
-        """See `TrackedRun`."""
-        return self._run.address
-
-    def add(self, section: Section, runs: Iterable[str]) -> None:
-        """Record a step's figures, and put the runs that it made below this one.
-
-        Raises:
-            TrackingError: MLflow could not be reached.
-        """
-        self._run.metrics(section.metrics)
-        for child in filter(None, runs):
-            self._run.client.set_tag(child, _PARENT, self._run.run_id)
-
-    def keep(self, pages: Iterable[Path]) -> None:
-        """Keep the pages of results.
-
-        Raises:
-            TrackingError: MLflow could not be reached.
-        """
-        for page in pages:
-            self._run.text(page.read_text(encoding="utf-8"), page.name)
-
-    def finish(self, status: Any) -> None:
-        """See `TrackedRun`."""
-        self._run.finish(status)
+def put_below(run: Any, children: Iterable[str]) -> None:
+    """Put the runs that a step made below the recipe's."""
+    for child in filter(None, children):
+        run.client.set_tag(child, _PARENT, run.run_id)
