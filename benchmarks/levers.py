@@ -33,6 +33,7 @@ from benchmarks.report import say
 from toolformer_core.annotate.boundaries import number_at
 from toolformer_core.records import digest_of
 
+_SHARDS = ("--shard-documents", "25")  # what is lost at most when a run is ended
 _FORCED = ("--draw-form", "forced")
 _SAME = (*_FORCED, "--numbers", "same", "--top-k", "10", "--draws", "10")
 _COOL = (*_SAME, "--temperature", "0.7")
@@ -80,8 +81,12 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 def build(data: Path, corpus: Path, model: str, options: Sequence[str]) -> float:
     """Run a build to its end; return the CPU seconds of its processes."""
     before = _cpu()
-    command = ("build", "--corpus", corpus, "--data", data, "--model", model, "--tools", "calculator", *options)
-    subprocess.run([sys.executable, "-m", "cli.main", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
+    command = ("build", "--corpus", corpus, "--data", data, "--model", model, "--tools", "calculator")
+    subprocess.run(
+        [sys.executable, "-m", "cli.main", *map(str, command), *_SHARDS, *options],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return _cpu() - before
 
 

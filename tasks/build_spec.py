@@ -108,6 +108,7 @@ class BuildSpec:
     assemble: AssembleConfig
     chains: ChainConfig = field(default_factory=ChainConfig)
     chain_prompts: Mapping[str, Prompt] = field(default_factory=dict)  # of each tool, if calls are chained
+    candidates: tuple[str, str] | None = None  # file of calls in place of sampled ones, and its digest; None: none
     chat_template: str = NONE  # by which the prompts were written: none, auto or a file's name
     filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
     relevance: RelevanceSpec | None = None  # None: tools are tried on all that the prefilter keeps

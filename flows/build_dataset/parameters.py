@@ -152,6 +152,11 @@ class BuildParameters(ToolChoice):
         "share the draws, which are pooled; a tool uses those that it has. More than one: each text is read twice by "
         "every wording",
     )
+    candidates: Annotated[AbsolutePath | None, _CALLS] = Field(
+        None,
+        description="Calls to execute and score in place of sampled ones: JSON lines with the url of a document and "
+        "its calls, each with tool, input and position (in characters)",
+    )
     chat_template: Annotated[ChatTemplate, _CALLS] = Field(
         NONE,
         description="For a chat model: draw calls in the turns of a chat. auto: by the chat template of the model's "

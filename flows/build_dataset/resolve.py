@@ -20,6 +20,7 @@ from flows.chosen_tools import chosen_tools
 from flows.judging import chosen_marks
 from tasks.build_spec import BuildModel, BuildSpec, RelevanceSpec
 from tasks.call_prices import SECOND, WORD
+from toolformer_core.annotate.candidates import read_candidates
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
 from toolformer_core.annotate.sample import shared_draws
 from toolformer_core.annotate.tool_prompt import chain_prompt_for, prompts_for
@@ -148,6 +149,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         tool_digests={key: tool.fingerprint for key, tool in built.items()},
         prompts=_prompts(p, built, sample, template),
         chain_prompts=_chain_prompts(p, built, template) if p.chain_depth > 1 else {},
+        candidates=_candidates(p.candidates),
         chat_template=p.chat_template if p.chat_template in (NONE, AUTO) else Path(p.chat_template).name,
         filters={key: declared[key].filter for key in built if key not in TOOL_NAMES},
         tool_settings=settings,
@@ -169,6 +171,14 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         marks=chosen_marks(Store(p.data), not_rejected=p.not_rejected, only_accepted=p.only_accepted),
         retry_failures_before=_after_all_calls(Store(p.data)) if p.retry_failures else "",
     )
+
+
+def _candidates(file: str | None) -> tuple[str, str] | None:
+    """Return a file of candidate calls with its digest, after it was read once; None if none is given."""
+    if file is None:
+        return None
+    read_candidates(Path(file))
+    return file, file_digest(file)
 
 
 def _after_all_calls(store: Store) -> str:

@@ -113,8 +113,21 @@ def _evaluation(step: str, result: EvaluateResult) -> Section:
         for one in result.arms
     ]  # fmt: skip
     text = markdown_table(["arm", "k", "right", "%", "95 % interval", "items with a call, %"], rows)
+    text += _against_random_operands(result)
     metrics = {f"accuracy/{step}/{one.arm.replace('+', '-')}/{one.k}": one.accuracy for one in result.arms}
     return Section(title, text, accuracy_figure(result.title, result.arms), "Accuracy by arm, 95 % intervals", metrics)
+
+
+def _against_random_operands(result: EvaluateResult) -> str:
+    """Return how the arms that call the calculator on word problems compare with random operands; "" without any."""
+    rows = [
+        [one.arm, str(one.k), f"{100 * one.accuracy:.1f}", f"{100 * one.operands.value:.1f}",
+         f"{100 * one.operands.low:.1f} to {100 * one.operands.high:.1f}", f"{100 * (one.right_calls or 0):.1f}"]
+        for one in result.arms
+        if one.operands is not None
+    ]  # fmt: skip
+    names = ["arm", "k", "%", "random operands, %", "95 % interval", "calls that give the answer, %"]
+    return f"\n\n{markdown_table(names, rows)}" if rows else ""
 
 
 def write_page(folder: Path, name: str, sections: Sequence[Section]) -> tuple[Path, Path]:

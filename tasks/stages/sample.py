@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ from tasks.build_spec import BuildSpec, model_of
 from tasks.model_thread import QueuedLM
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import LM_TOKENS, Inputs, Stage, count_rows
+from toolformer_core.annotate.candidates import Candidates, propose, read_candidates
 from toolformer_core.annotate.sample import sample
 from toolformer_core.prompts.chat import NONE
 from toolformer_core.records import Prompt
@@ -38,7 +41,10 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     irrelevant = {doc_id for table in inputs.tables("relevance") for doc_id in arrow.irrelevant_of(table)}
     kept = [v for v in inputs.records("prefilter", arrow.verdicts_of) if v.kept and v.doc_id not in irrelevant]
     sampled, tokens = [], 0
-    if kept:
+    if spec.candidates is not None:
+        found = _candidates(*spec.candidates)
+        sampled = propose((documents[v.doc_id] for v in kept), tool, spec.tool_names[tool], found)
+    elif kept:
         pairs = [(documents[v.doc_id], v) for v in kept]
         with QueuedLM(model_of(spec), writer.add_wait) as lm:
             sampled = sample(lm, spec.prompts[tool], spec.tool_names[tool], pairs, spec.sample[tool])
@@ -60,6 +66,12 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
             UNSEEN_POSITIONS: sum(s.unseen for s in sampled),
         }
     return StageOutput(counts, table, counters)
+
+
+@lru_cache(maxsize=1)  # every shard of a build asks for the same
+def _candidates(file: str, digest: str) -> Candidates:
+    """Return the candidates of a file; another digest is another file."""
+    return read_candidates(Path(file))
 
 
 def without_unused_columns(table: pa.Table, *, forced: bool, pooled: bool) -> pa.Table:
@@ -92,6 +104,13 @@ def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
     return {**wordings, **template_note(inputs.spec)}
 
 
+def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
+    spec = inputs.spec
+    if spec.candidates is not None:
+        return {"candidates": spec.candidates[1], "name": spec.tool_names[inputs.tool]}
+    return prompt_digests(spec, spec.prompts[inputs.tool])
+
+
 SAMPLE: Stage[BuildSpec] = Stage(
     name="sample",
     version="4",
@@ -101,6 +120,6 @@ SAMPLE: Stage[BuildSpec] = Stage(
     reads=("ingest", "prefilter", "relevance"),
     run=_run,
     config=lambda inputs: inputs.spec.sample[inputs.tool],
-    digests=lambda inputs: prompt_digests(inputs.spec, inputs.spec.prompts[inputs.tool]),
+    digests=_digests,
     config_notes=_config_notes,
 )
