@@ -23,7 +23,7 @@ import json
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -47,7 +47,7 @@ LEVERS = {
     "same number, T 0.7, from word, k 20": (*_COOL, "--score-from", "word", "--top-k", "20"),
     "same number, T 0.7, from word, k 20, m 20": (*_COOL, "--score-from", "word", "--top-k", "20", "--draws", "20"),
 }
-_THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.5)
+THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,19 @@ class Call:
     gain: float = 0.0  # nats
 
 
-def gold_texts(folder: Path, skip: int, documents: int) -> tuple[dict[str, str], list[Call]]:
-    """Return some texts by their address, and their gold calls."""
-    texts = {row["url"]: row["text"] for row in _lines(folder / "corpus.jsonl")}
+def gold_texts(
+    folder: Path, skip: int, documents: int, only: Collection[str] | None = None
+) -> tuple[dict[str, str], list[Call]]:
+    """Return some texts by their address, and their gold calls.
+
+    Args:
+        folder: holds corpus.jsonl and gold.jsonl.
+        skip: texts that are left out first.
+        documents: texts at most.
+        only: addresses of the texts that count; None: all do.
+    """
+    rows = _lines(folder / "corpus.jsonl")
+    texts = {row["url"]: row["text"] for row in rows if only is None or row["url"] in only}
     chosen = sorted(texts, key=lambda url: digest_of("lever", url))[skip : skip + documents]
     texts = {url: texts[url] for url in chosen}
     gold = [
@@ -95,7 +105,8 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _query(data: Path, sql: str) -> list[dict[str, Any]]:
+def query(data: Path, sql: str) -> list[dict[str, Any]]:
+    """Return the rows of a query over a data folder."""
     command = [sys.executable, "-m", "cli.main", "sql", sql, "--data", str(data), "--json"]
     rows: list[dict[str, Any]] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return rows
@@ -107,7 +118,7 @@ def scored_calls(data: Path) -> list[Call]:
         "SELECT d.url, s.position, s.response, s.gain FROM best_calls s JOIN documents d USING (doc_id) "
         "WHERE s.gain IS NOT NULL ORDER BY d.url, s.position"
     )
-    return [Call(row["url"], row["position"], number_at(row["response"]), row["gain"]) for row in _query(data, sql)]
+    return [Call(row["url"], row["position"], number_at(row["response"]), row["gain"]) for row in query(data, sql)]
 
 
 def figures(calls: Sequence[Call], gold: Sequence[Call], texts: dict[str, str], tau_f: float) -> dict[str, float]:
@@ -140,9 +151,9 @@ def main() -> None:
         cpu = build(data, corpus, given.model, LEVERS[lever])
         cpu += json.loads(cpu_file.read_text()) if cpu_file.exists() else 0.0  # of earlier, ended runs
         cpu_file.write_text(json.dumps(cpu))
-        (spent,) = _query(data, "SELECT coalesce(sum(lm_tokens), 0) AS tokens FROM costs")
+        (spent,) = query(data, "SELECT coalesce(sum(lm_tokens), 0) AS tokens FROM costs")
         calls = scored_calls(data)
-        for tau_f in _THRESHOLDS:
+        for tau_f in THRESHOLDS:
             n = figures(calls, gold, texts, tau_f)
             kept, right = max(1, n["kept"]), n["right"]
             say(

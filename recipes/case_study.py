@@ -1,0 +1,111 @@
+"""Write the page of the case study from what its recipe left in a data folder.
+
+    python -m recipes.case_study recipes/smollm2-quick.yaml --study case-study --out docs/case-study.md
+
+The page holds the recipe's results, the calls of its last build against GSM8K's own, twenty kept and ten dropped calls
+in the order of a digest, the costs, and the recipe itself. Nothing in it is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.levers import THRESHOLDS, figures, gold_texts, query, scored_calls
+from flows.artifacts import markdown_table
+from flows.recipe.flow import results_folder
+from flows.recipe.read import read_recipe
+from toolformer_core.evaluate.figures import TABLES
+from toolformer_core.records import digest_of
+
+_AROUND = 90  # characters of the text in front of a call, and behind it
+_PAPER = ("gpt-j", "gpt-j + cc", "toolformer (disabled)", "toolformer")
+
+
+def _calls(rows: Iterable[Mapping[str, Any]], number: int) -> list[str]:
+    """Return some of the calls as lines of a list, chosen and ordered by a digest."""
+    chosen = sorted(rows, key=lambda row: digest_of("case study", row["doc_id"], str(row["position"]), row["input"]))
+    return [_line(row) for row in chosen[:number]]
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    at, text = row["position"], row["text"]
+    before, behind = text[max(0, at - _AROUND) : at].split("\n")[-1], text[at : at + _AROUND].split("\n")[0]
+    return f"- {row['gain']:+.2f} …{before} **[Calculator({row['input']}) → {row['response']}]**{behind}…"
+
+
+def _against_gold(data: Path, gold: Path) -> list[list[str]]:
+    """Return by threshold: kept calls, share with the number they stand before, with a gold value, recall, of gold."""
+    read = {row["url"] for row in query(data, "SELECT url FROM documents")}
+    texts, calls = gold_texts(gold, 0, len(read), only=read)
+    rows = []
+    for tau_f in THRESHOLDS:
+        n = figures(scored_calls(data), calls, texts, tau_f)
+        kept = max(1, n["kept"])
+        shares = (n["number"] / kept, n["right"] / kept, n["right"] / max(1, n["gold"]))
+        rows.append([f"{tau_f:g}", f"{n['kept']:,}", *(f"{share:.2f}" for share in shares), f"{n['gold']:,}"])
+    return rows
+
+
+def page(recipe: Path, study: Path) -> str:
+    """Return the page in Markdown."""
+    data = study / "data"
+    asked = read_recipe(str(recipe))
+    results = (results_folder(asked, str(data)) / "results.md").read_text("utf-8")
+    call = "s.doc_id, s.position, s.input, s.response, s.gain, d.text"
+    scored = query(data, f"SELECT {call} FROM best_calls s JOIN documents d USING (doc_id)")
+    kept = {(r["doc_id"], r["position"], r["input"]) for r in query(data, "FROM kept_calls")}
+    survived = [row for row in scored if (row["doc_id"], row["position"], row["input"]) in kept]
+    dropped = [row for row in scored if (row["doc_id"], row["position"], row["input"]) not in kept]
+    costs = query(
+        data, "SELECT stage, sum(seconds) AS seconds, sum(lm_tokens) AS tokens FROM costs GROUP BY 1 ORDER BY 1"
+    )
+    gold_names = ["tau_f", "kept", "give their number", "gold value at its place", "recall of gold", "gold calls"]
+    paper = [[model, *(f"{TABLES[4][task][model]:g}" for task in ("asdiv", "svamp", "mawps"))] for model in _PAPER]
+    parts: Sequence[str] = (
+        "# A real model on real text",
+        f"Written by `python -m recipes.case_study {recipe} --study {study}` on {platform.machine()}, from what "
+        f"`toolformer run {recipe} --data {data}` left there.",
+        "## Results of the recipe",
+        "\n".join(f"#{line}" if line.startswith("#") else line for line in _without_pictures(results)[1:]).strip(),
+        "## Calls against GSM8K's own",
+        "Of the last build, by filtering threshold in nats: the calls with at least this gain, the best at each place.",
+        markdown_table(gold_names, _against_gold(data, study / "gsm8k")),
+        "## Twenty kept calls, as they are",
+        "\n".join(_calls(survived, 20)),
+        "## Ten dropped calls",
+        "\n".join(_calls(dropped, 10)),
+        "## Cost of the last build",
+        markdown_table(
+            ["stage", "seconds of its tasks", "LM tokens"],
+            [[row["stage"], f"{row['seconds']:,.0f}", f"{row['tokens'] or 0:,}"] for row in costs],
+        ),
+        "## The paper's figures",
+        "Percent right, of models with 6.7 billion weights (Toolformer, Table 4); the smallest model that the paper "
+        "found to gain by tools has 775 million.",
+        markdown_table(["model", "ASDiv", "SVAMP", "MAWPS"], paper),
+        "## The recipe",
+        f"```yaml\n{recipe.read_text('utf-8').strip()}\n```",
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _without_pictures(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("![")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("--study", type=Path, default=Path("case-study"), help="folder of the study")
+    parser.add_argument("--out", type=Path, required=True, help="page to write")
+    given = parser.parse_args()
+    given.out.write_text(page(given.recipe, given.study), "utf-8")
+    print(given.out)
+
+
+if __name__ == "__main__":
+    main()
