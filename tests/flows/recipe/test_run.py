@@ -16,7 +16,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlo
 from flows.ledger import reporting_to
 from flows.recipe.flow import RecipeResult, observed_by, run_recipe
 from flows.recipe.parameters import RecipeParameters
-from flows.recipe.plan import plan_recipe
+from flows.recipe.plan import RecipePlan, plan_recipe
 from tasks.run_shard import ShardResult
 from warehouse.queries import rows_of
 
@@ -24,8 +24,10 @@ RECIPE = """\
 tools: [calculator]
 steps:
   build: {corpus: CORPUS, limit: 6, shard_documents: 3, top_k: 3, draws: 2}
-  finetune: {dataset: build, arm: [toolformer, cc], profile: core, steps: 2, batch: 2, sequence_length: 128}
-  evaluate: {task: small-world, limit: 2, max_new_tokens: 4, cc: finetune.cc, toolformer: finetune.toolformer}
+  finetune: {dataset: build, arm: [toolformer], profile: core, steps: 2, batch: 2, sequence_length: 128}
+  evaluate:
+    {task: small-world, limit: 2, max_new_tokens: 4, arms: [toolformer, toolformer-disabled],
+     toolformer: finetune.toolformer}
   export: {dataset: build, out: OUT}
 """
 
@@ -34,19 +36,32 @@ class Killed(BaseException):
     """What ends a run in the middle."""
 
 
-@pytest.fixture
-def asked(tmp_path: Path, few_documents: Path, empty_database: Path, prefect_server: None) -> Callable[[str], Any]:
-    """Return the parameters of the recipe in a folder of that name, which is made."""
+Ask = Callable[[str], RecipeParameters]
+
+
+@pytest.fixture(scope="module")
+def asked(
+    tmp_path_factory: pytest.TempPathFactory, few_documents: Path, empty_database: Path, prefect_server: None
+) -> Ask:
+    """Return what makes a data folder and gives the parameters of the recipe in it."""
 
     def of(name: str) -> RecipeParameters:
-        data = tmp_path / name
-        data.mkdir()
+        data = tmp_path_factory.mktemp(name)
         shutil.copy(empty_database, data / "mlflow.db")
         text = RECIPE.replace("CORPUS", str(few_documents)).replace("OUT", str(data / "out.jsonl"))
         (data / "small.yaml").write_text(text, encoding="utf-8")
         return RecipeParameters(recipe=str(data / "small.yaml"), data=str(data))
 
     return of
+
+
+@pytest.fixture(scope="module")
+def whole(asked: Ask) -> tuple[RecipeParameters, RecipePlan, RecipeResult]:
+    """A recipe that was planned and then run to its end."""
+    parameters = asked("whole")
+    planned = plan_recipe(parameters)
+    assert {path.name for path in Path(parameters.data).iterdir()} == {"mlflow.db", "small.yaml"}  # nothing was written
+    return parameters, planned, run_recipe(parameters)
 
 
 def killed_at(parameters: RecipeParameters, flow: str, shards: int) -> None:
@@ -73,68 +88,68 @@ def killed_at(parameters: RecipeParameters, flow: str, shards: int) -> None:
 
 
 def bytes_of(result: RecipeResult, data: Path) -> dict[str, Any]:
-    """What a recipe made, without what differs from run to run: C*, models, answers, the export, the page."""
-    made = {path.name: path.read_bytes() for path in Path(result.page).parent.glob("*[.]*")}
-    models = {arm: Path(result.results[f"finetune.{arm}"].model) / "model.safetensors" for arm in ("toolformer", "cc")}
-    answers = "SELECT item_id, arm, k, answer, correct FROM predictions ORDER BY ALL"
+    """What a recipe made, without what differs from run to run: C*, the model, answers, the export, the page."""
+    answers = "SELECT item_id, arm, k, continuation, correct FROM predictions ORDER BY ALL"
     return {
-        **made,
-        **{arm: path.read_bytes() for arm, path in models.items()},
+        **{path.name: path.read_bytes() for path in Path(result.page).parent.glob("*[.]*")},
+        "model": (Path(result.results["finetune.toolformer"].model) / "model.safetensors").read_bytes(),
         "answers": rows_of(data / "warehouse.duckdb", answers),
         "export": (data / "out.jsonl").read_bytes(),
         "dataset": result.results["build"].version,
     }
 
 
-def test_a_killed_recipe_goes_on_and_makes_the_same_bytes(asked: Callable[[str], Any], tmp_path: Path) -> None:
-    whole = asked("whole")
-    before = plan_recipe(whole)
+def test_a_plan_says_what_is_done_and_what_waits_for_what(
+    whole: tuple[RecipeParameters, RecipePlan, RecipeResult],
+) -> None:
+    parameters, before, result = whole
     assert [(step.step, step.done, step.waits_for) for step in before.steps] == [
         ("build", False, ()),
         ("finetune.toolformer", False, ("build",)),
-        ("finetune.cc", False, ("build",)),
-        ("evaluate", False, ("finetune.cc", "finetune.toolformer")),
+        ("evaluate", False, ("finetune.toolformer",)),
         ("export", False, ("build",)),
     ]
-    assert {path.name for path in (tmp_path / "whole").iterdir()} == {"mlflow.db", "small.yaml"}  # nothing was written
-    result = run_recipe(whole)
-    assert list(result.results) == ["build", "finetune.toolformer", "finetune.cc", "evaluate", "export"]
-    made = bytes_of(result, tmp_path / "whole")
-    assert {"results.md", "results.html", "1.png", "4.png"} <= made.keys()
-    after = plan_recipe(whole)
-    assert [step.step for step in after.steps if not step.done] == []
+    assert before.steps[0].build is not None
+    after = plan_recipe(parameters)
+    assert all(step.done for step in after.steps)
     assert result.results["build"].version in after.steps[0].note
-    tell(result, tmp_path / "whole")
 
+
+@pytest.mark.slow
+def test_a_killed_recipe_goes_on_and_makes_the_same_bytes(
+    whole: tuple[RecipeParameters, RecipePlan, RecipeResult], asked: Ask
+) -> None:
+    made = bytes_of(whole[2], Path(whole[0].data))
+    assert {"results.md", "results.html", "1.png", "3.png"} <= made.keys()
     killed = asked("killed")
     for flow, shards in (("Build", 3), ("Finetune", 0), ("Evaluate", 2)):  # within a build, between, within answers
         killed_at(killed, flow, shards)
     assert [step.step for step in plan_recipe(killed).steps if not step.done] == ["evaluate", "export"]
     resumed = run_recipe(killed)
     assert resumed.results["build"].done == 0
-    assert resumed.results["finetune.cc"].skipped
+    assert resumed.results["finetune.toolformer"].skipped
     assert resumed.results["evaluate"].skipped
-    again = bytes_of(resumed, tmp_path / "killed")
+    again = bytes_of(resumed, Path(killed.data))
     assert again.keys() == made.keys()
     assert [name for name in made if made[name] != again[name]] == []
     assert run_recipe(killed).mlflow_run == resumed.mlflow_run  # and the export is found done
 
 
-def tell(result: RecipeResult, data: Path) -> None:
-    """Look at what MLflow and Prefect show: one run, with those of the steps below it."""
+def test_mlflow_and_prefect_show_one_run_with_the_steps_below_it(
+    whole: tuple[RecipeParameters, RecipePlan, RecipeResult],
+) -> None:
+    parameters, _, result = whole
+    data = Path(parameters.data)
     client = MlflowClient(f"sqlite:///{data / 'mlflow.db'}")
     (experiment,) = [one for one in client.search_experiments() if one.name == data.name]
     runs = {run.info.run_id: run for run in client.search_runs([experiment.experiment_id])}
     parent = runs.pop(result.mlflow_run)
     assert (parent.info.status, parent.data.tags["kind"]) == ("FINISHED", "recipe")
     assert {run.data.tags["mlflow.parentRunId"] for run in runs.values()} == {result.mlflow_run}
-    assert sorted(run.data.tags["kind"] for run in runs.values()) == ["build", "evaluate", "finetune", "finetune"]
-    assert {file.path for file in client.list_artifacts(result.mlflow_run)} >= {
-        "recipe.yaml",
-        "results.md",
-        "results.html",
-    }
-    assert parent.data.params["steps.finetune.cc.dataset"] == "build"
+    assert sorted(run.data.tags["kind"] for run in runs.values()) == ["build", "evaluate", "finetune"]
+    kept = {file.path for file in client.list_artifacts(result.mlflow_run)}
+    assert kept >= {"recipe.yaml", "results.md", "results.html"}
+    assert parent.data.params["steps.finetune.toolformer.dataset"] == "build"
     page = Path(result.page).read_text(encoding="utf-8")
     assert "| toolformer | 10 | " in page
     assert "![Gains of the scored calls](1.png)" in page
@@ -142,10 +157,8 @@ def tell(result: RecipeResult, data: Path) -> None:
     assert site.count('src="data:image/png;base64,') == 2
     assert 'src="http' not in site
     with get_client(sync_client=True) as prefect:
-        (run,) = [
-            one for one in prefect.read_flow_runs() if one.name == "recipe small.yaml" and one.state_name == "Completed"
-        ]
-        below = prefect.read_flow_runs(
-            flow_run_filter=FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[run.id]))
-        )
-    assert len(below) == 5
+        named = [one for one in prefect.read_flow_runs() if one.name == "recipe small.yaml"]
+        (run,) = [one for one in named if one.parameters["parameters"]["data"] == parameters.data]
+        parent_filter = FlowRunFilterParentFlowRunId(any_=[run.id])
+        below = prefect.read_flow_runs(flow_run_filter=FlowRunFilter(parent_flow_run_id=parent_filter))
+    assert len(below) == 4
