@@ -7,7 +7,6 @@ DATA ?= toolformer-data
 N ?= 10
 INPUTS ?= 1000000
 RUNNER ?= threads
-PART ?= report
 CERTIFY ?= .certify
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := true
@@ -16,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export GOMP_SPINCOUNT := 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test fuzz fuzz-tools test-slow test-mcp certify chaos guards small-world-report beyond-report bench system check format docs clean
+.PHONY: help install dev demo test fuzz fuzz-tools test-slow test-mcp certify chaos guards bench system check format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +55,7 @@ test-slow: $(VENV)/.dev system ## pass the tests that take long: workers, cancel
 	$(BIN)/pytest -m slow
 
 test-mcp: $(VENV)/.run ## ask MCP servers that others wrote, fetched from the package registries (MCP=folder to keep them)
-	$(BIN)/python benchmarks/tools/mcp_calls.py --real $(MCP)
+	$(BIN)/python -m tests.real_mcp_servers $(MCP)
 
 certify: $(VENV)/.run ## minutes: TRL, datasets, axolotl and LLaMA-Factory read our exports, each in its own environment (CERTIFY=folder, ONLY=trl)
 	$(BIN)/python -m certify --environments $(CERTIFY) $(if $(ONLY),--only $(ONLY))
@@ -66,12 +65,6 @@ chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one 
 
 guards: $(VENV)/.dev system ## minutes: take out guards against crashes, damage and full disks, one at a time, and see a test fail
 	$(BIN)/python tests/guards.py
-
-small-world-report: $(VENV)/.run ## hours: pretrain three seeds of the embedded model, measure each against gold, write docs/small-world.md
-	$(BIN)/python benchmarks/small_world.py
-
-beyond-report: $(VENV)/.run ## a part of what the options beyond the paper buy (SEED=n, leg-n or shipped; PART=pretrain, calibration, sampling, wordings, trained, chains, report)
-	$(BIN)/python -m benchmarks.beyond --seed $(or $(SEED),shipped) --part $(PART)
 
 bench: $(VENV)/.dev ## speed, as ratios within one run: finetuning against the Trainer, decoding against generate, serving, annotating
 	$(BIN)/python benchmarks/finetune.py

@@ -1,6 +1,6 @@
 """What `overhead.py` builds with: a language model that only waits, and a clock of when it or a tool is at work.
 
-`use_in_builds` puts a model, and a tool in another's place, into the builds of this process; `scale/` uses it, too.
+`use_in_builds` puts a model, and a tool in another's place, into the builds of this process; `million.py` uses it, too.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""What benchmarks share: the parser of their options, lines for people, one JSON object for a program, busy cores."""
+"""What benchmarks share: the parser of their options, lines for people, one JSON object for a program."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["busy_processes", "parser_of", "print_json", "progress", "say"]
+__all__ = ["parser_of", "print_json", "progress", "say"]
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
@@ -34,15 +31,3 @@ def progress(text: str) -> None:
 def print_json(value: Any) -> None:
     """Print a value as JSON on one line."""
     say(json.dumps(value))
-
-
-@contextmanager
-def busy_processes(number: int) -> Iterator[None]:
-    """Have some processes compute without end while this block runs."""
-    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
-    try:
-        yield
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()

@@ -31,6 +31,6 @@ def spin_count() -> int:
     A small model's operations are shorter than waking a thread: with 2,000 in place of 20,000 they take up to 1.4 times
     as long where nothing else runs. Where another process takes one of the cores, threads that spin hold back the one
     they wait for: beside a single busy process on two cores 20,000 took twice the time of 2,000, with a load of 15 3.7
-    times, and the library's default up to 30 times (`benchmarks/scale/spinning.py`).
+    times, and the library's default up to 30 times (`benchmarks/scale/spinning.py` at commit 17d35ba).
     """
     return _SPINS_IF_BUSY if os.getloadavg()[0] > _BUSY else _SPINS

@@ -2,8 +2,8 @@
 
 This module knows no text, only measures of the span. The weights minimise the logistic loss of whether the best span
 holds an accepted answer, on every second question of NQ-open's development set (`python
-benchmarks/tools/qa_precision.py --fit`). Most of those questions had a relevant passage; if few do, answers are right
-less often than predicted here.
+benchmarks/tools/qa_precision.py --fit` at commit 17d35ba). Most of those questions had a relevant passage; if few do,
+answers are right less often than predicted here.
 """
 
 from __future__ import annotations

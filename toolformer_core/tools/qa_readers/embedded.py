@@ -23,7 +23,7 @@ from toolformer_core.tools.search.passages import Hit
 __all__ = ["LEAST_CONFIDENCE", "Answer", "ExtractiveReader", "question_kind"]
 
 VERSION = "3"
-LEAST_CONFIDENCE = 0.53  # maximises right minus wrong answers on the tuning half of benchmarks/tools/qa_precision.py
+LEAST_CONFIDENCE = 0.53  # maximises right minus wrong answers on the tuning half (docs/evaluation.md)
 _MAX_WORDS = 8
 
 # Chosen one at a time on 700 questions of NQ-open (development set); small changes of any of them matter little.

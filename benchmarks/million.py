@@ -1,6 +1,6 @@
 """A million short documents through a real build: what a document costs in CPU time, and whether anything grows.
 
-    python benchmarks/scale/million.py --documents 100000 [1000000] [--kills 5] [--json]
+    python benchmarks/million.py --documents 100000 [1000000] [--kills 5] [--json]
 
 A corpus is made up, with two sums in every text, and built for one tool, the calculator, with a stub for the language
 model that answers at once: two calls of every document are executed and scored. Each size runs in a process of its own,
@@ -17,10 +17,12 @@ decides, and started again; both builds must have the same bytes.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,10 +30,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scale.one_build import CORPUS, DATA, digests, questions
-from benchmarks.scale.stub import write_corpus
+import psutil
+
+from benchmarks.million_stub import SumsLM, write_corpus
 from tasks.environment import environment
 
+CORPUS, DATA = "corpus.jsonl", "data"
+_EXPLAINED = 20  # documents
 _POLL_S = 0.5
 _PATIENCE_S = 6 * 3600.0  # a build that takes longer hangs
 
@@ -44,9 +49,15 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=0, help="build again, killed so often")
     parser.add_argument("--seed", type=int, default=0, help="of the moments at which the build is killed")
     parser.add_argument("--folder", type=Path, help="an empty folder that is kept (default: a temporary one)")
-    parser.add_argument("--profile", type=Path, help="write profiles, PATH.flow.prof and PATH.shards.prof")
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
+    parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)  # one build, in this process, of the corpus there
     a = parser.parse_args()
+    if a.here is not None:
+        print(json.dumps(build(a.here, a.shard_documents, a.workers)), flush=True)  # noqa: T201
+        import atexit
+
+        atexit._run_exitfuncs()  # as the command line leaves
+        os._exit(0)
     reports = []
     for size in sorted(a.documents):
         with tempfile.TemporaryDirectory() as temporary:
@@ -70,7 +81,7 @@ def measure(documents: int, folder: Path, options: argparse.Namespace) -> dict[s
     """Build so many documents in an empty folder, and once more with kills if these are asked for."""
     write_corpus(folder / CORPUS, documents)
     begin = time.perf_counter()
-    process = _start(folder, options, profile=options.profile)
+    process = _start(folder, options)
     said = process.stdout.read() if process.stdout else b""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -95,11 +106,58 @@ def measure(documents: int, folder: Path, options: argparse.Namespace) -> dict[s
     return report
 
 
-def _start(folder: Path, options: argparse.Namespace, profile: Path | None = None) -> subprocess.Popen[bytes]:
+def build(folder: Path, shard_documents: str, workers: int) -> dict[str, Any]:
+    """Build the folder's corpus in this process, as `toolformer build` does; return what it cost."""
+    from tasks.environment import prepare_environment
+
+    prepare_environment()  # as the command line does before anything else
+    from cli.build import check_build_parameters
+    from flows.build_dataset.parameters import BuildParameters
+
+    parameters = BuildParameters(
+        corpus=str(folder / CORPUS),
+        data=str(folder / DATA),
+        tools=["calculator"],
+        top_k=2,
+        draws=1,
+        shard_documents=shard_documents if shard_documents == "auto" else int(shard_documents),
+        workers=workers,
+    )
+    check_build_parameters(parameters)
+    prepare_environment(parameters.data)
+    from flows.server import start_server, wait_for_server
+
+    start_server()
+    from benchmarks.overhead_stub import use_in_builds
+    from flows.build_dataset.flow import run_build
+    from flows.ledger import reporting_to
+
+    use_in_builds(SumsLM())
+
+    def progress(stage: str, finished: int, total: int, done: object) -> None:
+        if finished == total or finished % 100 == 0:
+            held = f"{time.process_time():8.1f} s CPU {psutil.Process().memory_info().rss / 1e6:6.0f} MB"
+            print(f"{held}  {stage} {finished}/{total}", file=sys.stderr, flush=True)  # noqa: T201
+
+    wait_for_server()
+    with reporting_to(progress):
+        result = run_build(parameters)
+    servers = psutil.Process().children(recursive=True)
+    return {
+        "version": result.version,
+        "examples": result.examples,
+        "skipped": result.skipped,
+        "shards_done": result.done,
+        "flow_cpu_seconds": round(time.process_time(), 1),
+        "peak_mb": _peak_mb(os.getpid()),
+        "server_peak_mb": max((_peak_mb(server.pid) for server in servers), default=0),
+    }
+
+
+def _start(folder: Path, options: argparse.Namespace) -> subprocess.Popen[bytes]:
     """Start a build in a session of its own, so that it and its server can be killed together."""
-    command = [sys.executable, "-m", "benchmarks.scale.one_build", str(folder)]
+    command = [sys.executable, "-m", "benchmarks.million", "--here", str(folder)]
     command += ["--shard-documents", options.shard_documents, "--workers", str(options.workers)]
-    command += ["--profile", str(profile)] if profile else []
     return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, start_new_session=True)
 
 
@@ -165,6 +223,54 @@ def _table(report: dict[str, Any]) -> str:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         lines.append(f"{name:<24}{value:>16,}" if number else f"{name:<24}  {value}")
     return "\n".join(lines) + "\n"
+
+
+def _peak_mb(pid: int) -> int:
+    """Return the most memory that a living process has held so far; 0 if it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return round(next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) * 1024 / 1e6)
+
+
+def digests(data: Path) -> dict[str, str]:
+    """Return what two builds of one corpus must agree on: C*'s version, and a digest over what every commit holds."""
+    from warehouse.store import Store
+
+    store = Store(data)
+    commits = hashlib.blake2b(digest_size=16)
+    for commit in store.commits():
+        commits.update(f"{commit.id} {commit.content_digest}\n".encode())
+    dataset = store.datasets()[-1]
+    files = hashlib.blake2b(digest_size=16)
+    for file in dataset.files:
+        content = store.files.get(file.path) or b""
+        files.update(f"{file.path} {hashlib.blake2b(content, digest_size=16).hexdigest()}\n".encode())
+    return {"dataset": f"{dataset.version} {files.hexdigest()}", "commits": commits.hexdigest()}
+
+
+def questions(data: Path) -> dict[str, float]:
+    """Return the seconds that `yield_by_threshold` and `explain` take; of the latter the median and the slowest."""
+    from warehouse.explain import explain
+    from warehouse.queries import rows_of, yield_by_threshold
+    from warehouse.snapshot.publish import SNAPSHOT
+
+    snapshot = data / SNAPSHOT
+    begin = time.perf_counter()
+    yield_by_threshold(snapshot)
+    yields = time.perf_counter() - begin
+    ids = [row["doc_id"] for row in rows_of(snapshot, f"SELECT doc_id FROM facts.places USING SAMPLE {_EXPLAINED}")]
+    seconds = []
+    for doc_id in ids:
+        begin = time.perf_counter()
+        explain(snapshot, doc_id)
+        seconds.append(time.perf_counter() - begin)
+    return {
+        "yields_seconds": round(yields, 3),
+        "explain_seconds": round(statistics.median(seconds), 3),
+        "slowest_explain_seconds": round(max(seconds), 3),
+    }
 
 
 if __name__ == "__main__":

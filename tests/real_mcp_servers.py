@@ -1,4 +1,6 @@
-"""MCP servers that others wrote, installed on demand, and questions to them whose answers are known.
+"""MCP servers that others wrote, installed on demand, and questions to them whose answers are known: `make test-mcp`.
+
+    python -m tests.real_mcp_servers [FOLDER] [--calls 200]      # FOLDER keeps what was installed
 
     mcp-server-time, mcp-server-git                     Python, SDK 2
     mcp-server-calculator                               Python, SDK 1, in a virtual environment of its own
@@ -6,17 +8,19 @@
     @modelcontextprotocol/server-everything             JavaScript, on pipes and over HTTP; needs node and npm
 
 Installing needs the package registries; what cannot be installed is no success. Where git, node or npm is missing, the
-row says so, and the server is left out.
+row says so, and the server is left out. The exit status is 1 if an answer was wrong or missing.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -24,8 +28,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-__all__ = ["Row", "ask_all"]
 
 _INSTALL_S = 600
 _LOOPBACK = """const { Server } = require("net");
@@ -282,3 +284,24 @@ def _run(words: list[str]) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=_INSTALL_S)
     if done.returncode:
         raise _NotInstalled(f"{' '.join(words[:3])} ... failed: {(done.stderr.strip() or done.stdout.strip())[-300:]}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="of installed servers (default: temporary)")
+    parser.add_argument("--calls", type=int, default=200, help="of each server")
+    parser.add_argument("--threads", type=int, default=24)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="real-mcp-") as temporary:
+        rows = ask_all((given.folder or Path(temporary)).resolve(), given.calls, given.threads)
+    for row in rows:
+        result = "skipped" if row.skipped else "right" if row.right else "WRONG"
+        sys.stdout.write(
+            f"{result:8}{row.server:34}{row.says:34}{row.questions:3} questions  {row.calls:5} calls  "
+            f"{row.ms_per_call:7.1f} ms/call  {row.note}\n"
+        )
+    return int(not all(row.right or row.skipped for row in rows) or all(row.skipped for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """What a GPU makes of annotation, finetuning and decoding: a random model of a Llama's shape, on whatever is there.
 
-    python -m benchmarks.scale.gpu [--shape 1b] [--documents 256] [--parts engine finetune decode] [--json]
-    python -m benchmarks.scale.gpu --shape tiny --documents 4      # tries every part on a CPU
+    python -m benchmarks.gpu [--shape 1b] [--documents 256] [--parts engine finetune decode] [--json]
+    python -m benchmarks.gpu --shape tiny --documents 4      # tries every part on a CPU
 
     engine     FLOPs a second that scan and scoring need, by those of a matrix product in the same dtype; documents
                annotated a second, tools left out: scan, k m draws and three losses of k m made-up calls each
