@@ -159,12 +159,6 @@ def what_if(
             "0.01,0.05,0.1, are compared. Needs scores with decoys (build --decoys 3)",
         ),
     ] = "",
-    call_price: Annotated[
-        str,
-        typer.Option(
-            "--call-price", help="Nats that a call must gain besides its threshold, e.g. calculator=0.02,qa=0.3"
-        ),
-    ] = "",
     top_k: Annotated[
         str,
         typer.Option(
@@ -235,7 +229,6 @@ def what_if(
         print_json({"found": [asdict(one) for one in found]}) if as_json else print_found_thresholds(found)
         return
     thresholds = {one.tool: one.tau_f for one in found} | thresholds
-    prices = parse_thresholds(call_price, "--call-price")
     k, p = parse_by_tool(top_k, "--top-k", 1), parse_by_tool(tau_s, "--tau-s", 0, 1)
     positions = (
         {tool: int(value) for tool, value in k.items()} if isinstance(k, dict) else None if k is None else int(k)
@@ -245,7 +238,7 @@ def what_if(
     with tempfile.TemporaryDirectory(prefix="toolformer-gains-") as folder:
         file = Path(folder) / "gains.parquet"
         what_if_query = ask(
-            *(snapshot, thresholds, positions, p, keep_repeats, prices, marks, decay, window),
+            *(snapshot, thresholds, positions, p, keep_repeats, marks, decay, window),
             gains_of=lambda weights: reweigh(snapshot, weights, file),
         )
         if not what_if_query.by_shard:

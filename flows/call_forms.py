@@ -1,6 +1,6 @@
-"""Fields of forms that say which calls are drawn, kept and made: prompts, thresholds, rates, prices, triggers.
+"""Fields of forms that say which calls are drawn, kept and made: prompts, thresholds, rates, triggers.
 
-They are types as in `forms`, whose conventions hold here. What a threshold found from a rate is, and what a price adds,
+They are types as in `forms`, whose conventions hold here. What a threshold found from a rate is,
 `tasks` decides; here they are only parsed and checked.
 """
 
@@ -20,7 +20,6 @@ from toolformer_core.prompts.chat import AUTO, NONE
 __all__ = [
     "ALL",
     "ChatTemplate",
-    "Prices",
     "TauF",
     "Trigger",
     "Wordings",
@@ -137,22 +136,6 @@ TauF = Annotated[
 ]
 
 
-def _given_prices(given: Any) -> Any:
-    """As `_given_thresholds`; no price is negative."""
-    prices = thresholds(given) if isinstance(given, str) else given or {}
-    if isinstance(prices, Mapping):
-        prices = {name: value for name, value in prices.items() if value is not None}
-        for name, value in prices.items():
-            if isinstance(value, int | float) and not value >= 0:
-                raise ValueError(f"{name}={value:g}: a price is a number of nats from 0 on")
-    return prices
-
-
-Prices = Annotated[
-    dict[str, float],
-    BeforeValidator(_given_prices),
-    WithJsonSchema({"type": "object", "additionalProperties": {"type": "number", "minimum": 0}}),
-]
 Trigger = Annotated[
     str,
     WithJsonSchema({"type": "string", "pattern": r"^(fitted|/.+|[A-Za-z_]\w*=.+)?$"}),

@@ -113,8 +113,6 @@ class BuildSpec:
     filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
     relevance: RelevanceSpec | None = None  # None: tools are tried on all that the prefilter keeps
     rates: Mapping[str, float] = field(default_factory=dict)  # tool -> rate of false discoveries to find tau_f for
-    prices: Mapping[str, float] = field(default_factory=dict)  # tool -> nats that a call costs
-    price_rates: Mapping[str, float] = field(default_factory=dict)  # see `tasks.call_prices`
     stop_when_full: bool = False  # a tool is annotated until it has `assemble.max_examples`; see `tasks.example_limit`
     offline: bool = False  # tools are asked nothing: only what they answered before is used
     retry_failures_before: str = ""  # ISO UTC: ask again what failed for a passing reason in earlier commits; "": none

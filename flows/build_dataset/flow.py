@@ -23,7 +23,7 @@ from flows.build_dataset.remote_model import REMOTE_MODEL, scan_notes, unseen_no
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.summary import build_summary
 from flows.build_dataset.tracking import track_build_if_in_use
-from flows.build_dataset.versions import coverage_note, price_note, thresholds_note, write_card, write_version
+from flows.build_dataset.versions import coverage_note, thresholds_note, write_card, write_version
 from flows.ledger import Ledger, new_run_id, now, open_run
 from flows.runners import check_gpus, choose_runner, use_runner
 from flows.server import guard_prefect_server, record_server
@@ -125,7 +125,6 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             "\n".join(f"- {note}" for note in unseen),
             coverage_note(store, files) if parameters.stop_when_full else "",
             thresholds_note(assembled.decided.found),
-            price_note(spec.prices, assembled.decided.prices),
         )
         with ledger.own_snapshot() as snapshot:  # the published one may describe another run
             dataset = write_version(

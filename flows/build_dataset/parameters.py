@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, model_validator
 
-from flows.call_forms import ChatTemplate, Prices, TauF, Wordings, promised_rates
+from flows.call_forms import ChatTemplate, TauF, Wordings, promised_rates
 from flows.forms import (
     AUTO,
     FORM,
@@ -182,11 +182,6 @@ class BuildParameters(ToolChoice):
     )
     decoy_share: Annotated[float, _CALLS] = Field(
         _SCORE.decoy_share, gt=0, le=1, description="Share of the calls that get decoys, chosen by the seed"
-    )
-    call_price: Annotated[Prices, _CALLS] = Field(
-        default_factory=dict,
-        description="What a call costs, in nats that it must gain besides tau_f: calculator=0.02,qa=0.3 by tool; "
-        "second=0.1 a second that the tool takes on average, word=0.01 a word of its responses on average",
     )
     inside_words: Annotated[bool, _CALLS] = Field(
         _SAMPLE.inside_words,

@@ -1,7 +1,7 @@
 """The stages of a build as tasks: which are submitted, on what they wait, and what is used of them.
 
 Groups of shards go through the list of stages side by side. Where a tool may end up with more examples than the limit,
-or its threshold follows from all scores (a promised rate, a measured price), C* is assembled when all shards are
+or its threshold follows from all scores (a promised rate), C* is assembled when all shards are
 scored, else group by group.
 
 A build that stops when it has enough examples (`--stop-when-full`) has as many shards under way as tasks run at once,
@@ -30,7 +30,7 @@ from tasks.settings import shared_catalog
 from tasks.stage import Shard, Stage
 from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, SCORES, AssemblySpec
-from tasks.thresholds import Decided, decide_thresholds, given_thresholds, is_decided_late
+from tasks.thresholds import Decided, decide_thresholds, is_decided_late
 from toolformer_core.records import digest_of
 
 __all__ = ["Assembled", "assembly_spec_of", "run_pipeline"]
@@ -74,7 +74,7 @@ class _Group:
 
 def assembly_spec_of(spec: BuildSpec, **changes: Any) -> AssemblySpec:
     """Return how a build assembles C*; `changes` are fields with other values than the build gives them."""
-    given = {"config": given_thresholds(spec), "tool_names": spec.tool_names, "marks": spec.marks, **changes}
+    given = {"config": spec.assemble, "tool_names": spec.tool_names, "marks": spec.marks, **changes}
     return AssemblySpec(spec.run_id, spec.data, overlay=spec.overlay, **given)
 
 
@@ -105,7 +105,7 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
             ledger.add(result)
         if not in_one_go:
             return _assemble(spec, ledger, groups)
-    return Assembled(_assemble_results(groups), Decided(given_thresholds(spec)))
+    return Assembled(_assemble_results(groups), Decided(spec.assemble))
 
 
 def _cut(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> list[tuple[Shard, ...]]:
@@ -148,7 +148,6 @@ def _submit_assembly(spec: BuildSpec, group: _Group, assembly: AssemblySpec) -> 
 def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> Assembled:
     """Assemble C* once all scores are there, so that rates can be promised and the limit of examples be kept."""
     scored: dict[str, list[ShardResult]] = {}
-    executed: dict[str, list[ShardResult]] = {tool: [] for tool in spec.tools}
     lacking: dict[str, list[str]] = {}  # shard -> tools that were not annotated on it
     for group in groups:
         results = group.finished()
@@ -156,9 +155,7 @@ def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> Asse
             scores = {key: group_result.shards[number] for key, group_result in results.items() if key[0] in SCORES}
             scored[shard.name] = [result for result in scores.values() if result is not None]
             lacking[shard.name] = [tool for tool in spec.tools if scores["score", tool] is None]
-        for tool in spec.tools if spec.price_rates else ():
-            executed[tool] += [result for result in results["execute", tool].shards if result is not None]
-    decided = decide_thresholds(spec, scored, executed)
+    decided = decide_thresholds(spec, scored)
     assembly = assembly_spec_of(spec, config=decided.config)
     assembly = replace(assembly, last_ranks=last_ranks(assembly, scored))
     for group in groups:

@@ -289,8 +289,7 @@ class _Planner:
         all_scored = all(len(shard_results) == expected[shard] for shard, shard_results in scored.items())
         assembly = assembly_spec_of(spec)
         if all_scored and is_decided_late(spec):
-            executed = {tool: _results_of("execute", tool, results.values()) for tool in spec.tools}
-            assembly = replace(assembly, config=decide_thresholds(spec, scored, executed).config)
+            assembly = replace(assembly, config=decide_thresholds(spec, scored).config)
         ranks = last_ranks(assembly, scored) if all_scored else {}
         # With so few documents no tool can exceed the limit on examples, whatever the model draws.
         below_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
@@ -339,10 +338,6 @@ class _Planner:
                 estimate=self.past.estimate(name, tool, to_do, model, draws) if to_do else None,
                 at_most=self.past.estimate(name, tool, to_do + depends, model, draws) if to_do + depends else None,
             )
-
-
-def _results_of(stage: str, tool: str, by_shard: Iterable[_Results]) -> list[ShardResult]:
-    return [result for results in by_shard if (result := results.get((stage, tool))) is not None]
 
 
 def _score_results(results: _Results) -> list[ShardResult]:

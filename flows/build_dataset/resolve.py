@@ -19,7 +19,6 @@ from flows.call_forms import ALL, wordings_of
 from flows.chosen_tools import chosen_tools
 from flows.judging import chosen_marks
 from tasks.build_spec import BuildModel, BuildSpec, RelevanceSpec
-from tasks.call_prices import SECOND, WORD
 from toolformer_core.annotate.candidates import read_candidates
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
 from toolformer_core.annotate.sample import shared_draws
@@ -50,8 +49,6 @@ from warehouse.schema import STAGES
 from warehouse.store import Store
 
 __all__ = ["resolve"]
-
-_RESERVED = {ALL, SECOND, WORD}  # names that thresholds or prices use for something else than a tool
 
 
 @lru_cache(maxsize=4096)
@@ -106,10 +103,8 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
     if p.shard_documents == "auto":
         ingest = replace(ingest, shard_documents=auto_shard_documents(p.corpus, corpus_digest, ingest))
     built, settings = chosen_tools(p)
-    if reserved := _RESERVED & built.keys():
-        raise UsageError(
-            f"a tool cannot be named {min(reserved)!r}, which stands for other things in --tau-f and --call-price"
-        )
+    if ALL in built:
+        raise UsageError(f"a tool cannot be named {ALL!r}, which stands for every tool in --tau-f")
     for tool in p.tau_f:
         if tool not in TOOL_NAMES and tool not in built and tool != ALL:
             raise UnknownNameError("tool", tool, {*TOOL_NAMES, *built})
@@ -164,8 +159,6 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
             tau_f={**tau_f, **p.thresholds}, max_examples=p.max_examples, seed=p.seed, keep_repeats=p.keep_repeats
         ),
         rates=_rates(p, built),
-        prices=_prices(p, built),
-        price_rates={name: value for name, value in p.call_price.items() if name in (SECOND, WORD)},
         stop_when_full=p.stop_when_full,
         offline=p.offline,
         marks=chosen_marks(Store(p.data), not_rejected=p.not_rejected, only_accepted=p.only_accepted),
@@ -298,17 +291,3 @@ def _rates(p: BuildParameters, tools: Mapping[str, Tool]) -> dict[str, float]:
         )
     of_the_others = {tool: given[ALL] for tool in tools if tool not in p.tau_f} if ALL in given else {}
     return {tool: rate for tool in tools if (rate := given.get(tool, of_the_others.get(tool))) is not None}
-
-
-def _prices(p: BuildParameters, tools: Mapping[str, Tool]) -> dict[str, float]:
-    """Return what calls cost by tool, in nats."""
-    by_tool = {name: value for name, value in p.call_price.items() if name not in (SECOND, WORD)}
-    for name in by_tool:
-        if name not in tools:
-            raise UnknownNameError("tool", name, {*tools, SECOND, WORD})
-    if len(by_tool) < len(p.call_price) and p.stop_when_full:
-        raise UsageError(
-            "--stop-when-full counts examples while calls are made, and a price by second or word is known when all "
-            "are: leave one of them out"
-        )
-    return by_tool

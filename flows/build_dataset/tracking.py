@@ -18,7 +18,7 @@ from typing import Any
 from flows.build_dataset.remote_model import REMOTE_MODEL
 from flows.build_dataset.versions import card_of
 from tasks.settings import seconds, tracking_uri
-from tasks.thresholds import FOUND_THRESHOLDS, MEASURED_PRICES
+from tasks.thresholds import FOUND_THRESHOLDS
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 KIND = "build"  # the tag `kind` of these runs
 SAMPLED_BY = ("tau_s", "top_k", "draws")
 # Parameters that are not shown among those of the build.
-_ELSEWHERE = ("tau_f", *SAMPLED_BY, FOUND_THRESHOLDS, MEASURED_PRICES, REMOTE_MODEL)
+_ELSEWHERE = ("tau_f", *SAMPLED_BY, FOUND_THRESHOLDS, REMOTE_MODEL)
 _CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
 _CURRENT = f"""
 SELECT count(DISTINCT df.path) AS files FROM {with_columns("dataset_files", made="''")} AS df
@@ -150,11 +150,10 @@ def call_settings(store: Store, dataset: Dataset) -> dict[str, dict[str, Any]]:
 
 
 def _decided(parameters: Mapping[str, Any]) -> dict[str, float]:
-    """Return what was found out for the thresholds: promised rates and their estimates, measured prices."""
-    found, prices = parameters.get(FOUND_THRESHOLDS, ()), parameters.get(MEASURED_PRICES, ())
+    """Return what was found out for the thresholds: promised rates and their estimates."""
+    found = parameters.get(FOUND_THRESHOLDS, ())
     metrics = {f"promised_rate/{one['tool']}": one["promised"] for one in found}
-    metrics |= {f"estimated_rate/{one['tool']}": rate for one in found if (rate := one["at"]["rate"]) is not None}
-    return metrics | {f"price/{one['tool']}": one["nats"] for one in prices}
+    return metrics | {f"estimated_rate/{one['tool']}": rate for one in found if (rate := one["at"]["rate"]) is not None}
 
 
 def _is_current(snapshot: Path, dataset: Dataset) -> bool:

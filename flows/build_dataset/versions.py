@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.ledger import Ledger, now
-from tasks.call_prices import MeasuredPrice
 from tasks.example_limit import examples_per_tool
 from tasks.run_shard import ShardResult
 from tasks.stages.assemble import NOT_ANNOTATED
@@ -22,7 +21,7 @@ from warehouse.commits import Dataset, dataset_version, made_id
 from warehouse.queries import rows_of, yield_by_threshold
 from warehouse.store import Store
 
-__all__ = ["card_of", "coverage_note", "price_note", "thresholds_note", "write_card", "write_version"]
+__all__ = ["card_of", "coverage_note", "thresholds_note", "write_card", "write_version"]
 
 _MAX_SOURCES = 20  # files of the corpus that a card names
 _SOURCES_SQL = "SELECT source, count(*) AS documents FROM documents GROUP BY ALL ORDER BY documents DESC, source"
@@ -112,25 +111,6 @@ def thresholds_note(found: Sequence[FoundThreshold]) -> str:
         why = REASONS.get(one.reason, "")
         calls = f"{one.at.calls:,} of {one.at.of_calls:,}"
         lines.append(f"| {one.tool} | {one.promised:g} | {one.tau_f:g} | {one.at.said()} | {calls} | {why} |")
-    return "\n".join(lines)
-
-
-def price_note(prices: Mapping[str, float], measured: Sequence[MeasuredPrice]) -> str:
-    """Return the card's note on what a call costs; "" if it costs nothing.
-
-    Args:
-        prices: tool -> nats, as given.
-        measured: by rates.
-    """
-    if not prices and not measured:
-        return ""
-    lines = ["A call must gain its price besides its threshold; the thresholds above include it.", ""]
-    lines += ["| tool | given, nats | by rates, nats | seconds a call | words a response |", "|---|---|---|---|---|"]
-    by_tool = {one.tool: one for one in measured}
-    for tool in {**prices, **by_tool}:
-        one = by_tool.get(tool)
-        means = ["" if value is None else f"{value:.3g}" for value in (one and one.seconds, one and one.words)]
-        lines.append(f"| {tool} | {prices.get(tool, 0):g} | {one.nats if one else 0:g} | {' | '.join(means)} |")
     return "\n".join(lines)
 
 

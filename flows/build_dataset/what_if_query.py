@@ -50,7 +50,6 @@ def ask(
     top_k: int | Mapping[str, int] | None = None,
     tau_s: float | Mapping[str, float] | None = None,
     keep_repeats: bool | None = None,
-    call_price: Mapping[str, float] | None = None,
     marks: MarkFilter | None = None,
     decay: float | None = None,
     window: int | None = None,
@@ -64,7 +63,6 @@ def ask(
         top_k: positions per document, for every tool or by tool; None, or a tool not named: as sampled.
         tau_s: sampling threshold, for every tool or by tool; None, or a tool not named: as sampled.
         keep_repeats: whether calls that are repeated nearby are kept; None: as C* was assembled.
-        call_price: nats by tool that a call must gain besides its threshold.
         marks: which calls take part afterwards by what people say of them; None: all.
         decay: of the weights of the next tokens, see `token_weights`; None: the build's.
         window: tokens that may have a weight; None: as many as the decay gives one.
@@ -78,14 +76,10 @@ def ask(
     scores = stored_scores(snapshot)
     if not scores.sampled:
         raise UsageError("no scores are stored yet: run toolformer build to its end first")
-    prices = call_price or {}
     ks, least_p = _by_tool(top_k, scores.sampled), _by_tool(tau_s, scores.sampled)
-    for tool in (*tau_f, *prices, *ks, *least_p):
+    for tool in (*tau_f, *ks, *least_p):
         if tool not in scores.sampled:
             raise UnknownNameError("tool", tool, scores.sampled)
-    for tool, price in prices.items():
-        if price < 0:
-            raise UsageError(f"--call-price {tool}={price:g}: a price is a number of nats from 0 on")
     weights = other_weights(snapshot, scores, decay, window)
     for tool in tau_f if weights is None else ():  # with other weights, what is unknown is counted instead
         if tau_f[tool] < scores.floors.get(tool, -math.inf):
@@ -115,7 +109,7 @@ def ask(
             after_tau_s = _with_limit(after_tau_s, tool, p, p > sampled_tau_s)
     same_positions = (after_top_k, after_tau_s) == (dict(before.top_k), dict(before.tau_s))
     same_calls = keep_repeats is None and marks is None and weights is None
-    if notes and not tau_f and not prices and same_calls and same_positions:
+    if notes and not tau_f and same_calls and same_positions:
         raise UsageError(notes[0])
     if after_top_k and (unranked := count_unranked(snapshot)):
         notes.append(
@@ -125,7 +119,6 @@ def ask(
     notes += map(str, coverage(snapshot))
     repeats = before.keep_repeats if keep_repeats is None else keep_repeats
     asked = {**before.tau_f, **tau_f}
-    asked |= {tool: asked[tool] + price for tool, price in prices.items()}
     gains = STORED
     if weights is not None:
         if gains_of is not None and marks is None and not scores.chained:

@@ -52,7 +52,7 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 # What users have in their scripts.
 _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
         --positions --numbers --draw-form --wordings --candidates --chat-template --score-from
-        --tau-f --decoys --decoy-share --call-price --inside-words --keep-repeats --score-all --not-rejected
+        --tau-f --decoys --decoy-share --inside-words --keep-repeats --score-all --not-rejected
         --only-accepted --chain-depth --chain-starts --max-examples --stop-when-full --temperature --max-call-tokens
         --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column
         --url-column --date-column --text-unit

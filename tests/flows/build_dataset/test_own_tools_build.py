@@ -66,9 +66,9 @@ def test_what_a_tool_declares_is_what_the_build_uses(folder: Path) -> None:
     assert (spec.sample["miles"].top_k, spec.sample["miles"].draws, spec.assemble.tau_f) == (3, 10, {"miles": 0.1})
 
 
-def test_a_tool_cannot_have_a_name_that_thresholds_or_prices_use(folder: Path) -> None:
-    with pytest.raises(UsageError, match="a tool cannot be named 'second', which stands for other things"):
-        resolve(parameters(folder, tool=[f"Second={folder}/miles.py:miles"]), "run")
+def test_a_tool_cannot_have_a_name_that_thresholds_use(folder: Path) -> None:
+    with pytest.raises(UsageError, match="a tool cannot be named 'all', which stands for every tool"):
+        resolve(parameters(folder, tool=[f"All={folder}/miles.py:miles"]), "run")
 
 
 def test_a_folder_of_prompts_comes_before_the_tools_own(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""`--tau-f fdr=...` and `--call-price`: a build of twelve documents, worked out by hand, with a scripted model."""
+"""`--tau-f fdr=...`: a build of twelve documents, worked out by hand, with a scripted model."""
 
 from __future__ import annotations
 
@@ -173,55 +173,6 @@ def test_without_decoys_there_is_nothing_to_promise(
         thresholds_for(Store(tmp_path), plain.snapshot, [0.05])
 
 
-def test_a_call_must_gain_its_price_besides_its_threshold(corpus: Path, tmp_path: Path, model: None, run: Run) -> None:
-    # gains are 2 (nine calls) and 0.4 (three); the paper's threshold is 0.5
-    dear = run_build(asked(corpus, tmp_path, tau_f="calculator=0.3", call_price="calculator=0.2"))
-    assert (dear.examples, dear.thresholds["calculator"]) == (9, pytest.approx(0.5))
-    cheap = run_build(asked(corpus, tmp_path, tau_f="calculator=0.3", call_price="calculator=0.05"))
-    assert (cheap.examples, cheap.thresholds["calculator"]) == (12, pytest.approx(0.35))
-    assert "| calculator | 0.05 | 0 |" in run("datasets", "cstar", "--data", tmp_path).out
-    free = run_build(asked(corpus, tmp_path, tau_f="calculator=0.35"))
-    assert free.version == cheap.version
-    priced = ask(free.snapshot, {}, call_price={"calculator": 0.1})  # 0.45 nats, which three calls lack
-    assert (priced.before.tau_f, priced.after.tau_f) == ({"calculator": 0.35}, {"calculator": pytest.approx(0.45)})
-    with pytest.raises(UsageError, match="from 0 on"):
-        ask(free.snapshot, {}, call_price={"calculator": -0.1})
-    said = json.loads(run("what-if", "--call-price", "calculator=0.1", "--data", tmp_path, "--json").out)
-    assert [(one["before"]["calls"], one["after"]["calls"]) for one in said["changes"]] == [(12, 9)]
-
-
-def test_a_price_comes_on_top_of_a_promised_rate(corpus: Path, tmp_path: Path, model: None) -> None:
-    result = run_build(asked(corpus, tmp_path, call_price={"calculator": 0.1}))
-    assert (result.thresholds["calculator"], result.examples) == (pytest.approx(0.5), 9)
-
-
-def test_a_price_may_be_measured_by_the_words_of_responses(corpus: Path, tmp_path: Path, model: None) -> None:
-    # "18" to "29" are one word each: 0.25 nats a word and 0.05 given
-    priced = asked(corpus, tmp_path, tau_f="calculator=0.2", call_price="word=0.25,calculator=0.05")
-    result = run_build(priced)
-    assert (result.thresholds["calculator"], result.examples) == (pytest.approx(0.5), 9)
-    (price,) = Store(tmp_path).runs([result.run_id])[0].parameters["measured_prices"]
-    assert (price["tool"], price["nats"], price["words"]) == ("calculator", 0.25, 1.0)
-    assert plan_build(priced).nothing_to_do
-    assert run_build(priced).made == result.made
-
-
-def test_a_price_may_be_measured_by_the_seconds_of_calls(corpus: Path, tmp_path: Path, model: None) -> None:
-    result = run_build(asked(corpus, tmp_path, tau_f="calculator=0", call_price="second=1e-9"))
-    store = Store(tmp_path)
-    (price,) = store.runs([result.run_id])[0].parameters["measured_prices"]
-    counters = [commit.counters for commit in store.commits("execute")]
-    mean = sum(one["tool_seconds"] for one in counters) / sum(one["calls"] for one in counters)
-    assert price["seconds"] == pytest.approx(mean)
-    assert price["nats"] == pytest.approx(1e-9 * mean, rel=5e-3)  # three digits
-
-
-@pytest.mark.parametrize("wrong", ["calculator=-1", "calculator", "second=x"])
-def test_what_is_no_price_is_refused(corpus: Path, tmp_path: Path, wrong: str) -> None:
-    with pytest.raises(ValueError, match=r"price is a number|is not tool=number"):
-        asked(corpus, tmp_path, call_price=wrong)
-
-
 def test_a_rate_is_for_all_tools_or_for_one(corpus: Path, tmp_path: Path) -> None:
     def rates(tau_f: str) -> dict[str, float]:
         chosen = ["calculator", "qa", "calendar"]
@@ -245,8 +196,5 @@ def test_what_cannot_be_promised_is_said_before_anything_runs(corpus: Path, tmp_
         resolve(asked(corpus, tmp_path, decoys=0), "r")
     with pytest.raises(UsageError, match="--stop-when-full counts examples"):
         resolve(asked(corpus, tmp_path, stop_when_full=True), "r")
-    with pytest.raises(UsageError, match="a price by second or word"):
-        resolve(asked(corpus, tmp_path, tau_f={}, call_price="word=0.1", stop_when_full=True), "r")
-    for unknown in ({"tau_f": "wiki=fdr=0.1"}, {"call_price": "qa=0.1"}):
-        with pytest.raises(UnknownNameError):
-            resolve(asked(corpus, tmp_path, **unknown), "r")
+    with pytest.raises(UnknownNameError):
+        resolve(asked(corpus, tmp_path, tau_f="wiki=fdr=0.1"), "r")
