@@ -55,8 +55,8 @@ def plan(
     Example: toolformer plan --corpus c4.jsonl --data runs/c4 --tau-f qa=1.2     (the same options as build)
 
     With --documents: what a run of that size costs, before anything is built or rented. Per stage and tool: LM tokens,
-    GPU hours, tool calls and hours, CPU hours, bytes, commits, task runs; in all: money, wall time and what holds it
-    up; and the finetuning behind it. Every number it rests on is printed with its origin, and --assume replaces it.
+    GPU hours, tool calls and hours, CPU hours; in all: money, wall time and what holds it up; and the finetuning behind
+    it. Every number it rests on is printed with its origin, and --assume replaces it.
     Best from a pilot build of a few hundred documents: name its folder with --from.
 
     Example: toolformer plan --documents 1e9 --gpu h100 --gpu-count 64 --gpu-price 2.5 --model gpt-j-6b --from pilot

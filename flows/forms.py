@@ -261,7 +261,7 @@ Gpus = Annotated[
 ]
 
 
-AUTO = "auto"  # in place of a value, or among the tools: the program chooses
+AUTO = "auto"  # in place of a value: the program chooses
 
 
 def _number_or_auto(given: Any) -> Any:

@@ -38,7 +38,6 @@ __all__ = [
     "executions_of",
     "groundings_of",
     "groundings_table",
-    "irrelevant_of",
     "items_of",
     "items_table",
     "likelihoods_table",
@@ -110,11 +109,6 @@ def verdicts_of(table: pa.Table) -> list[PrefilterResult]:
         PrefilterResult(*(*row, tuple((s["start"], s["end"]) for s in spans or ())))
         for *row, spans in _rows(table, PrefilterResult.__slots__)
     ]
-
-
-def irrelevant_of(table: pa.Table) -> list[str]:
-    """Return the ids of the documents that a tool is not tried on for their distance from its description."""
-    return [doc_id for doc_id, kept in _rows(table, ("doc_id", "kept")) if not kept]
 
 
 def drawn_of(table: pa.Table) -> list[DrawnCall]:

@@ -46,7 +46,6 @@ __all__ = [
     "BuildModel",
     "BuildSpec",
     "NotInOverlayError",
-    "RelevanceSpec",
     "claims_of",
     "model_of",
     "pool_of",
@@ -56,23 +55,6 @@ __all__ = [
 
 class NotInOverlayError(ToolformerError):
     """Work that is only tried out came to what is not asked there: a model, a tool."""
-
-
-@dataclass(frozen=True, slots=True)
-class RelevanceSpec:
-    """Which documents a tool is tried on by the semantic score: see `tasks.stages.relevance`.
-
-    Args:
-        share: of the documents that the prefilter kept, in (0, 1].
-        descriptions: of the tools, by key.
-        encoder: folder or hub name; "": hidden states of the build's own model.
-        encoder_digest: of its files; "" for hidden states.
-    """
-
-    share: float
-    descriptions: Mapping[str, str]
-    encoder: str = ""
-    encoder_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +93,6 @@ class BuildSpec:
     candidates: tuple[str, str] | None = None  # file of calls in place of sampled ones, and its digest; None: none
     chat_template: str = NONE  # by which the prompts were written: none, auto or a file's name
     filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
-    relevance: RelevanceSpec | None = None  # None: tools are tried on all that the prefilter keeps
     rates: Mapping[str, float] = field(default_factory=dict)  # tool -> rate of false discoveries to find tau_f for
     stop_when_full: bool = False  # a tool is annotated until it has `assemble.max_examples`; see `tasks.example_limit`
     offline: bool = False  # tools are asked nothing: only what they answered before is used

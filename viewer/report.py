@@ -157,7 +157,7 @@ def _balances(store: Store, dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def _counts(store: Store, keys: Iterable[Any]) -> Iterator[tuple[str, str, RowCounts]]:
-    order = {"ingest": 0, "prefilter": 1, "relevance": 2, "sample": 3, "execute": 4, "score": 5, "assemble": 6}
+    order = {"ingest": 0, "prefilter": 1, "sample": 2, "execute": 3, "score": 4, "assemble": 5}
     for key in sorted(keys, key=lambda one: (order.get(one.stage, len(order)), one.tool, one.shard)):
         if (commit := store.read_commit(key)) is not None:
             yield from ((key.stage, key.tool, one) for one in commit.balances)

@@ -4,7 +4,6 @@
     |-----------|-------------|----------------------------------------------|
     | ingest    | documents   | the texts x of the corpus                    |
     | prefilter | prefiltered | per tool: one decision per document          |
-    | relevance | relevance   | per tool: nearness to its description, if asked |
     | sample    | sampled     | per tool: the distinct draws of the model    |
     | execute   | executed    | per tool: distinct calls and their responses |
     | score     | scored      | per tool: the three losses of every call     |
@@ -100,7 +99,6 @@ REJECTS = _schema({"source": _TEXT, "line": _INT, "reason": _TEXT, "detail": _TE
 _PREFILTERED = _schema(
     {"doc_id": _TEXT, "tool": _TEXT, "kept": _FLAG, "reason": _TEXT, "context": _TEXT, "spans": pa.list_(_SPAN)}
 )
-_RELEVANCE = _schema({"doc_id": _TEXT, "tool": _TEXT, "cosine": _REAL, "kept": _FLAG})
 _SAMPLED = _schema(
     {
         "doc_id": _TEXT,
@@ -287,13 +285,6 @@ STAGES: dict[str, StageFacts] = {
         StageFacts("ingest", "documents", _DOCUMENTS, False, "The texts of the corpus, one row per document."),
         StageFacts(
             "prefilter", "prefiltered", _PREFILTERED, True, "Per tool: whether a document is worth annotating, and why."
-        ),
-        StageFacts(
-            "relevance",
-            "relevance",
-            _RELEVANCE,
-            True,
-            "Per tool, where a share was given: the cosine of a document and the tool's description.",
         ),
         StageFacts(
             "sample", "sampled", _SAMPLED, True, "Per tool: the distinct draws at each position, parsed or not."

@@ -6,14 +6,13 @@ Every field says what it is and where its default comes from. `resolve` looks th
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, WithJsonSchema, model_validator
+from pydantic import Field
 
 from flows.call_forms import ChatTemplate, TauF, Wordings, promised_rates
 from flows.forms import (
-    AUTO,
     FORM,
     AbsolutePath,
     Corpus,
@@ -31,7 +30,6 @@ from flows.forms import (
     ToolChoice,
     Tools,
     TranslatorModel,
-    as_parts,
     as_text,
 )
 from toolformer_core.config import (
@@ -55,11 +53,6 @@ _CORPUS = Option("Reading the corpus")
 _TOOLS = Option("Tools")
 _RUNNING = Option("Running")
 
-AUTO_SHARE = 0.75  # with `auto` among the tools each is tried only where it may matter; see docs/ground.md
-
-_TOOLS_OR_AUTO = WithJsonSchema(
-    {"type": "array", "items": {"type": "string", "enum": [*TOOL_NAMES, AUTO]}, "uniqueItems": True}
-)
 _INGEST, _PREFILTER, _SAMPLE, _ASSEMBLE = IngestConfig(), PrefilterConfig(), SampleConfig(), AssembleConfig()
 _SCORE = ScoreConfig()
 _CHAINS = ChainConfig()
@@ -105,11 +98,7 @@ class BuildParameters(ToolChoice):
         description="Model that scores what `model` has sampled: 'embedded', a folder or a hub name (default: "
         "`model` itself, as in the paper); both are loaded",
     )
-    tools: Annotated[Tools, _TOOLS_OR_AUTO] = Field(
-        list(TOOL_NAMES),
-        description=f"Tools to teach: {', '.join(TOOL_NAMES)}; with auto among them (alone: all five), each only on "
-        "the documents nearest to it: see `relevant_share`",
-    )
+    tools: Tools = Field(list(TOOL_NAMES), description=f"Tools to teach: {', '.join(TOOL_NAMES)}")
     tool: References = []  # noqa: RUF012 - pydantic copies it
     dataset: DatasetName = Field(
         "cstar", description="Name under which C* is kept; each different content is a new version"
@@ -235,18 +224,6 @@ class BuildParameters(ToolChoice):
         gt=0,
         description="Words a foreign passage must have for mt's prefilter to count it (paper: 10 tokens)",
     )
-    relevant_share: Annotated[float | None, _CALLS] = Field(
-        None,
-        gt=0,
-        le=1,
-        description="Try a tool on this share of a shard's documents only, those nearest in meaning to its "
-        f"description, of the ones that the prefilter keeps (`auto` among the tools: {AUTO_SHARE:g}; default: on all)",
-    )
-    encoder: Annotated[str, _CALLS] = Field(
-        "",
-        description="Embeds documents and descriptions for `relevant_share`: the folder or hub name of a "
-        "sentence-transformers or model2vec model (default: hidden states of the model)",
-    )
     latest_date: Annotated[str, _CALLS] = Field(
         "",
         description="The calendar's prefilter ignores later dates in URLs (YYYY-MM-DD; default: the newest date of a "
@@ -305,17 +282,6 @@ class BuildParameters(ToolChoice):
     def decoys_of_a_call(self) -> int:
         """How many decoys a call gets."""
         return (DECOYS_FOR_RATES if self.rates else 0) if self.decoys is None else self.decoys
-
-    @model_validator(mode="before")
-    @classmethod
-    def _auto(cls, values: Any) -> Any:
-        """Where `auto` stands among the tools: a share, and the tools that are named besides, or all five."""
-        named = as_parts(values.get("tools")) if isinstance(values, Mapping) else None
-        if not named or AUTO not in named:
-            return values
-        share = AUTO_SHARE if values.get("relevant_share") is None else values["relevant_share"]
-        tools = [name for name in named if name != AUTO] or list(TOOL_NAMES)
-        return {**values, "tools": tools, "relevant_share": share}
 
 
 def build_command(p: BuildParameters, **changes: Any) -> str:

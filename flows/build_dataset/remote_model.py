@@ -37,10 +37,6 @@ def remote_model_of(p: BuildParameters) -> RemoteModel | None:
         if p.tokenizer:
             raise UsageError(f"--tokenizer is for a model behind a server (remote+...); {p.model!r} has its own")
         return None
-    if p.relevant_share is not None and not p.encoder:
-        raise UsageError(
-            "--relevant-share compares hidden states, which no server gives: name an encoder with --encoder"
-        )
     folder = Path(p.tokenizer or served.model).expanduser()
     tokenizer = str(folder.absolute()) if folder.is_dir() else p.tokenizer
     now = describe_remote(served.name, tokenizer, model_credentials(p.model))

@@ -18,7 +18,7 @@ from flows.build_dataset.shard_size import auto_shard_documents
 from flows.call_forms import ALL, wordings_of
 from flows.chosen_tools import chosen_tools
 from flows.judging import chosen_marks
-from tasks.build_spec import BuildModel, BuildSpec, RelevanceSpec
+from tasks.build_spec import BuildModel, BuildSpec
 from toolformer_core.annotate.candidates import read_candidates
 from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
 from toolformer_core.annotate.sample import shared_draws
@@ -34,7 +34,6 @@ from toolformer_core.config import (
     ScoreConfig,
 )
 from toolformer_core.errors import UnknownNameError, UsageError
-from toolformer_core.grounding.encoders import encoder_digest
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import load_tokenizer, model_digests
 from toolformer_core.lm.remote.identity import RemoteModel
@@ -150,7 +149,6 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         tool_settings=settings,
         ingest=ingest,
         prefilter=PrefilterConfig(chunk_tokens=p.mt_chunk_tokens, latest_date=p.latest_date, seed=p.seed),
-        relevance=_relevance(p, built),
         sample=sample,
         chains=_chains(p),
         execute=ExecuteConfig(),
@@ -239,19 +237,6 @@ def _in_chat(chat_template: str, tokenizer_name: str, prompt: Prompt) -> Prompt:
     if chat_template == NONE:
         return prompt
     return prompt_in_chat(prompt, load_tokenizer(tokenizer_name).tokenizer, chat_template)
-
-
-def _relevance(p: BuildParameters, tools: Mapping[str, Tool]) -> RelevanceSpec | None:
-    if p.relevant_share is None:
-        if p.encoder:
-            raise UsageError("--encoder embeds documents for --relevant-share, which is not given")
-        return None
-    return RelevanceSpec(
-        p.relevant_share,
-        {key: tool.description for key, tool in tools.items()},
-        _model(p.encoder) if p.encoder else "",
-        encoder_digest(p.encoder) if p.encoder else "",
-    )
 
 
 def _score(p: BuildParameters, thresholds: list[float]) -> ScoreConfig:

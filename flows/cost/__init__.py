@@ -1,1 +1,1 @@
-"""What a run costs before it is begun: assumptions, the shape of the model, the card, and the arithmetic."""
+"""What a run costs by numbers: assumptions with an origin each, a sample build's counters, and plain arithmetic."""

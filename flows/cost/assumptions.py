@@ -1,4 +1,4 @@
-"""The numbers that a plan rests on, each with its origin, and each one that a user may replace.
+"""The numbers that a plan rests on: a line each, with its origin, and each replaceable with `--assume`.
 
     | origin   | where the value comes from                                                        |
     |----------|-----------------------------------------------------------------------------------|
@@ -21,19 +21,6 @@ from dataclasses import dataclass
 
 from toolformer_core.errors import UnknownNameError, UsageError
 
-__all__ = [
-    "ASSUMED",
-    "COMPUTED",
-    "CONFIG",
-    "GIVEN",
-    "MEASURED",
-    "PAPER",
-    "VENDOR",
-    "Assumption",
-    "Assumptions",
-    "parse",
-]
-
 GIVEN, MEASURED, PAPER, VENDOR = "given", "measured", "paper", "vendor"
 CONFIG, COMPUTED, ASSUMED = "config", "computed", "assumed"
 SHARE = "share"  # a unit: the value lies in [0, 1]
@@ -48,6 +35,7 @@ class Assumption:
     unit: str
     origin: str  # see the module
     source: str  # where exactly, or why
+    positive: bool = False  # 0 would make the plan meaningless, e.g. of a divisor
 
 
 def parse(texts: Iterable[str]) -> dict[str, float]:
@@ -76,12 +64,14 @@ class Assumptions:
 
     Args:
         given: by name, values that replace all others.
+        defaults: the figures that there are without a sample build; their names may be given even if unused.
     """
 
-    def __init__(self, given: Mapping[str, float] | None = None) -> None:
-        self._given = dict(given or {})
+    def __init__(self, given: Mapping[str, float], defaults: Mapping[str, Assumption]) -> None:
+        self._given = dict(given)
+        self._defaults = defaults
         self._lines: dict[str, Assumption] = {}
-        self._further: set[str] = set()  # names that may be given, and were not needed
+        self._known = set(defaults)
 
     @property
     def lines(self) -> tuple[Assumption, ...]:
@@ -92,56 +82,42 @@ class Assumptions:
         """Return whether the user gave a value for a name."""
         return name in self._given
 
-    def allow(self, *names: str) -> None:
-        """Name assumptions that may be given although this plan has no use for them."""
-        self._further.update(names)
-
-    def add(self, name: str, value: float, unit: str, origin: str, source: str, *, positive: bool = False) -> float:
-        """Add an assumption, unless it was added before; return the value that counts.
-
-        Args:
-            name: for `--assume`.
-            value: what it is unless the user gives another.
-            unit: `share` lies in [0, 1].
-            origin: see the module.
-            source: where exactly the value comes from, or why it is this one.
-            positive: 0 would make the plan meaningless, e.g. of a divisor.
+    def add(self, line: Assumption) -> float:
+        """Add a line, unless there is one of its name; return the value that counts.
 
         Raises:
             UsageError: the value is outside its bounds.
         """
+        name, value = line.name, line.value
         if name in self._lines:
             return self._lines[name].value
+        origin, source = line.origin, line.source
         if name in self._given:
-            value, source = self._given[name], f"instead of {_short(value)}, {origin}"
-            origin = GIVEN
-        if unit == SHARE and value > 1:
-            raise UsageError(f"{name} is a share and lies in [0, 1], got {_short(value)}")
-        if value < 0 or (positive and value == 0):
-            raise UsageError(f"{name} must be {'positive' if positive else 'at least 0'}, got {_short(value)}")
-        self._lines[name] = Assumption(name, value, unit, origin, source)
+            source = f"instead of {value:,.6g}, {origin}"
+            value, origin = self._given[name], GIVEN
+        if line.unit == SHARE and value > 1:
+            raise UsageError(f"{name} is a share and lies in [0, 1], got {value:,.6g}")
+        if value < 0 or (line.positive and value == 0):
+            raise UsageError(f"{name} must be {'positive' if line.positive else 'at least 0'}, got {value:,.6g}")
+        self._lines[name] = Assumption(name, value, line.unit, origin, source, line.positive)
         return value
 
-    def add_for(
-        self, owner: str, name: str, measured: float | None, source: str, default: Assumption, *, positive: bool = False
-    ) -> float:
-        """Add an assumption that may differ from one tool to the next; return the value that counts.
+    def single(self, name: str) -> float:
+        """Add the default of a name of which there is one for the whole run; return the value that counts."""
+        return self.add(self._defaults[name])
 
-        Args:
-            owner: the tool's key. Its own line is `owner.name`: if it was given or measured for this tool.
-            name: of the line that all other tools share.
-            measured: for this tool; None: not measured.
-            source: where it was measured.
-            default: the shared line.
-            positive: see `add`.
+    def of_tool(self, tool: str, name: str, measured: float | None, source: str) -> float:
+        """Add a figure that may differ from one tool to the next; return the value that counts.
+
+        The tool has a line of its own, `tool.name`, if it was given or measured; else all tools share one.
         """
-        own = f"{owner}.{name}"
-        self.allow(own, name)
-        if own in self._given or (measured is not None and name not in self._given):
-            value = default.value if measured is None else measured
-            origin = default.origin if measured is None else MEASURED
-            return self.add(own, value, default.unit, origin, source, positive=positive)
-        return self.add(name, default.value, default.unit, default.origin, default.source, positive=positive)
+        own, default = f"{tool}.{name}", self._defaults.get(f"{tool}.{name}", self._defaults[name])
+        self._known.add(own)
+        if measured is not None and name not in self._given:
+            return self.add(Assumption(own, measured, default.unit, MEASURED, source))
+        if own in self._given:
+            return self.add(Assumption(own, default.value, default.unit, default.origin, default.source))
+        return self.add(self._defaults[name] if name in self._given else default)
 
     def check(self) -> None:
         """Check that every value that was given has a place in the plan.
@@ -149,11 +125,7 @@ class Assumptions:
         Raises:
             UnknownNameError: one has not.
         """
-        known = self._lines.keys() | self._further
+        known = self._lines.keys() | self._known
         for name in self._given:
             if name not in known:
                 raise UnknownNameError("assumption", name, known)
-
-
-def _short(value: float) -> str:
-    return f"{value:,.6g}"

@@ -1,21 +1,34 @@
-"""The plan by numbers of a build's parameters: its tools and sampling, and a sample build to measure from.
+"""The plan of a build by numbers: plain arithmetic from named assumptions to tokens, hours and money of each stage.
 
+    kept    = documents x kept_share            draws  = kept x draws a document      ok = draws x ok_share
+    calls   = ok x calls_per_ok_draw            scored = ok x scored_per_ok_draw
+    LM tokens of sample = kept x scan_tokens + draws x draw_tokens,   of score = scored x score_tokens
+
+Where calls are chained, each further depth draws m calls of every tool behind the starts of a document, which are the
+smaller of chain_starts and the calls that were scored for it. On a card a token of scan and scoring takes its FLOPs /
+(rate x mfu); a drawn token the longer of that and of reading all weights once for decode_rows draws and a document's
+keys and values once for its draws. Without a card the model's tokens are CPU time.
+
+The wall time is ingest, in one process, and then the longest of what the rest passes through: the cards, the cores,
+each tool. Queues, stragglers, the platform's own work and storage are left out: they come to little (docs/tried.md).
 No corpus is read, no model is loaded and no tool is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.build_dataset.shard_size import documents_per_shard
 from flows.call_forms import ALL, wordings_of
-from flows.cost.assumptions import parse
-from flows.cost.defaults import SINGLE
-from flows.cost.plan import CostPlan, plan_cost
-from flows.cost.query import CostQuery, ToolQuery
+from flows.cost.assumptions import COMPUTED, CONFIG, GIVEN, MEASURED, VENDOR, Assumption, Assumptions, parse
+from flows.cost.figures import CARDS, DEFAULTS, examples_a_document
 from flows.cost.sample import Sample, read_sample
+from flows.cost.shapes import characters_a_token, config_of, shape_of
+from tasks.stage import at_depth
+from toolformer_core.annotate.sample import scans_of
 from toolformer_core.annotate.tool_prompt import chosen_wordings
 from toolformer_core.config import TOOL_NAMES, SampleConfig, check_tools, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
@@ -23,7 +36,57 @@ from toolformer_core.errors import UnknownNameError, UsageError
 if TYPE_CHECKING:
     from flows.build_dataset.parameters import BuildParameters
 
-__all__ = ["cost_of_build"]
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """What a stage costs for one tool, or for all of them."""
+
+    stage: str
+    tool: str  # "" where the stage runs once for all tools
+    units: float  # documents, calls of the tool or scored calls: what the stage works on
+    lm_tokens: float = 0.0
+    gpu_hours: float = 0.0  # of one card, at work
+    tool_calls: float = 0.0
+    tool_hours: float = 0.0  # of calls, one after another
+    cpu_hours: float = 0.0  # of one core; with no card named, the model's work as well
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCost:
+    """What finetuning on the planned C* costs, and the measurements of perplexity within it."""
+
+    texts: float  # in C*, at most
+    steps: float
+    trained_tokens: float
+    gpu_hours: float  # of one card, at work; without a card, 0
+    cpu_hours: float  # of one core; with a card, 0
+    hours: float  # on the clock
+
+
+@dataclass(frozen=True, slots=True)
+class CostPlan:
+    """What a run of that size costs."""
+
+    documents: float
+    model: str
+    score_model: str  # its work is computed with the shape of `model`; "": `model` scores
+    where: str  # the cards or the cores
+    stages: tuple[StageCost, ...]
+    hours: Mapping[str, float]  # what the work behind ingest passes through -> how long it takes, the longest first
+    ingest_hours: float  # before all else, in one process
+    wall_hours: float
+    bottleneck: str  # the longest part of the wall time
+    build_money: float  # cards and cores for the whole wall time, in the unit of the prices
+    training: TrainingCost
+    training_money: float
+    assumptions: tuple[Assumption, ...]
+    sample: str  # the build that was measured; "" without one
+
+    def sum(self, figure: str) -> float:
+        """Return the sum of a figure of `StageCost` over all stages."""
+        return float(sum(getattr(stage, figure) for stage in self.stages))
 
 
 def cost_of_build(
@@ -49,64 +112,52 @@ def cost_of_build(
 
     Raises:
         UsageError: a value is wrong, a name is unknown, or nothing was built in `sample`.
+        ModelError: nothing is known of the model's shape.
     """
-    query = CostQuery(
+    if not math.isfinite(documents) or documents < 1:
+        raise UsageError(f"--documents must be at least 1, got {documents:g}")
+    if gpu_count < 1:
+        raise UsageError(f"--gpu-count must be at least 1, got {gpu_count}")
+    if gpu and gpu_price is None:
+        raise UsageError("--gpu needs the price of an hour of one card, e.g. --gpu-price 2.5 (0: it costs nothing)")
+    if gpu_price is not None and not (math.isfinite(gpu_price) and gpu_price >= 0):
+        raise UsageError(f"--gpu-price is an amount of money per card and hour, at least 0; got {gpu_price:g}")
+    if not gpu and (gpu_price is not None or gpu_count != 1):
+        raise UsageError("--gpu-count and --gpu-price need a card: name it with --gpu, e.g. --gpu h100")
+    run = _Run(p, documents, gpu, gpu_count, _sample(p, sample), parse(assume))
+    single = run.lines.single
+    stages = tuple(run.stages())
+    if gpu:
+        cores = run.add("cores", gpu_count * single("cores_per_gpu"), "cores", COMPUTED, "gpu-count x cores_per_gpu")
+    else:
+        cores = run.add("cores", p.workers, "cores", CONFIG, "--workers, each with a core")
+    hours = {"cores": sum(cost.cpu_hours for cost in stages[1:]) / cores}
+    if gpu:
+        hours["cards"] = sum(cost.gpu_hours for cost in stages) / (gpu_count * single("gpu_busy_share"))
+    for tool in run.tools:
+        asked = sum(cost.tool_hours for cost in stages if cost.tool == tool.key)
+        hours[f"tool {tool.key}"] = asked / (tool.rate("calls_at_once") * cores)
+    ingest = stages[0].cpu_hours
+    wall = ingest + max(hours.values())
+    parts = {**hours, "ingest, in one process": ingest}
+    training = run.training()
+    gpu_price = run.add("gpu_price", gpu_price or 0.0, "per card-hour", GIVEN, "--gpu-price", positive=False)
+    run.lines.check()
+    return CostPlan(
         documents=documents,
-        tools=_tools(p),
         model=p.model,
         score_model=p.score_model or "",
-        gpu=gpu,
-        gpu_count=gpu_count,
-        gpu_price=gpu_price,
-        workers=p.workers,
-        shard_documents=_shard_documents(p, documents),
-        max_examples=p.max_examples,
-        stop_when_full=p.stop_when_full,
-        relevant_share=p.relevant_share,
-        positions=p.positions,
-        draw_form=p.draw_form,
-        decoys=p.decoys_of_a_call * p.decoy_share,
-        chain_depth=p.chain_depth,
-        chain_starts=p.chain_starts,
-        own_encoder=bool(p.encoder),
-        remote="://" in p.data,
-        assume=parse(assume),
-    )
-    return plan_cost(query, _sample(p, sample))
-
-
-def _shard_documents(p: BuildParameters, documents: float) -> int:
-    """Return the documents of a shard; of `auto` what it comes to for texts of the assumed length."""
-    if isinstance(p.shard_documents, int):
-        return p.shard_documents
-    return documents_per_shard(SINGLE["characters"].value, round(documents))
-
-
-def _tools(p: BuildParameters) -> tuple[ToolQuery, ...]:
-    """Return the tools with the settings that a build would resolve them to."""
-    given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(p, name)) is not None}
-    declared: dict[str, dict[str, float | int]] = {}
-    tau_f = p.thresholds
-    keys = list(check_tools(p.tools)) if p.tools else []
-    if p.tool:
-        from flows.chosen_tools import chosen_tools
-        from toolformer_core.tools.declaration import declaration_of
-
-        built, _ = chosen_tools(p)
-        for key, tool in built.items():
-            declaration = declaration_of(tool)
-            declared[key] = dict(declaration.sampling())
-            if declaration.tau_f is not None:
-                tau_f.setdefault(key, declaration.tau_f)
-        keys = list(built)
-    for key in p.tau_f:
-        if key not in TOOL_NAMES and key not in keys and key != ALL:
-            raise UnknownNameError("tool", key, {*TOOL_NAMES, *keys})
-    configs = {key: SampleConfig.for_tool(key, **{**declared.get(key, {}), **given}) for key in keys}
-    numbers, folder = wordings_of(p.wordings), Path(p.prompts) if p.prompts else None
-    return tuple(
-        ToolQuery(key, c.top_k, c.draws, tau_f_for(key, tau_f), len(chosen_wordings(key, numbers, folder)))
-        for key, c in configs.items()
+        where=f"{gpu_count} x {gpu}" if gpu else f"{p.workers} workers without a card",
+        stages=stages,
+        hours=dict(sorted(hours.items(), key=lambda one: -one[1])),
+        ingest_hours=ingest,
+        wall_hours=wall,
+        bottleneck=max(parts, key=lambda name: parts[name]),
+        build_money=wall * (gpu_price * gpu_count + single("cpu_price") * cores),
+        training=training,
+        training_money=gpu_price * training.gpu_hours + single("cpu_price") * training.cpu_hours,
+        assumptions=run.lines.lines,
+        sample=run.source.removeprefix("sample build: "),
     )
 
 
@@ -123,3 +174,224 @@ def _sample(p: BuildParameters, given: str | None) -> Sample | None:
         return read_sample(p.data)
     except UsageError:  # begun and not ended: there is nothing to measure yet
         return None
+
+
+class _Tool:
+    """A tool's figures: given, else measured for it, else those that all tools share."""
+
+    def __init__(self, key: str, config: SampleConfig, tau_f: float, wordings: int, run: _Run) -> None:
+        self.key, self.config, self.tau_f, self._run = key, config, tau_f, run
+        self._measured = {}
+        if run.sample is not None:
+            planned = {
+                "positions": config.positions,
+                "draw_form": config.draw_form,
+                "wordings": wordings,
+                "decoys": run.p.decoys_of_a_call,
+            }
+            same_draws = run.sample.sampled_alike(key, {**planned, "model": run.p.model})
+            self._measured = run.sample.rates(key, tau_f, run.lines.single("draw_tokens"), same_draws)
+        self.draws = self._draws()
+        copies = run.lines.single("text_copies") * scans_of(wordings) + (config.positions != "trigger")
+        why = f"a document kept: text_tokens x {copies:g} copies read x padding"
+        scanned = run.text_tokens * copies * run.lines.single("padding")
+        self.scan_tokens = self._own("scan_tokens", scanned, "tokens", why)
+
+    def rate(self, name: str) -> float:
+        """Return a figure that is a line of the plan from now on."""
+        return self._run.lines.of_tool(self.key, name, self._measured.get(name), self._run.source)
+
+    def _own(self, name: str, computed: float, unit: str, why: str, origin: str = COMPUTED) -> float:
+        if (measured := self._measured.get(name)) is not None:
+            computed, origin, why = measured, MEASURED, self._run.source
+        return self._run.add(f"{self.key}.{name}", computed, unit, origin, why, positive=False)
+
+    def _draws(self) -> float:
+        """Return the draws of a document kept, in proportion to k x m if the sample build had others."""
+        km = self.config.top_k * self.config.draws
+        if (share := self._measured.pop("draws_of_km", None)) is not None:
+            self._measured["draws"] = share * km
+        return self._own("draws", km, "draws", "a document kept: k x m, as if k positions exceeded tau_s", CONFIG)
+
+    def examples(self) -> float:
+        """Return the examples of C* per document of the corpus."""
+        value, origin, source = examples_a_document(self.key, self.tau_f)
+        return self._own("examples", value, "examples", source, origin)
+
+    def score_tokens(self) -> float:
+        """Return the tokens of a scored call; those of a document share its plain loss."""
+        run, decoys = self._run, self._run.p.decoys_of_a_call * self._run.p.decoy_share
+        with_a_call = (run.lines.single("call_tokens") + run.text_tokens / 2) * run.lines.single("padding")
+        calls = self.draws * self.rate("ok_share") * self.rate("scored_per_ok_draw")
+        value = (2 + decoys) * with_a_call + run.text_tokens / max(1.0, calls) * run.lines.single("padding")
+        why = "a scored call: e(c, r), e(c, eps) and decoys before half a text, and a share of the plain pass"
+        return self._own("score_tokens", value, "tokens", why)
+
+    def model_us(self, stage: str) -> float:
+        """Return the CPU microseconds of the model per token."""
+        single = self._run.lines.single
+        value = self._run.flops(stage) / (1e3 * single("cpu_gflops") * single("cpu_mfu"))
+        return self._own(f"{stage}_model_us", value, "us CPU per token", "FLOPs of a token / (cpu_gflops x cpu_mfu)")
+
+
+class _Run:
+    """The figures and the arithmetic of one plan."""
+
+    def __init__(
+        self,
+        p: BuildParameters,
+        documents: float,
+        gpu: str,
+        gpu_count: int,
+        sample: Sample | None,
+        given: Mapping[str, float],
+    ) -> None:
+        self.p, self.documents, self.sample = p, documents, sample
+        self.gpu, self.gpu_count = gpu, gpu_count
+        self.source = f"sample build: {sample.source}" if sample is not None else ""
+        self.lines = Assumptions(given, DEFAULTS)
+        self.tflops = self.bandwidth = 0.0
+        if gpu:
+            card = CARDS.get(gpu.lower())
+            if card is None and not (self.lines.gives("tflops") and self.lines.gives("bandwidth")):
+                raise UnknownNameError("card", gpu, [*CARDS, "or another, with --assume tflops=...,bandwidth=..."])
+            rate, memory_rate, source = card or (0.0, 0.0, f"of {gpu}")
+            self.tflops = self.add("tflops", rate, "TFLOP/s bf16", VENDOR, source)
+            self.bandwidth = self.add("bandwidth", memory_rate, "GB/s", VENDOR, source)
+        self.shape = shape_of(config_of(p.model))
+        if (a_token := characters_a_token(p.model)) is not None:
+            why = f"the tools' prompts in tokens of {p.model}"
+            self.add("characters_a_token", a_token, "characters", MEASURED, why)
+        tokens = self.lines.single("characters") / self.lines.single("characters_a_token")
+        why, origin = "a document: characters / characters_a_token", COMPUTED
+        measured = sample.text_tokens(self.lines.single("draw_tokens")) if sample is not None else None
+        if measured is not None and sample is not None and sample.model == p.model:
+            tokens, why, origin = measured, self.source, MEASURED
+        self.text_tokens = self.add("text_tokens", tokens, "tokens", origin, why, positive=False)
+        self.tools = self._tools()
+
+    def add(self, name: str, value: float, unit: str, origin: str, source: str, *, positive: bool = True) -> float:
+        """Add a line; return the value that counts."""
+        return self.lines.add(Assumption(name, value, unit, origin, source, positive))
+
+    def _tools(self) -> list[_Tool]:
+        """Return the tools with the settings that a build would resolve them to."""
+        p = self.p
+        given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(p, name)) is not None}
+        given |= {"positions": p.positions, "draw_form": p.draw_form}
+        declared: dict[str, dict[str, float | int]] = {}
+        tau_f = p.thresholds
+        keys = list(check_tools(p.tools)) if p.tools else []
+        if p.tool:
+            from flows.chosen_tools import chosen_tools
+            from toolformer_core.tools.declaration import declaration_of
+
+            built, _ = chosen_tools(p)
+            for key, tool in built.items():
+                declaration = declaration_of(tool)
+                declared[key] = dict(declaration.sampling())
+                if declaration.tau_f is not None:
+                    tau_f.setdefault(key, declaration.tau_f)
+            keys = list(built)
+        for key in p.tau_f:
+            if key not in TOOL_NAMES and key not in keys and key != ALL:
+                raise UnknownNameError("tool", key, {*TOOL_NAMES, *keys})
+        numbers, folder = wordings_of(p.wordings), Path(p.prompts) if p.prompts else None
+        return [
+            _Tool(
+                key,
+                SampleConfig.for_tool(key, **{**declared.get(key, {}), **given}),
+                tau_f_for(key, tau_f),
+                len(chosen_wordings(key, numbers, folder)),
+                self,
+            )
+            for key in keys
+        ]
+
+    def stages(self) -> Iterator[StageCost]:
+        """Yield the cost of every stage, in the order of the flow."""
+        documents, single = self.documents, self.lines.single
+        yield StageCost("ingest", "", documents, cpu_hours=documents * single("ingest_ms") / 1000 / _HOUR)
+        scored_a_document = 0.0
+        for tool in self.tools:
+            annotated, examples = documents, tool.examples()
+            if self.p.stop_when_full and examples:
+                annotated = min(documents, math.ceil(self.p.max_examples / examples))
+            yield self._stage("prefilter", tool, annotated)
+            yield from self._calls(tool, annotated * tool.rate("kept_share"), tool.draws, tool.scan_tokens)
+            scored = tool.draws * tool.rate("ok_share") * tool.rate("scored_per_ok_draw")
+            scored_a_document += tool.rate("kept_share") * scored
+        for depth in range(2, self.p.chain_depth + 1):
+            for tool in self.tools:
+                dated = tool.rate("kept_share") if tool.key == "calendar" else 1.0  # it needs a date
+                starts = documents * dated * min(self.p.chain_starts, scored_a_document)
+                # the text, half of it again and a call
+                read = (1.5 * self.text_tokens + single("call_tokens")) * single("padding")
+                yield from self._calls(tool, starts, tool.config.draws, read, depth)
+        yield StageCost("assemble", "", documents, cpu_hours=documents * single("assemble_ms") / 1000 / _HOUR)
+
+    def _calls(
+        self, tool: _Tool, texts: float, draws_a_text: float, scan_tokens: float, depth: int = 1
+    ) -> Iterator[StageCost]:
+        """Yield the costs of drawing calls into texts, of asking the tool, and of scoring."""
+        draws = texts * draws_a_text
+        ok = draws * tool.rate("ok_share")
+        calls, scored = ok * tool.rate("calls_per_ok_draw"), ok * tool.rate("scored_per_ok_draw")
+        decoded = draws * self.lines.single("draw_tokens")
+        yield self._stage("sample", tool, texts, texts * scan_tokens, decoded, draws_a_text, depth=depth)
+        yield self._stage("execute", tool, calls, tool_calls=calls, depth=depth)
+        yield self._stage("score", tool, scored, scored * tool.score_tokens(), depth=depth)
+
+    def _stage(
+        self,
+        stage: str,
+        tool: _Tool,
+        units: float,
+        prefill: float = 0.0,
+        decode: float = 0.0,
+        draws_a_text: float = 1.0,
+        tool_calls: float = 0.0,
+        depth: int = 1,
+    ) -> StageCost:
+        gpu_s, cpu_s = 0.0, units * tool.rate(f"{stage}_ms") / 1000
+        if prefill and self.gpu:
+            gpu_s = prefill * self.flops(stage) / (1e12 * self.tflops * self.lines.single("mfu"))
+            gpu_s += decode * self._drawn_token_s(draws_a_text) if decode else 0.0
+        elif prefill:
+            cpu_s += (prefill + decode) * tool.model_us(stage) / 1e6
+        tool_s = tool_calls * tool.rate("call_seconds") if tool_calls else 0.0
+        tokens, name = prefill + decode, at_depth(stage, depth)
+        return StageCost(name, tool.key, units, tokens, gpu_s / _HOUR, tool_calls, tool_s / _HOUR, cpu_s / _HOUR)
+
+    def flops(self, stage: str) -> float:
+        """Return the FLOPs of a token that passes through the model with many others."""
+        if stage == "score":  # it stands behind a call in half a text; five tokens need the output layer
+            return self.shape.flops_per_token((self.lines.single("call_tokens") + self.text_tokens / 2) / 2, 0.0)
+        copies = self.lines.single("text_copies")  # behind the prompt; the last one is searched
+        behind = self.lines.single("prompt_tokens") + copies * self.text_tokens / 2
+        return self.shape.flops_per_token(behind, 1 / copies)
+
+    def _drawn_token_s(self, draws_a_text: float) -> float:
+        """Return the seconds of one card for a token that is drawn."""
+        single, shape = self.lines.single, self.shape
+        scanned = single("text_copies") * self.text_tokens + single("prompt_tokens")
+        compute = shape.flops_per_token(scanned) / (1e12 * self.tflops * single("mfu"))
+        sharing = min(max(draws_a_text, 1.0), single("decode_rows"))
+        read = shape.weight_bytes() / single("decode_rows") + shape.kv_bytes_per_token() * scanned / sharing
+        return max(compute, read / (1e9 * self.bandwidth * single("bandwidth_share")))
+
+    def training(self) -> TrainingCost:
+        """Return what finetuning the planned model on the planned C* costs."""
+        single = self.lines.single
+        texts = sum(min(self.p.max_examples, self.documents * tool.examples()) for tool in self.tools)
+        length = single("sequence_length")
+        text_tokens = min(length, self.text_tokens + single("call_tokens"))
+        trained = single("steps") * single("batch") * text_tokens
+        measurements = 1 + math.ceil(single("steps") / single("evaluate_every"))
+        dev_tokens = measurements * single("dev_documents") * min(length, self.text_tokens)
+        flops = self.shape.flops_per_token(text_tokens / 2) * (single("training_passes") * trained + dev_tokens)
+        if self.gpu:
+            gpu_hours = flops / (1e12 * self.tflops * single("training_mfu")) / _HOUR
+            return TrainingCost(texts, single("steps"), trained, gpu_hours, 0.0, gpu_hours / self.gpu_count)
+        cpu_hours = flops / (1e9 * single("cpu_gflops") * single("cpu_mfu")) / _HOUR
+        return TrainingCost(texts, single("steps"), trained, 0.0, cpu_hours, cpu_hours / self.p.workers)

@@ -1,8 +1,8 @@
-"""The shape of a causal language model, from its config.json alone: parameters, FLOPs a token, bytes a token.
+"""The shape of a causal language model, from its config.json alone: FLOPs a token, bytes a token.
 
 Two FLOPs for each weight and token (a product and a sum), and four for each layer, width and token looked back at.
-Configurations call the same thing by many names; those of the GPT-2, GPT-J, GPT-NeoX, OPT and Llama families are
-known. No weights are read, and neither torch nor transformers is imported.
+Norms and biases, under a thousandth of it, are left out; a family that is not known is taken for one without a gated
+MLP. No weights are read, and neither torch nor transformers is imported.
 """
 
 from __future__ import annotations
@@ -19,49 +19,31 @@ from toolformer_core.embedded import MODEL
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.prompts.load import load_prompt
 
-__all__ = ["KNOWN_SHAPES", "KNOWN_TYPES", "ModelShape", "characters_a_token", "config_of", "shape_of"]
-
 _GATED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "olmo", "olmo2", "stablelm", "smollm3")
-_LEARNED_POSITIONS = ("gpt2", "opt", "gpt_neo")
-_TIED = ("gpt2", "opt", "gpt_neo", "gemma", "gemma2")  # unless the config says otherwise
-KNOWN_TYPES = frozenset((*_GATED, *_LEARNED_POSITIONS, "gptj", "gpt_neox"))  # others are taken for GPT-NeoX
 
 # Of the papers' models, whose files nobody needs to have for a plan; figures of their published configurations.
 KNOWN_SHAPES: Mapping[str, Mapping[str, Any]] = {
-    "eleutherai/gpt-j-6b": {
-        "model_type": "gptj",
-        "n_embd": 4096,
-        "n_layer": 28,
-        "n_head": 16,
-        "vocab_size": 50400,
-        "n_positions": 2048,
-        "tie_word_embeddings": False,
-    },
-    "huggyllama/llama-7b": {
+    "gpt-j-6b": {"model_type": "gptj", "n_embd": 4096, "n_layer": 28, "n_head": 16, "vocab_size": 50400},
+    "llama-7b": {
         "model_type": "llama",
         "hidden_size": 4096,
         "intermediate_size": 11008,
         "num_hidden_layers": 32,
         "num_attention_heads": 32,
         "vocab_size": 32000,
-        "max_position_embeddings": 2048,
-        "tie_word_embeddings": False,
     },
 }
-_SHORT_NAMES = {name.rpartition("/")[2]: name for name in KNOWN_SHAPES}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
     """A model's shape."""
 
-    parameters: int  # all of them, embeddings included
     layers: int
     hidden: int  # width of the residual stream
     vocabulary: int
     kv_width: int  # of keys, and of values: heads that keep some, times their width
     matrix_parameters: int  # those that each token is multiplied with, without embeddings and output layer
-    context: int  # tokens; 0: not known
 
     def flops_per_token(self, looked_back: float, logits_share: float = 1.0) -> float:
         """Return the FLOPs of a token's forward pass, on average over some tokens.
@@ -73,17 +55,17 @@ class ModelShape:
         output = 2.0 * self.hidden * self.vocabulary * logits_share
         return 2.0 * self.matrix_parameters + 4.0 * self.layers * self.hidden * looked_back + output
 
-    def weight_bytes(self, bytes_each: float = 2.0) -> float:
-        """Return the bytes of the weights that one step of decoding reads; bf16 by default."""
-        return bytes_each * (self.matrix_parameters + self.hidden * self.vocabulary)
+    def weight_bytes(self) -> float:
+        """Return the bytes of the weights that one step of decoding reads, in bf16."""
+        return 2.0 * (self.matrix_parameters + self.hidden * self.vocabulary)
 
-    def kv_bytes_per_token(self, bytes_each: float = 2.0) -> float:
-        """Return the bytes of the keys and values of one token; bf16 by default."""
-        return 2.0 * bytes_each * self.layers * self.kv_width
+    def kv_bytes_per_token(self) -> float:
+        """Return the bytes of the keys and values of one token, in bf16."""
+        return 4.0 * self.layers * self.kv_width
 
 
-def config_of(model: str) -> tuple[Mapping[str, Any], str]:
-    """Return a model's configuration, and where it was read.
+def config_of(model: str) -> Mapping[str, Any]:
+    """Return a model's configuration.
 
     Args:
         model: `embedded`, a folder with a config.json, such a file, a name in the hub's cache, or of `KNOWN_SHAPES`.
@@ -95,14 +77,13 @@ def config_of(model: str) -> tuple[Mapping[str, Any], str]:
     if path.suffix != ".json":
         path /= "config.json"
     if not path.is_file():
-        known = model.lower() if model.lower() in KNOWN_SHAPES else _SHORT_NAMES.get(model.lower(), "")
-        cached = _cached(model)
-        if cached is None and known:
-            return KNOWN_SHAPES[known], f"the published config.json of {known}"
+        cached, known = _cached(model), model.lower().rpartition("/")[2]
+        if cached is None and known in KNOWN_SHAPES:
+            return KNOWN_SHAPES[known]
         if cached is None:
             raise ModelError(
-                f"no config.json of {model!r} here: give a folder or a config.json, a hub name that is cached, one of "
-                f"{', '.join(_SHORT_NAMES)}, or --assume parameters=...,layers=...,hidden=...,vocabulary=..."
+                f"no config.json of {model!r} here: give a folder or a config.json, a hub name that is cached, or one "
+                f"of {', '.join(KNOWN_SHAPES)}"
             )
         path = cached
     try:
@@ -111,7 +92,7 @@ def config_of(model: str) -> tuple[Mapping[str, Any], str]:
         raise ModelError(f"{path} cannot be read ({exc}); give a model's config.json") from exc
     if not isinstance(value, dict):
         raise ModelError(f"{path} is no JSON object; give a model's config.json")
-    return value, f"config.json of {model}"
+    return value
 
 
 def _cached(model: str) -> Path | None:
@@ -147,7 +128,7 @@ def characters_a_token(model: str) -> float | None:
 
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape:
-    """Return the shape that a configuration describes; norms and biases, under a thousandth of it, are left out.
+    """Return the shape that a configuration describes.
 
     Raises:
         UsageError: a figure is missing.
@@ -160,20 +141,13 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     kv_heads = _figure(config, "num_key_value_heads", default=heads)
     head_width = _figure(config, "head_dim", default=hidden // heads)
     inner = _figure(config, "intermediate_size", "n_inner", "ffn_dim", default=4 * hidden)
-    context = _figure(config, "max_position_embeddings", "n_positions", "max_seq_len", default=0)
     attention = 2 * hidden * heads * head_width + 2 * hidden * kv_heads * head_width
-    matrices = layers * (attention + (3 if kind in _GATED else 2) * hidden * inner)
-    tied = config.get("tie_word_embeddings", kind in _TIED)
-    embeddings = (1 if tied else 2) * hidden * vocabulary
-    positions = hidden * context if kind in _LEARNED_POSITIONS else 0
     return ModelShape(
-        parameters=matrices + embeddings + positions,
         layers=layers,
         hidden=hidden,
         vocabulary=vocabulary,
         kv_width=kv_heads * head_width,
-        matrix_parameters=matrices,
-        context=context,
+        matrix_parameters=layers * (attention + (3 if kind in _GATED else 2) * hidden * inner),
     )
 
 
@@ -182,5 +156,5 @@ def _figure(config: Mapping[str, Any], *names: str, default: int | None = None) 
         if isinstance(value := config.get(name), int) and not isinstance(value, bool) and value > 0:
             return value
     if default is None:
-        raise UsageError(f"the model's config.json has no {' or '.join(names)}: give it with --assume")
+        raise UsageError(f"the model's config.json has no {' or '.join(names)}")
     return default

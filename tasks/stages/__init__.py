@@ -2,7 +2,6 @@
 
     ingest      corpus             -> documents, cut into shards
     prefilter   documents          -> verdicts             per tool and shard
-    relevance   + verdicts         -> kept documents       per tool and shard   (asks the model; if a share is given)
     sample      + verdicts         -> draws                per tool and shard   (asks the model)
     execute     + draws            -> responses            per tool and shard   (asks the tool)
     score       + responses        -> losses               per tool and shard   (asks the model)
@@ -39,7 +38,6 @@ from tasks.stages.ground import CHOOSE, GROUND
 from tasks.stages.ingest import INGEST
 from tasks.stages.perplexity import PERPLEXITY
 from tasks.stages.prefilter import PREFILTER
-from tasks.stages.relevance import RELEVANCE
 from tasks.stages.sample import SAMPLE
 from tasks.stages.score import SCORE, score_stage
 from toolformer_core.config import MAX_CHAIN_DEPTH
@@ -51,7 +49,7 @@ _CHAINS = [
     for depth in range(2, MAX_CHAIN_DEPTH + 1)
     for stage in (extend_stage(depth), execute_stage(depth), score_stage(depth))
 ]
-BUILD_STAGES: list[Stage[Any]] = [INGEST, PREFILTER, RELEVANCE, SAMPLE, EXECUTE, SCORE, *_CHAINS, ASSEMBLE]
+BUILD_STAGES: list[Stage[Any]] = [INGEST, PREFILTER, SAMPLE, EXECUTE, SCORE, *_CHAINS, ASSEMBLE]
 EVALUATION_STAGES: list[Stage[Any]] = [BENCHMARK, EVALUATE, PERPLEXITY, GROUND, CHOOSE, ANSWER_GROUNDED]
 
 VERSIONS = {stage.name: stage.version for stage in (*BUILD_STAGES, *EVALUATION_STAGES)}

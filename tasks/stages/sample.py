@@ -1,4 +1,4 @@
-"""Sample: calls drawn by the model into the documents that the prefilter, and `relevance` if it ran, kept."""
+"""Sample: calls drawn by the model into the documents that the prefilter kept."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ POSITIONS, UNSEEN_POSITIONS = "positions", "unseen_positions"
 def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     spec, tool = inputs.spec, inputs.tool
     documents = {d.doc_id: d for d in inputs.records("ingest", arrow.documents_of)}
-    irrelevant = {doc_id for table in inputs.tables("relevance") for doc_id in arrow.irrelevant_of(table)}
-    kept = [v for v in inputs.records("prefilter", arrow.verdicts_of) if v.kept and v.doc_id not in irrelevant]
+    kept = [v for v in inputs.records("prefilter", arrow.verdicts_of) if v.kept]
     sampled, tokens = [], 0
     if spec.candidates is not None:
         found = _candidates(*spec.candidates)
@@ -117,7 +116,7 @@ SAMPLE: Stage[BuildSpec] = Stage(
     unit="documents",
     per="tool",
     needs="model",
-    reads=("ingest", "prefilter", "relevance"),
+    reads=("ingest", "prefilter"),
     run=_run,
     config=lambda inputs: inputs.spec.sample[inputs.tool],
     digests=_digests,

@@ -25,18 +25,17 @@ def nowhere(tmp_path: Path) -> tuple[str, str]:
 def test_all_that_was_asked_for_is_told(run: Run, nowhere: tuple[str, str]) -> None:
     code, out, err = run("plan", *SIXTY_FOUR, *nowhere)
     assert (code, err) == (0, "")
-    for word in ("tokens", "GPU h", "calls", "tool h", "CPU h", "bytes", "commits", "tasks", "in all"):
+    for word in ("tokens", "GPU h", "calls", "tool h", "CPU h", "in all"):
         assert word in out
-    assert "GPU hours are computed" in out
-    assert re.search(r"Wall time [\d.]+ days = start 8.0 s \+ ingest", out)
+    assert re.search(r"Wall time [\d.]+ days: ingest, then the longest of the others", out)
     assert "Bottleneck: cards." in out
-    assert re.search(r"Money [\d,.]+ = cards [\d,.]+ \(64 for the wall time; of it [\d,.]+ for cards at work\)", out)
+    assert re.search(r"Money [\d,.]+: all cards and cores for the wall time", out)
     assert "Finetuning: C* of at most" in out
     assert "replace any of them with --assume NAME=VALUE" in out
     assert "Scoring by" not in out
     assert re.search(r"tflops +989\.4 TFLOP/s bf16 +vendor +NVIDIA H100 data sheet", out)
     assert re.search(r"calendar\.kept_share +0\.18 share +paper +Toolformer, App\. A\.1", out)
-    assert max(len(line) for line in out.split("What it rests on")[0].splitlines()[:30]) <= 80
+    assert max(map(len, out.split("No sample build")[0].splitlines())) <= 80
     assert not Path(nowhere[1]).exists()
 
 
@@ -45,9 +44,9 @@ def test_json_has_the_same_figures_and_every_assumption(run: Run, nowhere: tuple
     told = json.loads(out)
     assert code == 0
     assert {stage["tool"] for stage in told["stages"]} == {"", "calculator", "qa"}
-    for figure in ("lm_tokens", "gpu_hours", "tool_calls", "cpu_hours", "bytes", "commits", "task_runs"):
+    for figure in ("lm_tokens", "gpu_hours", "tool_calls", "cpu_hours"):
         assert told["total"][figure] == pytest.approx(sum(stage[figure] for stage in told["stages"]))
-    assert told["money"]["total"] == pytest.approx(told["money"]["build"] + told["money"]["finetune"])
+    assert told["build_money"] > told["training_money"] > 0
     assert {line["origin"] for line in told["assumptions"]} >= {"paper", "vendor", "measured", "computed", "assumed"}
 
 

@@ -54,7 +54,7 @@ _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --d
         --positions --numbers --draw-form --wordings --candidates --chat-template --score-from
         --tau-f --decoys --decoy-share --inside-words --keep-repeats --score-all --not-rejected
         --only-accepted --chain-depth --chain-starts --max-examples --stop-when-full --temperature --max-call-tokens
-        --mt-chunk-tokens --relevant-share --encoder --latest-date --seed --shard-documents --max-chars --text-column
+        --mt-chunk-tokens --latest-date --seed --shard-documents --max-chars --text-column
         --url-column --date-column --text-unit
         --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --offline
         --retry-failures"""

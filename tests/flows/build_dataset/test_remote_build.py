@@ -151,7 +151,6 @@ def test_a_lower_tau_s_is_told_in_the_plan_and_its_unseen_positions_are_counted(
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"relevant_share": 0.5}, "--relevant-share compares hidden states, which no server gives"),
         ({"model": "embedded"}, "--tokenizer is for a model behind a server"),
         ({"tokenizer": ""}, "name the tokenizer of 'folder/served' with --tokenizer"),
     ],

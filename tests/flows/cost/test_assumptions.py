@@ -27,26 +27,21 @@ def test_no_assumption_is_negative() -> None:
 
 
 def test_what_is_given_replaces_the_value_and_says_what_it_replaced() -> None:
-    lines = Assumptions({"mfu": 0.25})
-    assert lines.add("mfu", 0.4, SHARE, ASSUMED, "a guess") == 0.25
-    assert lines.add("start_s", 8.0, "s", MEASURED, "a benchmark") == 8.0
+    lines = Assumptions({"mfu": 0.25}, {})
+    assert lines.add(Assumption("mfu", 0.4, SHARE, ASSUMED, "a guess")) == 0.25
+    assert lines.add(Assumption("steps", 8.0, "s", MEASURED, "a benchmark")) == 8.0
+    assert lines.add(Assumption("steps", 9.0, "s", MEASURED, "a benchmark")) == 8.0  # the first one counts
     assert lines.lines == (
         Assumption("mfu", 0.25, SHARE, GIVEN, "instead of 0.4, assumed"),
-        Assumption("start_s", 8.0, "s", MEASURED, "a benchmark"),
+        Assumption("steps", 8.0, "s", MEASURED, "a benchmark"),
     )
 
 
-def test_the_first_value_of_a_name_counts() -> None:
-    lines = Assumptions()
-    assert [lines.add("a", value, "", ASSUMED, "") for value in (1.0, 2.0)] == [1.0, 1.0]
-    assert len(lines.lines) == 1
-
-
 def test_a_tool_has_a_line_of_its_own_only_if_it_was_measured_or_given() -> None:
-    lines = Assumptions({"mt.ok_share": 0.75})
-    assert lines.add_for("qa", "ok_share", None, "", DEFAULT) == 0.5
-    assert lines.add_for("calculator", "ok_share", 0.25, "a sample build", DEFAULT) == 0.25
-    assert lines.add_for("mt", "ok_share", 0.125, "a sample build", DEFAULT) == 0.75
+    lines = Assumptions({"mt.ok_share": 0.75}, {"ok_share": DEFAULT})
+    assert lines.of_tool("qa", "ok_share", None, "") == 0.5
+    assert lines.of_tool("calculator", "ok_share", 0.25, "a sample build") == 0.25
+    assert lines.of_tool("mt", "ok_share", 0.125, "a sample build") == 0.75
     assert [(line.name, line.origin) for line in lines.lines] == [
         ("ok_share", ASSUMED),
         ("calculator.ok_share", MEASURED),
@@ -55,23 +50,15 @@ def test_a_tool_has_a_line_of_its_own_only_if_it_was_measured_or_given() -> None
 
 
 def test_a_shared_line_that_was_given_counts_for_measured_tools_too() -> None:
-    lines = Assumptions({"ok_share": 0.9})
-    assert lines.add_for("calculator", "ok_share", 0.25, "a sample build", DEFAULT) == 0.9
+    lines = Assumptions({"ok_share": 0.9}, {"ok_share": DEFAULT})
+    assert lines.of_tool("calculator", "ok_share", 0.25, "a sample build") == 0.9
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "message"), [(1.5, SHARE, r"lies in \[0, 1\]"), (0.0, "s", "must be positive")]
-)
-def test_values_outside_their_bounds(value: float, unit: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        Assumptions({"a": value}).add("a", 0.5, unit, ASSUMED, "", positive=True)
-
-
-def test_a_name_that_has_no_place_is_answered_with_the_one_that_was_meant() -> None:
-    lines = Assumptions({"calculator.kept_shar": 0.1})
-    lines.add("calculator.kept_share", 0.2, SHARE, ASSUMED, "")
-    with pytest.raises(UnknownNameError, match=r"Did you mean 'calculator\.kept_share'"):
-        lines.check()
-    allowed = Assumptions({"tflops": 900.0})
-    allowed.allow("tflops")
-    allowed.check()
+def test_values_outside_their_bounds_and_names_without_a_place_are_refused() -> None:
+    lines = Assumptions({"ok_share": 1.5, "mfu": 0.0, "oc_share": 0.1}, {"ok_share": DEFAULT})
+    with pytest.raises(UsageError, match=r"ok_share is a share and lies in \[0, 1\], got 1.5"):
+        lines.single("ok_share")
+    with pytest.raises(UsageError, match="mfu must be positive, got 0"):
+        lines.add(Assumption("mfu", 0.4, SHARE, ASSUMED, "", positive=True))
+    with pytest.raises(UnknownNameError, match="Did you mean 'ok_share'"):
+        Assumptions({"oc_share": 0.1}, {"ok_share": DEFAULT}).check()
