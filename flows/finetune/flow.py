@@ -286,7 +286,6 @@ def _card(result: FinetuneResult, spec: FinetuneSpec) -> str:
     return (
         f"| | |\n|---|---|\n| model | `{result.model}` |\n| arm | {result.arm} |\n| dataset | {result.dataset} |\n"
         f"| tau_f | {', '.join(f'{tool} {tau_f:g}' for tool, tau_f in spec.dataset.thresholds.items())} |\n"
-        f"| loss on responses | {'on' if spec.recipe.response_loss else 'off'} |\n"
         f"| dev perplexity before | {shown(result.base_perplexity)} |\n"
         f"| best dev perplexity | {shown(result.best_perplexity)} at step {result.best_step} |\n"
         f"| MLflow run | {result.run_id} |\n"

@@ -63,10 +63,6 @@ class FinetuneParameters(BaseModel):
     dev_documents: Annotated[int, _RECIPE] = Field(
         1000, ge=0, description="Documents kept from training, at most a tenth of the corpus (paper: 1,000)"
     )
-    response_loss: Annotated[Literal["on", "off"], _RECIPE] = Field(
-        "on",
-        description="on: the responses in calls are trained, too (the paper's way); off: they are read and not trained",
-    )
     keep: Annotated[int, _RECIPE] = Field(
         2, gt=0, description="Resumable checkpoints kept; the best model is kept besides"
     )

@@ -32,8 +32,7 @@ class FinetunePlan:
     def preview(self) -> str:
         """Return the job's folder and the command or manifest that would start it."""
         request = launch_request(self.spec.folder, self.processes, self.profile.python or None)
-        loss = "" if self.spec.recipe.response_loss else "# responses are read and not trained\n"
-        return f"# {self.spec.folder}\n{loss}{self.launcher.preview(request)}"
+        return f"# {self.spec.folder}\n{self.launcher.preview(request)}"
 
 
 def check_machine(plan: FinetunePlan) -> None:

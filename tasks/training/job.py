@@ -20,7 +20,7 @@ from tasks.arrow import documents_of, examples_of
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.recipe import Job, Recipe, write_job
-from toolformer_core.finetune.split import Text, held_out, training_text
+from toolformer_core.finetune.split import held_out, training_text
 from toolformer_core.records import digest_of
 from warehouse.commits import Dataset
 from warehouse.errors import CorruptDataError
@@ -96,13 +96,13 @@ def write_job_folder(spec: FinetuneSpec, store: Store) -> JobCard:
             raise UsageError(f"the job's folder {spec.folder} cannot be written: {exc.strerror}") from exc
         return existing
     texts = {
-        example.doc_id: training_text(example, spec.arm, response_loss=spec.recipe.response_loss)
+        example.doc_id: training_text(example, spec.arm)
         for table in store.read_dataset(spec.dataset)
         for example in examples_of(table)
     }
     held = held_out_documents(spec.dataset, store, spec.dev_documents, spec.recipe.seed)
     train = [text for doc_id, text in texts.items() if doc_id not in held]
-    dev = [Text(text) for text in held.values()]
+    dev = list(held.values())
     if not train:
         raise UsageError(f"{spec.dataset.name}@{spec.dataset.version} has {len(texts)} documents with calls: too few")
     writing = spec.folder.with_name(f".writing-{spec.folder.name}")
@@ -168,7 +168,7 @@ def _documents(dataset: Dataset, store: Store) -> Iterator[Any]:
                 yield from documents_of(store.read(file))
 
 
-def _write(path: Path, texts: Sequence[Text]) -> str:
-    rows = [{"text": one.text, **({"masked": one.masked} if one.masked else {})} for one in texts]
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return texts_digest([one.text for one in texts])
+def _write(path: Path, texts: Sequence[str]) -> str:
+    lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+    path.write_text("".join(lines), encoding="utf-8")
+    return texts_digest(texts)

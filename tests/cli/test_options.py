@@ -59,7 +59,7 @@ _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --d
         --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --offline
         --retry-failures"""
 _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --sequence-length --evaluate-every
-        --dev-documents --response-loss --keep --retries"""
+        --dev-documents --keep --retries"""
 NAMES = {
     BuildParameters: _BUILD,
     EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --max-calls --limit

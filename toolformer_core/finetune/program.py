@@ -91,7 +91,7 @@ def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None
     start, end = start_token(tokenizer, engine.model.config), tokenizer.eos_token_id
     check_embedded([i for i in (start, end) if i is not None], tokenizer, rows, job.model)
     tokenizer = drop_unembedded_tokens(tokenizer, rows, job.model)
-    first = next((found for one in train for found in find_calls(one.text)), None)
+    first = next((found for one in train for found in find_calls(one)), None)
     check_calls(tokenizer, job.model, [] if first is None else [first.call.tool])
     length = recipe.sequence_length
     trigger = encode_following(tokenizer, OPEN)

@@ -74,8 +74,6 @@ class Recipe:
     deepspeed: Mapping[str, Any] = field(default_factory=dict)  # overrides the shipped DeepSpeed config
     gradient_checkpointing: bool = False
     lora: LoraRecipe | None = None
-    # False: the tokens of responses are read and not trained; the job's texts say which characters those are
-    response_loss: bool = field(default=True, metadata={"added_later": True})  # see `config.canonical_json`
 
     def __post_init__(self) -> None:
         for name in ("sequence_length", "batch", "steps", "evaluate_every", "keep", "micro_batch"):
@@ -102,7 +100,7 @@ class Job:
     """One training run. Paths are absolute, or relative to the job's folder."""
 
     model: str  # a folder written by save_pretrained, or a hub name
-    train: str = "train.jsonl"  # one {"text": ...} per line; `masked` holds [start, end) of characters not trained
+    train: str = "train.jsonl"  # one {"text": ...} per line
     dev: str | None = "dev.jsonl"
     device: str = "auto"  # auto, cpu or cuda
     recipe: Recipe = field(default_factory=Recipe)

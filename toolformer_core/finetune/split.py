@@ -1,31 +1,20 @@
 """Splits documents into training and development sets, and makes the training text of each arm.
 
 Both arms learn from the same documents, and their perplexity is measured on the same held-out documents, without calls.
-What is masked of a text are the very characters that the export `tokens` masks (`export.pieces`).
 Nothing here knows where documents are stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from toolformer_core.export.pieces import response_spans
 from toolformer_core.records import Example, digest_of
 from toolformer_core.syntax import strip
 
-__all__ = ["ARMS", "Text", "held_out", "held_out_share", "training_text"]
+__all__ = ["ARMS", "held_out", "held_out_share", "training_text"]
 
 ARMS = ("toolformer", "cc")  # C*, and M + CC: the same documents with their calls removed (Toolformer, section 4.1)
 _SHARE = 10  # at most every tenth document is held out
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text to train on, or to measure perplexity on."""
-
-    text: str
-    masked: tuple[tuple[int, int], ...] = ()  # spans [start, end) of characters that are not trained
 
 
 def held_out(doc_ids: Iterable[str], most: int, seed: int) -> frozenset[str]:
@@ -47,17 +36,6 @@ def _in_order(doc_ids: Iterable[str], seed: int) -> list[str]:
     return [doc_id for _, doc_id in sorted((digest_of("dev", str(seed), doc_id), doc_id) for doc_id in doc_ids)]
 
 
-def training_text(example: Example, arm: str, *, response_loss: bool = True) -> Text:
-    """Return the training text of an arm for a document of C*: x*, or x.
-
-    Args:
-        example: the document.
-        arm: of `ARMS`.
-        response_loss: whether x* is trained on responses; if not, they are masked. x has none.
-
-    Raises:
-        CallSyntaxError: responses are to be masked, and the example's spans are not those of its calls.
-    """
-    if arm != "toolformer":
-        return Text(strip(example.text, [(c.start, c.end) for c in example.calls]))
-    return Text(example.text, () if response_loss else tuple(response_spans(example)))
+def training_text(example: Example, arm: str) -> str:
+    """Return the training text of an arm of `ARMS` for a document of C*: x*, or x."""
+    return example.text if arm == "toolformer" else strip(example.text, [(c.start, c.end) for c in example.calls])

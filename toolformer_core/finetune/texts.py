@@ -4,9 +4,6 @@
             last token of the previous one, so that every token is a target exactly once
     row     one piece, or several consecutive ones; positions start at 0 with each piece
 
-A text may hold characters that are not trained, e.g. the responses of tools. A token that shares one of them is read,
-but it is no target, whichever piece it lies in. A piece without a target is left out.
-
 Which pieces a step holds depends only on seed and step, never on the number of processes or on the packing. Of n
 processes, each takes every n-th row. Nothing here knows models or optimisers.
 """
@@ -24,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import CorpusError, ModelError, UsageError
-from toolformer_core.finetune.split import Text
 from toolformer_core.lm.tokens import tokenize
 
 __all__ = [
@@ -67,35 +63,32 @@ class MicroBatch:
         return int(self.weights.sum())
 
 
-def read_texts(path: Path) -> list[Text]:
-    """Read every line of a JSONL file: `text`, and `masked` where the line has it.
+def read_texts(path: Path) -> list[str]:
+    """Read the `text` of every line of a JSONL file.
 
     Raises:
-        CorpusError: the file cannot be read, a line has no text, or its spans do not lie within it.
+        CorpusError: the file cannot be read, or a line has no text.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as exc:
         raise CorpusError(f"the texts {path} cannot be read: {exc.strerror}") from exc
-    texts: list[Text] = []
+    texts: list[str] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-            text, masked = row["text"], tuple((int(start), int(end)) for start, end in row.get("masked", ()))
-        except (ValueError, KeyError, TypeError, AttributeError) as exc:
+            text = json.loads(line)["text"]
+        except (ValueError, KeyError, TypeError) as exc:
             raise CorpusError(f"{path}, line {number} is not a JSON object with a text") from exc
         if not isinstance(text, str):
             raise CorpusError(f"{path}, line {number}: text is not a string")
-        if not all(0 <= start <= end <= len(text) for start, end in masked):
-            raise CorpusError(f"{path}, line {number}: masked holds spans that do not lie within the text")
-        texts.append(Text(text, masked))
+        texts.append(text)
     return texts
 
 
 def encode_texts(
-    tokenizer: Any, texts: Sequence[Text], *, start: int | None, end: int | None, length: int, score_end: bool = True
+    tokenizer: Any, texts: Sequence[str], *, start: int | None, end: int | None, length: int, score_end: bool = True
 ) -> list[Piece]:
     """Encode texts and cut them into pieces.
 
@@ -113,9 +106,9 @@ def encode_texts(
     """
     pieces = []
     before, behind = ([] if token is None else [token] for token in (start, end))
-    for ids, trained in _encoded(tokenizer, texts):
+    for ids in _encoded(tokenizer, texts):
         whole = np.asarray([*before, *ids, *behind], dtype=np.int64)
-        targets = np.asarray([*[True] * len(before), *trained, *[score_end] * len(behind)], dtype=np.bool_)
+        targets = np.asarray([*[True] * (len(before) + len(ids)), *[score_end] * len(behind)], dtype=np.bool_)
         targets[:1] = False
         for at in range(0, max(len(whole) - 1, 0), length - 1):
             piece_targets = targets[at : at + length].copy()
@@ -127,14 +120,13 @@ def encode_texts(
     return pieces
 
 
-def _encoded(tokenizer: Any, texts: Sequence[Text]) -> Iterator[tuple[list[int], list[bool]]]:
-    """Yield the tokens of each text, and which of them share no masked character."""
+def _encoded(tokenizer: Any, texts: Sequence[str]) -> Iterator[list[int]]:
+    """Yield the tokens of each text."""
     if not getattr(tokenizer, "is_fast", True):
         raise ModelError("the model has no fast tokenizer, whose offsets tell where calls and responses begin")
     for at in range(0, len(texts), _OFFSETS_OF):
-        batch = texts[at : at + _OFFSETS_OF]
-        for one, tokens in zip(batch, tokenize(tokenizer, [one.text for one in batch]), strict=True):
-            yield tokens.ids.tolist(), (~tokens.touching(one.masked, len(one.text))).tolist()
+        for tokens in tokenize(tokenizer, list(texts[at : at + _OFFSETS_OF])):
+            yield tokens.ids.tolist()
 
 
 def step_pieces(piece_count: int, batch_size: int, step: int, seed: int) -> list[int]:

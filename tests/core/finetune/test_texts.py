@@ -15,8 +15,8 @@ from tests.strategies import examples_with_calls
 from tests.support.examples_of_c_star import BOOKS
 from tests.tiny import sentencepiece, tokenizer
 from toolformer_core.errors import CorpusError, ModelError, UsageError
-from toolformer_core.export.tokens import NOT_TRAINED, token_rows
-from toolformer_core.finetune.split import Text, training_text
+from toolformer_core.export.tokens import token_rows
+from toolformer_core.finetune.split import training_text
 from toolformer_core.finetune.texts import (
     Piece,
     encode_texts,
@@ -41,13 +41,9 @@ class Letters:
         return "".join(map(chr, ids))
 
 
-def plain(*texts: str) -> list[Text]:
-    return [Text(text) for text in texts]
-
-
 def test_a_text_is_cut_so_that_every_token_is_a_target_once() -> None:
     # [1] a b c d e [2] is 7 tokens; pieces of 4, each repeating one: [1] a b c | c d e [2]
-    first, second = encode_texts(Letters(), plain("abcde"), start=1, end=2, length=4)
+    first, second = encode_texts(Letters(), ["abcde"], start=1, end=2, length=4)
     assert first.ids.tolist() == [1, 97, 98, 99]
     assert first.targets.tolist() == [False, True, True, True]
     assert second.ids.tolist() == [99, 100, 101, 2]
@@ -55,78 +51,52 @@ def test_a_text_is_cut_so_that_every_token_is_a_target_once() -> None:
 
 
 def test_perplexity_does_not_ask_for_the_end() -> None:
-    (piece,) = encode_texts(Letters(), plain("ab"), start=1, end=2, length=8, score_end=False)
+    (piece,) = encode_texts(Letters(), ["ab"], start=1, end=2, length=8, score_end=False)
     assert piece.ids.tolist() == [1, 97, 98, 2]
     assert piece.targets.tolist() == [False, True, True, False]
 
 
 def test_without_a_start_the_first_token_is_no_target() -> None:
-    (piece,) = encode_texts(Letters(), plain("abc", "x"), start=None, end=None, length=8)  # "x" has nothing to predict
+    (piece,) = encode_texts(Letters(), ["abc", "x"], start=None, end=None, length=8)  # "x" has nothing to predict
     assert piece.ids.tolist() == [97, 98, 99]
     assert piece.targets.sum() == 2
 
 
 def test_nothing_to_train_on_is_said() -> None:
     with pytest.raises(UsageError, match="nothing to train on"):
-        encode_texts(Letters(), plain("x"), start=None, end=None, length=8)
+        encode_texts(Letters(), ["x"], start=None, end=None, length=8)
 
 
 @given(st.lists(st.text("abc", max_size=40), min_size=1, max_size=6), st.integers(2, 9))
 def test_all_targets_are_there_in_order(texts: list[str], length: int) -> None:
-    pieces = encode_texts(Letters(), plain(*texts), start=1, end=2, length=length)
+    pieces = encode_texts(Letters(), texts, start=1, end=2, length=length)
     targets = [int(t) for p in pieces for t in p.ids[p.targets]]
     assert targets == [t for text in texts for t in [*map(ord, text), 2]]
     assert all(2 <= len(p) <= length for p in pieces)
-
-
-def test_masked_characters_are_no_targets_on_either_side_of_a_cut() -> None:
-    # [1] a b c d e f [2] in pieces of 4: [1] a b c | c d e f | f [2]; "cd" is masked, and "c" stands in two pieces
-    pieces = encode_texts(Letters(), [Text("abcdef", masked=((2, 4),))], start=1, end=2, length=4)
-    assert [p.ids.tolist() for p in pieces] == [[1, 97, 98, 99], [99, 100, 101, 102], [102, 2]]
-    assert [p.targets.tolist() for p in pieces] == [
-        [False, True, True, False],
-        [False, False, True, True],
-        [False, True],
-    ]
-
-
-def test_a_piece_whose_targets_are_all_masked_is_left_out() -> None:
-    # [1] a b c | c d e f | f [2], of which "defg" are masked
-    pieces = encode_texts(Letters(), [Text("abcdef", masked=((3, 6),))], start=1, end=2, length=4)
-    assert [p.ids.tolist() for p in pieces] == [[1, 97, 98, 99], [102, 2]]
 
 
 def test_a_tokenizer_without_offsets_is_refused() -> None:
     slow = Letters()
     slow.is_fast = False  # type: ignore[attr-defined]
     with pytest.raises(ModelError, match="no fast tokenizer"):
-        encode_texts(slow, plain("ab"), start=1, end=2, length=9)
+        encode_texts(slow, ["ab"], start=1, end=2, length=9)
 
 
 def test_what_an_arm_learns_from_a_document() -> None:
-    # "Of 587 books 58 are lent, so [Calculator(587 - 58) -> 529] 529 remain.": 28 + 26 characters stand before "529"
-    assert training_text(BOOKS, "toolformer") == Text(BOOKS.text)
-    assert training_text(BOOKS, "toolformer", response_loss=False) == Text(BOOKS.text, ((54, 57),))
-    assert BOOKS.text[54:57] == "529"
-    bare = Text("Of 587 books 58 are lent, so 529 remain.")
-    assert training_text(BOOKS, "cc") == training_text(BOOKS, "cc", response_loss=False) == bare
+    assert training_text(BOOKS, "toolformer") == BOOKS.text
+    assert training_text(BOOKS, "cc") == "Of 587 books 58 are lent, so 529 remain."
 
 
 @given(
     st.lists(examples_with_calls(), min_size=1, max_size=3),
     st.sampled_from([tokenizer(), sentencepiece(), Letters()]),
     st.sampled_from([None, 1]),
-    st.integers(2, 30),
 )
-def test_the_tokens_trained_are_those_that_the_export_trains(
-    examples: list[Example], coded: Any, start: int | None, length: int
-) -> None:
-    labels = [row.labels for row in token_rows(coded, examples, start=start, end=2)]
-    texts = [training_text(example, "toolformer", response_loss=False) for example in examples]
+def test_the_tokens_read_are_those_of_the_export(examples: list[Example], coded: Any, start: int | None) -> None:
+    texts = [training_text(example, "toolformer") for example in examples]
     whole = encode_texts(coded, texts, start=start, end=2, length=10_000)
-    assert [p.targets.tolist() for p in whole] == [[label != NOT_TRAINED for label in row] for row in labels]
-    cut = encode_texts(coded, texts, start=start, end=2, length=length)
-    assert [t for p in cut for t in p.ids[p.targets].tolist()] == [t for row in labels for t in row if t != NOT_TRAINED]
+    rows = token_rows(coded, examples, start=start, end=2)
+    assert [piece.ids.tolist() for piece in whole] == [list(row.input_ids) for row in rows]
 
 
 def test_epochs_follow_each_other_within_a_batch() -> None:
@@ -192,12 +162,6 @@ def test_a_line_without_a_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="line 3"):
         read_texts(path)
     path.write_text(json.dumps({"text": "a\u2028b"}, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert read_texts(path) == plain("a\u2028b")
-    path.write_text('{"text": "abc", "masked": [[1, 2], [2, 3]]}\n', encoding="utf-8")
-    assert read_texts(path) == [Text("abc", ((1, 2), (2, 3)))]
-    for wrong in ("[[1, 4]]", "[[2, 1]]", "[1]", "3"):
-        path.write_text(f'{{"text": "abc", "masked": {wrong}}}\n', encoding="utf-8")
-        with pytest.raises(CorpusError, match="line 1"):
-            read_texts(path)
+    assert read_texts(path) == ["a\u2028b"]
     with pytest.raises(CorpusError, match="cannot be read"):
         read_texts(tmp_path / "none.jsonl")

@@ -25,31 +25,22 @@ from toolformer_core.finetune.events import EVENTS_FILE, FAILURE_FILE, event_wri
 from toolformer_core.finetune.loop import LossError
 from toolformer_core.finetune.program import mixes_packed_texts, reason_of, train
 from toolformer_core.finetune.recipe import LoraRecipe, Recipe
-from toolformer_core.finetune.split import Text
-from toolformer_core.finetune.texts import encode_texts, make_micro_batch, step_pieces
+from toolformer_core.finetune.texts import step_pieces
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.load import load_model
 
 
-def plain_losses(model: str, masked: tuple[tuple[int, int], ...] = ()) -> tuple[list[float], float]:
-    """The plain way: one text at a time, gradients summed over a step, mean over its targets. And the dev loss.
-
-    Each masked character is in a token of its own or in a longer one; neither is a target.
-    """
+def plain_losses(model: str) -> tuple[list[float], float]:
+    """The plain way: one text at a time, gradients summed over a step, mean over its targets. And the dev loss."""
     lm = load_model(model, device="cpu").hf_model
     lm.model.requires_grad_(True)
     optimizer = torch.optim.AdamW(lm.model.parameters(), weight_decay=0.0)
     found = []
 
     def trained(text: str) -> tuple[torch.Tensor, list[int]]:
-        """The tokens between start and end, and the places of those that are targets."""
-        coded = lm.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        hidden = {at for span in masked for at in range(*span)}
-        own, before = [], 0
-        for j, (start, end) in enumerate(coded["offset_mapping"], 1):
-            own += [] if hidden & set(range(min(start, before), end)) else [j]  # its space may be left unreported
-            before = end
-        return torch.tensor([[0, *coded["input_ids"], 0]]), [*own, len(coded["input_ids"]) + 1]
+        """The tokens between start and end, and the places of the targets."""
+        ids = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return torch.tensor([[0, *ids, 0]]), list(range(1, len(ids) + 2))
 
     def nll(ids: torch.Tensor, places: list[int]) -> torch.Tensor:
         log_p = torch.log_softmax(lm.model(input_ids=ids).logits[0], dim=-1)
@@ -106,34 +97,6 @@ def test_losses_are_those_of_the_plain_loop(tmp_path: Path, model: str, changes:
     wanted, dev = plain_losses(model)
     assert losses(tmp_path) == pytest.approx(wanted, abs=1e-4)
     assert events(tmp_path, "evaluated")[-1]["loss"] == pytest.approx(dev, abs=1e-4)
-
-
-@pytest.mark.parametrize("changes", [{}, {"packing": False}, {"micro_batch": 1}])
-def test_masked_characters_are_read_and_not_trained(tmp_path: Path, model: str, changes: dict[str, Any]) -> None:
-    """The loss is the mean over the other targets, in whatever rows and passes they come."""
-    masked = ((4, 7), (12, 13))
-    train(job_in(tmp_path, model, masked, response_loss=False, **changes), tmp_path)
-    wanted, dev = plain_losses(model, masked)
-    assert losses(tmp_path) == pytest.approx(wanted, abs=1e-4)
-    assert events(tmp_path, "evaluated")[-1]["loss"] == pytest.approx(dev, abs=1e-4)
-    assert losses(tmp_path) != pytest.approx(plain_losses(model)[0], abs=1e-2)
-
-
-def test_a_masked_target_has_no_gradient() -> None:
-    # p of the four targets of a row is 1/2, 1/4, 1/8 and 1/2; the third is masked: (1 + 2 + 1) ln 2 of three targets
-    table = _Table([0.5, 0.25, 0.125, 0.5])
-    engine = PlainEngine(table, RECIPE, torch.device("cpu"))
-    pieces = encode_texts(Digits(), [Text("0000", masked=((2, 3),))], start=0, end=None, length=9)
-    batch = make_micro_batch([pieces])
-    assert batch.tokens == 3
-    summed = engine.loss(*(torch.from_numpy(x) for x in (batch.ids, batch.positions, batch.weights)))
-    engine.backward(summed / batch.tokens, last=True)
-    assert float(summed.detach()) / 3 == pytest.approx(4 * math.log(2) / 3)
-    # of a target's logits the gradient is p - 1 and 1 - p, divided by the number of targets
-    grad = table.logits.grad
-    assert grad is not None
-    assert grad[0, :, 0].tolist() == pytest.approx([-0.5 / 3, -0.75 / 3, 0, -0.5 / 3, 0])
-    assert grad[0, :, 1].tolist() == pytest.approx([0.5 / 3, 0.75 / 3, 0, 0.5 / 3, 0])
 
 
 def test_the_finished_model_is_the_best_one_and_loads_again(tmp_path: Path, model: str) -> None:
@@ -261,13 +224,12 @@ def test_deepspeed_takes_the_plain_engine_s_steps(tmp_path: Path, model: str, ch
 
 @pytest.mark.slow
 def test_two_processes_average_over_the_targets_of_both(tmp_path: Path, model: str) -> None:
-    masked = ((4, 7), (12, 13))
-    job_in(tmp_path, model, masked, engine="deepspeed", micro_batch=1, packing=False)
+    job_in(tmp_path, model, engine="deepspeed", micro_batch=1, packing=False)
     words = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
     words += ["-m", "toolformer_core.finetune"]
     environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, *words, str(tmp_path)], env=environment, check=True, capture_output=True)
-    assert losses(tmp_path) == pytest.approx(plain_losses(model, masked)[0], abs=1e-3)
+    assert losses(tmp_path) == pytest.approx(plain_losses(model)[0], abs=1e-3)
 
 
 def test_a_wrong_job_is_said_in_one_line(tmp_path: Path, model: str) -> None:

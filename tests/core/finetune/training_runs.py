@@ -19,12 +19,10 @@ RECIPE = Recipe(steps=STEPS, batch=3, learning_rate=1e-3, evaluate_every=2, micr
 TRAIN = [*TEXTS[2:], "One more text about 27 boats.", "The last one."]
 
 
-def job_in(folder: Path, model: str, masked: tuple[tuple[int, int], ...] = (), **changes: Any) -> Job:
-    """A job; `masked` are spans of every training text that are not trained."""
+def job_in(folder: Path, model: str, **changes: Any) -> Job:
     folder.mkdir(parents=True, exist_ok=True)
     for name, texts in (("train", TRAIN), ("dev", TEXTS[:1])):
-        spans = {"masked": masked} if masked and name == "train" else {}
-        lines = (json.dumps({"text": t, **spans}) + "\n" for t in texts)
+        lines = (json.dumps({"text": t}) + "\n" for t in texts)
         (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
     job = Job(model=model, device="cpu", recipe=dataclasses.replace(RECIPE, **changes))
     write_job(job, folder)

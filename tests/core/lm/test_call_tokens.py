@@ -27,7 +27,6 @@ from toolformer_core.errors import TokenizerError
 from toolformer_core.export.tokens import token_rows
 from toolformer_core.finetune.program import train
 from toolformer_core.finetune.recipe import Job, Recipe
-from toolformer_core.finetune.split import Text
 from toolformer_core.finetune.texts import encode_texts
 from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.lm.load import load_model, load_parts
@@ -142,7 +141,7 @@ def decoded(coded: Any, example: Example, wanted: Sequence[int]) -> tuple[list[i
 
 @given(examples(), coded_any)
 def test_decoding_has_the_tokens_of_training_before_it(example: Example, coded: Any) -> None:
-    (piece,) = encode_texts(coded, [Text(example.text)], start=None, end=None, length=5000)
+    (piece,) = encode_texts(coded, [example.text], start=None, end=None, length=5000)
     row = piece.ids.tolist()
     pieces = call_pieces(example.text)
     if all(read_back(coded, coded.encode(piece)) == piece for piece in pieces):  # some put a space behind added tokens

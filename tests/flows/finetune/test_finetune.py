@@ -30,7 +30,6 @@ from tasks.training.starting import launch
 from tests.support.commands import Run
 from tests.support.servers_up import toolformer, variables
 from tests.tasks.launch.launch_cases import slurm_commands
-from toolformer_core.config import canonical_json
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import read_job
@@ -224,33 +223,6 @@ def test_arms_learn_from_the_same_documents(built: Built, tmp_path: Path) -> Non
     for with_calls, plain in zip(texts["toolformer"], texts["cc"], strict=True):
         spans = [(call.start, call.end) for call in find_calls(with_calls, NAMES)]
         assert strip(with_calls, spans) == plain
-
-
-def test_the_loss_on_responses_is_an_option_of_the_same_texts(built: Built, tmp_path: Path) -> None:
-    rows, names = {}, {}
-    for loss in ("on", "off"):
-        plan = resolve(asked(built, tmp_path, response_loss=loss))
-        assert ("# responses are read and not trained" in plan.preview()) is (loss == "off")
-        write_job_folder(plan.spec, Store(built[1]))
-        assert read_job(plan.spec.folder).recipe.response_loss is (loss == "on")
-        lines = (plan.spec.folder / "train.jsonl").read_text(encoding="utf-8").splitlines()
-        rows[loss], names[loss] = [json.loads(line) for line in lines], plan.spec.folder.name
-    assert names["on"] != names["off"]
-    assert [row["text"] for row in rows["off"]] == [row["text"] for row in rows["on"]]
-    assert all(set(row) == {"text"} for row in rows["on"])
-    for row in rows["off"]:
-        responses = [call.response for call in find_calls(row["text"], NAMES)]
-        assert [row["text"][start:end] for start, end in row["masked"]] == responses
-        assert all(row["text"][:start].endswith(" -> ") and row["text"][end] == "]" for start, end in row["masked"])
-    # M + CC has no responses, so its training is the same one
-    with_option, without = (resolve(asked(built, tmp_path, arm="cc", response_loss=loss)) for loss in ("off", "on"))
-    assert with_option.spec.folder == without.spec.folder
-
-
-def test_the_option_at_its_default_leaves_a_job_s_name_as_it_was(built: Built, tmp_path: Path) -> None:
-    recipe = resolve(asked(built, tmp_path)).spec.recipe
-    assert "response_loss" not in canonical_json(recipe)
-    assert '"response_loss":false' in canonical_json(replace(recipe, response_loss=False))
 
 
 def test_a_job_is_named_by_all_its_result_depends_on(built: Built, tmp_path: Path) -> None:
