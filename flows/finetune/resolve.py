@@ -56,9 +56,7 @@ def resolve_setup(p: FinetuneParameters) -> tuple[Profile, int, Recipe, Launcher
     profile = load_profile(p.profile)
     processes = p.processes or profile.processes_here()
     figures = ("steps", "batch", "learning_rate", "warmup", "sequence_length", "evaluate_every", "keep", "seed")
-    # Without calls there are no responses: M + CC is the same training either way.
-    response_loss = p.response_loss == "on" or p.arm == "cc"
-    recipe = profile.recipe(processes, **{name: getattr(p, name) for name in figures}, response_loss=response_loss)
+    recipe = profile.recipe(processes, **{name: getattr(p, name) for name in figures})
     if not profile.jobs and not Store(p.data).is_local:
         raise UsageError(f"{p.data} is a URL: name a folder that the nodes share as `jobs` in the profile")
     return profile, processes, recipe, profile.build_launcher()
