@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export GOMP_SPINCOUNT := 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test fuzz fuzz-tools test-slow test-mcp certify chaos guards bench system check format docs clean
+.PHONY: help install dev demo test fuzz fuzz-tools test-slow test-mcp certify case-study chaos guards bench system check format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,16 @@ test-mcp: $(VENV)/.run ## ask MCP servers that others wrote, fetched from the pa
 
 certify: $(VENV)/.run ## minutes: TRL, datasets, axolotl and LLaMA-Factory read our exports, each in its own environment (CERTIFY=folder, ONLY=trl)
 	$(BIN)/python -m certify --environments $(CERTIFY) $(if $(ONLY),--only $(ONLY))
+
+case-study: $(VENV)/.run ## under an hour: a real model on real text (MATH=folder with gsm8k.train.jsonl, gsm8k.test.jsonl, SVAMP.json)
+	@test -f "$(MATH)/gsm8k.train.jsonl" || { echo 'MATH=folder: it holds gsm8k.train.jsonl, gsm8k.test.jsonl and SVAMP.json'; exit 2; }
+	$(PIP_INSTALL) --editable '.[gguf]'
+	mkdir -p case-study && ln -sfn "$(abspath $(MATH))" case-study/math
+	test -d case-study/smollm2 || $(BIN)/python recipes/fetch_smollm2.py case-study/smollm2
+	test -f case-study/gsm8k/gold.jsonl || $(BIN)/python recipes/gsm8k.py case-study/math/gsm8k.train.jsonl \
+		--out case-study/gsm8k --without case-study/math/gsm8k.test.jsonl --without case-study/math/SVAMP.json
+	$(BIN)/toolformer run recipes/smollm2-quick.yaml --data case-study/data
+	$(BIN)/python -m recipes.case_study recipes/smollm2-quick.yaml --out case-study/page.md
 
 chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one left alone (N=10, RUNNER=dask)
 	$(BIN)/python benchmarks/chaos.py --kills $(N) --runner $(RUNNER)
