@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flows.cost.assumptions import ASSUMED, CONFIG, MEASURED, PAPER, SHARE, Assumption
+from toolformer_core.evaluate.figures import EXAMPLES_BY_THRESHOLD
 
 _C4 = "1,000 documents of C4 (en)"
 _STUB = "python benchmarks/overhead.py --documents 2000 --ms 2, its commits read with plan --from"
@@ -62,15 +63,6 @@ DEFAULTS: Mapping[str, Assumption] = {
     )
 }
 
-# tool -> tau_f -> examples of C* in the paper's corpus (Table 2)
-_TABLE_2: Mapping[str, Mapping[float, int]] = {
-    "qa": {0.5: 51_987, 1.0: 18_526, 2.0: 5_135},
-    "wikisearch": {0.5: 207_241, 1.0: 60_974, 2.0: 13_944},
-    "calculator": {0.5: 3_680, 1.0: 994, 2.0: 138},
-    "calendar": {0.5: 61_811, 1.0: 20_587, 2.0: 3_007},
-    "mt": {0.5: 3_156, 1.0: 1_034, 2.0: 229},
-}
-
 # Card -> TFLOP/s of bf16 without sparsity, GB/s of its memory, and the maker's page.
 CARDS: Mapping[str, tuple[float, float, str]] = {
     "a100": (312.0, 2039.0, "NVIDIA A100 data sheet, A100 80GB SXM"),
@@ -87,7 +79,7 @@ CARDS: Mapping[str, tuple[float, float, str]] = {
 
 def examples_a_document(tool: str, tau_f: float) -> tuple[float, str, str]:
     """Return the examples of C* per document at the tau_f of Table 2 that is nearest: value, origin, source."""
-    counts = _TABLE_2.get(tool)
+    counts = EXAMPLES_BY_THRESHOLD.get(tool)
     if counts is None:
         return 0.01, ASSUMED, "between the paper's calendar and its calculator"
     nearest = min(counts, key=lambda tau: (abs(tau - tau_f), tau))
