@@ -94,9 +94,11 @@ class Benchmark:
 
     @property
     def source(self) -> str:
-        """What the items are of: the file's or folder's name, and that its files are taken in turn; "" without one."""
+        """What the items are of: the file's or folder's name, and how they are chosen; "" without one."""
         name = Path(self.path).name if self.path else ""
-        return f"{name} (its files in turn)" if self.in_turn else name
+        if self.in_turn:
+            return f"{name} (its files in turn)"
+        return name if self.seed is None or self.held_out else f"{name} (sampled by seed {self.seed})".strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,6 +203,23 @@ class StopHereError(Exception):
     """As if the process were killed here."""
 
 
+def test_items_may_be_a_sample_by_seed(problems: Path, tmp_path: Path) -> None:
+    def items(**changes: Any) -> tuple[str, set[str], dict[str, int]]:
+        plan = resolve(asked(problems, tmp_path / "data", limit=2, **changes))
+        done = run_stage(BENCHMARK, Inputs(plan.benchmark, plan.benchmark.task))
+        ids = {row["item_id"] for file in done.files for row in plan.benchmark.store().read(file).to_pylist()}
+        return plan.benchmark.source, ids, dict(done.counts[0].dropped)
+
+    assert items()[:2] == ("problems.json", {"p-0", "p-1"})
+    samples = {seed: items(seed=seed) for seed in range(6)}
+    assert samples[3] == items(seed=3)
+    assert samples[3][0] == "problems.json (sampled by seed 3)"
+    assert {len(ids) for _, ids, _ in samples.values()} == {2}
+    assert {dropped["not_chosen"] for _, _, dropped in samples.values()} == {3}  # of five
+    assert len({tuple(sorted(ids)) for _, ids, _ in samples.values()}) > 1
+    assert set().union(*(ids for _, ids, _ in samples.values())) == {f"p-{n}" for n in range(5)}
+
+
 def test_half_way_it_goes_on_where_it_was(prefect_server: None, problems: Path, tmp_path: Path) -> None:
     parameters = asked(problems, tmp_path, arms=["base", "base+tools"])
 
