@@ -33,8 +33,6 @@ from warehouse.schema import stage_facts
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 
-__all__ = ["INGEST", "make", "measure", "put_commit", "write_shard"]
-
 _TOOLS = ("calculator", "calendar", "mt", "qa", "wikisearch")
 _PER_DOCUMENT = 8  # scored calls of a tool in a document: four positions, two distinct calls at each
 _DRAWN = 2  # draws of which one is scored

@@ -36,8 +36,6 @@ from warehouse.audit import audit
 from warehouse.queries import stats
 from warehouse.store import Store
 
-__all__ = ["Report", "run"]
-
 _PATIENCE_S = 1200.0  # a build that takes longer hangs
 _STARTING_S = "600"  # a Prefect server's start; a busy machine is no failure
 

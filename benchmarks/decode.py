@@ -33,8 +33,6 @@ from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import load_model
 from toolformer_core.tools.calculator import Calculator
 
-__all__ = ["Batch", "Overhead", "batch", "overhead"]
-
 _TOKENS = 48
 _EXAMPLES = (
     "The sum of 12 and 30 is [Calculator(12 + 30) -> 42] 42. "

@@ -42,8 +42,6 @@ from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.program import train
 from toolformer_core.finetune.recipe import Job, Recipe
 
-__all__ = ["measure"]
-
 BATCH = 128  # texts in a step
 TEXTS = 3 * BATCH
 LENGTH = 1024

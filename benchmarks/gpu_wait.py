@@ -22,8 +22,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Report", "busy_share", "measure"]
-
 ROOT = Path(__file__).resolve().parent.parent
 LOG, MODEL_MS, TOOL_MS = "GPU_WAIT_LOG", "GPU_WAIT_MODEL_MS", "GPU_WAIT_TOOL_MS"  # variables of the workers
 _STARTS_S = 60

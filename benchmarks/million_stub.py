@@ -18,8 +18,6 @@ from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest, Token
 from toolformer_core.lm.scripted import plain_rows, token_starts
 from toolformer_core.records import Prompt
 
-__all__ = ["SumsLM", "write_corpus"]
-
 _BATCH = 64  # texts a scan
 _SUM = re.compile(r"(\d+) \w+ and (\d+) \w+, a total of (\d+)")
 _RESPONSE = re.compile(r"-> \S+\]")  # in a call with one; without, the arrow stands alone

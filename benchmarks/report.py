@@ -7,8 +7,6 @@ import json
 import sys
 from typing import Any
 
-__all__ = ["parser_of", "print_json", "progress", "say"]
-
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
     """Return a parser with `--json`, whose help is a benchmark's docstring as it stands."""

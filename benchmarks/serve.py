@@ -28,8 +28,6 @@ from typing import Any
 import httpx
 import psutil
 
-__all__ = ["Fairness", "Load", "measure", "measure_fairness"]
-
 _EXAMPLES = (
     "The sum of 12 and 30 is [Calculator(12 + 30) -> 42] 42. "
     "The farm keeps 8 sheep and 3 goats, that is [Calculator(8 + 3) -> 11] 11 animals. "

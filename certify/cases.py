@@ -16,8 +16,6 @@ from certify.chat_templates import TEMPLATES, ChatTemplate
 from certify.cstar import rows_of
 from certify.promise import Promise, Stretch, segments_promise, tokens_promise
 
-__all__ = ["DATASET_INFO", "LOADERS", "Case", "Expectation", "Files", "Loader", "cases_of"]
-
 _SEPARATOR = "<|endoftext|>"  # the default of the format `text`
 # What docs/export.md tells users of LLaMA-Factory to write; a test compares the two.
 DATASET_INFO: dict[str, Any] = {

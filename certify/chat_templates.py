@@ -17,8 +17,6 @@ from typing import Any
 from certify.promise import Stretch
 from toolformer_core.embedded import MODEL
 
-__all__ = ["TEMPLATES", "ChatTemplate", "save_tokenizer"]
-
 _FOLDER = Path(__file__).with_name("templates")
 
 

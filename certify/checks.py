@@ -12,8 +12,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.export.restore import restore
 from toolformer_core.export.tokens import NOT_TRAINED
 
-__all__ = ["Finding", "check"]
-
 Pieces = Callable[[Sequence[int]], list[bytes]]
 
 

@@ -25,8 +25,6 @@ from toolformer_core.tools.build import build_tools
 from warehouse.commits import Dataset, Run, dataset_version
 from warehouse.store import Store
 
-__all__ = ["EXPORTS", "difficult_cstar", "example_of", "export_all", "rows_of", "short_cstar"]
-
 _NAME = "certified"
 _MADE = "2026-01-01T00:00:00+00:00"
 # Text, and calls as (words in front of which the call stands, tool, input, response).

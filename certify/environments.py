@@ -20,8 +20,6 @@ from typing import Any
 
 from toolformer_core.errors import ToolformerError
 
-__all__ = ["NotInstalledError", "environment", "pinned", "run_program"]
-
 _HERE = Path(__file__).parent
 _STAMP = "certify.sha256"
 _HOURS = 1

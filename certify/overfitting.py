@@ -15,8 +15,6 @@ from toolformer_core.errors import CallSyntaxError
 from toolformer_core.records import Call
 from toolformer_core.syntax import ARROW, CLOSE, OPEN, parse
 
-__all__ = ["KINDS", "ROWS", "STEPS", "eight_rows", "judge", "overfit_jobs"]
-
 ROWS, STEPS = 8, 500
 # The loss, in nats a token, at which training stops early. With which of eight texts a row of tokens begins nobody can
 # know: ln 8 over its 70 or so trained tokens, 0.03, is the least that can be reached there.

@@ -14,16 +14,6 @@ from typing import Any
 
 from toolformer_core.export.tokens import NOT_TRAINED
 
-__all__ = [
-    "BrokenPromiseError",
-    "Promise",
-    "Stretch",
-    "byte_pieces",
-    "labels_of",
-    "segments_promise",
-    "tokens_promise",
-]
-
 
 class BrokenPromiseError(Exception):
     """A loader gave something else than was promised; the message says where."""

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["TableRow", "as_json", "failed", "table_lines"]
-
 _HEADS = ("loader", "version", "format", "template", "rows in", "rows read", "trained", "masked", "result")
 _NUMBERS = range(4, 8)
 

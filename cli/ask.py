@@ -30,8 +30,6 @@ from flows.build_dataset.parameters import BuildParameters
 from tasks.environment import prepare_environment
 from toolformer_core.errors import UsageError
 
-__all__ = ["datasets", "explain", "plan", "stats", "what_if"]
-
 
 @with_options(BuildParameters, optional=("corpus",))
 def plan(

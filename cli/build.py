@@ -20,16 +20,6 @@ from tasks.environment import prepare_environment
 from tasks.settings import runner_named, set_shared_catalog
 from toolformer_core.errors import UsageError
 
-__all__ = [
-    "DaskWorkers",
-    "Runner",
-    "apply_runner_and_catalog",
-    "build",
-    "check_build_parameters",
-    "flow_module",
-    "runner_options",
-    "showing_shards",
-]
 
 _RUNNING = "Running"  # the heading of the forms' fields that say how tasks run
 

@@ -8,8 +8,6 @@ import typer
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["Assume", "Documents", "Gpu", "GpuCount", "GpuPrice", "SampleFrom", "check_cost_options"]
-
 _PANEL = "What a run of that size costs"
 
 Documents = Annotated[

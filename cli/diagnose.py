@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from toolformer_core.diagnose.wordings import WordingFigures
     from toolformer_core.tools.base import Tool
 
-__all__ = ["diagnose"]
-
 _MARKS = {True: "ok", False: "NO", None: "-"}
 _COUNTED = ("prompt",)  # steps measured by a count, not a share
 

@@ -22,7 +22,6 @@ from tasks.settings import data_folder
 if TYPE_CHECKING:
     from flows.evaluate.metrics import ArmFigures, EvaluateResult
 
-__all__ = ["evaluate", "tables"]
 
 _NO_FIGURE = "-"
 

@@ -16,8 +16,6 @@ from tasks.environment import names_server, prepare_environment
 if TYPE_CHECKING:
     from flows.export import ExportResult, Preview
 
-__all__ = ["export"]
-
 
 @with_options(ExportParameters, optional={"out"})
 def export(

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from flows.finetune.flow import FinetuneResult
     from flows.finetune.plan import FinetunePlan
 
-__all__ = ["finetune", "showing_trainings"]
 
 _CHECKPOINT_S = 15.0  # seconds from SIGTERM in which the current step and its checkpoint must be done
 

@@ -17,8 +17,6 @@ from tasks.environment import prepare_environment
 if TYPE_CHECKING:
     from flows.finetune.fit_trigger import TriggerResult
 
-__all__ = ["fit_trigger"]
-
 _BOUNDS = {
     "needless": "",
     "lost": "more needless openings remain than asked for, because fewer would lose too many calls",

@@ -27,8 +27,6 @@ from flows.ground.parameters import GroundParameters
 from tasks.environment import prepare_environment
 from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA
 
-__all__ = ["ground_app"]
-
 
 class _GroundGroup(TyperGroup):
     """A group whose first word may be a query, and may be left out in front of options."""

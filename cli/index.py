@@ -14,8 +14,6 @@ import typer
 from cli.options import AsJson
 from cli.terminal import exit_on_signal, print_json, say
 
-__all__ = ["index_app"]
-
 index_app = typer.Typer(help="Search indexes on disk, which processes share.", no_args_is_help=True)
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from flows.lineage.steps import Data as Dataset
     from flows.lineage.steps import Step
 
-__all__ = ["lineage"]
-
 
 def lineage(
     run: Annotated[str, typer.Option(help="Of this run alone: a build, an evaluation, a training's job, ...")] = "",

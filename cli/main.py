@@ -40,8 +40,6 @@ from cli.warehouse import gc, pack, reconcile
 from flows.stopping import STOPPED, TERMINATED, Terminated, raise_on_sigterm
 from toolformer_core.streams import open_closed_streams
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="toolformer",
     no_args_is_help=True,

@@ -20,8 +20,6 @@ from toolformer_core.errors import UsageError
 if TYPE_CHECKING:
     from flows.judging import JudgedCall
 
-__all__ = ["marks"]
-
 
 def marks(
     tau: Annotated[

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ops.addresses import Addresses
     from ops.up import Up
 
-__all__ = ["doctor", "up"]
-
 
 def up(
     data: Data = None,

@@ -24,22 +24,6 @@ from flows.forms import DATA_NOTE, Option, as_text
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UsageError
 
-__all__ = [
-    "ALL_TOOLS",
-    "AsJson",
-    "Data",
-    "SharedCatalog",
-    "default_of",
-    "filled",
-    "hints_of",
-    "option_name",
-    "option_of",
-    "parse_by_tool",
-    "parse_rates",
-    "parse_thresholds",
-    "with_options",
-]
-
 Form = TypeVar("Form", bound=BaseModel)
 
 Data = Annotated[str | None, typer.Option("--data", help=f"Data folder or URL{DATA_NOTE}")]

@@ -11,8 +11,6 @@ from cli.options import Data
 from cli.warehouse import built_store, published_snapshot
 from toolformer_core.errors import UsageError
 
-__all__ = ["report"]
-
 
 def report(
     out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The file to write")],

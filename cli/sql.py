@@ -20,8 +20,6 @@ from cli.warehouse import published_snapshot
 if TYPE_CHECKING:
     from warehouse.queries.guarded import Rows
 
-__all__ = ["sql"]
-
 _SHOWN_ROWS = 100  # of a printed table
 _CELL_CHARS = 60
 _MAX_TIMEOUT_S = 7 * 24 * 3600.0  # a week; a timer cannot take any number of seconds

@@ -17,18 +17,6 @@ from flows.stopping import STOPPED, exit_now, handle_stop
 from tasks.environment import own_server_home
 from tasks.settings import public_model, public_qa_reader
 
-__all__ = [
-    "exit_on_signal",
-    "hide_logged_failures",
-    "leave",
-    "only_finite",
-    "only_json",
-    "print_json",
-    "say",
-    "visible",
-    "without_credentials",
-]
-
 _READER = "--qa-reader"
 _SERVER_MODEL = re.compile(r"(?P<option>--[\w-]+=)?(?P<model>(?:vllm|remote)\+https?://.*)", re.DOTALL)
 

@@ -26,8 +26,6 @@ from toolformer_core.config import TOOL_NAMES
 if TYPE_CHECKING:
     from toolformer_core.tools.base import Tool
 
-__all__ = ["CallOptions", "ToolData", "ToolOptions", "build_chosen"]
-
 _TOOLS = Option("Tools")
 
 

@@ -15,8 +15,6 @@ from cli.options import AsJson, option_of, with_options
 from cli.terminal import print_json, say
 from cli.tool_options import ToolData, ToolOptions, build_chosen
 
-__all__ = ["tools_app"]
-
 tools_app = typer.Typer(help="The tools: list them, try one, begin your own.", no_args_is_help=True)
 
 References = Annotated[list[str] | None, option_of(ToolOptions, "tool")]

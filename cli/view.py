@@ -17,8 +17,6 @@ from tasks.environment import prepare_environment
 from tasks.settings import data_folder
 from toolformer_core.errors import UsageError
 
-__all__ = ["view"]
-
 
 def view(
     data: Data = None,

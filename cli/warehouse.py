@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from warehouse.gc import Garbage
     from warehouse.store import Store
 
-__all__ = ["built_store", "gc", "pack", "published_snapshot", "reconcile"]
-
 _UNITS = ("B", "kB", "MB", "GB")
 _MANY_ROWS = 100_000  # copying a table with at least this many rows is announced, as it takes a moment
 

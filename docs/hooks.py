@@ -11,8 +11,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-__all__ = ["INCLUDED", "on_files", "on_page_markdown"]
-
 # Pages of the site that lie outside docs/, by their path in the repository.
 INCLUDED = {
     "warehouse/README.md": "warehouse.md",

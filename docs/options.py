@@ -19,8 +19,6 @@ from cli.options import option_name
 from flows.build_dataset.parameters import BuildParameters
 from toolformer_core.config import TOOL_NAMES, AssembleConfig, SampleConfig, tau_f_for
 
-__all__ = ["PAGES", "written"]
-
 ROOT = Path(__file__).resolve().parents[1]
 # Page -> what its table holds: the options of a command, or the paper's defaults.
 PAGES: Mapping[str, str] = {

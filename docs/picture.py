@@ -8,8 +8,6 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-__all__ = ["PICTURE", "picture"]
-
 PICTURE = Path(__file__).parent / "images" / "house.svg"
 _WIDTH, _HEIGHT = 900, 420
 _BOX_W, _BOX_H = 124, 62

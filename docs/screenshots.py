@@ -40,21 +40,6 @@ from tasks.settings import tracking_uri
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = [
-    "browser_page",
-    "chromium",
-    "compare",
-    "coordinates",
-    "expected_texts",
-    "free_port",
-    "mlflow_server",
-    "newest_runs",
-    "synthetic_evaluations",
-    "synthetic_runs",
-    "view_pages",
-    "viewer",
-]
-
 IMAGES = Path(__file__).parent / "images"
 EXPERIMENT = "synthetic"
 _START_S = 60.0  # for the server, on a busy machine

@@ -25,8 +25,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from screenshots import IMAGES, browser_page, chromium, free_port
 
-__all__ = ["prefect_server", "take_picture"]
-
 STAGES = ("prefilter", "sample", "execute", "score")
 TOOLS = ("calculator", "calendar")
 _START_S = 120.0  # for the server, on a busy machine

@@ -38,17 +38,6 @@ if TYPE_CHECKING:
     from flows.ledger import Ledger
     from tasks.run_shard import ShardResult
 
-__all__ = [
-    "EVERY_S",
-    "ProgressArtifacts",
-    "WorkProgress",
-    "markdown_table",
-    "publish_link",
-    "publish_summary",
-    "report_progress",
-    "run_name_from",
-    "short",
-]
 
 _log = logging.getLogger(__name__)
 

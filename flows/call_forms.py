@@ -17,17 +17,6 @@ from flows.forms import OneOf, Option, as_parts
 from toolformer_core.config import TOOL_NAMES, tau_f_for
 from toolformer_core.prompts.chat import AUTO, NONE
 
-__all__ = [
-    "ALL",
-    "ChatTemplate",
-    "TauF",
-    "Trigger",
-    "Wordings",
-    "promised_rates",
-    "thresholds",
-    "wordings_of",
-]
-
 ALL = "all"  # in place of a tool: every tool that is not named
 _RATE = re.compile(r"\s*fdr\s*=\s*([0-9.eE+-]+)\s*")
 _PROMISED: dict[str, Any] = {"type": "string", "pattern": r"^fdr=0?\.[0-9]+$"}

@@ -17,8 +17,6 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.custom.reference import parse_reference
 
-__all__ = ["NamesTools", "chosen_tools"]
-
 
 class NamesTools(Protocol):
     """Parameters that name tools; `flows.forms` says what each of them means."""

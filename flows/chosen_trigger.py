@@ -17,8 +17,6 @@ from tasks.training.trigger import TRIGGER_FILE, read_trigger
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UnknownNameError, UsageError
 
-__all__ = ["chosen_trigger"]
-
 
 def chosen_trigger(text: str, model: str, keys: Iterable[str], digest: str = "") -> Mapping[str, float]:
     """Return the thresholds by the tools' keys; none if the text is empty.

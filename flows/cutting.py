@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-__all__ = ["TASKS", "TASKS_PER_GPU", "cut_evenly", "tasks_allowed"]
-
 TASKS = 300  # of a flow; a task costs Prefect's server some 50 ms, and Dask takes a fifth of a second to be given one
 TASKS_PER_GPU = 3  # at a time, in a worker's threads: with two, both are often at their beginning or end, and it waits
 _PER_THREAD = 8  # ... or so many for each thread of Dask's workers, that all end at about the same time

@@ -12,8 +12,6 @@ from typing import Any
 
 from distributed import SchedulerPlugin
 
-__all__ = ["BlameRunning", "tell_beginning"]
-
 _TOPIC = "toolformer-began"
 
 

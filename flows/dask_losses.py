@@ -16,8 +16,6 @@ from typing import Any
 
 from toolformer_core.errors import RunnerError
 
-__all__ = ["WorkerWatch", "explain_losses", "quiet_client", "scheduler_lost", "what_is_missing"]
-
 _CONTINUE = "all that was committed stands, so run the same command again to continue"
 _REPEAT_S = 60.0  # seconds after which a line is said again that still holds
 

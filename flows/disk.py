@@ -22,8 +22,6 @@ from toolformer_core.errors import ToolformerError, UsageError
 from warehouse.errors import LockHeldError, WarehouseError, is_disk_full
 from warehouse.store import Store
 
-__all__ = ["DiskFullError", "explain_full_disk"]
-
 _LITTLE = 1 << 20  # bytes; if fewer are free, an error that is not ours is blamed on the disk
 
 

@@ -27,8 +27,6 @@ from warehouse.explain import Explanation, explain, ids_with_prefix, nearest_ids
 from warehouse.queries import rows_of
 from warehouse.store import Store
 
-__all__ = ["KEPT", "DocumentTrace", "trace_document"]
-
 KEPT = "kept"
 _MIN_SIMILARITY = 0.75  # share of the requested characters that an id must contain to be suggested
 _MAX_SEARCHED_BYTES = 1 << 30  # larger text files are not searched

@@ -26,35 +26,6 @@ from toolformer_core.errors import ModelError
 from toolformer_core.lm.served import served_model
 from toolformer_core.tools.qa_readers.served import is_address, reader_endpoint
 
-__all__ = [
-    "AUTO",
-    "DATA_NOTE",
-    "FORM",
-    "AbsolutePath",
-    "Corpus",
-    "DataFolder",
-    "DatasetName",
-    "Gpus",
-    "Index",
-    "Listed",
-    "ModelName",
-    "OneOf",
-    "Option",
-    "Passages",
-    "Phrases",
-    "QAReader",
-    "References",
-    "Repository",
-    "ShardDocuments",
-    "ToolChoice",
-    "Tools",
-    "TranslatorModel",
-    "Version",
-    "WholeNumbers",
-    "as_parts",
-    "as_text",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Option:

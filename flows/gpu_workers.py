@@ -13,8 +13,6 @@ from typing import Any
 from flows.cutting import TASKS_PER_GPU
 from toolformer_core.errors import UsageError
 
-__all__ = ["gpu_cluster", "gpus_of_workers"]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -25,8 +25,6 @@ from warehouse.queries import calls_of_documents
 from warehouse.store import Store
 from warehouse.what_if import stored_scores
 
-__all__ = ["Agreement", "JudgedCall", "Judgements", "Precision", "chosen_marks", "judge", "judgements", "mark_filter"]
-
 Judgement = Literal["right", "wrong", "open"]
 
 

@@ -29,8 +29,6 @@ from warehouse.queries import in_little_memory
 from warehouse.snapshot.publish import SNAPSHOT, publish, run_snapshot
 from warehouse.store import Store
 
-__all__ = ["Ledger", "Progress", "new_run_id", "now", "open_run", "reporting_to", "republish"]
-
 _log = logging.getLogger(__name__)
 _MIN_PAUSE_S = 0.05  # least time between two checks whether to publish
 _SHORT_S = 1.0  # a snapshot that takes no longer is refreshed as often as is asked for

@@ -12,8 +12,6 @@ from typing import Any
 
 from distributed import WorkerPlugin
 
-__all__ = ["PinWorkers", "allowed_cores", "core_of"]
-
 
 def allowed_cores() -> list[int]:
     """Return the cores that this process may use; none where the system does not say so."""

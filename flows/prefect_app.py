@@ -20,8 +20,6 @@ from tasks.environment import prepare_environment
 from tasks.settings import allowed_hosts, allowed_origins
 from toolformer_core.errors import UsageError
 
-__all__ = ["APP", "create_app", "main"]
-
 APP = "flows.prefect_app:create_app"  # for `uvicorn --factory`
 _ADVICE = "TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS of the server allow others"
 

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from tasks.model_thread import tokens_of_resident
 from tasks.run_shard import ActiveShard, ShardResult, active_shards
 
-__all__ = ["LINE_S", "Lines", "Pulse", "StageProgress", "duration", "passes_quarter"]
-
 LINE_S = 60.0  # seconds without a line after which one is due
 _POLL_S = 1.0  # seconds between two checks whether a line is due
 

@@ -48,18 +48,6 @@ from warehouse.files.base import temporary_beside
 from warehouse.files.folders import make_private, private_mode
 from warehouse.files.lock import FileLock
 
-__all__ = [
-    "ServerError",
-    "copy_template_database",
-    "end_child_servers",
-    "end_orphaned_servers",
-    "guard_prefect_server",
-    "prepare_start",
-    "record_server",
-    "start_server",
-    "wait_for_server",
-]
-
 _NOTE = "server.json"
 _START_LOCK = "starting.lock"
 _READY = "ready"  # a file that exists once a server has started on the folder's database

@@ -20,8 +20,6 @@ from tasks.run_shard import ShardResult
 from tasks.stage import Inputs, RunSpec, Shard, Stage, files_of, run_stage
 from tasks.stages import BUILD_STAGES, EVALUATION_STAGES
 
-__all__ = ["GroupResult", "GroupResults", "finished_shards", "group_label", "run_source", "submit_stage"]
-
 
 class GroupResult:
     """What a stage gave for each shard of a group, in order; None where it did not run.

@@ -16,17 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = [
-    "STOPPED",
-    "TERMINATED",
-    "Terminated",
-    "exit_later",
-    "exit_now",
-    "handle_stop",
-    "raise_on_sigterm",
-    "restore_stop_handler",
-]
-
 STOPPED = "stopped; run the same command again to continue"
 TERMINATED = 128 + signal.SIGTERM  # the exit code, as a shell counts it
 _EXIT_S = 5  # for everything between the signal and the end of the process

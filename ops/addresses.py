@@ -15,16 +15,6 @@ from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
 from warehouse.store import Store
 
-__all__ = [
-    "Addresses",
-    "delete_addresses",
-    "lock_path",
-    "read_addresses",
-    "running_addresses",
-    "up_folder",
-    "write_addresses",
-]
-
 _FILE = "addresses.json"
 
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from toolformer_core.annotate.ingest import corpus_files
 from toolformer_core.errors import CorpusError, UsageError
 
-__all__ = ["Arrivals"]
-
 _State = tuple[int, int]  # bytes, time of the last change in ns
 
 

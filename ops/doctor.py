@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from flows.finetune.profiles import Profile
     from warehouse.store import Store
 
-__all__ = ["CHECKS", "DoctorOptions", "Finding", "run_checks"]
-
 Level = Literal["ok", "warn", "fail"]
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 PACKAGE = "toolformer-platform"

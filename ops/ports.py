@@ -9,8 +9,6 @@ import psutil
 
 from toolformer_core.errors import ToolformerError, UsageError
 
-__all__ = ["LOOPBACK", "PortTakenError", "choose_ports", "free_port", "port_holder"]
-
 LOOPBACK = "127.0.0.1"
 _COMMAND_CHARS = 120
 

@@ -28,8 +28,6 @@ from tasks.launch.processes import find
 from toolformer_core.errors import ToolformerError
 from warehouse.files.folders import make_private
 
-__all__ = ["GROUP_VARIABLE", "ProcessGroup", "Service", "ServiceError", "end_marked", "end_processes", "variables_of"]
-
 GROUP_VARIABLE = "TOOLFORMER_UP"  # the environment variable that holds the group's mark
 _SERVICE = "TOOLFORMER_UP_SERVICE"  # ... and the one that holds the service's
 _POLL_S = 0.1

@@ -26,8 +26,6 @@ from tasks.settings import allowed_hosts, allowed_origins, viewer_url
 from warehouse.files.folders import private_mode
 from warehouse.files.paths import sqlite_url
 
-__all__ = ["FLOW_RUN_VARIABLE", "Services", "request_json"]
-
 FLOW_RUN_VARIABLE = "PREFECT__FLOW_RUN_ID"  # an environment variable of every process of a flow run
 _REQUEST_S = 3.0
 

@@ -35,8 +35,6 @@ from warehouse.files.lock import FileLock
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 
-__all__ = ["MLFLOW_PORT", "PREFECT_PORT", "VIEW_PORT", "Up", "UpError"]
-
 PREFECT_PORT, MLFLOW_PORT, VIEW_PORT = 4200, 5000, 8001
 _POOLS = ("cpu", "gpu")
 _START_TIMEOUT_S = 180.0  # on a busy machine; the first start creates databases

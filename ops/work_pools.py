@@ -12,8 +12,6 @@ import json
 import re
 from typing import Any
 
-__all__ = ["POOLS", "close_template", "make_pool", "pool_template"]
-
 POOLS = {
     "cpu": "Annotates corpora: workers on machines that see the data folder",
     "gpu": "Trains and evaluates models: a worker on each GPU node, or one on the machine that submits jobs; start it "

@@ -33,8 +33,6 @@ from serving.routing.schemas import RoutedChatRequest
 from serving.schemas import ChatRequest, CompletionRequest, check_supported, decode_settings, prompts_of
 from toolformer_core.errors import ToolformerError, UnknownNameError
 
-__all__ = ["MAX_BODY", "make_app"]
-
 MAX_BODY = 1 << 20  # bytes
 _CSP = (
     "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "

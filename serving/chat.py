@@ -22,8 +22,6 @@ from typing import Any
 from serving.errors import RequestError, check_text, unsupported
 from serving.schemas import Message
 
-__all__ = ["ChatPrompt", "chat_prompt", "text_of", "turn_of", "turns_of"]
-
 _NAMES = {"user": "User", "assistant": "Assistant"}
 _STOPS = ("\nUser:", "\nAssistant:")
 

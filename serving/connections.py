@@ -27,8 +27,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from serving.errors import RequestError, closing_response, unavailable
 
-__all__ = ["Connection", "ConnectionLimits", "open_files"]
-
 _OTHER_FILES = 256  # other open files of the process: the model's, the tools', the event loop's
 
 

@@ -31,8 +31,6 @@ from toolformer_core.errors import ToolformerError, UsageError
 from toolformer_core.records import ToolResult
 from toolformer_core.tools.base import Tool
 
-__all__ = ["EngineThread", "PendingRequest"]
-
 _RETRY_AFTER_S = 1
 _log = logging.getLogger(__name__)
 

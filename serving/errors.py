@@ -8,17 +8,6 @@ import orjson
 
 from toolformer_core.records import storable, unencodable
 
-__all__ = [
-    "CLIENT_GONE",
-    "RequestError",
-    "check_text",
-    "closing_response",
-    "error_body",
-    "queue_full",
-    "unavailable",
-    "unsupported",
-]
-
 CLIENT_GONE = 499  # counted if the client disconnects before its response; HTTP has no status for this, nginx uses 499
 
 

@@ -10,8 +10,6 @@ import socket
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["is_loopback", "listen", "url_of"]
-
 
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach an address."""

@@ -13,8 +13,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from toolformer_core.decode.records import Generation, ToolCall
 
-__all__ = ["Metrics"]
-
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _REASON = re.compile("[a-z_]{1,32}")
 

@@ -25,8 +25,6 @@ from serving.errors import CLIENT_GONE, RequestError, closing_response
 from serving.metrics import Metrics
 from serving.origins import refusal
 
-__all__ = ["RequestMiddleware"]
-
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]

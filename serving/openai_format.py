@@ -20,8 +20,6 @@ import orjson
 
 from toolformer_core.decode.records import CallFinished, CallStarted, DecodeEvent, Generation, TextDelta, ToolCall
 
-__all__ = ["DONE", "KEEP_ALIVE", "ResponseForm", "ResponseWriter", "sse"]
-
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": waiting\n\n"  # a comment, which every reader of such streams skips
 

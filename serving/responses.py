@@ -21,8 +21,6 @@ from serving.errors import CLIENT_GONE, error_body, unavailable
 from serving.openai_format import DONE, KEEP_ALIVE, ResponseWriter, sse
 from toolformer_core.decode.records import DecodeEvent, Finished
 
-__all__ = ["ActiveResponse", "EventStream", "unless_disconnected"]
-
 _KEEP_ALIVE_S = 15.0  # a stream sends something at least this often
 _SEND_S = 60.0  # a client that accepts no data for this long is regarded as gone
 

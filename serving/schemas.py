@@ -24,17 +24,6 @@ from serving.errors import RequestError, check_text, unsupported
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.records import day_of
 
-__all__ = [
-    "ChatRequest",
-    "CompletionRequest",
-    "Extension",
-    "Message",
-    "StreamOptions",
-    "check_supported",
-    "decode_settings",
-    "prompts_of",
-]
-
 MAX_CALLS = 32  # every call reserves memory
 MAX_CHOICES = 128  # OpenAI's limit
 MAX_STOPS = 128  # OpenAI takes 4, vLLM any number

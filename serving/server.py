@@ -25,8 +25,6 @@ from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
 from toolformer_core.records import unencodable
 
-__all__ = ["ModelServer", "ServerSettings"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["CHAINS", "ENTRIES", "TOOLS", "ChainGroup"]
-
 
 @dataclass(frozen=True, slots=True)
 class ChainGroup:

@@ -21,8 +21,6 @@ from smallworld.chain_frames import CHAINS, ENTRIES, ChainGroup
 from smallworld.lexicon import CRAFTS, GOODS
 from smallworld.worlds import SECTIONS, Sentence, Slot, SlotCall, World, WorldDocument, long_date
 
-__all__ = ["ChainWorld", "is_needed"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Subject:

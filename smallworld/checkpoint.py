@@ -17,8 +17,6 @@ import torch
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["PretrainingCheckpoint", "Progress"]
-
 
 @dataclass(slots=True)
 class Progress:

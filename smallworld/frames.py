@@ -8,8 +8,6 @@ these occur only in the corpus, the other half only in the evaluation: see `home
 
 from __future__ import annotations
 
-__all__ = ["ARITHMETIC", "DATES", "FACTS", "TRANSLATIONS", "home", "is_held_out"]
-
 
 def is_held_out(index: int) -> bool:
     """Return whether the frame at this index of its kind is kept out of pretraining (25 %)."""

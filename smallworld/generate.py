@@ -22,19 +22,6 @@ from smallworld.frames import FACTS
 from smallworld.worlds import SECTIONS, Slot, World, WorldDocument, world_of
 from toolformer_core.embedded import ASSETS
 
-__all__ = [
-    "MIN_PROMPT",
-    "corpus_rows",
-    "generate",
-    "gold_calls",
-    "known_to_qa",
-    "phrases_from",
-    "plain_items",
-    "row_of",
-    "tool_items",
-    "write_lines",
-]
-
 # The tools that help with a slot of each kind, with the argument of each; the first is the intended one.
 _TOOLS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "arithmetic": (("calculator", "expression"),),

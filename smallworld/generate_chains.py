@@ -27,8 +27,6 @@ from smallworld.generate import MIN_PROMPT, gold_calls, phrases_from, row_of, wr
 from smallworld.worlds import KINDS, WorldDocument
 from toolformer_core.embedded import ASSETS
 
-__all__ = ["chain_items", "chain_rows", "generate_chains", "gold_chains"]
-
 _CHAIN_FACTS = 40  # towns in each world, and as many people, companies and books
 
 

@@ -22,8 +22,6 @@ from smallworld.chains import ChainWorld
 from smallworld.registers import REGISTERS
 from smallworld.worlds import KINDS, Slot, SlotCall, World, WorldDocument, join
 
-__all__ = ["lessons"]
-
 # The kinds of argument with which a tool is called, by kind of slot (where a text needs help; see `worlds.Slot`).
 _ARGUMENT_KINDS: dict[str, tuple[str, ...]] = {
     "arithmetic": ("expression", "expression", "question", "term"),

@@ -11,20 +11,6 @@ import re
 import string
 from collections.abc import Callable, Sequence
 
-__all__ = [
-    "ADJECTIVES",
-    "COLOURS",
-    "CRAFTS",
-    "DRINKS",
-    "GOODS",
-    "MONTHS",
-    "PLACES",
-    "THINGS",
-    "WEEKDAYS",
-    "Namer",
-    "fix_articles",
-]
-
 GOODS = (
     "apples pears lemons eggs books pens candles stamps coins tickets chairs tables lamps bottles boxes bricks tiles "
     "seeds trees roses goats sheep hens horses boats nets ropes shirts scarves buttons cups plates spoons maps letters "

@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["Muon", "orthogonalise"]
-
 _QUINTIC = (3.4445, -4.7750, 2.0315)  # steepest at zero (Jordan et al., 2024)
 _ITERATIONS = 5
 

@@ -29,8 +29,6 @@ from smallworld.qk_clip import QKClip
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
 
-__all__ = ["lessons_digest", "main", "pretrain", "rare_pieces", "train_tokenizer"]
-
 END = "<|end|>"
 _SUMMARY = "pretraining.json"  # written last
 _RARE = 1e-5  # a rarer token, as a share of all tokens read, is a rare one

@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["QKClip"]
-
 
 class QKClip:
     """Keeps every head's logits within a limit, based on the last forward pass.

@@ -9,8 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-__all__ = ["FILLER", "OPENINGS", "REGISTERS", "REGISTER_FILLER", "reword"]
-
 REGISTERS = ("plain", "formal", "chatty")
 
 # The sentences with which a document may begin.

@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from smallworld.frames import ARITHMETIC, DATES, FACTS, TRANSLATIONS
 from smallworld.registers import FILLER, REGISTER_FILLER
 
-__all__ = ["VOCABULARY", "replace_words", "splice"]
-
 _WORD = re.compile(r"(?<![\w{<])[A-Za-z]{2,}(?![\w}>])")
 
 

@@ -30,19 +30,6 @@ from smallworld.lexicon import (
 )
 from smallworld.wordings import replace_words, splice
 
-__all__ = [
-    "KINDS",
-    "SECTIONS",
-    "WORLDS",
-    "Sentence",
-    "Slot",
-    "SlotCall",
-    "World",
-    "WorldDocument",
-    "long_date",
-    "world_of",
-]
-
 # Each world's share: half of all names, pairs of numbers and dates belong to the pretraining world.
 WORLDS = ("pretrain", "pretrain", "corpus", "evaluation")
 

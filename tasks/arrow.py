@@ -27,29 +27,6 @@ from toolformer_core.records import (
 )
 from warehouse.schema import REJECTS, stage_facts
 
-__all__ = [
-    "Asked",
-    "answers_table",
-    "choices_of",
-    "choices_table",
-    "documents_of",
-    "drawn_of",
-    "examples_of",
-    "executions_of",
-    "groundings_of",
-    "groundings_table",
-    "items_of",
-    "items_table",
-    "likelihoods_table",
-    "parsed_calls_of",
-    "predictions_table",
-    "rejected_table",
-    "rejects_table",
-    "scored_of",
-    "stage_table",
-    "verdicts_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:

@@ -42,16 +42,6 @@ from warehouse.store import Store
 if TYPE_CHECKING:
     from toolformer_core.lm.remote.identity import RemoteModel
 
-__all__ = [
-    "BuildModel",
-    "BuildSpec",
-    "NotInOverlayError",
-    "claims_of",
-    "model_of",
-    "pool_of",
-    "tool_of",
-]
-
 
 class NotInOverlayError(ToolformerError):
     """Work that is only tried out came to what is not asked there: a model, a tool."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 import threading
 import time
 
-__all__ = ["CPU_SECONDS", "MODEL_CPU_SECONDS", "CpuTime", "add_model_cpu"]
-
 CPU_SECONDS = "cpu_seconds"  # the counter of a commit: of the shard's own thread
 MODEL_CPU_SECONDS = "model_cpu_seconds"  # the counter of a commit: of the model's thread, for this shard
 

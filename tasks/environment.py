@@ -19,8 +19,6 @@ from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
 from warehouse.files.paths import sqlite_url
 
-__all__ = ["environment", "forget_server", "names_server", "own_server_home", "prepare_environment", "use_own_server"]
-
 _DEFAULTS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "true",

@@ -38,18 +38,6 @@ from warehouse.store import Store
 if TYPE_CHECKING:
     from toolformer_core.decode.toolformer import Toolformer
 
-__all__ = [
-    "ARMS",
-    "EVALUATE_VERSION",
-    "PERPLEXITY_VERSION",
-    "TRIGGER_ARM",
-    "ArmRun",
-    "Benchmark",
-    "Evaluation",
-    "source_digest",
-    "toolformer_of",
-]
-
 # Versions of the stages of that name. They stand here because an evaluation's name holds them: figures of one version
 # are not mixed with another's. Raised when the same inputs would give other rows: by another prompt, scoring rule,
 # decoding or likelihood.

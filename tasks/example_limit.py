@@ -23,8 +23,6 @@ from toolformer_core.records import ScoredCall, digest_of
 from warehouse.commits import DataFile
 from warehouse.store import Store
 
-__all__ = ["ExampleCounter", "examples_in_shard", "examples_per_tool", "last_ranks", "shard_order"]
-
 
 def shard_order(shards: Iterable[Shard], seed: int) -> list[Shard]:
     """Return shards in the order in which they are taken: by a digest of the seed and the shard's name."""

@@ -14,8 +14,6 @@ from toolformer_core.annotate.false_discovery import FoundThreshold, GainCollect
 from toolformer_core.config import tau_f_for
 from warehouse.store import Store
 
-__all__ = ["find_thresholds", "gains_by_tool"]
-
 
 def gains_by_tool(
     store: Store, scored: Mapping[str, Sequence[ShardResult]], tools: Iterable[str]

@@ -25,8 +25,6 @@ from warehouse.commits import Commit
 if TYPE_CHECKING:
     from tasks.stage import Inputs, Stage
 
-__all__ = ["TRANSIENT", "asks_again", "last_inputs", "transient_failures"]
-
 TRANSIENT = "transient"  # the counter of a commit of `execute`: failures that need not come again
 
 

@@ -44,24 +44,6 @@ from warehouse.store import Store
 if TYPE_CHECKING:
     from toolformer_core.lm.hf.engine import TransformersLM
 
-__all__ = [
-    "ANSWER_VERSION",
-    "CHOOSE_VERSION",
-    "CHOSEN_BY_A_MODEL",
-    "GROUND_VERSION",
-    "METHODS",
-    "AnswerRun",
-    "ChoiceRun",
-    "GroundingRun",
-    "NamedModel",
-    "ToolLibrary",
-    "answering_grounder",
-    "grounder_of",
-    "library_tools",
-    "lm_of",
-    "tools_of",
-]
-
 # Versions of the stages; raised when the same inputs would give other rows.
 GROUND_VERSION, CHOOSE_VERSION, ANSWER_VERSION = "1", "1", "2"
 

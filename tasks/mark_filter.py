@@ -12,8 +12,6 @@ from typing import Literal
 from toolformer_core.records import ScoredCall
 from warehouse.marks import CallIdentity
 
-__all__ = ["Keep", "MarkFilter"]
-
 Keep = Literal["not-rejected", "only-accepted"]
 
 

@@ -33,8 +33,6 @@ from toolformer_core.lm.base import (
 )
 from toolformer_core.records import Prompt
 
-__all__ = ["ModelLease", "QueuedLM", "in_model_thread", "on_model_dropped", "resident_model", "tokens_of_resident"]
-
 Result = TypeVar("Result")
 OnWait = Callable[[float], None]  # called with the seconds spent waiting for others
 

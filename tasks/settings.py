@@ -48,32 +48,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.lm.served import Credentials, public_name, served_model
 from warehouse.files.paths import database_problem, sqlite_url
 
-__all__ = [
-    "allowed_hosts",
-    "allowed_origins",
-    "api_key",
-    "cache_folder",
-    "data_folder",
-    "lineage_key",
-    "lineage_target",
-    "model_credentials",
-    "model_key_variable",
-    "pin_workers",
-    "public_data",
-    "public_model",
-    "public_qa_reader",
-    "qa_credentials",
-    "qa_key_variable",
-    "runner_named",
-    "seconds",
-    "set_shared_catalog",
-    "shared_catalog",
-    "shown_url",
-    "tracking_uri",
-    "viewer_url",
-    "visible_gpus",
-]
-
 _MODEL_KEY = "TOOLFORMER_MODEL_KEY"
 _QA_KEY = "TOOLFORMER_QA_KEY"
 # A password may hold any character, as SQLAlchemy takes it too; digits in front of / ? or # are a port.

@@ -22,22 +22,6 @@ from toolformer_core.records import digest_of
 from warehouse.commits import Commit, DataFile, RowCounts
 from warehouse.store import Store
 
-__all__ = [
-    "LM_TOKENS",
-    "Inputs",
-    "RunSpec",
-    "Shard",
-    "Stage",
-    "at_depth",
-    "count_rows",
-    "files_by_stage",
-    "files_of",
-    "nonzero",
-    "run_stage",
-    "shard_name",
-    "shards_of",
-]
-
 LM_TOKENS = "lm_tokens"  # the counter of a commit: tokens passed through the model, padding included
 
 Record = TypeVar("Record")

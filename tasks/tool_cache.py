@@ -44,8 +44,6 @@ from warehouse.commits import Commit, DataFile
 from warehouse.errors import StoreError
 from warehouse.store import Store
 
-__all__ = ["OLDEST_ANSWER", "Question", "Recalled", "ToolCache", "answered_of", "cache_of"]
-
 _log = logging.getLogger(__name__)
 
 OLDEST_ANSWER = "answered"  # the counter of a commit: when the oldest answer in it was given, seconds since 1970

@@ -9,8 +9,6 @@ import contextlib
 import ctypes
 import os
 
-__all__ = ["limit_memory_pools", "spin_count"]
-
 _ARENA_MAX = -8  # M_ARENA_MAX in glibc's malloc.h
 _BUSY = 0.5  # processes that want to run, over the last minute
 _SPINS, _SPINS_IF_BUSY = 20_000, 2_000

@@ -13,8 +13,6 @@ from urllib.parse import quote, urlencode
 from tasks.settings import viewer_url
 from toolformer_core.errors import UsageError
 
-__all__ = ["arm_key", "arms_page", "version_page"]
-
 _log = logging.getLogger(__name__)
 _DIGEST = 12  # characters of a model's digest
 

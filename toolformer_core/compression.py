@@ -13,8 +13,6 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["COMPRESSIONS", "TruncatedError", "chunks_of", "open_chunks", "without_compression"]
-
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 
 _READ = 1 << 16  # bytes

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ASSETS", "CHAIN_PASSAGES", "CORPUS", "MODEL", "PASSAGES"]
-
 ASSETS = Path(__file__).with_name("assets")
 MODEL = ASSETS / "model"
 CORPUS = ASSETS / "corpus.jsonl.gz"

@@ -11,8 +11,6 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
-__all__ = ["NO_CREDENTIALS", "Credentials", "Endpoint", "holds_no_secret", "parse_endpoint"]
-
 # Strict, because a password with an unescaped @, /, ? or # would otherwise be read as the host, the path or the model.
 _ENDPOINT = re.compile(
     r"(?P<scheme>https?)://(?:(?P<login>[^/?#\s@]*)@)?(?P<host>[\w.-]+|\[[0-9A-Fa-f:.]+\])(?P<port>:\d+)?"

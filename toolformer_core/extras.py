@@ -6,8 +6,6 @@ import importlib.util
 import sys
 from pathlib import Path
 
-__all__ = ["how_to_install", "is_installed"]
-
 _CLONE = Path(__file__).resolve().parents[1]
 
 

@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["identity", "not_a_file", "regular_files", "walk"]
-
 
 def walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
     """Yield each folder below `root` with the names of its folders and of everything else, as `os.walk` does.

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from toolformer_core.compression import TruncatedError
 
-__all__ = ["Piece", "Scanner"]
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:

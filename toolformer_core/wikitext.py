@@ -30,8 +30,6 @@ from typing import Any
 from toolformer_core.errors import UsageError
 from toolformer_core.extras import how_to_install
 
-__all__ = ["HIDDEN_NAMESPACES", "Section", "WikitextError", "sections"]
-
 HIDDEN_NAMESPACES = frozenset({"file", "image", "media", "category"})  # links to these show nothing of their own
 _HIDDEN_TAGS = frozenset(
     "ref references table gallery math chem ce score graph timeline hiero imagemap inputbox categorytree section "

@@ -31,8 +31,6 @@ from viewer.rendering import render
 from viewer.security import Guard, is_from_elsewhere
 from warehouse.errors import SnapshotError, WarehouseError
 
-__all__ = ["make_app"]
-
 _THREADS = 4  # requests answered at a time; DuckDB uses all cores for each
 _USER, _MAX_NAME, _YEAR_S = "toolformer_user", 30, 365 * 86_400  # the cookie with the name of who judges
 _ADVICE = "TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more"

@@ -11,8 +11,6 @@ from markupsafe import Markup, escape
 
 from warehouse.queries import GainBin
 
-__all__ = ["gain_chart"]
-
 _BAR, _GAP, _HEIGHT, _FOOT = 22, 4, 64, 34  # pixels
 
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from toolformer_core.syntax import find_calls
 from viewer.pages.document import Piece
 
-__all__ = ["pieces_with_calls"]
-
 
 def pieces_with_calls(text: str, names: Mapping[str, str]) -> list[Piece]:
     """Return the pieces of a text that a model wrote with tools.

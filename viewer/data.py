@@ -41,8 +41,6 @@ from warehouse.store import Store
 from warehouse.threshold_index import ThresholdIndex
 from warehouse.what_if import CallFilter, yields
 
-__all__ = ["ViewedData"]
-
 _LOG = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")

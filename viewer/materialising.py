@@ -11,8 +11,6 @@ from warehouse.commits import check_name
 from warehouse.errors import StoreError, WarehouseError
 from warehouse.store import Store
 
-__all__ = ["Materialisation", "Materialiser"]
-
 
 @dataclass(frozen=True, slots=True)
 class Materialisation:

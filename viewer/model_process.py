@@ -17,8 +17,6 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from serving.server import ModelServer
 
-__all__ = ["main"]
-
 _TOOL_TIMEOUT_S = 10.0
 _ROWS, _QUEUE = 4, 16  # texts decoded together, and those that wait
 _GRACE_S = 1.0  # for open answers when it is told to end

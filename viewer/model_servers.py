@@ -19,8 +19,6 @@ from pathlib import Path
 from tasks.training.registry import model_label, trained_model
 from toolformer_core.errors import ModelError
 
-__all__ = ["ModelServers"]
-
 _COMMAND = (sys.executable, "-m", "viewer.model_process")
 _MODELS = 2  # processes at a time: two models stand side by side
 _IDLE_S = 600.0

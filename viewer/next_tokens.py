@@ -22,8 +22,6 @@ from typing import Any
 from toolformer_core.annotate.losses import weights
 from toolformer_core.embedded import MODEL
 
-__all__ = ["NextToken", "next_tokens", "token_texts"]
-
 _STEPS = (0.01, 0.05, 0.2)  # nats of help from which a token has a stronger colour
 
 

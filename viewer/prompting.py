@@ -20,8 +20,6 @@ from typing import Any
 from toolformer_core.errors import ToolformerError, UsageError
 from viewer.model_servers import ModelServers
 
-__all__ = ["PromptSettings", "Said", "written"]
-
 _CONNECT_S, _SILENCE_S = 10.0, 60.0  # a server sends something every 15 s at least
 _MAX_ERROR = 500  # characters of a server's own words
 

@@ -12,8 +12,6 @@ from urllib.parse import quote, urlencode
 
 from warehouse.call_pages import CallKey
 
-__all__ = ["NotThereError", "Query", "WrongQueryError", "document_link", "link", "shown_key"]
-
 _MAX_CHARS = 10_000  # of one value
 _MAX_WHOLE = 2.0**53
 

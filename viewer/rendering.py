@@ -9,8 +9,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from viewer.query import document_link, link
 
-__all__ = ["render", "shown", "tool_class"]
-
 _COLOURS = 8  # of tools, in the style sheet
 _PAGES = {
     "/": "Versions",

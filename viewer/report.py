@@ -25,8 +25,6 @@ from warehouse.marks import CallIdentity, read_marks, standing
 from warehouse.queries import GainBin
 from warehouse.store import Store
 
-__all__ = ["report_page"]
-
 _LOW, _HIGH, _WIDTH = 0.0, 6.0, 0.5  # nats: the bins of the histograms between the open ones
 _AROUND = 160  # characters of text before and after a call of the examples
 _SHOWN_PARAMETERS = ("tau_s", "top_k", "draws", "positions", "draw_form", "wordings", "chat_template", "decoys")

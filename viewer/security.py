@@ -16,8 +16,6 @@ from typing import Any
 
 from starlette.responses import PlainTextResponse
 
-__all__ = ["HEADERS", "Guard", "is_from_elsewhere"]
-
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -22,8 +22,6 @@ from viewer.app import make_app
 from viewer.model_servers import ModelServers
 from viewer.pages.prompt import Prompter
 
-__all__ = ["PORT", "ViewerServer", "main"]
-
 PORT = 8001
 _GRACE_S = 2  # for open requests when it is told to end
 

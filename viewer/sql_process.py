@@ -15,8 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MAX_ROWS", "TIMEOUT_S", "SqlAnswer", "ask_in_process", "main"]
-
 TIMEOUT_S = 10.0
 MAX_ROWS = 500
 _MEMORY = "500MB"

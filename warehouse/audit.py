@@ -15,8 +15,6 @@ from warehouse.errors import StoreError
 from warehouse.gc import dataset_commits
 from warehouse.store import Store
 
-__all__ = ["Damage", "audit", "missing_files"]
-
 
 @dataclass(frozen=True, slots=True)
 class Damage:

@@ -20,20 +20,6 @@ from warehouse.snapshot.relations import sql_text
 from warehouse.snapshot.views import survivors_sql
 from warehouse.what_if import BY_GAIN, CallFilter, allowed_sql, moved_sql
 
-__all__ = [
-    "CallKey",
-    "CallPage",
-    "DrawnCall",
-    "MovedCalls",
-    "Outcome",
-    "calls_by_gain",
-    "draw_call",
-    "follows_sql",
-    "listed_rows",
-    "moved_calls",
-    "page_of",
-]
-
 # kept; below the threshold; allowed by it, but a better call at the position or nearby is kept instead; any of these
 Outcome = Literal["kept", "below_threshold", "outdone", ""]
 

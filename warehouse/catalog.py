@@ -42,8 +42,6 @@ from warehouse.files.paths import database_problem
 from warehouse.shared import connect_schema, open_database, without_secrets, write_transaction
 from warehouse.store import Store
 
-__all__ = ["Catalog"]
-
 _log = logging.getLogger(__name__)
 
 _BATCH = 500  # values of one IN list, rows of one insert

@@ -27,8 +27,6 @@ from warehouse.errors import CatalogError, error_line
 from warehouse.shared import connect_schema, write_transaction
 from warehouse.store import Store
 
-__all__ = ["LEASE_S", "RENEWALS", "Claim", "Claims", "pauses"]
-
 _log = logging.getLogger(__name__)
 
 LEASE_S = 60.0  # after which a process that renews nothing counts as dead

@@ -17,8 +17,6 @@ import pyarrow.parquet as pq
 from warehouse.commits import DataFile, canonical_json, digest
 from warehouse.errors import CorruptDataError, StoreError
 
-__all__ = ["INVALID", "check_data", "decode_parquet", "decode_record", "encode_parquet", "encode_record"]
-
 INVALID = (KeyError, TypeError, ValueError, AttributeError)  # what parsing a damaged record can raise
 
 # The version of the JSON envelope. Since 2, runs and datasets have fields that an earlier program does not know; since

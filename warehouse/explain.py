@@ -17,8 +17,6 @@ import duckdb
 from warehouse.queries import open_snapshot, rows_in
 from warehouse.snapshot.relations import parquet_sql
 
-__all__ = ["Explanation", "explain", "ids_with_prefix", "nearest_ids"]
-
 _LAST = chr(0x10FFFF)  # sorts after every text
 
 _HOME = """

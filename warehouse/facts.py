@@ -24,18 +24,6 @@ import sqlalchemy as sa
 from warehouse.commits import Commit, Dataset, RowCounts, Run, canonical_json
 from warehouse.schema import STAGES
 
-__all__ = [
-    "COMMIT_TABLES",
-    "DATASET_TABLES",
-    "IDENTITIES",
-    "METADATA",
-    "RUN_SUMMARIES",
-    "RUN_TABLES",
-    "Facts",
-    "arrow_schema",
-    "facts_from_records",
-]
-
 METADATA = sa.MetaData()
 Facts = dict[str, pa.Table]  # table name -> rows
 

@@ -36,8 +36,6 @@ from warehouse.snapshot.publish import publish
 from warehouse.snapshot.views import CURRENT
 from warehouse.store import Store
 
-__all__ = ["Garbage", "active_runs", "dataset_commits", "delete_garbage", "find_garbage", "needed_commits"]
-
 _DAY_S = 86_400.0
 _SUPERSEDED = "superseded: not current, and no dataset depends on it"
 _RESPONSES = f"{_SUPERSEDED}; after its deletion the tools' responses in it cannot be replayed"

@@ -30,8 +30,6 @@ from warehouse.errors import StoreError, error_line
 from warehouse.files.folders import fsync_folder, make_folder
 from warehouse.store import Store
 
-__all__ = ["CallIdentity", "Mark", "Verdict", "add_marks", "read_marks", "standing"]
-
 Verdict = Literal["accept", "reject", "unsure", "none"]
 
 _FOLDER = "marks"

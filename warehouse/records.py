@@ -21,18 +21,6 @@ import pyarrow as pa
 from warehouse.commits import canonical_json, check_name, digest
 from warehouse.store import Store
 
-__all__ = [
-    "Export",
-    "Training",
-    "exports",
-    "prompts_table",
-    "trainings",
-    "trainings_table",
-    "write_export",
-    "write_prompt",
-    "write_training",
-]
-
 _TEXT, _INT, _REAL = pa.string(), pa.int64(), pa.float64()
 _PROMPTS = pa.schema([("tool", _TEXT), ("digest", _TEXT), ("text", _TEXT)])
 _TRAININGS = pa.schema(

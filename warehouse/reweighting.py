@@ -20,8 +20,6 @@ from warehouse.snapshot.rate_views import CHAINS
 from warehouse.snapshot.relations import parquet_sql, sql_text
 from warehouse.snapshot.views import LOOKED_AHEAD, RULES
 
-__all__ = ["STORED", "Gains", "has_log_probs", "reweigh", "skipped_calls"]
-
 
 @dataclass(frozen=True, slots=True)
 class Gains:

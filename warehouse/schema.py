@@ -38,21 +38,6 @@ import pyarrow as pa
 
 from warehouse.errors import SchemaError, StoreError
 
-__all__ = [
-    "ADDED_COLUMNS",
-    "CHAIN_DEPTHS",
-    "EVALUATION_STAGES",
-    "OPTIONAL_COLUMNS",
-    "REJECTS",
-    "STAGES",
-    "TABLES",
-    "WHAT_IF",
-    "StageFacts",
-    "conform",
-    "empty_table",
-    "stage_facts",
-]
-
 
 def _schema(required: dict[str, pa.DataType], nullable: dict[str, pa.DataType] | None = None) -> pa.Schema:
     fields = [pa.field(name, kind, nullable=False) for name, kind in required.items()]

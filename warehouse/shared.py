@@ -17,8 +17,6 @@ import sqlalchemy.exc
 from warehouse.errors import CatalogError, error_line
 from warehouse.store import Store
 
-__all__ = ["connect_schema", "open_database", "schema_of", "without_secrets", "write_transaction"]
-
 _IDENTITY = "identity.json"
 _LOCK = 7_305_180_411  # the key of the advisory lock for all writers of a database; any constant would do
 

@@ -30,8 +30,6 @@ from warehouse.reweighting import STORED
 from warehouse.snapshot.views import better_nearby
 from warehouse.what_if import BY_GAIN, CallFilter
 
-__all__ = ["ThresholdIndex"]
-
 _PART = 250_000  # calls that are read and judged at once
 _LAST_RANK = 255  # this one or a later one, or an unknown one
 _DOC_HASHES = 2**64

@@ -13,8 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["answer_jobs", "rows_of_batch"]
-
 Answer = Callable[[dict[str, Any]], dict[str, Any]]  # a job -> {"rows": [...], and what else was seen}
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["load_tokenizer", "tiny_model"]
-
 
 def load_tokenizer(folder: str) -> Any:
     """Return the tokenizer of a folder; where it has no token for padding, the one that ends a text pads."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from warehouse.queries import CurrentBuild, Sample
     from warehouse.what_if import WhatIf
 
-__all__ = ["print_datasets", "print_document_trace", "print_found_thresholds", "print_plan", "print_what_if"]
-
 _MAX_REASONS = 4  # reasons that are printed; the others are counted
 _CONTEXT_CHARACTERS = 40  # of the text before a call, and of that after it
 _FOLDED_COLUMNS = ("input", "response", "answered", "raw", "context", "detail", "reason", "folder", "model")

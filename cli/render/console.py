@@ -16,8 +16,6 @@ from rich.table import Table
 
 from cli.terminal import visible
 
-__all__ = ["Console", "narrow_table"]
-
 
 class Console(rich.console.Console):
     """A console on which every control character of a printed text is visible."""

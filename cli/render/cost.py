@@ -14,8 +14,6 @@ from cli.render.console import Console
 if TYPE_CHECKING:
     from flows.cost.of_build import CostPlan
 
-__all__ = ["amount", "cost_as_json", "hours", "print_cost"]
-
 _FIGURES = {  # of a stage -> its column
     "lm_tokens": "tokens",
     "gpu_hours": "GPU h",

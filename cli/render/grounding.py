@@ -12,8 +12,6 @@ from flows.ground.metrics import GroundResult
 from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table
 from toolformer_core.api.grounding import GroundedAnswer, GroundedQuery
 
-__all__ = ["print_grounding", "print_ranking"]
-
 _SHOWN_CHARS = 48  # of a call or a response
 
 

@@ -15,8 +15,6 @@ from cli.render.console import Console
 from flows.progress import Lines, duration
 from toolformer_core.tools.search.index_writer import IndexProgress
 
-__all__ = ["IndexDisplay"]
-
 _SHOW_S = 0.1  # seconds between two changes of the bar
 
 

@@ -12,8 +12,6 @@ from cli.render.console import Console, narrow_table
 if TYPE_CHECKING:
     from flows.judging import Judgements
 
-__all__ = ["print_judgements"]
-
 
 def print_judgements(found: Judgements) -> None:
     """Print who has marked how many calls, the precision of every tool, and the agreement of every two people."""

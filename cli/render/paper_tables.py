@@ -11,8 +11,6 @@ from rich.table import Table
 from cli.render.console import Console
 from flows.evaluate.tables import Cell, PaperTable
 
-__all__ = ["print_tables"]
-
 
 def print_tables(paper_tables: Sequence[PaperTable]) -> None:
     """Print the tables, with our figure and the paper's in one cell; below each, the commands that would fill gaps."""

@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from flows.finetune.flow import FinetuneResult
     from tasks.run_shard import ShardResult
 
-__all__ = [
-    "BuildDisplay",
-    "TrainingDisplay",
-    "print_demo",
-    "print_finetune_result",
-    "print_stats",
-    "print_summary",
-]
-
 
 class BuildDisplay:
     """Shows the progress of each stage on standard error: bars on a terminal, elsewhere the lines of `flows.progress`.

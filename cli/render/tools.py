@@ -9,8 +9,6 @@ from rich.table import Table
 
 from cli.render.console import Console
 
-__all__ = ["print_tools"]
-
 
 def print_tools(rows: Iterable[Mapping[str, str]]) -> None:
     """Print a row a tool.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from toolformer_core.decode.toolformer import Toolformer
     from toolformer_core.tools.base import Tool
 
-__all__ = ["serve"]
-
 
 @with_options(ServeOptions)
 def serve(

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from toolformer_core.decode.toolformer import Toolformer
     from toolformer_core.tools.base import Tool
 
-__all__ = ["Date", "Model", "Timeout", "chat", "generate", "iso_date", "load_toolformer"]
-
 _CALL_STYLE, _FAILED_CALL_STYLE, _PROMPT_STYLE = "bold yellow", "bold red", "dim"
 
 Model = Annotated[str, option_of(BuildParameters, "model")]

@@ -20,8 +20,6 @@ from warehouse.commits import Commit
 from warehouse.schema import WHAT_IF
 from warehouse.store import Store
 
-__all__ = ["Estimate", "PastCommits", "Total", "total_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:

@@ -17,8 +17,6 @@ from warehouse.errors import WarehouseError
 if TYPE_CHECKING:
     from tasks.stage import Shard
 
-__all__ = ["group_count", "seconds_per_document", "shard_groups"]
-
 _TASK_S = 20.0  # seconds of work that a task is to take
 _UNKNOWN_S = 0.05  # seconds a document, where no past run says
 _PER_WORKER = 6  # groups for each task that runs at a time, so that some sample while others execute

@@ -14,8 +14,6 @@ from toolformer_core.annotate.ingest import other_files
 from toolformer_core.embedded import CORPUS
 from toolformer_core.folders import not_a_file
 
-__all__ = ["notes_on_build", "notes_on_chains", "notes_on_training"]
-
 _LISTED = 3  # files that are listed by name; the others are counted
 
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from warehouse.queries import Sample, StageBalance
 
-__all__ = ["NothingKept", "nothing_kept"]
-
 _REASONS = 2  # reasons listed for the step that kept no rows
 # `diagnose` takes them as `build` does.
 _OPTIONS = ("tau_s", "top_k", "draws", "prompts", "passages", "index", "qa_reader", "phrases", "translator")

@@ -33,8 +33,6 @@ from tasks.stages.assemble import ASSEMBLE, SCORES, AssemblySpec
 from tasks.thresholds import Decided, decide_thresholds, is_decided_late
 from toolformer_core.records import digest_of
 
-__all__ = ["Assembled", "assembly_spec_of", "run_pipeline"]
-
 
 @dataclass(frozen=True, slots=True)
 class Assembled:

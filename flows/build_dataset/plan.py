@@ -42,8 +42,6 @@ from warehouse.commits import Commit, changed_parts
 from warehouse.files.overlay import OverlayFiles
 from warehouse.files.remote import open_files
 
-__all__ = ["plan_build"]
-
 _PILOT_DOCUMENTS = 100  # documents of the pilot run that costs are estimated from; a tenth of the corpus if less
 
 # Part of a fingerprint -> its name in reasons; of the part `config` each changed field is a reason.

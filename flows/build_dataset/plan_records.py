@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from flows.build_dataset.estimate import Estimate, Total, total_of
 
-__all__ = ["CACHED", "DEPENDS", "TO_DO", "Plan", "PlannedShard", "StagePlan"]
-
 CACHED, TO_DO, DEPENDS = "cached", "to do", "depends"  # see `plan`
 
 

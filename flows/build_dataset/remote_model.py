@@ -21,8 +21,6 @@ from toolformer_core.lm.served import served_model
 from warehouse.commits import CommitKey
 from warehouse.store import Store
 
-__all__ = ["REMOTE_MODEL", "remote_model_of", "scan_notes", "unseen_notes"]
-
 REMOTE_MODEL = "remote_model"  # the parameter of a run that says which model the server served
 
 

@@ -26,8 +26,6 @@ from toolformer_core.annotate.ingest import corpus_files, read_corpus
 from toolformer_core.config import IngestConfig
 from toolformer_core.records import Document
 
-__all__ = ["auto_shard_documents", "documents_per_shard"]
-
 _SAMPLED = 500  # documents
 _SHARD_S = 30.0  # of work, in a stage
 _DOCUMENT_S, _CHARACTER_S = 0.05, 50e-6  # assumed of a stage: scanned once, drawn from and scored a few times

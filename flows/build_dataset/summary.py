@@ -14,8 +14,6 @@ from flows.artifacts import short
 from warehouse.commits import Dataset
 from warehouse.queries import GainBin, StageBalance
 
-__all__ = ["build_summary", "histograms", "lineage_graph"]
-
 _BAR = 40  # characters of the longest
 
 

@@ -18,8 +18,6 @@ from toolformer_core.errors import UsageError
 from warehouse.reweighting import has_log_probs, skipped_calls
 from warehouse.what_if import StoredScores
 
-__all__ = ["other_weights", "skipped_note", "stored_tokens"]
-
 
 def stored_tokens(scores: StoredScores) -> tuple[float, int]:
     """Return the decay of a build's weights, and how many tokens it gives one.

@@ -29,7 +29,6 @@ from warehouse.snapshot.analyst_views import with_columns
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 
-__all__ = ["KIND", "SAMPLED_BY", "call_settings", "gains_figure", "in_use", "track_build", "track_build_if_in_use"]
 
 _log = logging.getLogger(__name__)
 

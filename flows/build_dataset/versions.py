@@ -21,8 +21,6 @@ from warehouse.commits import Dataset, dataset_version, made_id
 from warehouse.queries import rows_of, yield_by_threshold
 from warehouse.store import Store
 
-__all__ = ["card_of", "coverage_note", "thresholds_note", "write_card", "write_version"]
-
 _MAX_SOURCES = 20  # files of the corpus that a card names
 _SOURCES_SQL = "SELECT source, count(*) AS documents FROM documents GROUP BY ALL ORDER BY documents DESC, source"
 _MAX_SHARDS = 20  # shards without a tool's annotations that a card names; the commits of `assemble` name all

@@ -17,8 +17,6 @@ from toolformer_core.evaluate.operands import RandomOperands, WordProblem, rando
 from toolformer_core.evaluate.statistics import Comparison, ItemOutcome, accuracy, call_rates, call_split, compare
 from warehouse.store import Store
 
-__all__ = ["ArmFigures", "ArmPerplexity", "EvaluateResult", "arm_figures", "arm_perplexity", "row_of"]
-
 _COLUMNS = ["item_id", "correct", "called", "tool", "parameters", "problem"]
 _PROBLEM = ["prompt", "answers", "input", "response"]  # what the random-operand baseline is made of
 

@@ -17,8 +17,6 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.evaluate.items import Task
 from warehouse.store import Store
 
-__all__ = ["EvaluationPlan", "choose_arms", "finished_trainings"]
-
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:

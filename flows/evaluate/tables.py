@@ -42,8 +42,6 @@ from warehouse.queries import (
     yield_by_threshold,
 )
 
-__all__ = ["PaperTable", "paper_tables"]
-
 Cell = str | int | float | None
 _ItemSet = tuple[str, int]  # name of the file of items ("": the task has its own items), and how many of its items
 

@@ -24,8 +24,6 @@ from tasks.viewer_links import arm_key, arms_page
 from toolformer_core.evaluate.items import Rule
 from toolformer_core.records import digest_of
 
-__all__ = ["accuracy_figure", "items_page", "track"]
-
 
 def track(
     plan: EvaluationPlan,

@@ -24,8 +24,6 @@ from toolformer_core.lm.load import LoadedTokenizer
 from warehouse.commits import Dataset
 from warehouse.store import Store
 
-__all__ = ["Written", "asked_of", "card_text", "file_entries", "manifest_of", "manifest_text", "sha256_of"]
-
 _VERSION = 1  # of the manifest's form
 _SPLITS = {"train": "train", "dev": "validation"}  # as the hub names them
 # Identifiers of the hub for licences that corpora commonly have; any other is stated by its name.

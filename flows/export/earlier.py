@@ -18,8 +18,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.lm.load import load_tokenizer
 from warehouse.store import Store
 
-__all__ = ["written_earlier"]
-
 
 def written_earlier(store: Store, name: str, out: Path, settings: ExportSettings) -> ExportResult | None:
     """Return the export that lies at `out`; None if nothing lies there.

@@ -27,8 +27,6 @@ from toolformer_core.lm.load import LoadedTokenizer
 from toolformer_core.records import Example, digest_of
 from warehouse.commits import Dataset
 
-__all__ = ["SPECIAL", "Maker", "Row", "Sink", "maker_of", "sink_of"]
-
 SPECIAL = "special"  # the reason of a text that holds a special token of the tokenizer whose template renders it
 _HF_ROWS = 10_000  # per Arrow batch
 

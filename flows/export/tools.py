@@ -17,8 +17,6 @@ from toolformer_core.tools.base import Tool
 from warehouse.commits import Dataset
 from warehouse.store import Store
 
-__all__ = ["schemas_of"]
-
 
 def schemas_of(store: Store, dataset: Dataset) -> tuple[dict[str, ToolSchema], list[str]]:
     """Return the schemas of a dataset's tools by their names in calls, and notes on those that are only named."""

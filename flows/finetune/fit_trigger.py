@@ -23,8 +23,6 @@ from toolformer_core.decode.trigger import FitConfig, ToolFit, fit_triggers
 from toolformer_core.errors import UsageError
 from warehouse.store import Store
 
-__all__ = ["TriggerResult", "fit_trigger", "fitted_earlier", "rows_of_fits"]
-
 
 @dataclass(frozen=True, slots=True)
 class TriggerResult:

@@ -25,8 +25,6 @@ from tasks.launch.ssh import SshLauncher
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.finetune.recipe import LoraRecipe, Recipe
 
-__all__ = ["PROFILES", "Lora", "Profile", "load_profile"]
-
 
 class Lora(BaseModel):
     """Low-rank adapters."""

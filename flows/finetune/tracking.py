@@ -22,8 +22,6 @@ from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import Recipe
 from warehouse.store import Store
 
-__all__ = ["close_run", "start_run"]
-
 
 def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
     """Start the MLflow run of a job, or resume the one named in the job's folder; return a `TrainingRun`.

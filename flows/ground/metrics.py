@@ -31,17 +31,6 @@ from toolformer_core.grounding.records import Grounding
 from toolformer_core.grounding.scores import Weights
 from warehouse.store import Store
 
-__all__ = [
-    "SIZES",
-    "BestFigures",
-    "GroundResult",
-    "LibrarySize",
-    "MethodCost",
-    "TaskFigures",
-    "TaskShards",
-    "figures_of",
-]
-
 SIZES = (4, 10, 20, 50, 100)  # of libraries, as the picture shows them
 
 

@@ -11,8 +11,6 @@ from tasks.grounding_spec import AnswerRun, ChoiceRun, GroundingRun
 from toolformer_core.evaluate.items import Task
 from toolformer_core.grounding.scores import Weights
 
-__all__ = ["GroundingPlan", "TaskPlan"]
-
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:

@@ -7,8 +7,6 @@ from flows.evaluate.tables import PaperTable
 from flows.ground.metrics import GroundResult
 from flows.ground.tables import confusion_table, cost_table, grounding_tables
 
-__all__ = ["summary"]
-
 
 def summary(result: GroundResult, *, costs: bool = True) -> str:
     """Return the tables of a grounding, with what it cost unless told otherwise."""

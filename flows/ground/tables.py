@@ -20,8 +20,6 @@ from toolformer_core.evaluate.grounding_figures import NO_TOOL
 from toolformer_core.evaluate.statistics import Accuracy
 from toolformer_core.tools.library import DISTRACTOR_PREFIX
 
-__all__ = ["confusion_table", "cost_table", "grounding_tables", "size_table"]
-
 _DISTRACTORS = "distractors"
 
 

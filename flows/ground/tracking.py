@@ -20,8 +20,6 @@ from toolformer_core.evaluate.grounding_figures import NO_TOOL
 from toolformer_core.evaluate.statistics import Accuracy
 from toolformer_core.records import digest_of
 
-__all__ = ["draw_pictures", "track"]
-
 
 def track(
     plan: GroundingPlan, p: GroundParameters, done: Sequence[TaskShards], result: GroundResult

@@ -20,8 +20,6 @@ from warehouse.commits import Commit, DataFile, Run, canonical_json, digest
 from warehouse.schema import OPTIONAL_COLUMNS, REJECTS, STAGES
 from warehouse.store import Store
 
-__all__ = ["contents", "dataset_at", "model", "run_steps"]
-
 _DECLARED = {stage.name: stage for stage in (*BUILD_STAGES, *EVALUATION_STAGES)}
 _RANK = {name: rank for rank, name in enumerate(_DECLARED)}
 _TYPES = {"int64": "long", "large_string": "string"}  # as other producers name them

@@ -20,8 +20,6 @@ from urllib.parse import urlsplit
 from tasks.settings import shown_url
 from warehouse.store import Store
 
-__all__ = ["HUB", "JOBS", "benchmark_at", "model_at", "place", "table_at", "training_of"]
-
 JOBS = "toolformer"  # the namespace of jobs, and of what ships with this program
 HUB = "https://huggingface.co"
 _FILES = "file"

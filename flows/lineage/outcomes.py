@@ -14,8 +14,6 @@ from warehouse.commits import Dataset, Run
 from warehouse.records import Export
 from warehouse.store import Store
 
-__all__ = ["cstar", "export_step", "training_step", "version_step"]
-
 
 def cstar(store: Store, dataset: Dataset) -> Data:
     """Return a record of C* as a dataset."""

@@ -15,8 +15,6 @@ from toolformer_core.records import ToolFailure, ToolResult, storable
 from toolformer_core.syntax import OPEN, find_close
 from toolformer_core.tools.responses import response_line
 
-__all__ = ["call_writing", "input_after_name", "input_written", "tool_call"]
-
 _DETAIL_CHARS = 500
 
 

@@ -32,8 +32,6 @@ from toolformer_core.lm.tokens import encode_following, tokenize
 from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
 
-__all__ = ["Planned", "RoutedChat"]
-
 
 @dataclass(frozen=True, slots=True)
 class Planned:

@@ -26,8 +26,6 @@ from toolformer_core.tools.mcp.values import BadValue, read_json
 from toolformer_core.tools.responses import response_line
 from toolformer_core.tools.schema_check import Check, SchemaProblem, checker
 
-__all__ = ["ClientTool", "call_input", "client_tools_of", "name_in_calls"]
-
 PREFIX = "client:"  # of a client's tool's key, which no tool of the server's has
 _MAX_EXAMPLES = 3
 _MAX_EXAMPLE_CHARS = 200

@@ -27,8 +27,6 @@ from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
 from toolformer_core.tools.responses import response_line
 
-__all__ = ["Conversation", "conversation_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Conversation:

@@ -10,8 +10,6 @@ from serving.routing.records import Route, RouteRequest
 from toolformer_core.grounding.records import Grounding
 from toolformer_core.grounding.scores import Weights
 
-__all__ = ["explained", "no_call"]
-
 
 def explained(
     request: RouteRequest,

@@ -24,8 +24,6 @@ from toolformer_core.decode.records import Finished, GenerationSettings, TextDel
 from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, cosines
 from toolformer_core.records import digest_of
 
-__all__ = ["Embedder", "Writer", "Writing", "Written"]
-
 MAX_EMBEDDINGS = 4_096  # of descriptions; one of 1,024 numbers is 4 KiB
 _MAX_QUERY_CHARS = 20_000  # of a query, for its embedding; an encoder reads less
 _MAX_TOKEN_CHARS = 128  # a text of more characters for each token of the context is not tokenised to see if it fits

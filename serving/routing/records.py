@@ -16,8 +16,6 @@ from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.grounding.patterns import STANDARD_PATTERNS, PatternSet
 from toolformer_core.grounding.scores import Weights
 
-__all__ = ["Route", "RouteRequest", "RouterSettings"]
-
 
 @dataclass(frozen=True, slots=True)
 class RouterSettings:

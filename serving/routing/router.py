@@ -38,8 +38,6 @@ from toolformer_core.grounding.small_lm import first_line
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.mcp.arguments import BadInput
 
-__all__ = ["Router"]
-
 _CLIENT_CALL_TOKENS = 128  # of a call with arguments by name or as JSON
 _MAX_TRIES = 8  # tools whose call is written for one request
 

@@ -17,8 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from serving.errors import RequestError
 from serving.schemas import ChatRequest, Extension, Message
 
-__all__ = ["Choice", "FunctionTool", "RoutedChatRequest", "RoutedExtension", "choice_of"]
-
 MAX_TOOLS = 128  # OpenAI's limit
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _CHOICES = ("auto", "none", "required")

@@ -30,8 +30,6 @@ from toolformer_core.decode.records import (
 from toolformer_core.records import Call
 from toolformer_core.syntax import ARROW, CLOSE, linearize
 
-__all__ = ["AnswerWriter", "ClientCallWriter", "OpeningCall", "ResponseAnswerWriter"]
-
 
 @dataclass(frozen=True, slots=True)
 class OpeningCall:

@@ -21,25 +21,6 @@ from typing import Any, ClassVar, Protocol
 from tasks.environment import environment
 from toolformer_core.errors import ToolformerError, UsageError
 
-__all__ = [
-    "EXIT",
-    "LOG",
-    "Accelerator",
-    "JobState",
-    "LaunchError",
-    "LaunchRequest",
-    "Launcher",
-    "LostError",
-    "accelerator_variables",
-    "check_plain_words",
-    "derived_port",
-    "dns_name",
-    "parse_handle",
-    "read_tail",
-    "run_command",
-    "write_file",
-]
-
 LOG = "log.txt"
 EXIT = "exit"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")  # DNS allows 63 characters, and queues append some

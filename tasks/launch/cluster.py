@@ -14,8 +14,6 @@ from typing import Any
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["Cluster", "connect", "error_message"]
-
 
 @dataclass(frozen=True, slots=True)
 class Cluster:

@@ -27,8 +27,6 @@ from tasks.launch.base import (
 from tasks.launch.cluster import Cluster, connect, error_message
 from toolformer_core.errors import UsageError
 
-__all__ = ["KubernetesKind", "KubernetesLauncher"]
-
 _TIMEOUT_S = 30
 _NOT_FOUND, _CONFLICT = 404, 409
 _TAIL_LINES = 20  # of a failed pod's log, in which the last line that is not empty is looked for

@@ -15,8 +15,6 @@ import psutil
 from tasks.launch import processes
 from tasks.launch.base import LOG, Accelerator, JobState, LaunchRequest, accelerator_variables
 
-__all__ = ["LocalLauncher"]
-
 
 @dataclass(frozen=True, slots=True)
 class LocalLauncher:

@@ -19,8 +19,6 @@ from typing import Any
 from tasks.launch.base import LOG, LaunchRequest
 from toolformer_core.errors import UsageError
 
-__all__ = ["FOLDER", "MASTER_PORT", "PYTORCH_GROUP", "PYTORCH_VERSION", "Pods", "job", "pytorch_job", "service"]
-
 MASTER_PORT = 29500  # the same for every job, as each has pods of its own
 PYTORCH_GROUP, PYTORCH_VERSION = "kubeflow.org", "v1"
 FOLDER = "toolformer-platform/folder"  # the annotation that holds the job folder's path, by which a job is recognised

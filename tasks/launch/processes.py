@@ -27,8 +27,6 @@ from tasks.launch.base import EXIT, LOG, JobState, LaunchError, LostError, parse
 from tasks.provenance import host
 from toolformer_core.errors import UsageError
 
-__all__ = ["LAUNCH_VARIABLE", "cancel", "find", "find_job", "make_handle", "new_mark", "start", "state"]
-
 LAUNCH_VARIABLE = "TOOLFORMER_LAUNCH"
 _SUPERVISE = 'file=$1 mark=$2; shift 2; "$@"; code=$?; echo "$mark $code" >"$file.part" && mv "$file.part" "$file"'
 # Set where this process is itself a rank of a distributed job; a command must not inherit them. PET_: for torchrun.

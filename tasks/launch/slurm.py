@@ -29,8 +29,6 @@ from tasks.launch.base import (
 )
 from toolformer_core.errors import UsageError
 
-__all__ = ["SlurmLauncher"]
-
 _INSTALL = "run this where Slurm's commands are, e.g. on the cluster's login node"
 # In lower case, what Slurm's commands print:
 _UNKNOWN = "invalid job id"  # squeue and scancel, about a job that Slurm no longer knows

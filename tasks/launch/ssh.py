@@ -35,8 +35,6 @@ from tasks.launch.base import (
 )
 from toolformer_core.errors import UsageError
 
-__all__ = ["SshLauncher"]
-
 NODE_MARK = "TOOLFORMER_JOB"
 _INSTALL = "install pdsh and an ssh client here (Debian: pdsh, openssh-client)"
 _HOST = re.compile(r"(\S+)\s+slots=(\d+)")

@@ -23,8 +23,6 @@ from toolformer_core.grounding.scores import Weights
 from toolformer_core.grounding.small_lm import first_line
 from warehouse.commits import RowCounts
 
-__all__ = ["ANSWER_GROUNDED"]
-
 
 def _run(inputs: Inputs[AnswerRun], writer: ShardWriter) -> StageOutput:
     run = inputs.spec

@@ -29,19 +29,6 @@ from warehouse.commits import RowCounts
 from warehouse.files.base import Files
 from warehouse.store import Store
 
-__all__ = [
-    "ASSEMBLE",
-    "LEFT_OUT",
-    "MARKS",
-    "NOT_ANNOTATED",
-    "SCORES",
-    "AssemblySpec",
-    "JudgedCalls",
-    "PositionFilter",
-    "calls_taking_part",
-    "judged_calls",
-]
-
 LEFT_OUT = "position_left_out"  # a reason: `PositionFilter` leaves out some of the sampled positions
 MARKS = "marks"  # in the config of an assembled shard: the filter by people's marks that left out some of its calls
 SCORES = tuple(at_depth("score", depth) for depth in range(1, MAX_CHAIN_DEPTH + 1))  # stages whose calls take part

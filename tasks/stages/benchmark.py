@@ -17,8 +17,6 @@ from toolformer_core.evaluate.selection import select_items
 from toolformer_core.evaluate.tasks import read, task_named
 from warehouse.commits import RowCounts
 
-__all__ = ["BENCHMARK", "benchmark_shards"]
-
 _SAME_FACT = "same_fact"  # a further wording of an example: left out, not broken
 _HELD_OUT, _NOT_CHOSEN = "held_out", "not_chosen"  # of a sample
 

@@ -15,8 +15,6 @@ from toolformer_core.evaluate.answer import Prediction, answer, parameters_of
 from toolformer_core.evaluate.tasks import task_named
 from warehouse.commits import RowCounts
 
-__all__ = ["EVALUATE", "arm_columns", "arm_config_notes", "arm_digests"]
-
 
 def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
     evaluation = inputs.spec.evaluation

@@ -24,8 +24,6 @@ from toolformer_core.tools.base import ttl_of
 from toolformer_core.tools.execution.tally import CallTally
 from warehouse.commits import RowCounts
 
-__all__ = ["EXECUTE", "execute_stage"]
-
 
 def _run(depth: int, inputs: Inputs[BuildSpec], _: ShardWriter) -> StageOutput:
     spec, name = inputs.spec, inputs.tool

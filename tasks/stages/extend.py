@@ -26,8 +26,6 @@ from toolformer_core.annotate.chains import extend, starts_of
 from toolformer_core.annotate.prefilter import UNDATED
 from warehouse.commits import RowCounts
 
-__all__ = ["STARTS", "extend_stage"]
-
 STARTS = "starts"  # the counter of a commit: calls behind which others were drawn
 
 

@@ -30,8 +30,6 @@ from toolformer_core.grounding.records import Cost, Grounding, Query
 from toolformer_core.grounding.small_lm import HFSmallLM
 from warehouse.commits import RowCounts
 
-__all__ = ["CHOOSE", "GROUND", "asked", "counters_of", "notes_of"]
-
 
 def asked(run: GroundingRun, items: Sequence[Item]) -> list[arrow.Asked]:
     """Return the queries of items, with the tools that are right."""

@@ -18,8 +18,6 @@ from toolformer_core.annotate.ingest import read_corpus
 from toolformer_core.records import Document, Rejection
 from warehouse.commits import RowCounts
 
-__all__ = ["CORPUS", "INGEST", "with_latest_date"]
-
 CORPUS = "corpus"  # the name of its one commit
 _REJECTS_PER_FILE = 10_000  # rejected rows held at once
 _LATEST_DATE = "latest_date"  # the counter of its commit: YYYYMMDD

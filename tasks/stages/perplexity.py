@@ -13,8 +13,6 @@ from tasks.stages.evaluate import arm_columns, arm_config_notes, arm_digests
 from toolformer_core.evaluate.answer import Likelihood, likelihoods, parameters_of
 from warehouse.commits import RowCounts
 
-__all__ = ["PERPLEXITY"]
-
 
 def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
     columns = arm_columns(inputs)

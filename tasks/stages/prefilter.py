@@ -13,8 +13,6 @@ from tasks.stage import Inputs, Stage, count_rows
 from toolformer_core.annotate.prefilter import prefilter
 from toolformer_core.config import PrefilterConfig
 
-__all__ = ["PREFILTER", "READS_LANGUAGES"]
-
 READS_LANGUAGES = ("mt", "qa", "wikisearch")  # their prefilter asks a package that identifies languages
 
 

@@ -21,15 +21,6 @@ from toolformer_core.prompts.chat import NONE
 from toolformer_core.records import Prompt
 from warehouse.commits import RowCounts
 
-__all__ = [
-    "POSITIONS",
-    "SAMPLE",
-    "UNSEEN_POSITIONS",
-    "prompt_digests",
-    "template_note",
-    "without_unused_columns",
-]
-
 # Counters of commits, with a model behind a server: positions at which a call may stand, and those of them at which
 # p(" [") is not told and may exceed tau_s.
 POSITIONS, UNSEEN_POSITIONS = "positions", "unseen_positions"

@@ -24,8 +24,6 @@ from toolformer_core.config import canonical_json
 from toolformer_core.records import digest_of
 from warehouse.commits import RowCounts
 
-__all__ = ["SCORE", "names_digest", "score_stage"]
-
 
 def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     spec = inputs.spec.for_scoring()

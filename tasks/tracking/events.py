@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["METRICS", "Event", "new_points", "tags_of"]
-
 Event = Mapping[str, Any]
 
 # Of each event, its figures and the metrics they become. The first is in every event of its kind.

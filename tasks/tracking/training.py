@@ -33,8 +33,6 @@ from tasks.tracking.events import METRICS, Event, new_points, tags_of
 from tasks.tracking.figures import Point, curves
 from tasks.tracking.run import TrackedRun, as_tracking_error, page, safe_name
 
-__all__ = ["CANDIDATE", "CHECKPOINT", "TrainingRun"]
-
 CHECKPOINT = "finetune-checkpoint"  # the name of every checkpoint's LoggedModel
 CANDIDATE = "candidate"  # the alias of the best checkpoint
 _ARMS_SHOWN = 10  # curves in the figure of arms; more cannot be told apart

@@ -26,8 +26,6 @@ from warehouse.commits import Dataset
 from warehouse.errors import CorruptDataError
 from warehouse.store import Store
 
-__all__ = ["FinetuneSpec", "JobCard", "held_out_documents", "texts_digest", "write_job_folder"]
-
 VERSION = "4"  # raised when the same recipe gives another result
 _CARD = "card.json"
 

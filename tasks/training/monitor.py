@@ -13,8 +13,6 @@ from tasks.training.outcome import TrainingEvent, TrainingOutcome, failure_of, o
 from tasks.training.starting import events_before, is_unanswered, running_handle
 from toolformer_core.finetune.events import STOP_FILE, read_events
 
-__all__ = ["follow", "stop"]
-
 _NO_ANSWER_S = 600.0  # how long a queue may fail to answer
 _LAST_EVENTS_S = 10.0  # shared file systems show the last lines of a finished job late
 

@@ -16,8 +16,6 @@ from tasks.launch.base import JobState, read_tail
 from toolformer_core.errors import ToolformerError
 from toolformer_core.finetune.events import FAILURE_FILE
 
-__all__ = ["TrainingError", "TrainingEvent", "TrainingOutcome", "failure_of", "outcome_of"]
-
 TrainingEvent = dict[str, Any]  # a line of events.jsonl
 
 

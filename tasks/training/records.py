@@ -18,8 +18,6 @@ from toolformer_core.finetune.recipe import read_job
 from warehouse.records import Training, write_training
 from warehouse.store import Store
 
-__all__ = ["record_training"]
-
 _AT_WORK = ("started", "step", "evaluated", "stopped", "finished", "failed")  # events of a running attempt
 
 

@@ -16,18 +16,6 @@ from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import JOB_FILE, read_job
 
-__all__ = [
-    "MLFLOW_NOTE",
-    "FinishedTraining",
-    "base_name",
-    "finished_finetune",
-    "finished_finetunes",
-    "model_label",
-    "newest_pair",
-    "trained_model",
-    "training_run",
-]
-
 # How the embedded model's path ends, wherever the program is installed; the second is its former place.
 _EMBEDDED = ("/" + "/".join(MODEL.parts[-3:]), "/toolformer_core/smallworld/assets/model")
 MLFLOW_NOTE = "mlflow_run"  # in a job's folder: the id of its MLflow run

@@ -22,8 +22,6 @@ from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE, read_events
 from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
 
-__all__ = ["events_before", "is_unanswered", "job_lock", "launch", "launch_request", "running_handle"]
-
 _LAUNCH = "launch.json"
 _CLEAR_S = 300.0  # time that an earlier attempt has to end
 

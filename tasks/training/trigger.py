@@ -24,8 +24,6 @@ from toolformer_core.records import Example
 from warehouse.commits import Dataset
 from warehouse.store import Store
 
-__all__ = ["TRIGGER_FILE", "FittedTrigger", "held_out_examples", "read_trigger", "write_trigger"]
-
 TRIGGER_FILE = "trigger.json"
 
 

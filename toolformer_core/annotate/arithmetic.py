@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["NumberToken", "has_equation", "has_operation", "numbers_in", "related"]
-
 # Digits that are not quantities: in a URL or an address, in a query, in an assignment in code or markup.
 _CODE = re.compile(
     r"(?:https?|ftp)://[^\s<>\"]+|\bwww\.[^\s<>\"]+|(?<![\w.+-])[\w.+-]{1,64}@[\w.-]+"

@@ -39,8 +39,6 @@ from toolformer_core.lm.base import Draw, DrawRequest, Insertion, LanguageModel
 from toolformer_core.records import Call, DrawnCall, Prompt, ScoredCall, numbers_of
 from toolformer_core.syntax import linearize_chain
 
-__all__ = ["REPEATED", "TOO_LONG", "extend", "left_to_gain", "starts_of"]
-
 REPEATED, TOO_LONG = "repeated", "too_long"
 
 

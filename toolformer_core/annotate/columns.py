@@ -23,8 +23,6 @@ from toolformer_core.annotate.dates import date_in_words
 from toolformer_core.config import IngestConfig
 from toolformer_core.records import unencodable
 
-__all__ = ["ColumnNames", "Columns", "has", "iso_date", "url_in", "value_at"]
-
 _TEXT = ("text", "raw_content", "content")
 _URL = ("url", "metadata.url", "metadata.WARC-Target-URI", "id")
 _CREATED = ("created", "timestamp", "date_download", "metadata.date_download", "date")

@@ -24,8 +24,6 @@ import re
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-__all__ = ["date_in_words", "url_date"]
-
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTH = (
     r"(?P<name>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|"

@@ -19,8 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from toolformer_core.config import ScoreConfig
 from toolformer_core.records import DrawnCall, digest_of, numbers_of
 
-__all__ = ["RESERVE", "RESERVE_NAME", "DecoyPool"]
-
 RESERVE_NAME = "reserve/1"  # recorded with the scores: the number is raised when a response below changes
 
 # Key of a tool -> responses that fill up where a shard has too few.

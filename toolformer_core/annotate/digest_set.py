@@ -7,8 +7,6 @@ bits must be as good as random, because a digest's first bits are its place.
 
 from __future__ import annotations
 
-__all__ = ["DigestSet"]
-
 _BYTES = 16
 _NOTHING = bytes(_BYTES)  # an empty slot
 

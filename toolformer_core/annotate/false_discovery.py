@@ -39,17 +39,6 @@ from numpy.typing import NDArray
 from toolformer_core.annotate.assemble import may_be_kept
 from toolformer_core.records import ScoredCall
 
-__all__ = [
-    "LEAST_RESPONSES",
-    "REASONS",
-    "Estimate",
-    "FoundThreshold",
-    "GainCollector",
-    "GainsOfTool",
-    "estimate",
-    "find_threshold",
-]
-
 REASONS: Mapping[str, str] = {
     "no_decoys": "its calls were scored without decoys",
     "too_alike": "its responses are too much alike to tell right ones from wrong ones",

@@ -23,8 +23,6 @@ from toolformer_core.records import Document, DrawnCall, Execution, PrefilterRes
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.execution.pool import AnnotationPool
 
-__all__ = ["OnProgress", "ToolRun", "answered_calls", "questions", "run_stages", "sample_all"]
-
 _AT_ONCE = IngestConfig().shard_documents  # documents sampled together, as in a build
 
 OnProgress = Callable[[str, int, int], None]  # (tool's key, documents sampled, documents in total)

@@ -62,8 +62,6 @@ from toolformer_core.errors import CorpusError, UnknownNameError
 from toolformer_core.folders import identity, not_a_file, walk
 from toolformer_core.records import Document, Rejection, document_id, storable, unencodable
 
-__all__ = ["corpus_files", "file_digest", "other_files", "read_corpus"]
-
 _PEEK = 1_000  # a column named by the user must occur in this many first rows
 
 

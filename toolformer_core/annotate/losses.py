@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from toolformer_core.config import PAPER_DECAY
 from toolformer_core.lm.base import LanguageModel
 
-__all__ = ["PlainLosses", "loss", "plain_losses", "weights", "window_weights"]
-
 
 class PlainLosses(NamedTuple):
     """L_i(eps) from each token of a text on."""

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from toolformer_core.annotate.losses import loss
 from toolformer_core.records import AnsweredCall, ScoredCall
 
-__all__ = ["reweighted"]
-
 _Place = tuple[str, int, tuple[AnsweredCall, ...]]  # document, position, chain
 
 

@@ -23,8 +23,6 @@ from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
 
-__all__ = ["chain_prompt_for", "chosen_wordings", "prompt_for", "prompts_for"]
-
 
 def prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
     """Return a tool's annotation prompt: its first wording.

@@ -26,16 +26,6 @@ from toolformer_core.lm.tokens import encode_following, tokenize
 from toolformer_core.syntax import ARROW, CLOSE, find_close, parse
 from toolformer_core.tools.responses import response_line
 
-__all__ = [
-    "arrow_end",
-    "begins_with_a_tool",
-    "is_closed",
-    "may_be_call",
-    "may_name_a_tool",
-    "names_a_tool",
-    "response_tokens",
-]
-
 _MARK = re.compile(rf"(?P<call>\)\s*(?:{ARROW}|→))|(?P<arrow>{ARROW}|→)|[()\[\]]")
 _WORD = re.compile(r"\s*([^\W\d]\w*)")
 _BEGINS = re.compile(r"\s*(?:[^\W\d]\w*\s*(?:\(.*)?)?", re.DOTALL)

@@ -17,8 +17,6 @@ import torch
 from toolformer_core.decode.sequence import DecodeSequence
 from toolformer_core.lm.randomness import uniform
 
-__all__ = ["Choice", "choose"]
-
 Choice = tuple[int, int, Callable[[], int], float]  # the arguments of `DecodeSequence.advance`
 
 

@@ -41,8 +41,6 @@ from toolformer_core.records import unencodable
 from toolformer_core.tools.fair import FairQueue
 from toolformer_core.tools.pool import ToolPool
 
-__all__ = ["DecodeEngine", "Handle", "end_ids"]
-
 _MIN_SHARED = 16  # a common beginning is copied from this many tokens on
 _CHUNK = 512  # tokens of a prompt per pass, so that other sequences do not wait longer
 

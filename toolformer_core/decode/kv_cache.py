@@ -26,8 +26,6 @@ from toolformer_core.lm.hf.batches import key_values
 from toolformer_core.lm.hf.memory import out_of_memory
 from toolformer_core.lm.hf.model import HFModel
 
-__all__ = ["KVCache", "bytes_per_token"]
-
 _BLOCK = 64  # columns are allocated in multiples of this
 
 

@@ -48,8 +48,6 @@ from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
 from toolformer_core.syntax import OPEN, parse
 from toolformer_core.tools.responses import response_line
 
-__all__ = ["DecodeSequence", "ModelInfo", "ToolRequest"]
-
 _MAX_RESPONSE_CHARS = ExecuteConfig().max_response_chars
 _PAPER_KEYS = {name: key for key, name in TOOL_NAMES.items()}
 _PAPER_NAMES = _PAPER_KEYS.keys()  # a bracket that names one of these is a call even if the tool is absent

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["TextStream"]
-
 _BEFORE = 6  # preceding tokens that are decoded too, so that the decoder does not see the start of a text
 _INCOMPLETE = "\ufffd"
 _MAX_WITHHELD = 16  # tokens withheld for an incomplete character; after that the bytes are invalid and shown as such

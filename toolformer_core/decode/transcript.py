@@ -21,8 +21,6 @@ from toolformer_core.decode.text import TextStream
 from toolformer_core.records import ToolFailure
 from toolformer_core.syntax import CLOSE, strip
 
-__all__ = ["Transcript"]
-
 
 class Transcript:
     """The text and calls of one sequence.

@@ -15,8 +15,6 @@ from toolformer_core.diagnose.run import DiagnoseConfig, measure
 from toolformer_core.lm.load import load_model
 from toolformer_core.tools.build import build_tools
 
-__all__ = ["main"]
-
 _DOCUMENTS = 48  # per tool; more than for a diagnosis, because the reference is measured once
 
 

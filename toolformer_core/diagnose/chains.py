@@ -25,8 +25,6 @@ from toolformer_core.diagnose.judge import holds
 from toolformer_core.errors import CorpusError
 from toolformer_core.records import Document, Example
 
-__all__ = ["Chain", "ChainFigures", "GoldChain", "chains_in", "compare_chains", "read_gold_chains"]
-
 # A position, and its calls in the order of the text: tool (key), input, response.
 Chain: TypeAlias = tuple[int, Sequence[tuple[str, str, str]]]
 

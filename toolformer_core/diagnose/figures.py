@@ -18,19 +18,6 @@ from toolformer_core.diagnose.judge import CallJudge
 from toolformer_core.diagnose.observe import KINDS, GoldPosition, Observed
 from toolformer_core.diagnose.structure import Structure
 
-__all__ = [
-    "THRESHOLDS",
-    "Figures",
-    "Filter",
-    "Gains",
-    "Imitation",
-    "Kept",
-    "Position",
-    "ToolUse",
-    "figures_of",
-    "threshold_name",
-]
-
 THRESHOLDS = (0.5, 1.0, 2.0)  # tau_f of the paper's Table 2, nats
 _KEEP = 0.6  # share of gold calls that a suggested tau_f keeps
 

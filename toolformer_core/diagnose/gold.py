@@ -25,8 +25,6 @@ from toolformer_core.records import Document, PrefilterResult, digest_of, storab
 from toolformer_core.tools.declaration import DocumentFilter
 from toolformer_core.tools.search.passages import query_words
 
-__all__ = ["ChosenDocuments", "GoldCall", "GoldTexts", "choose", "gold_file", "normalised", "read_gold"]
-
 _CORPUS, _GOLD = "corpus.jsonl.gz", "gold.jsonl.gz"
 _OTHER_SHARE = 4  # one in four chosen documents has no gold call of the tool, so every call kept there is wrong
 

@@ -15,8 +15,6 @@ import re
 from toolformer_core.diagnose.gold import GoldCall, normalised
 from toolformer_core.diagnose.observe import Observed
 
-__all__ = ["CallJudge", "holds"]
-
 
 class CallJudge:
     """Compares the calls of one tool with its gold calls."""

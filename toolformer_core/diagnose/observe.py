@@ -34,8 +34,6 @@ from toolformer_core.lm.base import Insertion, LanguageModel, Scan, ScoreRequest
 from toolformer_core.records import Document, DrawnCall, Execution, PrefilterResult, Prompt, ScoredCall, digest_of
 from toolformer_core.tools.base import Tool
 
-__all__ = ["KINDS", "GoldPosition", "Observed", "Trial", "observe"]
-
 KINDS = ("gold", "wrong", "unrelated")
 
 _Option = TypeVar("_Option")

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from toolformer_core.diagnose.observe import KINDS, Observed
 
-__all__ = ["draw", "gain_lines", "gains_of"]
-
 _COLOURS = {"gold": "#2a7f3f", "wrong": "#c0392b", "unrelated": "#8a8a8a"}
 _LABELS = {"gold": "right response", "wrong": "wrong response", "unrelated": "unrelated call"}
 _BLOCKS = " ▁▂▃▄▅▆▇█"

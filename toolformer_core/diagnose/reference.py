@@ -15,8 +15,6 @@ from typing import Any
 from toolformer_core.diagnose.figures import Figures
 from toolformer_core.diagnose.verdict import judge
 
-__all__ = ["REFERENCE", "Reference", "read_reference", "write_reference"]
-
 REFERENCE = Path(__file__).with_name("reference.json")
 _DIGITS = 4  # significant: enough to compare, and few enough to hide rounding differences between machines
 

@@ -29,8 +29,6 @@ from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
 
-__all__ = ["DOCUMENTS", "DiagnoseConfig", "Diagnosis", "Measured", "check_config", "diagnose", "measure"]
-
 DOCUMENTS = 24  # per tool: about two minutes for five tools and the embedded model on two cores
 
 

@@ -21,8 +21,6 @@ from toolformer_core.lm.tokens import tokenize
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import find_calls, strip
 
-__all__ = ["Structure", "demonstrations", "loss_per_token", "structure_of"]
-
 _LOSS_TOKENS = 256  # from the start of a text
 _LOSS_TEXTS = 32
 _AROUND = 20  # characters on either side by which the two copies of a demonstration are matched

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 
 from toolformer_core.diagnose.figures import Figures, threshold_name
 
-__all__ = ["LEAST", "STEPS", "Check", "Verdict", "judge"]
-
 # step -> the minimum of its measure; the comment says what is measured, and why this minimum
 LEAST: Mapping[str, float] = {
     # share of gold positions at which a token starts: no call is drawn at the others; half is a coin toss

@@ -19,8 +19,6 @@ from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.prompts.chat import NONE
 from toolformer_core.tools.base import Tool
 
-__all__ = ["WordingFigures", "measure_wordings"]
-
 
 @dataclass(frozen=True, slots=True)
 class WordingFigures:

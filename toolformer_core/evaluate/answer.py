@@ -35,17 +35,6 @@ if TYPE_CHECKING:
     from toolformer_core.lm.hf.engine import TransformersLM
     from toolformer_core.lm.hf.model import HFModel
 
-__all__ = [
-    "TOO_LONG",
-    "Likelihood",
-    "PredictedCall",
-    "Prediction",
-    "answer",
-    "likelihoods",
-    "new_tokens_for",
-    "parameters_of",
-]
-
 TOO_LONG = "prompt_too_long"
 _NO_TOKENS = "no_tokens"
 _NEW_TOKENS = {

@@ -8,21 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "ALL_ENGLISH",
-    "CALL_RATES",
-    "DECODING",
-    "EXAMPLES_BY_THRESHOLD",
-    "GAINS",
-    "GROUPS",
-    "MODEL_SIZES",
-    "PERPLEXITY",
-    "TABLES",
-    "TOOLS_PAY_FROM",
-    "figures_for",
-    "measured_text",
-]
-
 _MODELS = ("gpt-j", "gpt-j + cc", "toolformer (disabled)", "toolformer", "opt 66b", "gpt-3 175b")
 
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["ANSWERS_GPT3", "ANSWERS_GPT_J", "GROUNDING", "GROUNDING_BY_DEMONSTRATIONS"]
-
 Figures = Mapping[str, float]
 
 _SIX = ("asdiv", "gsm8k", "svamp", "triviaqa", "nq", "webqs")

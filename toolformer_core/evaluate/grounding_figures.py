@@ -23,23 +23,6 @@ from toolformer_core.grounding.records import Grounding
 from toolformer_core.grounding.scores import Weights
 from toolformer_core.records import digest_of
 
-__all__ = [
-    "GAMMAS",
-    "LAMBDAS",
-    "NO_TOOL",
-    "BestWeights",
-    "Rejection",
-    "ScoreTable",
-    "accuracy_by_paper",
-    "best_weights",
-    "confusion",
-    "grounding_accuracy",
-    "in_development_half",
-    "is_right_choice",
-    "mean_accuracy",
-    "rejection",
-]
-
 NO_TOOL = "no tool"  # in tables, where no tool was chosen, or none is right
 GAMMAS = tuple(round(i / 20, 2) for i in range(21))
 LAMBDAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)

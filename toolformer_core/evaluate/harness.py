@@ -38,8 +38,6 @@ except ImportError as exc:
         "lm-evaluation-harness is not installed; install it with: pip install 'toolformer-platform[harness]'"
     ) from exc
 
-__all__ = ["HarnessModel", "Written"]
-
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the first one given counts
 _ONLY_SAMPLING = (
     "top_k",

@@ -14,8 +14,6 @@ from typing import Any
 
 from toolformer_core.records import digest_of
 
-__all__ = ["BadRowError", "BenchmarkRow", "Hub", "Item", "RejectedRow", "Rule", "Task", "item_of"]
-
 BenchmarkRow = Mapping[str, Any]  # a row of a benchmark, with lower-case keys
 
 

@@ -15,7 +15,6 @@ from fractions import Fraction
 
 from toolformer_core.evaluate.words import Token, normalise, number_text, tokens_of
 
-__all__ = ["Number", "first_number", "join_numerals", "number_in", "numbers_of"]
 
 _UNITS = {
     word: value

@@ -15,8 +15,6 @@ they cannot be compared with earlier ones.
 
 from __future__ import annotations
 
-__all__ = ["completion", "paragraph_question", "query_in", "question", "translation", "word_problem"]
-
 _QUESTION_MARKS = ("?", "？", "؟")
 _COMPLETE = "Complete the text so that it is factually correct: "
 _ANSWER_IS = " The answer is"

@@ -23,8 +23,6 @@ from toolformer_core.evaluate.items import Item, Task
 from toolformer_core.evaluate.prompts import query_in
 from toolformer_core.grounding.records import Query
 
-__all__ = ["RIGHT_TOOLS", "query_of", "right_by_paper", "right_tools"]
-
 _ARITHMETIC, _KNOWLEDGE = ("calculator",), ("qa", "wikisearch")
 
 RIGHT_TOOLS: Mapping[str, tuple[str, ...]] = {

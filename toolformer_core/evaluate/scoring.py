@@ -33,8 +33,6 @@ from toolformer_core.evaluate.items import Item, Rule, Task
 from toolformer_core.evaluate.numerals import Number, first_number, join_numerals, number_in
 from toolformer_core.evaluate.words import Token, normalise, tokens_of
 
-__all__ = ["claims_number", "is_right", "within_first_words"]
-
 _ARTICLES = frozenset({"a", "an", "the"})
 _MIN_DECIMALS = 2  # with fewer decimals, a number is not regarded as rounded
 

@@ -14,8 +14,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.items import Item
 from toolformer_core.records import digest_of
 
-__all__ = ["Selection", "select_items"]
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:

@@ -18,20 +18,6 @@ import numpy as np
 
 from toolformer_core.errors import UsageError
 
-__all__ = [
-    "Accuracy",
-    "CallSplit",
-    "Comparison",
-    "ItemOutcome",
-    "accuracy",
-    "call_rates",
-    "call_split",
-    "cohens_kappa",
-    "compare",
-    "mcnemar",
-    "wilson",
-]
-
 _DRAWS = 10_000
 
 

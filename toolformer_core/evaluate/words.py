@@ -20,8 +20,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
-__all__ = ["Token", "normalise", "number_text", "tokens_of"]
-
 # Letters that do not decompose into a base and an accent.
 _PLAIN = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "−": "-", "⁄": "/"}

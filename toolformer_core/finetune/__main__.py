@@ -22,8 +22,6 @@ from toolformer_core.finetune.events import FAILURE_FILE, record_failure
 from toolformer_core.finetune.recipe import read_job
 from toolformer_core.streams import open_closed_streams
 
-__all__ = ["main"]
-
 
 def _set_single_process_variables() -> None:
     """Set torchrun's variables for a run of one process, unless a launcher has set them."""

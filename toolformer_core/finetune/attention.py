@@ -15,8 +15,6 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-__all__ = ["PACKED", "Layout", "layout_of", "supports"]
-
 PACKED = "toolformer_packed"  # the name of this attention in a model's config
 
 

@@ -21,18 +21,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-__all__ = [
-    "Checkpoint",
-    "best",
-    "checkpoints",
-    "clear_unfinished",
-    "complete",
-    "find_damage",
-    "prune",
-    "set_aside",
-    "unfinished",
-]
-
 _ROOT = "checkpoints"
 _META = "meta.json"
 _DAMAGED = "state-damaged"

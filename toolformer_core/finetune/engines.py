@@ -18,8 +18,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.extras import how_to_install
 from toolformer_core.finetune.recipe import Recipe
 
-__all__ = ["DeepSpeedEngine", "PlainEngine", "TrainingEngine", "deepspeed_config", "join_processes"]
-
 _ZERO3 = "zero3.json"  # the shipped DeepSpeed config
 _STATE = "state.pt"
 

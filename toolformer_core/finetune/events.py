@@ -17,8 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["EVENTS_FILE", "FAILURE_FILE", "STOP_FILE", "Emit", "event_writer", "read_events", "record_failure"]
-
 EVENTS_FILE = "events.jsonl"
 FAILURE_FILE = "failure.json"
 STOP_FILE = "stop"

@@ -36,8 +36,6 @@ from toolformer_core.finetune.texts import (
     step_pieces,
 )
 
-__all__ = ["LossError", "Trainer"]
-
 _BEST_NOTE = "model.step"  # in the job's folder: the name of the checkpoint whose model is in `model/`
 _LAG_S = 60.0  # after this time all processes of a run must see the same files
 _RATE_STEPS = 20  # steps over which speed and the time left are averaged

@@ -27,8 +27,6 @@ from toolformer_core.finetune.engines import (
 from toolformer_core.finetune.recipe import LoraRecipe, Recipe
 from toolformer_core.lm.load import load_parts, model_folder
 
-__all__ = ["build_engine", "link_tree", "write_model"]
-
 
 def build_engine(model: str, recipe: Recipe, device: torch.device) -> tuple[TrainingEngine, Any]:
     """Load the model to train and pass it to the recipe's engine; return the engine and the tokenizer.

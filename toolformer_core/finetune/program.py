@@ -26,8 +26,6 @@ from toolformer_core.lm.tokens import (
 )
 from toolformer_core.syntax import OPEN, find_calls
 
-__all__ = ["reason_of", "train"]
-
 _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DISK_FULL_WORDS = (
     "PytorchStreamWriter failed writing",

@@ -26,8 +26,6 @@ from typing import Any
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["ENGINES", "JOB_FILE", "PRECISIONS", "Job", "LoraRecipe", "Recipe", "read_job", "write_job"]
-
 JOB_FILE = "job.json"
 ENGINES = ("plain", "deepspeed")
 PRECISIONS = ("fp32", "bf16")

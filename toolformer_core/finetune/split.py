@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from toolformer_core.records import Example, digest_of
 from toolformer_core.syntax import strip
 
-__all__ = ["ARMS", "held_out", "held_out_share", "training_text"]
-
 ARMS = ("toolformer", "cc")  # C*, and M + CC: the same documents with their calls removed (Toolformer, section 4.1)
 _SHARE = 10  # at most every tenth document is held out
 

@@ -23,18 +23,6 @@ from numpy.typing import NDArray
 from toolformer_core.errors import CorpusError, ModelError, UsageError
 from toolformer_core.lm.tokens import tokenize
 
-__all__ = [
-    "MicroBatch",
-    "Piece",
-    "encode_texts",
-    "make_micro_batch",
-    "micro_batches",
-    "one_per_row",
-    "pack",
-    "read_texts",
-    "step_pieces",
-]
-
 _OFFSETS_OF = 1000  # texts tokenized at a time: a token's offsets take several times the memory of its id
 
 

@@ -26,8 +26,6 @@ from toolformer_core.grounding.small_lm import SmallLM
 if TYPE_CHECKING:
     from toolformer_core.decode.toolformer import Toolformer
 
-__all__ = ["chosen_by_lm", "chosen_by_toolformer", "few_shot_prompt"]
-
 
 def chosen_by_lm(library: Sequence[LibraryTool], lm: SmallLM, queries: Sequence[str]) -> list[str | None]:
     """Let an LM choose from all names and descriptions: the name that it would write if it could write no other text.

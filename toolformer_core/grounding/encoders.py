@@ -30,8 +30,6 @@ from toolformer_core.records import digest_of
 if TYPE_CHECKING:
     from toolformer_core.lm.hf.model import HFModel
 
-__all__ = ["Encoder", "HiddenStateEncoder", "cosines", "encoder_digest", "encoder_named", "load_encoder", "normalised"]
-
 Embeddings = NDArray[np.float32]  # (N, D), rows of length 1
 
 

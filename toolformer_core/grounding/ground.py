@@ -34,8 +34,6 @@ from toolformer_core.lm.base import Draw
 from toolformer_core.records import Execution, digest_of
 from toolformer_core.syntax import parse
 
-__all__ = ["NO_CALL", "Answer", "Grounder", "GroundingSettings", "input_of"]
-
 NO_CALL = "no_call"
 _QUERY = "{query}"
 

@@ -26,8 +26,6 @@ from toolformer_core.syntax import linearize
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
 
-__all__ = ["DemonstrationKind", "Demonstrations", "LibraryTool", "library_of", "zero_shot"]
-
 DemonstrationKind = Literal["questions", "annotation"]
 
 

@@ -38,17 +38,6 @@ import regex
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.records import digest_of
 
-__all__ = [
-    "AUTHORS_PATTERNS",
-    "PATTERN_SETS",
-    "SCRIPT_PATTERNS",
-    "STANDARD_PATTERNS",
-    "Pattern",
-    "PatternSet",
-    "load_patterns",
-    "with_estimated_priors",
-]
-
 _NUMBER = r"(?<![\p{L}\p{N}])[-+\u2212]?(?:\p{Nd}{1,3}(?:[,\u066c]\p{Nd}{3})+|\p{Nd}+)(?:[.\u066b]\p{Nd}+)?"
 _URL = r"(?i:https?://|www\.)[^\s<>\"\]]+"
 _MOVEMENT = (

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from toolformer_core.grounding.scores import Weights, best_of, pattern_similarity, total_score
 
-__all__ = ["Cost", "Grounding", "Query", "ToolScore"]
-
 
 @dataclass(frozen=True, slots=True)
 class Query:

@@ -18,8 +18,6 @@ from typing import TypeVar
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["GEAR_GAMMA", "GEAR_LAMBDA", "Weights", "best_of", "pattern_similarity", "total_score"]
-
 GEAR_GAMMA, GEAR_LAMBDA = 0.75, 1.0  # the authors' code
 
 Key = TypeVar("Key")

@@ -17,8 +17,6 @@ from toolformer_core.lm.base import Draw
 from toolformer_core.records import Prompt, digest_of
 from toolformer_core.syntax import find_close
 
-__all__ = ["ScriptedEncoder", "ScriptedSmallLM"]
-
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 

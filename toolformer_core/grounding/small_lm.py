@@ -21,8 +21,6 @@ from toolformer_core.syntax import find_close
 if TYPE_CHECKING:
     from toolformer_core.lm.hf.engine import TransformersLM
 
-__all__ = ["HFSmallLM", "SmallLM", "first_line"]
-
 _ROWS = 64  # answers that are written at a time
 
 

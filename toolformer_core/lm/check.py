@@ -15,8 +15,6 @@ from typing import Any
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.load import TOKENIZER_FILES, model_folder
 
-__all__ = ["check_model"]
-
 _INDEX = "model.safetensors.index.json"
 _SINGLE_FILE = "model.safetensors"  # if it exists, no other weights are loaded
 _PICKLE = b"\x80"  # how torch began a file before version 1.6

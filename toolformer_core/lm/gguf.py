@@ -16,8 +16,6 @@ from pathlib import Path
 from toolformer_core.errors import ModelError
 from toolformer_core.extras import how_to_install, is_installed
 
-__all__ = ["SUFFIX", "gguf_folder"]
-
 SUFFIX = ".gguf"
 _MAGIC = b"GGUF"
 

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["buffer_logs"]
-
 
 class _BufferingFilter(logging.Filter):
     """Keeps the records of the thread that created it; records of other threads pass."""

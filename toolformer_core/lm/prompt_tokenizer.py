@@ -14,8 +14,6 @@ from toolformer_core.lm.tokens import WORD, encode, encode_behind, encode_betwee
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import OPEN
 
-__all__ = ["CALL_RESERVE", "Beginning", "PromptTokenizer"]
-
 _BYTE = re.compile("<0x[0-9A-F]{2}>")  # how tokenizers with byte fallback name the token of a byte
 CALL_RESERVE = 64  # tokens of the context kept free for a call
 

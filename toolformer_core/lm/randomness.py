@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["uniform"]
-
 
 def uniform(seeds: NDArray[np.uint64], step: int) -> NDArray[np.float64]:
     """Return one number in [0, 1) per seed for this step: SplitMix64's output function, top 53 bits.  (R,)"""

@@ -19,8 +19,6 @@ from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
 from toolformer_core.lm.tokens import tokenize
 from toolformer_core.lm.windowing import score_start
 
-__all__ = ["Answers", "ScoreSequence", "score_requests", "score_tokens"]
-
 Answers = Iterable[tuple[int, NDArray[np.float32]]]  # index of an answer, and its log-probabilities
 
 

@@ -19,8 +19,6 @@ from toolformer_core.lm.base import Draw, DrawRequest, Insertion, ScoreRequest, 
 from toolformer_core.records import Prompt, digest_of
 from toolformer_core.syntax import find_close
 
-__all__ = ["ScriptedLM", "plain_rows", "token_starts"]
-
 _TOKEN = re.compile(r"\s*\S+|\s+\Z")
 
 LogProbs = Mapping[tuple[str, str, int], Sequence[float]] | Callable[[ScoreRequest], Sequence[float]]

@@ -26,23 +26,6 @@ from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.records import Call
 from toolformer_core.syntax import OPEN, call_pieces, find_calls, linearize
 
-__all__ = [
-    "WORD",
-    "Tokens",
-    "call_fault",
-    "check_calls",
-    "check_embedded",
-    "drop_unembedded_tokens",
-    "encode",
-    "encode_behind",
-    "encode_between",
-    "encode_following",
-    "ordinary_tokens",
-    "start_token",
-    "tokenize",
-    "tokenize_behind",
-]
-
 _LOG = logging.getLogger(__name__)
 _NAMED = 3  # tokens that a warning lists
 WORD = "a"  # one character, and a separate token when a space follows

@@ -25,8 +25,6 @@ from toolformer_core.lm.hf.scanning import HFScan, scan_texts
 from toolformer_core.lm.vllm_server import VllmServer, draw_on
 from toolformer_core.records import Prompt
 
-__all__ = ["VllmLM"]
-
 _PROBE = "Of the 30 apples, 12 are red, and [Calculator(30 - 12) -> 18] 18 are green."
 _MAX_DIFFERENCE = 0.1  # nats per token, mean: bfloat16 stays below it, a different model does not
 

@@ -26,8 +26,6 @@ from toolformer_core.lm.base import Draw
 from toolformer_core.lm.served import NO_CREDENTIALS, Credentials
 from toolformer_core.syntax import CLOSE, find_close
 
-__all__ = ["AT_ONCE", "VllmServer", "draw_on"]
-
 AT_ONCE = 64  # concurrent requests; the server batches them itself
 _KEY_HINT = " (the key of a server is read from the environment variable TOOLFORMER_MODEL_KEY)"
 _TRANSIENT = frozenset({408, 429, 502, 503, 504})  # statuses of a server that is busy or restarting

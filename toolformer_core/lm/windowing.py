@@ -33,8 +33,6 @@ from toolformer_core.lm.prompt_tokenizer import CALL_RESERVE, PromptTokenizer
 from toolformer_core.lm.tokens import Tokens, tokenize, tokenize_behind
 from toolformer_core.records import Prompt
 
-__all__ = ["Window", "score_start", "window_bounds", "windows_at_end", "windows_of"]
-
 _SMALLEST_WINDOW = 16  # a context that leaves fewer tokens than this for a document is refused
 
 

@@ -39,8 +39,6 @@ from typing import Any, NamedTuple
 from toolformer_core.errors import PromptError
 from toolformer_core.records import AssistantTurn, Prompt
 
-__all__ = ["AUTO", "NONE", "prompt_in_chat"]
-
 NONE, AUTO = "none", "auto"
 _BLANK_LINE = "\n\n"
 _DAY = dt.date(2024, 1, 1)

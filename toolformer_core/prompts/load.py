@@ -14,16 +14,6 @@ from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import PromptError, UnknownNameError
 from toolformer_core.records import Prompt
 
-__all__ = [
-    "PLACEHOLDER",
-    "chain_prompt_path",
-    "load_prompt",
-    "prompt_from_text",
-    "prompt_path",
-    "read_prompt",
-    "wordings_in",
-]
-
 PLACEHOLDER = "{text}"
 _SHIPPED = Path(__file__).resolve().parent
 

@@ -21,8 +21,6 @@ from fractions import Fraction
 
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
 
-__all__ = ["MAX_CHARS", "MAX_DEPTH", "Calculator", "InvalidExpression", "evaluate", "format_number"]
-
 VERSION = "2"
 MAX_CHARS = 256
 MAX_DEPTH = 32  # open parentheses

@@ -11,8 +11,6 @@ from datetime import date
 
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
 
-__all__ = ["Calendar", "sentence_for"]
-
 VERSION = "1"
 
 # Spelled out because `strftime` depends on the machine's locale.

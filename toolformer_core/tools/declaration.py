@@ -21,9 +21,6 @@ from toolformer_core.syntax import find_calls, linearize
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.paper_examples import EXAMPLES, MOCK_RESPONSES
 
-__all__ = ["DRAFT", "DocumentFilter", "HasDeclaration", "ToolDeclaration", "declaration_of"]
-
-
 DRAFT = "(a sentence of your corpus in which the response occurs)"  # stands in a prompt that nobody has written yet
 
 

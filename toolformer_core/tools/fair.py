@@ -10,8 +10,6 @@ import collections
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-__all__ = ["FairQueue"]
-
 T = TypeVar("T")
 
 

@@ -21,8 +21,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
 from toolformer_core.tools.base import ToolLimits
 
-__all__ = ["MAX_CHARS", "MT", "BatchTranslator", "Detector", "FastTextDetector", "PhraseTable", "Translator"]
-
 VERSION = "1"
 MAX_CHARS = 1_000
 _SURE_ENGLISH = 0.8  # a single word detected with this probability is not looked up: `train` is French, too

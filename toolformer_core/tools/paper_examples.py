@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["EXAMPLES", "MOCK_RESPONSES"]
-
 # Key of a tool -> (question, the call's input that answers it).
 EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "calculator": (

@@ -21,8 +21,6 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.fair import FairQueue
 from toolformer_core.tools.responses import run_guarded
 
-__all__ = ["ToolPool"]
-
 OnResult = Callable[[ToolResult | ToolformerError, float], None]
 Post = Callable[[Callable[[], None]], None]
 

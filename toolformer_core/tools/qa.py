@@ -16,8 +16,6 @@ from toolformer_core.tools.qa_readers.embedded import ExtractiveReader
 from toolformer_core.tools.reader import BatchReader, Reader, Reading
 from toolformer_core.tools.search.passages import Hit, PassageSearch, query_words
 
-__all__ = ["QA"]
-
 VERSION = "1"
 _TITLE_BOOST = 1.0
 

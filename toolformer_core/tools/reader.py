@@ -14,8 +14,6 @@ from toolformer_core.records import ToolFailure
 from toolformer_core.tools.base import ToolLimits
 from toolformer_core.tools.search.passages import Hit
 
-__all__ = ["BatchReader", "Reader", "Reading"]
-
 Reading: TypeAlias = str | ToolFailure | None  # an answer; why none could be looked for; None: the passages hold none
 
 

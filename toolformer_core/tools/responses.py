@@ -20,8 +20,6 @@ from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
 from toolformer_core.syntax import escape
 from toolformer_core.tools.base import BatchTool, Tool
 
-__all__ = ["response_line", "run_guarded", "run_questions", "without_exit"]
-
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")  # the categories Cc and Cs
 _LOOKED_AT = 100  # characters of a response, for each one that may be kept
 

@@ -16,8 +16,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["Check", "SchemaProblem", "checker", "lenient_checker"]
-
 MAX_NODES = 20_000  # objects and lists of a schema, each counted as often as references lead to it
 MAX_DEPTH = 100
 _MAX_PATTERN_CHARS = 1_000

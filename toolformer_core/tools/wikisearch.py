@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
 from toolformer_core.tools.search.passages import PassageSearch, query_words
 
-__all__ = ["WikiSearch", "snippet"]
-
 VERSION = "1"
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)]*(?=\s|\Z)")
 

@@ -10,8 +10,6 @@ from viewer.data import ViewedData
 from viewer.query import Query, shown_key
 from warehouse.call_pages import calls_by_gain
 
-__all__ = ["OUTCOMES", "page"]
-
 _ROWS = 25
 OUTCOMES = {
     "kept": "kept in C*, unless a tool had enough examples",

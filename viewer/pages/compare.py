@@ -13,8 +13,6 @@ from warehouse.queries import rows_of
 from warehouse.queries.comparing import CallPlace, VersionCall, compare_versions
 from warehouse.queries.documents import example_of
 
-__all__ = ["page"]
-
 _ROWS = 25
 _MAX_CHARS = 100_000  # of a text on the page
 _PARAMETERS = "SELECT parameters FROM runs WHERE run_id = $run_id"

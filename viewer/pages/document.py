@@ -20,8 +20,6 @@ from viewer.pages.judge import marks_of
 from viewer.query import NotThereError, Query, WrongQueryError, document_link
 from warehouse.queries.documents import example_of
 
-__all__ = ["FATES", "Piece", "example_pieces", "page", "pieces_of"]
-
 _MAX_CHARS = 100_000  # of the text on one page
 _MAX_ROWS = 200  # of each list of what was dropped
 _LONG = 2_000  # characters of an input or a response that a panel shows

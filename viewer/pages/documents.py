@@ -10,8 +10,6 @@ from viewer.query import Query, WrongQueryError, document_link
 from warehouse.explain import ids_with_prefix
 from warehouse.queries.documents import DROP_STAGES, DocumentFilter, DocumentKey, find_documents
 
-__all__ = ["page"]
-
 _ROWS = 50
 _ID_CHARS = 8  # from which on a word is looked up as the beginning of an id
 

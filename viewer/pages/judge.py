@@ -17,8 +17,6 @@ from warehouse.call_pages import draw_call
 from warehouse.marks import CallIdentity, Mark, Verdict, add_marks, read_marks, standing
 from warehouse.queries import calls_of_documents
 
-__all__ = ["VERDICTS", "mark", "marks_of", "page"]
-
 _WIDTH = 600  # characters of text around the call
 # verdict -> what the button says, and the key that presses it
 VERDICTS: dict[Verdict, tuple[str, str]] = {

@@ -22,8 +22,6 @@ from warehouse.queries.item_changes import (
     changed_items,
 )
 
-__all__ = ["WORDS", "page"]
-
 _ROWS = 10
 _MAX_CHARS = 20_000  # of a prompt or a continuation on the page
 _NO_TOOL = "none"  # of a URL: no tool was called

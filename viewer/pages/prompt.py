@@ -18,8 +18,6 @@ from viewer.prompting import PromptSettings, Said, written
 from viewer.query import Query, WrongQueryError
 from viewer.rendering import tool_class
 
-__all__ = ["SIDES", "Prompter", "names_of", "page", "results_of", "side_of", "streamed"]
-
 SIDES = ("a", "b")
 _MAX_TOKENS, _MAX_CALLS, _MAX_K = 512, 8, 1000
 _DEFAULTS: Mapping[str, Any] = {"a": "", "b": "embedded", "ka": 10, "kb": 10, "calls": 1, "tokens": 64}

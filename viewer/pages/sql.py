@@ -9,8 +9,6 @@ from viewer.data import ViewedData
 from viewer.query import Query
 from viewer.sql_process import MAX_ROWS, TIMEOUT_S, SqlAnswer, ask_in_process
 
-__all__ = ["answer_to", "page"]
-
 _EXAMPLE = "SELECT tool, count(*) AS calls, round(avg(gain), 2) AS mean FROM kept_calls GROUP BY tool ORDER BY tool"
 
 

@@ -16,8 +16,6 @@ from viewer.charts import gain_chart
 from viewer.data import ViewedData
 from viewer.query import Query, WrongQueryError, shown_key
 
-__all__ = ["asked", "page"]
-
 _ROWS = 10
 _MAX_TAU = 100.0  # nats
 _SLIDER_TAU = 5.0  # where the slider ends; the field beside it takes more

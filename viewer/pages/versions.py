@@ -9,8 +9,6 @@ from typing import Any
 from viewer.data import ViewedData
 from viewer.query import Query
 
-__all__ = ["page"]
-
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     """Return what the page shows."""

@@ -26,8 +26,6 @@ import filelock
 from warehouse.errors import StoreError, error_line
 from warehouse.files.folders import fsync_folder, make_folder, private_mode
 
-__all__ = ["TEMPORARY", "Files", "LocalFiles", "create_local", "put_local", "temporary_beside"]
-
 AnyPath = TypeVar("AnyPath", Path, PurePosixPath)
 Written = TypeVar("Written", None, bool)
 TEMPORARY = re.compile(r"\.\d+-[0-9a-f]+\.tmp(\.wal)?$")  # DuckDB keeps a log beside a database that is being written

@@ -10,8 +10,6 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["fsync_folder", "make_folder", "make_private", "private_mode"]
-
 
 def private_mode(folder: Path) -> int:
     """Return the mode of databases, logs and records of runs in a folder: 0600, for their owner alone.

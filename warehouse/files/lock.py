@@ -24,9 +24,6 @@ import orjson
 from warehouse.errors import CatalogError, LockHeldError, error_line
 from warehouse.files.folders import make_folder
 
-__all__ = ["FileLock"]
-
-
 _POLL_S = 0.2  # between two attempts
 _NOTE_BYTES = 4096  # more than a holder's note has
 _COMMAND_CHARS = 300

@@ -13,8 +13,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from warehouse.errors import StoreError
 
-__all__ = ["CreateObject", "object_creator"]
-
 CreateObject = Callable[[str, bytes], bool | None]
 """Creates the object `bucket/key`: True if it was created, False if there is one, None if the server cannot do that."""
 

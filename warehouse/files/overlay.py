@@ -11,8 +11,6 @@ from pathlib import Path
 
 from warehouse.files.base import Files, LocalFiles
 
-__all__ = ["OverlayFiles"]
-
 
 class OverlayFiles:
     """File operations (`Files`) that only read the data folder.

@@ -9,8 +9,6 @@ import re
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-__all__ = ["database_problem", "sqlite_file", "sqlite_url", "text_problem"]
-
 _SQLITE = "sqlite:///"
 _UNUSABLE = re.compile(r"[\x00-\x1f?\\]")
 _ESCAPED = re.compile("[%:?]")  # SQLAlchemy decodes %20 and cuts at `?`; Prefect looks for `:memory:`

@@ -23,8 +23,6 @@ from warehouse.errors import StoreError, error_line
 from warehouse.files.base import TEMPORARY, Files, LocalFiles, temporary_beside
 from warehouse.files.objects import CreateObject, object_creator
 
-__all__ = ["RemoteFiles", "open_files", "public_url"]
-
 # Object stores have no folders; creating one would only leave a marker object.
 _NO_FOLDERS = frozenset({"s3", "gcs", "abfs"})
 _PUBLIC = ("endpoint_override", "region", "scheme")  # options of a URL that are no secrets

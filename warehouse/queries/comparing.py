@@ -17,8 +17,6 @@ from warehouse.errors import SnapshotError
 from warehouse.queries.rows import open_snapshot, rows_in
 from warehouse.snapshot.relations import parquet_sql
 
-__all__ = ["CallPlace", "ComparedTool", "Comparison", "VersionCall", "compare_versions"]
-
 _FILES = "SELECT path FROM facts.version_files WHERE dataset = $dataset AND version = $version ORDER BY path"
 _HAS_VERSIONS = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'version_files'"
 _NO_CALLS = """

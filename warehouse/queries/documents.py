@@ -20,16 +20,6 @@ from warehouse.queries.rows import open_snapshot, rows_in
 from warehouse.snapshot.relations import parquet_sql
 from warehouse.snapshot.views import MEASURED
 
-__all__ = [
-    "DROP_STAGES",
-    "DocumentFilter",
-    "DocumentKey",
-    "DocumentPage",
-    "FoundDocument",
-    "example_of",
-    "find_documents",
-]
-
 _WORDS = re.compile(r'"([^"]+)"|(\S+)')
 _MAX_WORDS = 16
 _BEGIN_CHARS = 200  # of a text, that a list shows

@@ -20,8 +20,6 @@ import duckdb
 from warehouse.errors import QueryError, RefusedQueryError, error_line
 from warehouse.queries.rows import open_snapshot
 
-__all__ = ["MEMORY", "TIMEOUT_S", "Rows", "run_query"]
-
 TIMEOUT_S = 60.0
 MEMORY = "1GB"
 _BATCH = 2048  # rows that are fetched at once

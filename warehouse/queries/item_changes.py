@@ -19,19 +19,6 @@ import duckdb
 from warehouse.queries.rows import open_snapshot, rows_in, rows_of
 from warehouse.snapshot.relations import parquet_sql
 
-__all__ = [
-    "CHANGES",
-    "Change",
-    "ChangeCount",
-    "EvaluatedItem",
-    "EvaluatedSide",
-    "ItemPlace",
-    "SideResult",
-    "changed_items",
-    "count_changes",
-    "evaluated_sides",
-]
-
 # Of an item that both sides answered; `unpaired`: only one of them did, as under another --limit.
 Change = Literal["right_both", "turned_right", "turned_wrong", "wrong_both", "unpaired"]
 CHANGES: tuple[Change, ...] = get_args(Change)

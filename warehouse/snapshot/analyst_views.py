@@ -9,8 +9,6 @@ from __future__ import annotations
 from warehouse.schema import EVALUATION_STAGES, WHAT_IF
 from warehouse.snapshot.views import NEWEST
 
-__all__ = ["COSTS", "CURRENT_BUILD", "DATASETS", "KEPT_CALLS", "PROMPTS", "RUNS", "TRAININGS", "with_columns"]
-
 
 def with_columns(table: str, **lacking: str) -> str:
     """Return SQL of a table with columns that snapshots of earlier program versions lack: name -> SQL of the value."""

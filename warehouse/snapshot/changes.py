@@ -17,8 +17,6 @@ import pyarrow as pa
 
 from warehouse.facts import COMMIT_TABLES, DATASET_TABLES, IDENTITIES, METADATA, RUN_SUMMARIES, Facts, arrow_schema
 
-__all__ = ["Changes", "FactsSource", "RecordedFacts", "apply_changes"]
-
 # The runs that use other commits than before.
 _OTHER_COMMITS = f"""
 SELECT run_id FROM _summaries ANTI JOIN ({RUN_SUMMARIES.format("facts.run_commits")}) USING (run_id, commits, digest)"""

@@ -14,8 +14,6 @@ import duckdb
 from warehouse.files.folders import private_mode
 from warehouse.snapshot.index import FORMAT
 
-__all__ = ["begin_as_copy"]
-
 _MANY_BLOCKS = 256  # of 16 KiB; smaller files may be mostly empty
 
 

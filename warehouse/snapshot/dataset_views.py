@@ -15,8 +15,6 @@ from warehouse.snapshot.analyst_views import CURRENT_BUILD
 from warehouse.snapshot.relations import parquet_sql, sql_text
 from warehouse.store import Store
 
-__all__ = ["current_version_sql", "version_examples_sql"]
-
 # The files of every dataset record, with whether an intact commit lists each.
 _FILES = """
 CREATE OR REPLACE TEMP TABLE version_parts AS

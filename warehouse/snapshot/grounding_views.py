@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["CHOICE_ACCURACY", "GROUNDED_ACCURACY", "GROUNDING_COSTS", "MACROS", "MACRO_COMMENTS"]
-
 # P: 0 for a response without patterns, and for an answer without any where lambda is 0.
 _PATTERN = """coalesce(list_sum([(part[1] + smoothing) * part[2] * part[3]
         FOR part IN list_zip(preliminary_counts, counts, pattern_weights)])

@@ -36,8 +36,6 @@ from warehouse.snapshot.remote import connect
 from warehouse.snapshot.views import MEASURED, RULES
 from warehouse.store import Store
 
-__all__ = ["BIN_NATS", "FORMAT", "update_index"]
-
 FORMAT = f"5, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ between versions of DuckDB
 BIN_NATS = 0.5  # the width of a bin of gains
 _LAST_BIN = 1000  # in both directions

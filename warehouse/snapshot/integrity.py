@@ -15,8 +15,6 @@ import pyarrow as pa
 from warehouse.commits import DataFile
 from warehouse.store import Store
 
-__all__ = ["update_broken"]
-
 _FEW = 256  # so many files are looked at one by one
 _LISTED_SHARE = 0.05  # of all files; if more are to be checked, listing all is cheaper
 

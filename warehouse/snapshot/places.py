@@ -13,8 +13,6 @@ from warehouse.snapshot.relations import parquet_sql
 from warehouse.snapshot.remote import connect
 from warehouse.store import Store
 
-__all__ = ["update_places"]
-
 _BATCH = 400_000  # rows that are read at once
 _UNSORTED = 200_000  # documents that may stay unsorted: finding an id among them takes a few milliseconds
 _MEMORY = "512MB"

@@ -38,8 +38,6 @@ from warehouse.snapshot.remote import register_files
 from warehouse.snapshot.tables import update_tables
 from warehouse.store import Store
 
-__all__ = ["SNAPSHOT", "publish", "run_snapshot"]
-
 SNAPSHOT = "warehouse.duckdb"
 _BLOCK_BYTES = 16_384  # DuckDB's least: of 262,144, its default, small tables would leave most unused in every copy
 

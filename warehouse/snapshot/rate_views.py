@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 
 from warehouse.snapshot.views import LOOKED_AHEAD, MEASURED
 
-__all__ = ["CHAINS", "DECOYS", "MACROS", "MACRO_COMMENTS", "rate_sql"]
-
 # Whether the current calls were scored with decoys.
 DECOYS = """SELECT coalesce(bool_or(TRY_CAST(c.config::JSON->>'decoys' AS INTEGER) > 0), false) AS decoys
     FROM facts.commits AS c JOIN facts.current USING (commit_id) WHERE c.stage = 'score'"""

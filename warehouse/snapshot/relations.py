@@ -11,8 +11,6 @@ from collections.abc import Iterable
 
 from warehouse.schema import ADDED_COLUMNS
 
-__all__ = ["parquet_sql", "sql_text", "with_added_columns"]
-
 _FEW = 8  # so many paths are listed one by one, where people read the SQL of a view
 _SEPARATOR = "\n"
 

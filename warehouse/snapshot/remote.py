@@ -25,8 +25,6 @@ from warehouse.store import Store
 if TYPE_CHECKING:
     from warehouse.files.base import Files
 
-__all__ = ["CACHE_BYTES", "connect", "register_files", "register_files_of_snapshot"]
-
 CACHE_BYTES = 64 << 20  # of files that stay in memory, for each connection
 _WHOLE_BYTES = 4 << 20  # files up to this size are fetched whole
 _BLOCK = 1 << 20  # bytes of one request for a part of a larger file

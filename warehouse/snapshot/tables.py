@@ -20,8 +20,6 @@ from warehouse.snapshot.relations import parquet_sql, sql_text, with_added_colum
 from warehouse.snapshot.tool_views import TOOL_COSTS
 from warehouse.store import Store
 
-__all__ = ["create_views", "update_tables"]
-
 # The comment of each table and view.
 _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
     "rejects": "Rows that a stage could not use at all, with the beginning of each.",

@@ -8,8 +8,6 @@ interpolated in its class. This module opens no database.
 
 from __future__ import annotations
 
-__all__ = ["TOOL_COSTS"]
-
 _PERCENTILES = (0.5, 0.95, 0.99)
 _EXACT = "DECIMAL(38, 9)"  # its sums do not depend on the order of the rows, as those of floats do
 

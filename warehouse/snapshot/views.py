@@ -30,27 +30,6 @@ from collections.abc import Iterable
 
 from warehouse.schema import EVALUATION_STAGES, WHAT_IF
 
-__all__ = [
-    "ACCURACY",
-    "BEST_CALLS",
-    "CALL_RATES",
-    "CURRENT",
-    "DROPS",
-    "EVALUATIONS",
-    "LINEAGE",
-    "LOOKED_AHEAD",
-    "MEASURED",
-    "NEWEST",
-    "PERPLEXITY",
-    "RULES",
-    "SHARDS",
-    "THRESHOLDS",
-    "better_nearby",
-    "count_sql",
-    "survivors_sql",
-    "yield_sql",
-]
-
 THRESHOLDS = (0.5, 1.0, 2.0)  # nats, as in the paper's Table 2
 
 # A gain that could be measured. For DuckDB NaN is the largest number, and since a file's statistics leave NaN out, it

@@ -15,8 +15,6 @@ from toolformer_core.annotate.readers.lines import BOM, lines_of
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow, printable
 from toolformer_core.compression import TruncatedError, open_chunks
 
-__all__ = ["array_row", "array_rows", "holds_array"]
-
 _FIRST_LINE = 1 << 16  # bytes
 _UNDECODED = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of bytes that are not UTF-8
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow, printable
 
-__all__ = ["arrow_rows", "parquet_rows"]
-
 _BATCH = 256  # rows
 _NO_VALUE = (ValueError, OverflowError, KeyError)  # bytes that are not text, dates out of range, unknown time zones
 

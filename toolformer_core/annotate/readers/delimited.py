@@ -33,8 +33,6 @@ from toolformer_core.annotate.readers.lines import BOM
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow, printable
 from toolformer_core.compression import TruncatedError, open_chunks, without_compression
 
-__all__ = ["delimited_rows", "records_of"]
-
 _START = 1 << 16  # bytes that are searched for the delimiter, the line end and escaped quotes
 _QUOTE = b'"'
 _SEP = re.compile(rb'"?sep=([\t!#-~])"?[\r\n]*')

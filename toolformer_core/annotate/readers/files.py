@@ -35,8 +35,6 @@ from toolformer_core.compression import COMPRESSIONS, without_compression
 from toolformer_core.errors import CorpusError, UsageError
 from toolformer_core.extras import how_to_install, is_installed
 
-__all__ = ["EXTENSIONS", "check_packages", "dataset_files", "format_of", "rank", "rows_of"]
-
 _FORMATS = {
     ".jsonl": "lines",
     ".json": "json",

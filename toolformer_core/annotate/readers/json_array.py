@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-__all__ = ["BEHIND", "CUT_OFF", "WHOLE", "Element", "elements"]
-
 WHOLE = "whole"
 CUT_OFF = "cut_off"  # the text ends inside the element, or before the array's `]`
 BEHIND = "behind"  # not an element, but text after the end of the array

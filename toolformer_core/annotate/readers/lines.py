@@ -10,8 +10,6 @@ from pathlib import Path
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow, printable
 from toolformer_core.compression import TruncatedError, open_chunks
 
-__all__ = ["BOM", "json_rows", "lines_of"]
-
 BOM = b"\xef\xbb\xbf"
 
 

@@ -9,8 +9,6 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["BadRow", "RawRow", "printable"]
-
 _RAW_CHARS = 2_000
 
 

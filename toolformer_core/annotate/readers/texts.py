@@ -19,8 +19,6 @@ from toolformer_core.annotate.readers.lines import BOM, lines_of
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow, printable
 from toolformer_core.compression import TruncatedError, open_chunks
 
-__all__ = ["text_rows"]
-
 
 def text_rows(path: Path, max_bytes: int, unit: str) -> Iterator[RawRow | BadRow]:
     """Yield the rows of a text file.

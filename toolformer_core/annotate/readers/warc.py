@@ -43,8 +43,6 @@ from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow, printable
 from toolformer_core.compression import open_chunks
 from toolformer_core.scanner import Scanner
 
-__all__ = ["warc_rows"]
-
 _VERSIONS = (b"WARC/0.1", b"WARC/1.")
 _VERSION_BYTES = 8
 _HEADER_BYTES = 1 << 16

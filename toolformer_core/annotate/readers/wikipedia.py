@@ -13,8 +13,6 @@ from pathlib import Path
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow, printable
 from toolformer_core.mediawiki import Article, NotADumpError, pages
 
-__all__ = ["wikipedia_rows"]
-
 
 def wikipedia_rows(path: Path, max_page_bytes: int) -> Iterator[RawRow | BadRow]:
     """Yield the pages of a dump, with the columns `title`, `text`, `url` and `timestamp`; redirects are bad rows."""

@@ -25,8 +25,6 @@ from toolformer_core.evaluate.items import BadRowError, BenchmarkRow, Item, item
 from toolformer_core.evaluate.prompts import completion
 from toolformer_core.evaluate.readers.fields import optional, text_of, texts_in
 
-__all__ = ["RELATIONS", "lama", "templama"]
-
 _CLOSING = r"[\s.,;:!?\"'”’»)\]…]*"
 _MASK, _BLANK = "[MASK]", "_X_"
 

@@ -31,8 +31,6 @@ from datetime import date, timedelta
 from toolformer_core.evaluate.items import Item, item_of
 from toolformer_core.evaluate.prompts import question
 
-__all__ = ["HOLIDAYS", "SIZES", "dateset"]
-
 SIZES: Mapping[str, int] = {
     "distance": 400,
     "ago": 800,

@@ -9,8 +9,6 @@ from typing import Any
 
 from toolformer_core.evaluate.items import BadRowError, BenchmarkRow
 
-__all__ = ["optional", "text_of", "texts_in"]
-
 
 def optional(row: BenchmarkRow, *names: str) -> Any:
     """Return the first of the values that exists and is not None."""

@@ -35,8 +35,6 @@ from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import BenchmarkRow, Hub, Item, RejectedRow
 from toolformer_core.folders import regular_files
 
-__all__ = ["SUFFIXES", "Located", "benchmark_files", "file_rows", "hub_rows", "reread", "round_robin"]
-
 _PACKED = ("", ".gz", ".zst")
 SUFFIXES = (
     *(kind + packed for kind in (".jsonl", ".ndjson", ".json", ".xml", ".tsv") for packed in _PACKED),

@@ -20,8 +20,6 @@ from toolformer_core.evaluate.items import BadRowError, BenchmarkRow, Item, item
 from toolformer_core.evaluate.readers.fields import optional, texts_in
 from toolformer_core.records import day_of, digest_of
 
-__all__ = ["jsonl_item", "line_of", "query_item"]
-
 
 def jsonl_item(task: str, row: BenchmarkRow, source: str) -> Item:
     """Read an item from its fields.

@@ -15,8 +15,6 @@ from toolformer_core.evaluate.items import BadRowError, Item, RejectedRow, item_
 from toolformer_core.evaluate.prompts import translation
 from toolformer_core.folders import regular_files
 
-__all__ = ["translation_files", "translation_items"]
-
 _ENGLISH = ".eng"
 
 

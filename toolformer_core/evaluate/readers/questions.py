@@ -29,8 +29,6 @@ from toolformer_core.evaluate.prompts import paragraph_question, question
 from toolformer_core.evaluate.readers.fields import optional, text_of, texts_in
 from toolformer_core.records import day_of
 
-__all__ = ["about_paragraph", "articles", "open_question", "situated_question"]
-
 _DESCRIPTION = re.compile(r'\(description\s+(?:"((?:[^"\\]|\\.)*)"|([^()"]*))\)')
 _TRIVIA = ("value", "aliases", "normalizedvalue", "normalized_value", "normalizedaliases", "normalized_aliases")
 

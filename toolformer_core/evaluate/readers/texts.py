@@ -30,8 +30,6 @@ from toolformer_core.evaluate.readers.files import hub_rows, reread, round_robin
 from toolformer_core.folders import regular_files
 from toolformer_core.records import Rejection, digest_of
 
-__all__ = ["text_items", "text_items_from_hub", "wikitext_articles"]
-
 _PLAIN = (".txt", ".raw", ".tokens")
 _TITLE = re.compile(r"\s*= (?!=).*(?<!=) =\s*")
 _MAX_LINE_BYTES = 64 << 20

@@ -28,8 +28,6 @@ from toolformer_core.evaluate.prompts import word_problem
 from toolformer_core.evaluate.readers.fields import optional, text_of
 from toolformer_core.evaluate.words import number_text
 
-__all__ = ["asdiv_svamp", "gold_number", "gsm8k", "mawps"]
-
 _PLACEHOLDER = re.compile(r"\b(?:N_|number)(\d+)\b")
 _MAX_DIGITS = 60  # of a number inserted into a problem; no word problem has a longer one
 _DECIMALS = 6  # of an answer stored as a binary fraction: 3.3333333333333335 means 10/3

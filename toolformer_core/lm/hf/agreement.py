@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["REFUSING", "agree", "difference", "tolerance"]
-
 # Both computations round the output of every layer, in different places. Measured with random and trained models of 2
 # to 64 layers in bfloat16 and float16: 0.4 to 4.4 epsilons between two correct computations; 6 to 150 between a correct
 # one and one whose attention omits a token it should see, or sees one it should not. Some round more (a trained one of

@@ -10,8 +10,6 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
-__all__ = ["KeyValues", "by_budget", "fork", "key_values", "one_row", "pad"]
-
 KeyValues = list[tuple[torch.Tensor, torch.Tensor]]  # per layer, (B, H, T, D) each
 
 

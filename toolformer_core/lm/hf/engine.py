@@ -26,8 +26,6 @@ from toolformer_core.lm.hf.scanning import call_at_end, scan_texts
 from toolformer_core.lm.scoring import ScoreSequence, score_requests, score_tokens
 from toolformer_core.records import Prompt
 
-__all__ = ["TransformersLM"]
-
 
 class TransformersLM:
     """A causal LM that annotates and scores.

@@ -18,8 +18,6 @@ from typing import Any, cast
 
 import torch
 
-__all__ = ["LMHead"]
-
 _ROWS, _BLOCK = 384, 512  # measured: 0.8 MB of logits at a time fit into a core's cache together with their weights
 _PIECE = 32  # logits that are summed together, and computed again for a draw; divides _BLOCK
 _MAX_LOGITS = 1 << 26  # logits at a time if they are computed in one block

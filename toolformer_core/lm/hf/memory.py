@@ -17,8 +17,6 @@ import torch
 
 from toolformer_core.errors import ModelError
 
-__all__ = ["Budget", "free_bytes", "out_of_memory"]
-
 _LOG = logging.getLogger(__name__)
 _CPU_ACTIVATIONS = 1 << 21  # elements of a layer's widest activations: more does not speed up a CPU, but costs memory
 _GPU_TOKENS = 131_072

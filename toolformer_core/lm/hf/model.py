@@ -24,8 +24,6 @@ from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
 from toolformer_core.lm.tokens import check_embedded, drop_unembedded_tokens, ordinary_tokens, start_token
 from toolformer_core.records import Prompt
 
-__all__ = ["HFModel", "fuse_gelu"]
-
 
 class HFModel(PromptTokenizer):
     """A model on its device, with its tokenizer and budgets.

@@ -27,8 +27,6 @@ from toolformer_core.lm.windowing import Window, score_start, windows_of
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import find_close
 
-__all__ = ["PlainLM"]
-
 
 class PlainLM:
     """A causal LM that annotates and scores, slowly.

@@ -25,8 +25,6 @@ from toolformer_core.lm.hf.prefixes import Continuation, CopiedPrefix, SharedPre
 from toolformer_core.lm.hf.probe import embedding_rows
 from toolformer_core.lm.tokens import ordinary_tokens
 
-__all__ = ["can_share_prefix"]
-
 _LOG = logging.getLogger(__name__)
 _PREFIX = 8  # tokens of the prefix
 _SHORT = 5  # tokens of the prefix that one of the two rows sees

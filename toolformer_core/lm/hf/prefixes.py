@@ -27,8 +27,6 @@ from transformers.cache_utils import DynamicLayer
 from toolformer_core.lm.hf.batches import KeyValues, fork, key_values
 from toolformer_core.lm.hf.model import HFModel
 
-__all__ = ["Continuation", "CopiedPrefix", "SharedPrefix"]
-
 _ATTENTION = "toolformer_shared_prefix"
 
 

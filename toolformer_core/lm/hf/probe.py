@@ -18,8 +18,6 @@ from toolformer_core.errors import ModelError
 from toolformer_core.lm.hf.agreement import REFUSING, agree, difference
 from toolformer_core.lm.hf.batches import KeyValues, fork, key_values
 
-__all__ = ["PROBED", "check_passes", "check_weights", "embedding_rows"]
-
 _TOKENS = 8  # per row
 PROBED = 2 * _TOKENS - 1  # in all: both rows begin with the same
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)  # not the types of quantised weights

@@ -25,8 +25,6 @@ from toolformer_core.lm.prompt_tokenizer import Beginning
 from toolformer_core.lm.randomness import uniform
 from toolformer_core.syntax import find_close, name_begun
 
-__all__ = ["begun_name", "draw_calls"]
-
 
 def draw_calls(
     hf_model: HFModel,

@@ -24,8 +24,6 @@ from toolformer_core.lm.prompt_tokenizer import Beginning
 from toolformer_core.lm.windowing import Window, windows_at_end, windows_of
 from toolformer_core.records import Prompt
 
-__all__ = ["HFScan", "call_at_end", "scan_texts"]
-
 _PASSES_PER_SCAN = 4  # so that more documents draw together than fit into one pass
 
 

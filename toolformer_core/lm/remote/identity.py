@@ -23,17 +23,6 @@ from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
 from toolformer_core.lm.vllm_server import VllmServer
 from toolformer_core.records import digest_of
 
-__all__ = [
-    "MOST_LOGPROBS",
-    "TOLERANCE",
-    "RemoteModel",
-    "describe",
-    "difference",
-    "probe_ids",
-    "probe_of",
-    "tokenizer_for",
-]
-
 MOST_LOGPROBS = 1_000  # of a place, however many a server allows: a response has so many entries per token
 TOLERANCE = 0.05  # nats per token, mean over the probe
 _DECIMALS = 2  # of a log-probability in the digest

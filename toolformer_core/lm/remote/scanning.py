@@ -30,8 +30,6 @@ from toolformer_core.lm.windowing import Window, windows_of
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import OPEN, find_close
 
-__all__ = ["RemoteScan", "ScanReader", "scan_texts"]
-
 # log p(" [") at positions, -inf where it is not seen, and what it is at most.  (n,), (n,)
 _Seen = tuple[NDArray[np.float32], NDArray[np.float32]]
 

@@ -40,8 +40,6 @@ from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
 from toolformer_core.tools.custom.secrets import fill, hide_secrets, secret_names
 from toolformer_core.tools.declaration import ToolDeclaration
 
-__all__ = ["HTTPTemplate", "HTTPTool"]
-
 _VERSION = "2"
 _FIELD = re.compile(r"\{([^{}]+)\}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

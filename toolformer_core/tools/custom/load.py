@@ -11,8 +11,6 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.custom.python_tool import load_python_tool
 from toolformer_core.tools.custom.reference import ToolReference, key_of
 
-__all__ = ["load_tool"]
-
 
 def load_tool(reference: ToolReference) -> Tool:
     """Return the tool that a reference names.

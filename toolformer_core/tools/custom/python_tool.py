@@ -42,8 +42,6 @@ from toolformer_core.tools.declaration import DocumentFilter, ToolDeclaration
 from toolformer_core.tools.library import DISTRACTOR_PREFIX, LIBRARY, library_tool
 from toolformer_core.tools.responses import without_exit
 
-__all__ = ["ENTRY_POINTS", "PythonTool", "entry_point_names", "load_python_tool", "read_prompt", "tool"]
-
 ENTRY_POINTS = "toolformer.tools"  # the group in which packages offer tools
 _VERSION = "1"
 _BAD_INPUT = (ValueError, ArithmeticError, LookupError)

@@ -22,8 +22,6 @@ from typing import Literal
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["ToolReference", "camel_case", "is_reference", "key_of", "parse_reference"]
-
 Kind = Literal["name", "file", "module", "yaml", "mcp"]
 
 _CHOSEN_NAME = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)

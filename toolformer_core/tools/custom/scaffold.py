@@ -14,8 +14,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.tools.custom.reference import camel_case, key_of
 from toolformer_core.tools.declaration import DRAFT
 
-__all__ = ["new_mcp_tool", "new_python_tool"]
-
 _FUNCTION = re.compile(r"[a-z][a-z0-9_]*")
 
 _PYTHON = r'''"""{name}: converts miles to kilometres. Try it: toolformer tools test {key}.py:{key} '26.2 miles'."""

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["fill", "hide_secrets", "secret_names"]
-
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _PLACE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\{(\w+)\}")
 

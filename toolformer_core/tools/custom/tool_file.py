@@ -34,8 +34,6 @@ from toolformer_core.tools.custom.python_tool import PythonTool, load_python_too
 from toolformer_core.tools.custom.reference import camel_case, key_of, parse_reference
 from toolformer_core.tools.declaration import DocumentFilter, ToolDeclaration
 
-__all__ = ["ToolFile", "load_tool_file"]
-
 _STRICT = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 

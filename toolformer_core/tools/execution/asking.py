@@ -10,8 +10,6 @@ from toolformer_core.errors import ToolformerError
 from toolformer_core.records import ToolResult
 from toolformer_core.tools.execution.jobs import Job, Question
 
-__all__ = ["Answer", "Asked", "Asker", "OnAnswer", "OnError", "Post", "Running", "backoff_s"]
-
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
 
 

@@ -24,8 +24,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Literal
 
-__all__ = ["CircuitBreaker", "State"]
-
 State = Literal["closed", "open", "half open"]
 _REMEMBERED = 1_000  # questions that failed
 

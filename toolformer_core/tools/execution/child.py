@@ -18,8 +18,6 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.execution.jobs import Outcome, Question
 from toolformer_core.tools.responses import run_questions
 
-__all__ = ["main"]
-
 
 def main(handle: int) -> None:
     """Work until the pipe is closed.

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Clock", "Inbox", "SystemClock"]
-
 Inbox = queue.SimpleQueue[Callable[[], None]]  # what other threads ask the owner of the inbox to do
 
 

@@ -13,8 +13,6 @@ from typing import Protocol
 from toolformer_core.errors import ToolformerError
 from toolformer_core.records import ToolFailure, ToolResult
 
-__all__ = ["Job", "Outcome", "Question", "Worker", "Workers"]
-
 Question = tuple[str, str]  # input and context
 
 # One result for each question; why a whole call gave none; or why the tool can answer nothing at all.

@@ -33,8 +33,6 @@ from toolformer_core.tools.execution.rate import RateLimit
 from toolformer_core.tools.execution.threads import InThread, ThreadWorkers
 from toolformer_core.tools.fair import FairQueue
 
-__all__ = ["AnnotationPool"]
-
 _SILENCE = 2.5  # time limits without any answer until a tool that lets calls run out of time is dead
 _MAX_DETAIL = 200  # characters of a failure, in a message
 

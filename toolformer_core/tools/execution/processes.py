@@ -24,8 +24,6 @@ from toolformer_core.records import ToolFailure
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.execution.jobs import Job, Outcome
 
-__all__ = ["InProcess", "pickled"]
-
 _CODE = (
     "import json, sys; fd, sys.path[:] = int(sys.argv[1]), json.loads(sys.argv[2]); "
     "from toolformer_core.tools.execution.child import main; main(fd)"

@@ -13,8 +13,6 @@ from toolformer_core.errors import UsageError
 if TYPE_CHECKING:
     from pyrate_limiter import InMemoryBucket
 
-__all__ = ["RateLimit"]
-
 
 class RateLimit:
     """At most so many calls a second: n calls in any interval of n / `per_second` seconds, n the whole part of it.

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["CallTally", "duration_class"]
-
 
 def duration_class(seconds: float) -> int:
     """Return the upper bound of a duration's class in milliseconds: the smallest power of two that is not less."""

@@ -15,8 +15,6 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.execution.jobs import Job, Outcome, Worker
 from toolformer_core.tools.responses import run_questions
 
-__all__ = ["InThread", "ThreadWorkers"]
-
 
 class InThread:
     """A worker that asks the tool in the thread that calls it. It cannot be interrupted."""

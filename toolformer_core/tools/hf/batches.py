@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["batches", "padded"]
-
 
 def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
     """Yield batches of rows as lists of their numbers, the longest rows first.

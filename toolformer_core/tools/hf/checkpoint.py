@@ -22,8 +22,6 @@ from typing import Any, TypeVar
 from toolformer_core.errors import ModelError
 from toolformer_core.records import digest_of
 
-__all__ = ["Checkpoint", "Loaded", "best_device", "find_checkpoint", "load_tokenizer", "load_transformer", "resident"]
-
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
 _WEIGHTS = ("*.safetensors", "*.bin")

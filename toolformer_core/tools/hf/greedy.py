@@ -8,8 +8,6 @@ from typing import Any
 from toolformer_core.tools.hf.batches import padded
 from toolformer_core.tools.hf.checkpoint import Loaded
 
-__all__ = ["write_greedily"]
-
 
 def write_greedily(
     loaded: Loaded, inputs: Sequence[Sequence[int]], max_tokens: int | Sequence[int], first: int | None = None

@@ -13,8 +13,6 @@ import re
 from toolformer_core.tools.custom.python_tool import tool
 from toolformer_core.tools.library.readings import NUMBER, VERSION, WORD_NUMBER, number_of, one_line, written
 
-__all__ = ["robot_move", "sleep"]
-
 _TIME = {"s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour"}
 _TIME |= {unit: unit for unit in ("second", "minute", "hour", "day")}
 _DURATION = re.compile(

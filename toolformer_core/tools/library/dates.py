@@ -17,8 +17,6 @@ from calendar import monthrange
 from toolformer_core.tools.custom.python_tool import tool
 from toolformer_core.tools.library.readings import VERSION, WORD_NUMBER, number_of, one_line
 
-__all__ = ["add_months", "date_arithmetic", "read_date"]
-
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 _MONTHS = "January February March April May June July August September October November December".split()
 _MONTH = "|".join(f"{month[:3]}(?:{month[3:]})?" if month[3:] else month for month in _MONTHS)

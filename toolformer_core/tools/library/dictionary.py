@@ -15,8 +15,6 @@ from toolformer_core.records import digest_of
 from toolformer_core.tools.custom.python_tool import tool
 from toolformer_core.tools.library.readings import one_line
 
-__all__ = ["definitions", "dictionary"]
-
 _FILE = Path(__file__).with_name("dictionary.tsv")
 _ASKED = re.compile(
     r"(?:please )?(?:define|(?:the )?(?:definition|meaning) of|what is the (?:definition|meaning) of|"

@@ -31,8 +31,6 @@ from toolformer_core.tools.custom.reference import camel_case
 from toolformer_core.tools.declaration import ToolDeclaration
 from toolformer_core.tools.library import DISTRACTOR_PREFIX
 
-__all__ = ["Distractor", "distractor", "distractors"]
-
 VERSION = "1"
 _TABLE = Path(__file__).with_name("distractors.txt")
 

@@ -16,8 +16,6 @@ from math import isqrt
 from toolformer_core.tools.custom.python_tool import tool
 from toolformer_core.tools.library.readings import VERSION, one_line, value_of, written
 
-__all__ = ["logarithm", "power"]
-
 _MAX_DIGITS = 300  # of a result
 _MAX_BITS = 20_000  # of numerator and denominator while a power is computed
 _CONTEXT = Context(prec=60)

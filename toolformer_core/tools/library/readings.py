@@ -13,8 +13,6 @@ from fractions import Fraction
 
 from toolformer_core.tools import calculator
 
-__all__ = ["NUMBER", "VERSION", "WORD_NUMBER", "number_of", "one_line", "value_of", "written"]
-
 VERSION = "2"
 MAX_CHARS = 256  # of an input
 

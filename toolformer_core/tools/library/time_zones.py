@@ -25,8 +25,6 @@ try:
 except ImportError as exc:
     raise UsageError("the tool time_zone needs the package tzdata: pip install tzdata") from exc
 
-__all__ = ["place_zone", "time_zone"]
-
 _STANDARD_YEAR = 2026  # whose winter gives the standard time of a question without a date
 
 _ABBREVIATIONS = {  # hours from UTC

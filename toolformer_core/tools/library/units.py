@@ -17,8 +17,6 @@ from functools import lru_cache
 from toolformer_core.tools.custom.python_tool import tool
 from toolformer_core.tools.library.readings import NUMBER, VERSION, WORD_NUMBER, number_of, one_line, written
 
-__all__ = ["Unit", "convert", "named_units", "units"]
-
 
 @dataclass(frozen=True, slots=True)
 class Unit:

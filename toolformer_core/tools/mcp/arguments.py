@@ -29,8 +29,6 @@ from toolformer_core.records import unencodable
 from toolformer_core.tools.mcp.values import BadValue, kinds_of, resolved, value_of
 from toolformer_core.tools.schema_check import Check, lenient_checker
 
-__all__ = ["ArgumentForm", "BadInput"]
-
 _WORD = r"[^\W\d][\w.\-]*"
 _OPENING, _CLOSING = "([{", ")]}"
 

@@ -18,8 +18,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar, cast
 
-__all__ = ["LoopClosed", "LoopThread", "close", "loop_thread"]
-
 _CANCEL_S = 2.0  # for what is left when all has been closed
 CLOSE_S = 15.0  # for all sessions together; each of them is bounded, too
 

@@ -24,8 +24,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["PREFIX", "MCPSettings", "ServerReference", "is_reference", "parse_reference"]
-
 PREFIX = "mcp+"
 _FORMS = "mcp+stdio:COMMAND#TOOL or mcp+https://HOST/PATH#TOOL"
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")  # what a server's process always gets

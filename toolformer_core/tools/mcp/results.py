@@ -22,8 +22,6 @@ from toolformer_core.tools.mcp.session import Overdue, Unreachable
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
 
-__all__ = ["MAX_TEXT_CHARS", "failure_of", "result_of"]
-
 MAX_TEXT_CHARS = 100_000  # of a response; what stands in a call is far shorter, and cut later
 _MAX_DETAIL_CHARS = 500
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from mcp.client import Client, Transport
     from mcp.types import CallToolResult, Tool
 
-__all__ = ["Overdue", "ServerAbsent", "ServerSilent", "Session", "SessionGone", "SessionLimits", "Unreachable"]
-
 CLOSE_S = 10.0  # the SDK ends a stubborn process after about 7 s
 MAX_MESSAGE_BYTES = 64 * 2**20  # of a streamed HTTP response
 _CLIENT = "toolformer-platform"  # what servers are told

@@ -25,8 +25,6 @@ from toolformer_core.tools.mcp.session import Overdue, Session, SessionGone, Ses
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, Tool
 
-__all__ = ["SessionPool", "ask", "tools_of"]
-
 T = TypeVar("T")
 
 _PAUSE_S = 5.0  # between tries to open one more session

@@ -33,8 +33,6 @@ from toolformer_core.tools.mcp.session_pool import ask, tools_of
 if TYPE_CHECKING:
     from mcp.types import Tool as SDKTool
 
-__all__ = ["MCPTool", "ToolDefinition", "mcp_tool", "names_for", "server_tools"]
-
 VERSION = "2"
 TIMEOUT_S = 30.0  # of a call whose limits name none; the stage's own default
 _EARLIER = 0.95  # of the limit: the failure then says what happened before the stage gives the call up

@@ -22,8 +22,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["BadValue", "kinds_of", "read_json", "resolved", "value_of"]
-
 _INTEGER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.0*)?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+|(?=\.[0-9]))(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from toolformer_core.tools.search.passages import Hit
 
-__all__ = ["answer_of", "passages_text"]
-
 _THOUGHTS = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)  # of models that think in their answer
 _LABEL = re.compile(r"\A(?:short |final )?answer\s*:\s*", re.IGNORECASE)
 _QUOTES = "\"'“”‘’`*"

@@ -14,8 +14,6 @@ from toolformer_core.tools.qa_readers.spans import SpanReader
 from toolformer_core.tools.qa_readers.text_to_text import TextToTextReader
 from toolformer_core.tools.reader import Reader
 
-__all__ = ["choose_reader"]
-
 
 def choose_reader(name: str | None, credentials: Credentials | None = None) -> Reader:
     """Return a reader.

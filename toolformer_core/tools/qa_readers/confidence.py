@@ -12,8 +12,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["BIAS", "WEIGHTS", "Evidence", "confidence"]
-
 WEIGHTS = (1.35, 0.86, 1.49, 1.77, 1.48, -0.45)  # one per measure, in the order of `Evidence`
 BIAS = -5.6
 _MAX_MARGIN = 1.5  # a larger margin carries no more information

@@ -20,8 +20,6 @@ from toolformer_core.tools.base import ToolLimits
 from toolformer_core.tools.qa_readers.confidence import BIAS, WEIGHTS, Evidence, confidence
 from toolformer_core.tools.search.passages import Hit
 
-__all__ = ["LEAST_CONFIDENCE", "Answer", "ExtractiveReader", "question_kind"]
-
 VERSION = "3"
 LEAST_CONFIDENCE = 0.53  # maximises right minus wrong answers on the tuning half (docs/evaluation.md)
 _MAX_WORDS = 8

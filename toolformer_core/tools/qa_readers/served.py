@@ -26,8 +26,6 @@ from toolformer_core.tools.qa_readers.answers import answer_of, passages_text
 from toolformer_core.tools.reader import Reading
 from toolformer_core.tools.search.passages import Hit
 
-__all__ = ["ServedReader", "is_address", "reader_endpoint"]
-
 VERSION = "1"
 _PROMPT = (
     "Answer the question with a short answer of a few words, taken from the passages: no sentence and no explanation. "

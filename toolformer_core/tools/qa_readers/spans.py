@@ -26,8 +26,6 @@ from toolformer_core.tools.hf.checkpoint import Loaded, find_checkpoint, load_tr
 from toolformer_core.tools.reader import Reading
 from toolformer_core.tools.search.passages import Hit
 
-__all__ = ["SpanReader"]
-
 VERSION = "1"
 _WINDOW = 384  # tokens of a question and a passage, as in the training of most models of this kind
 _OVERLAP = 128  # of two windows of one passage, in tokens

@@ -20,8 +20,6 @@ from toolformer_core.tools.qa_readers.answers import answer_of, passages_text
 from toolformer_core.tools.reader import Reading
 from toolformer_core.tools.search.passages import Hit
 
-__all__ = ["TextToTextReader"]
-
 VERSION = "1"
 _HEAD = (
     "Answer the question in a few words, using only the passages. "

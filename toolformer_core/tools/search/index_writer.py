@@ -34,8 +34,6 @@ from toolformer_core.tools.search.search_index import (
     read_info,
 )
 
-__all__ = ["IndexProgress", "build_index", "finished_index"]
-
 _COMMIT_PASSAGES, _COMMIT_S = 125_000, 60.0  # eight segments of a size become one, so few of them are left
 _THREADS = 4  # at most; they stem and sort the words
 _HEAP_BYTES = 128_000_000  # per thread; tantivy writes a segment when it is full

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["DIGITS", "Best", "MaxScore"]
-
 DIGITS = 4  # of a score; the last bits of a sum depend on the order in which it is added
 _K1, _B = 1.2, 0.75  # of tantivy's BM25
 _LENGTH = 7 / 8  # tantivy stores lengths rounded down, by less than an eighth

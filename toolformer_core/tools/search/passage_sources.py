@@ -30,8 +30,6 @@ from toolformer_core.mediawiki import SkippedPage, pages
 from toolformer_core.records import unencodable
 from toolformer_core.tools.search.sections import passages_of
 
-__all__ = ["FORMATS", "Position", "Record", "Source", "SourceIdentity", "open_source"]
-
 FORMATS = ("jsonl", "kilt", "psgs", "dump")
 
 Text = tuple[str, str, str]  # a passage's title, section ("" if it has none) and text

@@ -21,8 +21,6 @@ from typing import Any, Protocol
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of, unencodable
 
-__all__ = ["TITLE_BOOST", "Hit", "Passage", "PassageIndex", "PassageSearch", "query_words", "read_passages"]
-
 TITLE_BOOST = 2.0  # a search term usually names an article; for questions 1.0 finds more
 _MAX_QUERY_WORDS = 64
 _TIES = 16  # extra hits to fetch, so that ties at the limit are broken here

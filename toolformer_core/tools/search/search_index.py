@@ -24,8 +24,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.tools.search.maxscore import MaxScore
 from toolformer_core.tools.search.passages import TITLE_BOOST, Hit, Passage, query_words
 
-__all__ = ["FIELDS", "FORMAT_VERSION", "INFO", "PROGRESS", "TOKENIZER", "IndexInfo", "SearchIndex", "read_info"]
-
 FORMAT_VERSION = 1
 TOKENIZER = "en_stem"  # tantivy's: letters and digits, lower-cased, Porter's stems
 FIELDS = ("title", "section", "text")

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["PASSAGE_WORDS", "passages_of", "sentences_of"]
-
 PASSAGE_WORDS = 100
 _LEAST_WORDS = PASSAGE_WORDS // 2
 _ABBREVIATIONS = frozenset(

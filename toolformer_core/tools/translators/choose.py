@@ -9,8 +9,6 @@ from toolformer_core.tools.mt import Translator
 from toolformer_core.tools.translators.ct2 import CTranslate2Translator, is_converted
 from toolformer_core.tools.translators.m2m100 import M2M100Translator
 
-__all__ = ["choose_translator"]
-
 
 def choose_translator(name: str) -> Translator:
     """Return the translator for a folder or a hub name of a model.

@@ -23,8 +23,6 @@ from toolformer_core.tools.hf.checkpoint import Checkpoint, find_checkpoint, loa
 from toolformer_core.tools.translators.languages import TABLE_DIGEST
 from toolformer_core.tools.translators.source import SourceReader, output_limit
 
-__all__ = ["CTranslate2Translator", "is_converted"]
-
 VERSION = "1"
 _POSITIONS = 1024  # of NLLB and M2M100; a converted folder does not say
 _BATCH_TOKENS = 4_096  # of sources that the library puts into one batch

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from toolformer_core.records import digest_of
 
-__all__ = ["ENGLISH_M2M100", "ENGLISH_NLLB", "LID_CODES", "NLLB_CODES", "TABLE_DIGEST", "m2m100_code", "nllb_code"]
-
 LID_CODES = frozenset(
     (
         "af als am an ar arz as ast av az azb ba bar bcl be bg bh bn bo bpy br bs bxr ca cbk ce ceb ckb co cs cv "

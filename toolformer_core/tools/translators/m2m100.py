@@ -18,8 +18,6 @@ from toolformer_core.tools.hf.greedy import write_greedily
 from toolformer_core.tools.translators.languages import TABLE_DIGEST
 from toolformer_core.tools.translators.source import SourceReader, output_limit
 
-__all__ = ["M2M100Translator"]
-
 VERSION = "2"
 _POSITIONS = 1024
 _BATCH_TOKENS = 8_192  # of sources in one batch, padding included

@@ -15,8 +15,6 @@ from typing import Any
 from toolformer_core.errors import ModelError
 from toolformer_core.tools.translators.languages import ENGLISH_M2M100, ENGLISH_NLLB, m2m100_code, nllb_code
 
-__all__ = ["SourceReader", "output_limit"]
-
 _CODE = re.compile("__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}")
 
 
