@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu_wait import LOG, MODEL_MS, TOOL_MS
+from tests.support.scripted_lm import plain_rows, token_starts
 from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest, TokenLogProbs
-from toolformer_core.lm.scripted import plain_rows, token_starts
 from toolformer_core.records import Prompt, ToolResponse, ToolResult
 
 _BATCH = 16  # texts a scan

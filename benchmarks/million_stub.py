@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.support.scripted_lm import plain_rows, token_starts
 from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest, TokenLogProbs
-from toolformer_core.lm.scripted import plain_rows, token_starts
 from toolformer_core.records import Prompt
 
 _BATCH = 64  # texts a scan

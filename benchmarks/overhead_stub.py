@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.support.scripted_lm import plain_rows, token_starts
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest, TokenLogProbs
-from toolformer_core.lm.scripted import plain_rows, token_starts
 from toolformer_core.records import Prompt, ToolResult
 from toolformer_core.tools.base import Tool
 

@@ -20,7 +20,6 @@ from tasks.environment import prepare_environment
 from tasks.settings import runner_named, set_shared_catalog
 from toolformer_core.errors import UsageError
 
-
 _RUNNING = "Running"  # the heading of the forms' fields that say how tasks run
 
 Runner = Annotated[

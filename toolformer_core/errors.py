@@ -11,8 +11,7 @@
     │       └── ServerRefusalError   the server that it lives behind refuses a request
     ├── ToolError              a tool that does not answer at all
     ├── RunnerError            what runs a flow's tasks ended, or gave one up
-    ├── CallSyntaxError        a text that is not a call
-    └── ScriptError            a request that the script of a `ScriptedLM` does not hold
+    └── CallSyntaxError        a text that is not a call
 
 A tool that fails on an input raises nothing: it returns a `ToolFailure` (see `records`).
 """
@@ -29,7 +28,6 @@ __all__ = [
     "ModelError",
     "PromptError",
     "RunnerError",
-    "ScriptError",
     "ServerRefusalError",
     "TokenizerError",
     "ToolError",
@@ -104,7 +102,3 @@ class RunnerError(ToolformerError):
 
 class CallSyntaxError(ToolformerError):
     """A text that does not parse as a call."""
-
-
-class ScriptError(ToolformerError):
-    """A request that the script of a `ScriptedLM` does not hold."""

@@ -29,7 +29,6 @@ from warehouse.snapshot.analyst_views import with_columns
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 
-
 _log = logging.getLogger(__name__)
 
 KIND = "build"  # the tag `kind` of these runs

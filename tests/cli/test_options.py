@@ -62,9 +62,9 @@ _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --
         --dev-documents --keep --retries"""
 NAMES = {
     BuildParameters: _BUILD,
-    EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --max-calls --limit --seed
-        --tools --tool --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items --workers
-        --gpus""",
+    EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --max-calls --limit
+        --seed --tools --tool --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items
+        --workers --gpus""",
     ExportParameters: """--dataset --data out --format --separator --tokenizer --dialect --arguments --request
         --next-request --dev --seed --push --public --replace""",
     FinetuneParameters: f"--dataset --data --model --arm {_TRAINING} --seed",

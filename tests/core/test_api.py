@@ -14,6 +14,7 @@ import toolformer_core as tf
 from tests.core.decode.writers import speaks
 from tests.fakes import FakeTool
 from tests.support.chat_templates import AS_PLAIN
+from tests.support.scripted_lm import ScriptedLM
 from tests.tiny import tokenizer
 from toolformer_core.annotate.assemble import assemble, survivors
 from toolformer_core.annotate.execute import execute
@@ -32,7 +33,6 @@ from toolformer_core.config import (
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.embedded import ASSETS
 from toolformer_core.lm.base import ScoreRequest
-from toolformer_core.lm.scripted import ScriptedLM
 from toolformer_core.prompts.load import load_prompt
 from toolformer_core.records import Document
 

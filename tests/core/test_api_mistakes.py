@@ -10,9 +10,9 @@ import pytest
 import toolformer_core as tf
 from tests.core.decode.writers import speaks
 from tests.fakes import FakeTool
+from tests.support.scripted_lm import ScriptedLM
 from tests.tiny import tiny_lm, tokenizer
 from toolformer_core.errors import ContextError, PromptError, UnknownNameError, UsageError
-from toolformer_core.lm.scripted import ScriptedLM
 
 TEXT = "18 + 12 x 3 = 54"
 

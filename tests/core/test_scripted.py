@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_prompt
-from toolformer_core.errors import ScriptError
+from tests.support.scripted_lm import ScriptedLM, ScriptError, token_starts
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreRequest
-from toolformer_core.lm.scripted import ScriptedLM, token_starts
 
 SCANS = {("calculator", "a bc"): {1: -0.5}, ("calculator", "d"): {0: -1.0}}
 DRAWS = {("calculator", "a bc", 1): ["Calculator(1)] and on", "Calculator([1)]"]}

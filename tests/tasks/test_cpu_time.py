@@ -9,7 +9,7 @@ import pytest
 
 from tasks.cpu_time import CPU_SECONDS, MODEL_CPU_SECONDS, CpuTime
 from tasks.model_thread import in_model_thread, resident_model
-from toolformer_core.lm.scripted import ScriptedLM
+from tests.support.scripted_lm import ScriptedLM
 
 
 def compute(seconds: float) -> None:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tasks import model_thread as models
 from tasks.model_thread import ModelLease, QueuedLM, in_model_thread
 from tests.fakes import a_prompt
+from tests.support.scripted_lm import ScriptedLM
 from toolformer_core.lm.base import Scan, ScoreRequest, TokenLogProbs
-from toolformer_core.lm.scripted import ScriptedLM
 from toolformer_core.records import Prompt
 
 TEXTS = ["one two", "three four"]

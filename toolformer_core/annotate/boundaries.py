@@ -26,7 +26,6 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-
 # The letters and marks of scripts without spaces, for a character class of the package `regex`.
 UNSPACED = "".join(
     rf"\p{{Script={script}}}"

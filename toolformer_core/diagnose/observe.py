@@ -136,7 +136,6 @@ def observe(
 
     Raises:
         ModelError: the model cannot be used at all, e.g. because its server is gone.
-        ScriptError: from a `ScriptedLM`.
     """
     recording = _RecordingLM(lm)
     draws: list[DrawnCall] = []

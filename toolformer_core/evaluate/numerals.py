@@ -15,7 +15,6 @@ from fractions import Fraction
 
 from toolformer_core.evaluate.words import Token, normalise, number_text, tokens_of
 
-
 _UNITS = {
     word: value
     for value, word in enumerate(

@@ -8,11 +8,11 @@ import math
 import pytest
 
 from tests.fakes import a_document, a_prompt, a_scored
+from tests.support.scripted_lm import ScriptedLM
 from toolformer_core.annotate.chains import REPEATED, TOO_LONG, extend, left_to_gain, starts_of
 from toolformer_core.annotate.score import score
 from toolformer_core.config import SampleConfig, ScoreConfig
 from toolformer_core.lm.base import ScoreRequest
-from toolformer_core.lm.scripted import ScriptedLM
 from toolformer_core.records import AnsweredCall, DrawnCall, ScoredCall
 
 TEXT = "The bridge came 45 years later, in 1865."

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_drawn
+from tests.support.scripted_lm import ScriptedLM
 from toolformer_core.annotate.decoys import RESERVE, DecoyPool
 from toolformer_core.annotate.score import score
 from toolformer_core.config import TOOL_NAMES, ScoreConfig
 from toolformer_core.errors import UsageError
-from toolformer_core.lm.scripted import ScriptedLM
 
 DOCUMENTS = [a_document(f"text {n}") for n in range(6)]
 ANSWERED = [(document.doc_id, str(n)) for n, document in enumerate(DOCUMENTS)]

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_prompt, a_verdict
+from tests.support.scripted_lm import ScriptedLM, ScriptError, token_starts
 from toolformer_core.annotate.sample import draw_seeds, sample
 from toolformer_core.config import SampleConfig, canonical_json
-from toolformer_core.errors import ScriptError, UsageError
+from toolformer_core.errors import UsageError
 from toolformer_core.lm.base import Draw
-from toolformer_core.lm.scripted import ScriptedLM, token_starts
 
 TEXT = "I went in 1994 and left in 2011"
 #       0 1     6  9     14   18    23  26

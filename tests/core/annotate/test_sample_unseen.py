@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from tests.core.annotate.test_sample import TEXT, needy, positions, run, scripted
 from tests.fakes import a_document, a_verdict
+from tests.support.scripted_lm import token_starts
 from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScanWrapper, bounds_of
-from toolformer_core.lm.scripted import token_starts
 from toolformer_core.records import Prompt
 
 # TEXT has tokens at 0, 1, 6, 9, 14, 18, 23 and 26; " [" is told at three of them, and elsewhere at most

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_prompt, a_verdict
+from tests.support.scripted_lm import ScriptedLM
 from toolformer_core.annotate.sample import SampledDocument, draw_seeds, sample, scans_of, shared_draws
 from toolformer_core.annotate.score import score
 from toolformer_core.config import SampleConfig, ScoreConfig
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScanWrapper
-from toolformer_core.lm.scripted import ScriptedLM
 from toolformer_core.records import PrefilterResult, Prompt
 
 TEXT = "I went in 1994 and left in 2011"

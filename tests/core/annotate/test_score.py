@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_drawn
+from tests.support.scripted_lm import ScriptedLM, ScriptError
 from tests.tiny import tiny_lm
 from toolformer_core.annotate.assemble import survivors
 from toolformer_core.annotate.losses import weights
 from toolformer_core.annotate.score import score
 from toolformer_core.config import ScoreConfig
-from toolformer_core.errors import ScriptError
-from toolformer_core.lm.scripted import ScriptedLM
 from toolformer_core.lm.tokens import tokenize
 
 TEXT = "18 + 12 x 3 = 54 as said"

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import FakeTool, a_document, a_prompt, a_verdict
+from tests.support.scripted_lm import ScriptedLM
 from toolformer_core.config import SampleConfig
 from toolformer_core.diagnose.figures import Figures, figures_of
 from toolformer_core.diagnose.gold import ChosenDocuments, GoldCall
@@ -18,7 +19,6 @@ from toolformer_core.diagnose.structure import Structure
 from toolformer_core.diagnose.verdict import LEAST, STEPS, judge
 from toolformer_core.errors import ContextError, ModelError, ToolError
 from toolformer_core.lm.base import ScoreRequest
-from toolformer_core.lm.scripted import ScriptedLM
 from toolformer_core.records import DrawnCall
 
 A = "We had 2 and 3 so 5 now we go on and on"

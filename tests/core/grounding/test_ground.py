@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fakes import FakeTool
 
+from tests.support.scripted_grounding import ScriptedEncoder, ScriptedSmallLM
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.grounding.baselines import chosen_by_lm, few_shot_prompt
 from toolformer_core.grounding.ground import NO_CALL, Grounder, GroundingSettings
@@ -15,7 +16,6 @@ from toolformer_core.grounding.library import library_of
 from toolformer_core.grounding.patterns import AUTHORS_PATTERNS, Pattern, PatternSet
 from toolformer_core.grounding.records import Query
 from toolformer_core.grounding.scores import Weights
-from toolformer_core.grounding.scripted import ScriptedEncoder, ScriptedSmallLM
 from toolformer_core.lm.base import Draw
 from toolformer_core.records import ToolFailure
 from toolformer_core.tools.declaration import ToolDeclaration

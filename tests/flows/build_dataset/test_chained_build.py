@@ -18,10 +18,10 @@ from flows.build_dataset.what_if import compare_by_shard, materialise
 from flows.build_dataset.what_if_query import ask
 from flows.judging import judgements
 from tests.support.commands import Run
+from tests.support.scripted_lm import ScriptedLM
 from tests.support.small_builds import small_build
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.base import ScoreRequest
-from toolformer_core.lm.scripted import ScriptedLM
 from viewer.app import make_app
 from warehouse.queries import rows_of, stats
 from warehouse.store import Store

@@ -16,10 +16,10 @@ from flows.build_dataset.what_if import materialise, thresholds_for
 from flows.build_dataset.what_if_query import ask
 from tasks import arrow as translate
 from tests.support.commands import Run
+from tests.support.scripted_lm import ScriptedLM
 from tests.support.small_builds import small_build
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.base import ScoreRequest
-from toolformer_core.lm.scripted import ScriptedLM
 from warehouse.queries import rows_of, stats
 from warehouse.store import Store
 

@@ -18,10 +18,10 @@ from flows.build_dataset.what_if_query import ask
 from tasks.example_limit import shard_order
 from tasks.stage import Shard
 from tests.support.commands import Run
+from tests.support.scripted_lm import ScriptedLM
 from tests.support.small_builds import small_build
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import ScoreRequest
-from toolformer_core.lm.scripted import ScriptedLM
 from warehouse.commits import DataFile
 from warehouse.gc import find_garbage
 from warehouse.queries import stats

@@ -1,4 +1,4 @@
-"""A small LM and an encoder that answer from plain data, for tests of grounding: ours and the user's.
+"""A small LM and an encoder that answer from plain data, for tests of grounding.
 
 What is not in the script raises a `ScriptError` that names it. `asked` counts calls, so a test can say how many a query
 takes.
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from toolformer_core.errors import ScriptError
+from tests.support.scripted_lm import ScriptError
 from toolformer_core.grounding.encoders import Embeddings, normalised
 from toolformer_core.lm.base import Draw
 from toolformer_core.records import Prompt, digest_of

@@ -1,4 +1,4 @@
-"""A language model that answers from a script, for tests of pipelines: ours and the user's.
+"""A language model that answers from a script, for tests of pipelines.
 
 It tokenises on whitespace (a token includes the whitespace in front of it, as GPT-2's do) and enforces the contract of
 `LanguageModel`. An expired scan, a position at which no token starts, or a request that is not in the script raises a
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_core.errors import ScriptError
+from toolformer_core.errors import ToolformerError
 from toolformer_core.lm.base import Draw, DrawRequest, Insertion, ScoreRequest, TokenLogProbs
 from toolformer_core.records import Prompt, digest_of
 from toolformer_core.syntax import find_close
@@ -48,6 +48,10 @@ def plain_rows(
             row[: len(values)] = values
         out.append(TokenLogProbs(np.array(starts, dtype=np.int64), rows))
     return out
+
+
+class ScriptError(ToolformerError):
+    """A request that the script of a `ScriptedLM` does not hold."""
 
 
 class ScriptedLM:
