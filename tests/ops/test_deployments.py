@@ -206,7 +206,8 @@ def test_the_pools_of_an_older_installation_are_closed(client: SyncPrefectClient
     assert found.working_dir is None
     assert found.stream_output is False
     assert configured(client, "gpu").env == {"HTTPS_PROXY": "http://10.0.0.1:3128"}
-    run = client.create_flow_run_from_deployment(one.id, parameters={"parameters": WHERE})  # no old variable is refused
+    # no old variable is refused
+    run = client.create_flow_run_from_deployment(one.id, parameters={"parameters": {**WHERE, "recipe": "demo"}})
     client.delete_flow_run(run.id)
     closed_once = client.read_work_pool("gpu").base_job_template
     deploy(DeploymentOptions(str(built[1])))
