@@ -106,7 +106,7 @@ class EvaluateParameters(ToolChoice):
         description="Ask at most this many items (default: all): a file's first, or of a folder's files in turn",
     )
     seed: int | None = Field(
-        None, description="Choose the items by this seed (default: the first ones); all arms get the same"
+        None, description="Choose the items of `limit` by this seed (default: the first ones); all arms get the same"
     )
     tools: Annotated[Tools, _TOOLS] = Field(
         list(TOOL_NAMES), description="Tools that are offered; those that a task leaves out never are"

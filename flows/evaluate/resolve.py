@@ -44,7 +44,7 @@ def resolve(p: EvaluateParameters, run_id: str = "plan") -> EvaluationPlan:
         digest=source_digest(task, path),
         limit=p.limit,
         shard_items=max(1, p.shard_items // scale),
-        seed=p.seed,
+        seed=None if p.limit is None else p.seed,
     )
     return EvaluationPlan(task, benchmark, tuple(_evaluations(p, task, store)), tracking_uri(p.data))
 

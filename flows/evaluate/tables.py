@@ -103,7 +103,7 @@ class _Measured:
     item_sets: dict[tuple[str, _ItemSet], dict[tuple[str, int], dict[str, Any]]]  # (task, items) -> (arm, k) -> row
     perplexity: list[dict[str, Any]]
     sizes: list[dict[str, Any]]  # rows of `accuracy` for all base models
-    limits: dict[str, int | None]  # evaluation -> its limit on items
+    limits: dict[str, tuple[int | None, int | None]]  # evaluation -> limit and seed of its items
 
     def command(self, task: str, *options: str) -> str:
         """Return the command that measures a task on the items evaluated last, so that figures can be compared."""
@@ -111,9 +111,9 @@ class _Measured:
         asked = task_named(task).items_of or task
         last = next((row for row in rows if row["task"] == asked), None)
         path = [] if task in ("dateset", *EMBEDDED) else ["--path", (last["path"] if last else "") or "PATH"]
-        limit = self.limits.get(last["evaluation"]) if last else None
-        limit_option = [] if limit is None else ["--limit", str(limit)]
-        items = ["--task", task, *path, *limit_option]
+        chosen = self.limits.get(last["evaluation"], (None, None)) if last else (None, None)
+        named = zip(("--limit", "--seed"), chosen, strict=True)
+        items = ["--task", task, *path, *(part for name, n in named if n is not None for part in (name, str(n)))]
         return shlex.join(["toolformer", "evaluate", *items, "--model", self.base, *options, "--data", self.data])
 
 

@@ -129,7 +129,7 @@ def test_the_second_evaluation_counts(tmp_path: Path) -> None:
     snapshot = tmp_path / "warehouse.duckdb"
     (row,) = accuracies(snapshot)
     assert (row["model"], row["items"], row["evaluated"]) == ("second", 2, dt.datetime(2024, 5, 1, 12))
-    assert evaluation_limits(snapshot) == {"e1": 2}
+    assert evaluation_limits(snapshot) == {"e1": (2, None)}
 
 
 def test_what_two_machines_with_a_catalog_each_begin_has_one_order(tmp_path: Path) -> None:

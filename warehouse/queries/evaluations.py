@@ -11,7 +11,8 @@ from warehouse.snapshot.views import NEWEST
 __all__ = ["accuracies", "call_counts", "evaluation_limits", "perplexities"]
 
 _LIMITS = f"""
-SELECT c.config::JSON->>'evaluation' AS evaluation, (r.parameters::JSON->>'limit')::BIGINT AS "limit"
+SELECT c.config::JSON->>'evaluation' AS evaluation, (r.parameters::JSON->>'limit')::BIGINT AS "limit",
+       (r.parameters::JSON->>'seed')::BIGINT AS seed
 FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) JOIN facts.commits AS c USING (commit_id)
 WHERE r.state = 'completed' AND c.stage IN ('evaluate', 'perplexity')
 QUALIFY row_number() OVER (PARTITION BY evaluation ORDER BY {NEWEST}) = 1"""
@@ -40,13 +41,13 @@ def call_counts(path: str | Path) -> dict[tuple[str, str], int]:
     return {(row["evaluation"], row["tool"]): row["items"] for row in rows_of(path, "FROM call_rates")}
 
 
-def evaluation_limits(path: str | Path) -> dict[str, int | None]:
-    """Return evaluation -> the `limit` on items in the run whose figures the views show; None: there was no limit.
+def evaluation_limits(path: str | Path) -> dict[str, tuple[int | None, int | None]]:
+    """Return evaluation -> `limit` and `seed` of its items in the run whose figures the views show; None: not given.
 
     Raises:
         SnapshotError: there is no snapshot.
     """
-    return {row["evaluation"]: row["limit"] for row in rows_of(path, _LIMITS)}
+    return {row["evaluation"]: (row["limit"], row["seed"]) for row in rows_of(path, _LIMITS)}
 
 
 def perplexities(path: str | Path) -> list[dict[str, Any]]:

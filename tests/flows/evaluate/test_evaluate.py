@@ -205,12 +205,13 @@ class StopHereError(Exception):
 
 def test_items_may_be_a_sample_by_seed(problems: Path, tmp_path: Path) -> None:
     def items(**changes: Any) -> tuple[str, set[str], dict[str, int]]:
-        plan = resolve(asked(problems, tmp_path / "data", limit=2, **changes))
+        plan = resolve(asked(problems, tmp_path / "data", **{"limit": 2, **changes}))
         done = run_stage(BENCHMARK, Inputs(plan.benchmark, plan.benchmark.task))
         ids = {row["item_id"] for file in done.files for row in plan.benchmark.store().read(file).to_pylist()}
         return plan.benchmark.source, ids, dict(done.counts[0].dropped)
 
     assert items()[:2] == ("problems.json", {"p-0", "p-1"})
+    assert items(limit=None, seed=3)[:2] == ("problems.json", {f"p-{n}" for n in range(5)})  # nothing to choose
     samples = {seed: items(seed=seed) for seed in range(6)}
     assert samples[3] == items(seed=3)
     assert samples[3][0] == "problems.json (sampled by seed 3)"
