@@ -1,12 +1,12 @@
-"""Sockets that servers listen on: an address is bound before anything is loaded, so that a mistake is told at once.
-
-This module knows no server and no model.
-"""
+"""Servers that bind their address before anything is loaded, so that a mistake is told at once. It knows no model."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
+from types import FrameType
+
+import uvicorn
 
 from toolformer_core.errors import UsageError
 
@@ -44,7 +44,37 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
-    """Return the URL of an HTTP server on a socket."""
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+class ListeningServer(uvicorn.Server):
+    """A server with its socket, and an orderly end.
+
+    Args:
+        config: uvicorn's.
+        host: the address to bind.
+        port: the port to bind; 0 takes a free one.
+
+    Raises:
+        UsageError: the address cannot be bound.
+    """
+
+    def __init__(self, config: uvicorn.Config, host: str, port: int) -> None:
+        super().__init__(config)
+        self._socket = listen(host, port)
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def end(self) -> None:
+        """Make `serve_until_ended` return; may be called from any thread."""
+        self.should_exit = True
+
+    def serve_until_ended(self) -> None:
+        """Serve until a signal or `end`."""
+        self.run(sockets=[self._socket])
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Shut down in an orderly way at the first signal, at once at the second."""
+        self.force_exit = self.should_exit
+        self.should_exit = True

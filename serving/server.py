@@ -7,25 +7,19 @@ environment variables; the command line does.
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from types import FrameType
 
 import uvicorn
 
 from serving.app import MAX_BODY, make_app
-from serving.connections import Connection, ConnectionLimits, open_files
 from serving.engine_thread import EngineThread
-from serving.listening import is_loopback, listen, url_of
+from serving.listening import ListeningServer, is_loopback
 from serving.routing.records import RouterSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
 from toolformer_core.records import unencodable
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +35,7 @@ class ServerSettings:
         queue: further sequences that may wait; requests beyond that get 429.
         max_body: the largest body of a request, in bytes.
         grace_s: seconds that open requests have to finish when the server shuts down.
-        connections: connections open at once; None: four for each row and queue place, plus 256.
-        header_timeout_s: seconds within which a request's line and headers must arrive.
-        body_timeout_s: seconds within which its body must arrive after that.
+        body_timeout_s: seconds within which a request's body must arrive, once its headers are there.
         router: how tools are chosen for a chat; None: the model calls them while it writes.
         trigger: per tool (its key), the smallest p(" [") at which it is called, for requests that name none; see
             `GenerationSettings`.
@@ -60,8 +52,6 @@ class ServerSettings:
     queue: int = 256
     max_body: int = MAX_BODY
     grace_s: float = 10.0
-    connections: int | None = None
-    header_timeout_s: float = 10.0
     body_timeout_s: float = 30.0
     router: RouterSettings | None = field(default=None, repr=False)
     trigger: Mapping[str, float] = field(default_factory=dict, hash=False)
@@ -69,10 +59,8 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if self.max_rows < 1 or self.queue < 0 or self.max_body < 1 or not self.grace_s >= 0:
             raise UsageError("max_rows and max_body must be at least 1, queue and grace_s at least 0")
-        if not (self.header_timeout_s > 0 and self.body_timeout_s > 0) or (
-            self.connections is not None and self.connections < 1
-        ):
-            raise UsageError("connections must be at least 1, and the timeouts for headers and body must be positive")
+        if not self.body_timeout_s > 0:
+            raise UsageError("body_timeout_s must be positive")
         if self.api_key == "":
             raise UsageError("the API key is empty; set one, or none at all")
         for what, text in (("the model's name", self.name), ("the API key", self.api_key or "")):
@@ -80,7 +68,7 @@ class ServerSettings:
                 raise UsageError(f"{what} is not UTF-8 text ({flaw}); choose another")
 
 
-class ModelServer(uvicorn.Server):
+class ModelServer(ListeningServer):
     """Serves a model.
 
     Args:
@@ -104,8 +92,6 @@ class ModelServer(uvicorn.Server):
             router_settings=settings.router,
             trigger=settings.trigger,
         )
-        limit = self._connection_limit()
-        limits = ConnectionLimits(limit, settings.header_timeout_s)
         super().__init__(
             uvicorn.Config(
                 app,
@@ -114,33 +100,13 @@ class ModelServer(uvicorn.Server):
                 server_header=False,
                 ws="none",
                 lifespan="on",
-                http=partial(Connection, limits=limits),  # type: ignore[arg-type]  # uvicorn only calls it
-                backlog=limit,  # so many may be accepted at a time
+                http="h11",
+                limit_concurrency=2 * self.engine_thread.places + 256,
                 timeout_graceful_shutdown=int(settings.grace_s) + 10,
-            )
+            ),
+            settings.host,
+            settings.port,
         )
-        self._socket = listen(settings.host, settings.port)
-
-    def _connection_limit(self) -> int:
-        wanted = self.settings.connections or 4 * self.engine_thread.places + 256
-        limit = open_files(wanted)
-        if limit < wanted:
-            _log.warning(
-                "warning: this system allows the server %d open connections, not %d; raise the hard limit of open "
-                "files (ulimit -Hn)",
-                limit,
-                wanted,
-            )
-        return limit
-
-    @property
-    def url(self) -> str:
-        """The server's address."""
-        return url_of(self._socket)
-
-    def end(self) -> None:
-        """Make `run` return; may be called from any thread."""
-        self.should_exit = True
 
     def serve_until_ended(self) -> None:
         """Serve until a signal or `end`.
@@ -148,7 +114,7 @@ class ModelServer(uvicorn.Server):
         Raises:
             ToolformerError: the model cannot be loaded.
         """
-        self.run(sockets=[self._socket])
+        super().serve_until_ended()
         if self.engine_thread.failure is not None:
             raise self.engine_thread.failure
 
@@ -156,8 +122,3 @@ class ModelServer(uvicorn.Server):
         """See `uvicorn.Server`; open requests get their grace period."""
         self.engine_thread.drain(self.settings.grace_s)
         await super().shutdown(sockets)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Shut down in an orderly way at the first signal, at once at the second."""
-        self.force_exit = self.should_exit
-        self.should_exit = True

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from types import FrameType
 from urllib.parse import urlsplit
 
 import uvicorn
 
-from serving.listening import is_loopback, listen, url_of
+from serving.listening import ListeningServer, is_loopback
 from tasks.environment import prepare_environment
 from tasks.settings import allowed_hosts, allowed_origins, api_key, shown_url
 from toolformer_core.errors import UsageError
@@ -26,7 +25,7 @@ PORT = 8001
 _GRACE_S = 2  # for open requests when it is told to end
 
 
-class ViewerServer(uvicorn.Server):
+class ViewerServer(ListeningServer):
     """Serves the pages of a data folder.
 
     Args:
@@ -52,27 +51,10 @@ class ViewerServer(uvicorn.Server):
                 ws="none",
                 lifespan="on",
                 timeout_graceful_shutdown=_GRACE_S,
-            )
+            ),
+            host,
+            port,
         )
-        self._socket = listen(host, port)
-
-    @property
-    def url(self) -> str:
-        """The server's address."""
-        return url_of(self._socket)
-
-    def end(self) -> None:
-        """Make `serve_until_ended` return; may be called from any thread."""
-        self.should_exit = True
-
-    def serve_until_ended(self) -> None:
-        """Serve until a signal or `end`."""
-        self.run(sockets=[self._socket])
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Shut down in an orderly way at the first signal, at once at the second."""
-        self.force_exit = self.should_exit
-        self.should_exit = True
 
 
 def _named(servers: Sequence[str]) -> dict[str, str]:
