@@ -79,7 +79,7 @@ def _tools_of(slot: Slot) -> tuple[tuple[str, str], ...]:
 
 
 def gold_calls(document: WorldDocument) -> list[dict[str, Any]]:
-    """Return the right calls of a document, chains left out: tool, input, position, value, family, held_out."""
+    """Return the right calls of a document: tool, input, position, value, family, held_out."""
     return [
         {
             "tool": tool,
@@ -90,7 +90,6 @@ def gold_calls(document: WorldDocument) -> list[dict[str, Any]]:
             "held_out": slot.held_out,
         }
         for slot in document.slots
-        if not slot.chains
         for tool, rule in _tools_of(slot)
     ]
 

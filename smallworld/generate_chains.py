@@ -2,14 +2,9 @@
 
 They are files of their own, beside those of `generate`, which stay what they are. The passages hold what both tools of
 a chain need, and the ordinary facts of the same seed, so that every sentence of the corpus can be helped; WikiSearch
-and QA read the same file (`--passages`). A row of gold has the ordinary calls of a document (`calls`) and its chains;
-chains that lead to the same value stand at one position:
+and QA read the same file (`--passages`).
 
-    {"position": 61, "value": "1865", "family": "fact-sum/founded/0", "held_out": false,
-     "calls": [{"tool": "qa", "input": "When was Velden founded?", "response": "1820"},
-               {"tool": "calculator", "input": "1820 + 45", "response": "1865"}]}
-
-What is shipped are passages and items; the corpus and its gold calls are written only if documents are asked for.
+What is shipped are passages and items; a corpus is written only if documents are asked for.
 """
 
 from __future__ import annotations
@@ -17,38 +12,22 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from smallworld.chain_frames import CHAINS, TOOLS
 from smallworld.chains import ChainWorld
-from smallworld.generate import MIN_PROMPT, gold_calls, phrases_from, row_of, write_lines
-from smallworld.worlds import KINDS, WorldDocument
+from smallworld.generate import MIN_PROMPT, phrases_from, row_of, write_lines
+from smallworld.worlds import KINDS
 from toolformer_core.embedded import ASSETS
 
 _CHAIN_FACTS = 40  # towns in each world, and as many people, companies and books
 
 
-def gold_chains(document: WorldDocument) -> list[dict[str, Any]]:
-    """Return the right chains of a document: position, value, family, held_out, calls (tool, input, response)."""
-    return [
-        {
-            "position": slot.position,
-            "value": slot.value,
-            "family": slot.family,
-            "held_out": slot.held_out,
-            "calls": [asdict(call) for call in calls],
-        }
-        for slot in document.slots
-        for calls in slot.chains
-    ]
-
-
 def chain_rows(
     world: ChainWorld, documents: int, seed: int, held_out: bool | None = None, unlike: Sequence[str] = ()
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return corpus rows {text, url, timestamp} and, in the same order, their gold calls and chains.
+) -> list[dict[str, Any]]:
+    """Return corpus rows {text, url, timestamp}.
 
     One document in six needs no tool. The others have a chain of one family or of two, and up to two sentences that
     need one call. Documents that tell the date are dated in their URL, as are half of the others.
@@ -62,7 +41,6 @@ def chain_rows(
     """
     r = random.Random(f"chains/{seed}")
     corpus: list[dict[str, Any]] = []
-    gold: list[dict[str, Any]] = []
     while len(corpus) < documents:
         kinds: list[str] = []
         if r.random() >= 1 / 6:
@@ -73,8 +51,7 @@ def chain_rows(
         if any(text in doc.text for text in unlike):
             continue
         corpus.append(row_of(world, doc, dated, len(corpus)))
-        gold.append({"url": corpus[-1]["url"], "calls": gold_calls(doc), "chains": gold_chains(doc)})
-    return corpus, gold
+    return corpus
 
 
 def chain_items(world: ChainWorld, per_group: int, seed: int) -> list[dict[str, Any]]:
@@ -112,7 +89,7 @@ def chain_items(world: ChainWorld, per_group: int, seed: int) -> list[dict[str, 
 
 
 def generate_chains(out: Path, *, documents: int = 0, facts: int = 160, per_group: int = 200, seed: int = 0) -> None:
-    """Write chains-passages, chains-items and, if documents are asked for, chains-corpus and chains-gold to a folder.
+    """Write chains-passages, chains-items and, if documents are asked for, chains-corpus to a folder.
 
     Passages and items do not depend on the number of documents.
 
@@ -131,9 +108,8 @@ def generate_chains(out: Path, *, documents: int = 0, facts: int = 160, per_grou
     items = chain_items(other, per_group, seed)
     write_lines(out / "chains-items.jsonl.gz", items)
     if documents:
-        corpus, gold = chain_rows(world, documents, seed, unlike=[item["prompt"] for item in items])
+        corpus = chain_rows(world, documents, seed, unlike=[item["prompt"] for item in items])
         write_lines(out / "chains-corpus.jsonl.gz", corpus)
-        write_lines(out / "chains-gold.jsonl.gz", gold)
 
 
 def main() -> None:
