@@ -10,9 +10,11 @@ installed. Another loader that cannot be installed is a row of its own and fails
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from benchmarks.report import parser_of, print_json, progress, say
 from certify.cases import LOADERS, Case, Files, Loader, cases_of
@@ -20,10 +22,63 @@ from certify.chat_templates import TEMPLATES, save_tokenizer
 from certify.checks import Finding, check
 from certify.cstar import difficult_cstar, export_all
 from certify.environments import NotInstalledError, environment, pinned, run_program
-from certify.overfitting import KINDS, eight_rows, judge, overfit_jobs
 from certify.promise import byte_pieces
-from certify.table import TableRow, as_json, failed, table_lines
 from toolformer_core.errors import ToolformerError
+
+_HEADS = ("loader", "version", "format", "template", "rows in", "rows read", "trained", "masked", "result")
+_NUMBERS = range(4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A loader and a file, or a loader that could not be installed."""
+
+    loader: str
+    version: str
+    format: str = ""
+    template: str = ""
+    rows_in: int | None = None
+    rows_read: int | None = None
+    trained: int | None = None  # tokens
+    masked: int | None = None
+    result: str = "ok"
+    fails: bool = False  # whether the command fails for it
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row's cells as text."""
+        numbers = (self.rows_in, self.rows_read, self.trained, self.masked)
+        shown = ("" if number is None else f"{number:,}" for number in numbers)
+        return (self.loader, self.version, self.format, self.template, *shown, self.result)
+
+
+def table_lines(rows: Sequence[TableRow]) -> list[str]:
+    """Return a table in Markdown, its columns aligned."""
+    cells = [_HEADS, *(tuple(cell.replace("|", "\\|") for cell in row.cells()) for row in rows)]
+    last = len(_HEADS) - 1
+    widths = [0 if i == last else max(len(line[i]) for line in cells) for i in range(len(_HEADS))]
+
+    def line(parts: Iterable[str]) -> str:
+        return f"| {' | '.join(parts)} |"
+
+    aligned = [
+        line(
+            cell.rjust(width) if i in _NUMBERS else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in cells
+    ]
+    rule = line("-" * max(width - 1, 2) + (":" if i in _NUMBERS else "-") for i, width in enumerate(widths))
+    return [aligned[0], rule, *aligned[1:]]
+
+
+def failed(rows: Iterable[TableRow]) -> bool:
+    """Return whether the command fails."""
+    return any(row.fails for row in rows)
+
+
+def as_json(rows: Sequence[TableRow]) -> dict[str, Any]:
+    """Return the table as one object."""
+    return {"ok": not failed(rows), "rows": [asdict(row) for row in rows]}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -70,8 +125,6 @@ def _rows_of(loader: Loader, files: Files, environments: Path) -> Iterator[Table
         return
     try:
         yield from _case_rows(loader, files, python, environments)
-        if loader.key == "trl":
-            yield from _overfit_rows(files, python, environments)
     except ToolformerError as exc:
         yield TableRow(loader.package, version, result=str(exc), fails=True)
 
@@ -95,27 +148,6 @@ def _row(case: Case, version: str, finding: Finding) -> TableRow:
     numbers = (finding.rows_in, finding.rows_read, finding.trained, finding.masked)
     result = finding.failure or "ok"
     return TableRow(case.by, version, case.format, case.template, *numbers, result, bool(finding.failure))
-
-
-def _overfit_rows(files: Files, python: Path, environments: Path) -> Iterator[TableRow]:
-    """Yield a row for each kind of rows that a tiny model learns by heart."""
-    with TemporaryDirectory() as folder:
-        eight = eight_rows(Path(folder), files.tokenizers)
-        progress(f"trl: {len(KINDS)} models learn eight rows by heart")
-        done = run_program(python, "overfit", overfit_jobs(eight), environments / "overfit.log")
-        for kind, answer in zip(KINDS, done["answers"], strict=True):
-            finding, words = judge(kind, answer, eight)
-            by, form = ("Trainer", "tokens") if kind == "plain" else ("TRL SFTTrainer", "chat openai, json")
-            yield TableRow(
-                f"{by}, trained",
-                done["versions"]["transformers" if kind == "plain" else "trl"],
-                form,
-                "" if kind == "plain" else kind,
-                finding.rows_in,
-                finding.rows_read,
-                result=finding.failure or words,
-                fails=bool(finding.failure),
-            )
 
 
 if __name__ == "__main__":

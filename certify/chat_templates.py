@@ -8,7 +8,6 @@ the call, and the token that ends the turn; not the header in front of it, nor a
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +37,6 @@ class ChatTemplate:
     call: str  # a call, with {name} and {arguments}; of a text in front of it {gap} is the separator
     gap: str
     quoted: bool  # whether a response is written as JSON
-    pattern: re.Pattern[str]  # finds a call at the end of an assistant's turn: groups `json`
-    arguments: str  # key of the arguments in that JSON
 
     @property
     def path(self) -> Path:
@@ -70,23 +67,6 @@ class ChatTemplate:
             text += gap + self.call.format(name=_json(called["function"]["name"]), arguments=arguments)
         return text
 
-    def read_call(self, turn: str) -> tuple[str, Any] | None:
-        """Return name and arguments of the call at the end of an assistant's turn; None if there is no well-formed one.
-
-        Args:
-            turn: what a model wrote, up to and with the token that ends the turn.
-        """
-        found = self.pattern.search(turn)
-        if found is None:
-            return None
-        try:
-            value = json.loads(found["json"])
-        except ValueError:
-            return None
-        if not isinstance(value, dict) or set(value) != {"name", self.arguments}:
-            return None
-        return value["name"], value[self.arguments]
-
 
 def _chatml_tools(tools: Sequence[Mapping[str, Any]]) -> str:
     lines = "".join(_json(tool) + "\n" for tool in tools)
@@ -112,8 +92,6 @@ CHATML = ChatTemplate(
     call='<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>',
     gap="\n",
     quoted=False,
-    pattern=re.compile(r"<tool_call>\n(?P<json>[^\n]*)\n</tool_call><\|im_end\|>\Z"),
-    arguments="arguments",
 )
 LLAMA3 = ChatTemplate(
     name="llama3",
@@ -130,8 +108,6 @@ LLAMA3 = ChatTemplate(
     call='<|python_tag|>{{"name": {name}, "parameters": {arguments}}}',
     gap="",
     quoted=False,
-    pattern=re.compile(r"<\|python_tag\|>(?P<json>[^\n]*)<\|eot_id\|>\Z"),
-    arguments="parameters",
 )
 MISTRAL = ChatTemplate(
     name="mistral",
@@ -147,8 +123,6 @@ MISTRAL = ChatTemplate(
     call='[TOOL_CALLS][{{"name": {name}, "arguments": {arguments}}}]',
     gap="",
     quoted=True,
-    pattern=re.compile(r"\[TOOL_CALLS\]\[(?P<json>[^\n]*)\]</s>\Z"),
-    arguments="arguments",
 )
 TEMPLATES = {template.name: template for template in (CHATML, LLAMA3, MISTRAL)}
 

@@ -8,7 +8,7 @@ character is several tokens, square brackets in a response, a tool without an in
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from flows.export import ExportSettings, export_to
 from tasks.arrow import stage_table
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.diagnose.gold import read_gold
-from toolformer_core.export.conversation import Conversation, conversation_of
 from toolformer_core.records import Call, Example, InsertedCall, ToolFailure
 from toolformer_core.syntax import interleave, linearize
 from toolformer_core.tools.base import Tool
@@ -89,13 +88,6 @@ def difficult_cstar(folder: Path, documents: int = 26) -> Store:
     return _stored(folder, [*_difficult(), *islice(_of_the_corpus(tools), documents)], tools)
 
 
-def short_cstar(folder: Path, documents: int = 8) -> Store:
-    """Write a store with a C* of short documents, with calls of the calculator that have turns."""
-    tools = build_tools(["calculator"])
-    fitting = (one for one in _of_the_corpus(tools) if isinstance(conversation_of(one), Conversation))
-    return _stored(folder, sorted(fitting, key=lambda one: len(one.text))[:documents], tools)
-
-
 def _stored(folder: Path, examples: Sequence[Example], tools: Mapping[str, Tool]) -> Store:
     store = Store(folder)
     files = (store.write("assemble", "", "s0", "f" * 32, stage_table("assemble", examples)),)
@@ -136,17 +128,15 @@ EXPORTS: dict[str, dict[str, Any]] = {
 }
 
 
-def export_all(store: Store, folder: Path, tokenizers: Path, names: Iterable[str] = EXPORTS) -> None:
+def export_all(store: Store, folder: Path, tokenizers: Path) -> None:
     """Export a C*.
 
     Args:
         store: holds it.
         folder: where the files go.
         tokenizers: has a folder with the tokenizer of each name.
-        names: of the files, in `EXPORTS`.
     """
-    for name in names:
-        given = EXPORTS[name]
+    for name, given in EXPORTS.items():
         tokenizer = {"tokenizer": str(tokenizers / given["tokenizer"])} if "tokenizer" in given else {}
         export_to(store, _NAME, folder / name, ExportSettings(**{**given, **tokenizer}))
 

@@ -1,4 +1,4 @@
-"""Jinja and Python write the same, whether arguments are dicts or JSON, and the calls can be read back."""
+"""Jinja and Python write the same, whether arguments are dicts or JSON."""
 
 from __future__ import annotations
 
@@ -76,31 +76,3 @@ def test_the_prompt_of_a_turn_is_the_beginning_of_the_conversation(template: Cha
         )
         content = row["messages"][turn]["content"]
         assert whole.startswith(prompt + content)
-
-
-def test_a_call_is_read_back(template: ChatTemplate) -> None:
-    for message in row_of(TWO, "json")["messages"]:
-        if message["role"] == "assistant":
-            turn = message["content"] + template.written(message) + template.end
-            called = [call["function"] for call in message.get("tool_calls", [])]
-            wanted = [(function["name"], json.loads(function["arguments"])) for function in called] or [None]
-            assert [template.read_call(turn)] == wanted
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("{", ""),  # no JSON
-        ('"name": ', '"nom": '),
-        ('"Calculator"', '"Calculator", "more": 1'),
-        ("END", ""),  # the turn does not end
-        ("END", "END and more"),
-    ],
-)
-def test_what_is_not_well_formed_is_no_call(template: ChatTemplate, old: str, new: str) -> None:
-    message = row_of(BOOKS, "json")["messages"][1]
-    turn = template.written(message) + template.end
-    assert template.read_call(turn) == ("Calculator", {"input": "587 - 58"})
-    old, new = old.replace("END", template.end), new.replace("END", template.end)
-    assert old in turn
-    assert template.read_call(turn.replace(old, new, 1)) is None

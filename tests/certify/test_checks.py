@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from certify.__main__ import TableRow, as_json, failed, table_lines
 from certify.cases import _OWN_TEMPLATES, DATASET_INFO, LOADERS, Expectation
 from certify.checks import Finding, check
 from certify.environments import pinned
 from certify.promise import Promise, Stretch
-from certify.table import TableRow, as_json, failed, table_lines
 from tests.support.examples_of_c_star import BOOKS
 from toolformer_core.export.segments import segment_row
 

@@ -1,10 +1,9 @@
-"""The C* that loaders are tried on, its cases, and the judge of what a model has learned by heart."""
+"""The C* that loaders are tried on, and its cases."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from certify.chat_templates import TEMPLATES, save_tokenizer
 from certify.checks import check
 from certify.cstar import EXPORTS, difficult_cstar, export_all
 from certify.environments import NotInstalledError
-from certify.overfitting import eight_rows, judge, overfit_jobs
 from certify.promise import byte_pieces
 
 
@@ -42,44 +40,6 @@ def test_cases_have_an_expectation_for_every_row_of_their_file(tokenizers: Path,
     pieces = byte_pieces(AutoTokenizer.from_pretrained(tokenizers / "plain"))
     found = check(case.expected, {"rows": files.rows("tokens.jsonl"), "error": ""}, pieces, frozenset())
     assert (found.rows_read, found.failure) == (8, "")
-
-
-def test_a_model_must_write_every_call(tokenizers: Path, tmp_path: Path) -> None:
-    files = eight_rows(tmp_path, tokenizers)
-    jobs = dict(zip((*TEMPLATES, "plain"), overfit_jobs(files), strict=True))
-    rows = files.rows("jsonl.jsonl")
-    texts = [row["text"] for row in rows]
-    # What a model that knows the rows writes behind the prompts: the text from the call on.
-    by_heart = [text[call["start"] :] for text, row in zip(texts, rows, strict=True) for call in row["calls"]]
-    pieces = byte_pieces(_tokenizer(tokenizers / "plain"))
-    prompts = [b"".join(pieces(prompt)).decode() for prompt in jobs["plain"]["prompts"]]
-    starts = [text[: call["start"]] for text, row in zip(texts, rows, strict=True) for call in row["calls"]]
-    assert prompts == [f"<|end|>{start}" for start in starts]
-
-    def judged(kind: str, written: list[str], parsed: Any = ()) -> tuple[str, str]:
-        answer = {"error": "", "written": written, "parsed": list(parsed), "steps": 90, "loss": 0.1}
-        finding, words = judge(kind, answer, files)
-        return finding.failure, words
-
-    assert judged("plain", by_heart) == ("", "8 of 8 calls, 90 steps, loss 0.100")
-    failure, words = judged("plain", [" [Calculator(1 + 1", *by_heart[1:]])
-    assert words.startswith("7 of 8 calls")
-    assert failure == f"{words}; written: ' [Calculator(1 + 1'"
-
-    chats = files.rows("openai-json.jsonl")
-    template = TEMPLATES["chatml"]
-    turns = [message for row in chats for message in row["messages"] if message.get("tool_calls")]
-    written = [turn["content"] + template.written(turn) + template.end for turn in turns]
-    functions = [turn["tool_calls"][0]["function"] for turn in turns]
-    parsed = [[[function["name"], json.loads(function["arguments"])]] for function in functions]
-    assert judged("chatml", written, parsed)[0] == ""
-    assert judged("chatml", written, [[], *parsed[1:]])[0].endswith("but TRL's parser finds others")
-
-
-def _tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)
 
 
 def test_only_what_must_be_there_fails_where_it_cannot_be_installed(
