@@ -13,7 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from toolformer_core.decode.records import Generation, ToolCall
 
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _REASON = re.compile("[a-z_]{1,32}")
 
 
@@ -43,19 +43,19 @@ class Metrics:
         self._finished = Counter("toolformer_sequences", "Sequences by how they ended", ["finish"], registry=r)
         self._calls = Counter("toolformer_tool_calls", "Calls by tool and outcome", ["tool", "outcome"], registry=r)
         self._call_seconds = Histogram(
-            "toolformer_tool_seconds", "From the arrow to the response", ["tool"], buckets=_SECONDS, registry=r
+            "toolformer_tool_seconds", "From the arrow to the response", ["tool"], buckets=SECONDS, registry=r
         )
         self.first_text = Histogram(
             "toolformer_first_text_seconds",
             "From a request's arrival to its first text or call",
-            buckets=_SECONDS,
+            buckets=SECONDS,
             registry=r,
         )
         self.request_seconds = Histogram(
             "toolformer_request_seconds",
             "From a request's arrival to its end",
             ["endpoint"],
-            buckets=_SECONDS,
+            buckets=SECONDS,
             registry=r,
         )
         self.restarts = Counter("toolformer_engine_restarts", "Restarts of the engine after a failure", registry=r)

@@ -20,13 +20,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
 from serving.engine_thread import EngineThread
 from serving.errors import RequestError
-from serving.routing.calls import call_writing, input_after_name, input_written, tool_call
+from serving.metrics import SECONDS
 from serving.routing.client_tools import ClientTool
 from serving.routing.explanation import explained, no_call
-from serving.routing.metrics import RouterMetrics
-from serving.routing.model_access import Embedder, Writer, Writing, Written
+from serving.routing.model_access import (
+    Embedder,
+    Writer,
+    Writing,
+    Written,
+    call_writing,
+    input_after_name,
+    input_written,
+    tool_call,
+)
 from serving.routing.records import Route, RouteRequest, RouterSettings
 from toolformer_core.decode.records import ToolCall
 from toolformer_core.grounding.ground import NO_CALL
@@ -37,6 +47,35 @@ from toolformer_core.grounding.scores import Weights
 from toolformer_core.grounding.small_lm import first_line
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.mcp.arguments import BadInput
+
+
+class RouterMetrics:
+    """The router's part of a server's metrics.
+
+    Args:
+        registry: the server's.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.routed = Counter(
+            "toolformer_routed_requests",
+            "Requests that the router decided, by who runs the chosen tool (server, client, or nobody) and its name",
+            ["runs_it", "tool"],
+            registry=registry,
+        )
+        self.passed_over = Counter(
+            "toolformer_router_passed_over",
+            "Tools that ranked high enough, but whose call could not be written or gave nothing",
+            ["runs_it"],
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "toolformer_router_seconds",
+            "From a request's arrival at the router to its choice",
+            registry=registry,
+            buckets=SECONDS,
+        )
+
 
 _CLIENT_CALL_TOKENS = 128  # of a call with arguments by name or as JSON
 _MAX_TRIES = 8  # tools whose call is written for one request

@@ -16,7 +16,7 @@ from wh_fixtures import make_run, put
 from tasks.viewer_links import arm_key, arms_page
 from tests.viewer.test_viewer_pages import words
 from viewer.app import make_app
-from viewer.continuations import pieces_with_calls
+from viewer.pages.models import pieces_with_calls
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from tasks.training.registry import model_label
 from tasks.viewer_links import arm_key
-from viewer.continuations import pieces_with_calls
+from toolformer_core.syntax import find_calls
 from viewer.data import ViewedData
+from viewer.pages.document import Piece
 from viewer.query import NotThereError, Query, WrongQueryError
 from warehouse.queries.item_changes import (
     CHANGES,
@@ -21,6 +22,27 @@ from warehouse.queries.item_changes import (
     SideResult,
     changed_items,
 )
+
+
+def pieces_with_calls(text: str, names: Mapping[str, str]) -> list[Piece]:
+    """Return the pieces of a text that a model wrote with tools.
+
+    Args:
+        text: with its calls. Brackets without an arrow are text: such a call was never made.
+        names: the tools' names in calls, by key; a call of a tool that is not among them keeps its name as its key.
+    """
+    keys = {name: key for key, name in names.items()}
+    out, at = [], 0
+    for found in find_calls(text):
+        if found.response is None:
+            continue
+        out += [
+            Piece(text[at : found.start]),
+            Piece(text[found.start : found.end], keys.get(found.call.tool, found.call.tool)),
+        ]
+        at = found.end
+    return [piece for piece in (*out, Piece(text[at:])) if piece.text]
+
 
 _ROWS = 10
 _MAX_CHARS = 20_000  # of a prompt or a continuation on the page
