@@ -20,9 +20,8 @@ import numpy as np
 
 from toolformer_core.errors import ModelError
 from toolformer_core.records import digest_of, storable
-from toolformer_core.tools.base import ToolLimits
-from toolformer_core.tools.hf.batches import batches, padded
-from toolformer_core.tools.hf.checkpoint import Loaded, find_checkpoint, load_transformer
+from toolformer_core.tools.hf.batches import BatchedModel, batches, padded
+from toolformer_core.tools.hf.checkpoint import Loaded, load_transformer
 from toolformer_core.tools.reader import Reading
 from toolformer_core.tools.search.passages import Hit
 
@@ -45,7 +44,7 @@ class _Window:
     nowhere: int  # the token that stands for "no answer here"
 
 
-class SpanReader:
+class SpanReader(BatchedModel[Loaded]):
     """Finds answers with an extractive model. Threads take turns.
 
     Args:
@@ -59,36 +58,17 @@ class SpanReader:
     """
 
     def __init__(self, model: str, *, least_margin: float = 0.0, batch: int = 16) -> None:
-        self.model = model
+        super().__init__(model, batch=batch)
         self.least_margin = least_margin
-        self.batch = batch
-        self._checkpoint = find_checkpoint(model)
-        self._loaded: Loaded | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"model": self.model, "least_margin": self.least_margin, "batch": self.batch}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        return {**super().__getstate__(), "least_margin": self.least_margin}
 
     @property
     def digest(self) -> str:
         """Digest of the model's files and of how a span is chosen."""
         figures = (self.least_margin, _WINDOW, _OVERLAP, _QUESTION_TOKENS, _ANSWER_TOKENS)
         return digest_of(type(self).__name__, VERSION, *map(repr, figures), self._checkpoint.digest)
-
-    @property
-    def limits(self) -> ToolLimits:
-        """One batch at a time: the model is busy with it."""
-        return ToolLimits(at_once=1, batch=self.batch, timeout_s=600.0)
-
-    def load(self) -> None:
-        """Load the model, if it is not loaded yet.
-
-        Raises:
-            ModelError: it cannot be loaded, or has no fast tokenizer.
-        """
-        self._ready()
 
     def read(self, question: str, hits: Sequence[Hit]) -> Reading:
         """Return the best span of the passages, or None if its margin is below the threshold."""
@@ -110,13 +90,11 @@ class SpanReader:
                 best[window.question] = candidate
         return [text if margin >= self.least_margin and text else None for margin, text in best]
 
-    def _ready(self) -> Loaded:
-        if self._loaded is None:
-            loaded = load_transformer(self._checkpoint, "AutoModelForQuestionAnswering")
-            if not loaded.tokenizer.is_fast:
-                raise ModelError(f"the tokenizer of {self.model!r} does not say where its tokens stand in a text")
-            self._loaded = loaded
-        return self._loaded
+    def _load(self) -> Loaded:
+        loaded = load_transformer(self._checkpoint, "AutoModelForQuestionAnswering")
+        if not loaded.tokenizer.is_fast:
+            raise ModelError(f"the tokenizer of {self.model!r} does not say where its tokens stand in a text")
+        return loaded
 
 
 def _windows(loaded: Loaded, questions: Sequence[tuple[str, Sequence[Hit]]]) -> Iterator[_Window]:

@@ -12,9 +12,8 @@ from typing import Any
 
 from toolformer_core.errors import ModelError
 from toolformer_core.records import digest_of, storable
-from toolformer_core.tools.base import ToolLimits
-from toolformer_core.tools.hf.batches import batches
-from toolformer_core.tools.hf.checkpoint import Loaded, find_checkpoint, load_transformer
+from toolformer_core.tools.hf.batches import BatchedModel, batches
+from toolformer_core.tools.hf.checkpoint import Loaded, load_transformer
 from toolformer_core.tools.hf.greedy import write_greedily
 from toolformer_core.tools.qa_readers.answers import answer_of, passages_text
 from toolformer_core.tools.reader import Reading
@@ -33,7 +32,7 @@ _SPARE = 8  # parts of a text may have a few tokens fewer than the whole
 _BATCH_TOKENS = 16_384  # of prompts in one batch, padding included
 
 
-class TextToTextReader:
+class TextToTextReader(BatchedModel[Loaded]):
     """Finds answers with a text-to-text model. Threads take turns.
 
     Args:
@@ -45,35 +44,13 @@ class TextToTextReader:
     """
 
     def __init__(self, model: str, *, batch: int = 16) -> None:
-        self.model = model
-        self.batch = batch
-        self._checkpoint = find_checkpoint(model)
-        self._loaded: Loaded | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"model": self.model, "batch": self.batch}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        super().__init__(model, batch=batch)
 
     @property
     def digest(self) -> str:
         """Digest of the model's files, of the prompt and of its limits."""
         figures = map(str, (_WINDOW, _QUESTION_TOKENS, _ANSWER_TOKENS))
         return digest_of(type(self).__name__, VERSION, _HEAD, _TAIL, *figures, self._checkpoint.digest)
-
-    @property
-    def limits(self) -> ToolLimits:
-        """One batch at a time: the model is busy with it."""
-        return ToolLimits(at_once=1, batch=self.batch, timeout_s=600.0)
-
-    def load(self) -> None:
-        """Load the model, if it is not loaded yet.
-
-        Raises:
-            ModelError: it cannot be loaded, or has no fast tokenizer.
-        """
-        self._ready()
 
     def read(self, question: str, hits: Sequence[Hit]) -> Reading:
         """Return what the model writes after passages and question, or None if it writes that they hold no answer."""
@@ -94,13 +71,11 @@ class TextToTextReader:
                     readings[number] = answer_of(text)
         return readings
 
-    def _ready(self) -> Loaded:
-        if self._loaded is None:
-            loaded = load_transformer(self._checkpoint, "AutoModelForSeq2SeqLM")
-            if not loaded.tokenizer.is_fast:
-                raise ModelError(f"the tokenizer of {self.model!r} does not say where its tokens stand in a text")
-            self._loaded = loaded
-        return self._loaded
+    def _load(self) -> Loaded:
+        loaded = load_transformer(self._checkpoint, "AutoModelForSeq2SeqLM")
+        if not loaded.tokenizer.is_fast:
+            raise ModelError(f"the tokenizer of {self.model!r} does not say where its tokens stand in a text")
+        return loaded
 
 
 def _prompt(loaded: Loaded, question: str, hits: Sequence[Hit]) -> list[int]:

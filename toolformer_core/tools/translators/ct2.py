@@ -18,8 +18,8 @@ from typing import Any
 
 from toolformer_core.errors import ModelError
 from toolformer_core.records import digest_of
-from toolformer_core.tools.base import ToolLimits
-from toolformer_core.tools.hf.checkpoint import Checkpoint, find_checkpoint, load_tokenizer, resident
+from toolformer_core.tools.hf.batches import BatchedModel
+from toolformer_core.tools.hf.checkpoint import Checkpoint, load_tokenizer, resident
 from toolformer_core.tools.translators.languages import TABLE_DIGEST
 from toolformer_core.tools.translators.source import SourceReader, output_limit
 
@@ -44,7 +44,7 @@ class _Converted:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
-class CTranslate2Translator:
+class CTranslate2Translator(BatchedModel[_Converted]):
     """Translates greedily into English. Threads take turns.
 
     Args:
@@ -56,34 +56,12 @@ class CTranslate2Translator:
     """
 
     def __init__(self, model: str, *, batch: int = 64) -> None:
-        self.model = model
-        self.batch = batch
-        self._checkpoint = find_checkpoint(model)
-        self._loaded: _Converted | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"model": self.model, "batch": self.batch}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        super().__init__(model, batch=batch)
 
     @property
     def digest(self) -> str:
         """Digest of the model's files (of a hub name: its commit) and of the table of languages."""
         return digest_of(type(self).__name__, VERSION, TABLE_DIGEST, self._checkpoint.digest)
-
-    @property
-    def limits(self) -> ToolLimits:
-        """One batch at a time: the model is busy with it."""
-        return ToolLimits(at_once=1, batch=self.batch, timeout_s=600.0)
-
-    def load(self) -> None:
-        """Load the model, if it is not loaded yet.
-
-        Raises:
-            ModelError: it cannot be loaded, or has no code for English.
-        """
-        self._ready()
 
     def translate(self, text: str, languages: Sequence[str]) -> str | None:
         """Translate from the most likely language; None if that is English or not one of the model's.
@@ -119,10 +97,8 @@ class CTranslate2Translator:
                 translations[number] = source.text(ids) or None
         return translations
 
-    def _ready(self) -> _Converted:
-        if self._loaded is None:
-            self._loaded = resident("ctranslate2", self._checkpoint, lambda: _load(self._checkpoint))
-        return self._loaded
+    def _load(self) -> _Converted:
+        return resident("ctranslate2", self._checkpoint, lambda: _load(self._checkpoint))
 
 
 def _load(checkpoint: Checkpoint) -> _Converted:

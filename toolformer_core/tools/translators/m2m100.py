@@ -8,12 +8,10 @@ which texts are translated, and whether a text is English already.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from toolformer_core.records import digest_of
-from toolformer_core.tools.base import ToolLimits
-from toolformer_core.tools.hf.batches import batches
-from toolformer_core.tools.hf.checkpoint import Loaded, find_checkpoint, load_transformer
+from toolformer_core.tools.hf.batches import BatchedModel, batches
+from toolformer_core.tools.hf.checkpoint import Loaded, load_transformer
 from toolformer_core.tools.hf.greedy import write_greedily
 from toolformer_core.tools.translators.languages import TABLE_DIGEST
 from toolformer_core.tools.translators.source import SourceReader, output_limit
@@ -23,7 +21,7 @@ _POSITIONS = 1024
 _BATCH_TOKENS = 8_192  # of sources in one batch, padding included
 
 
-class M2M100Translator:
+class M2M100Translator(BatchedModel[tuple[Loaded, SourceReader]]):
     """Translates greedily into English. Threads take turns.
 
     Args:
@@ -35,34 +33,12 @@ class M2M100Translator:
     """
 
     def __init__(self, model: str, *, batch: int = 32) -> None:
-        self.model = model
-        self.batch = batch
-        self._checkpoint = find_checkpoint(model)
-        self._loaded: tuple[Loaded, SourceReader] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"model": self.model, "batch": self.batch}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        super().__init__(model, batch=batch)
 
     @property
     def digest(self) -> str:
         """Digest of the model's files (of a hub name: its commit) and of the table of languages."""
         return digest_of(type(self).__name__, VERSION, TABLE_DIGEST, self._checkpoint.digest)
-
-    @property
-    def limits(self) -> ToolLimits:
-        """One batch at a time: the model is busy with it."""
-        return ToolLimits(at_once=1, batch=self.batch, timeout_s=600.0)
-
-    def load(self) -> None:
-        """Load the model, if it is not loaded yet.
-
-        Raises:
-            ModelError: it cannot be loaded, or has no code for English.
-        """
-        self._ready()
 
     def translate(self, text: str, languages: Sequence[str]) -> str | None:
         """Translate from the most likely language; None if that is English or not one of the model's.
@@ -87,9 +63,7 @@ class M2M100Translator:
                     translations[asked[row][0]] = source.text(translation) or None
         return translations
 
-    def _ready(self) -> tuple[Loaded, SourceReader]:
-        if self._loaded is None:
-            loaded = load_transformer(self._checkpoint, "AutoModelForSeq2SeqLM")
-            longest = int(getattr(loaded.model.config, "max_position_embeddings", None) or _POSITIONS)
-            self._loaded = loaded, SourceReader.of(loaded.tokenizer, longest, self.model)
-        return self._loaded
+    def _load(self) -> tuple[Loaded, SourceReader]:
+        loaded = load_transformer(self._checkpoint, "AutoModelForSeq2SeqLM")
+        longest = int(getattr(loaded.model.config, "max_position_embeddings", None) or _POSITIONS)
+        return loaded, SourceReader.of(loaded.tokenizer, longest, self.model)
