@@ -7,8 +7,7 @@ and reports mistakes before a model is loaded.
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,15 +23,9 @@ from tasks.environment import prepare_environment
 from tasks.settings import model_credentials
 
 if TYPE_CHECKING:
-    from cli.render.console import Console
     from toolformer_core.diagnose.gold import GoldTexts
     from toolformer_core.diagnose.run import DiagnoseConfig, Diagnosis
-    from toolformer_core.diagnose.verdict import Check
-    from toolformer_core.diagnose.wordings import WordingFigures
     from toolformer_core.tools.base import Tool
-
-_MARKS = {True: "ok", False: "NO", None: "-"}
-_COUNTED = ("prompt",)  # steps measured by a count, not a share
 
 
 @with_options(ToolOptions)
@@ -121,13 +114,15 @@ def diagnose(
     if out is not None:
         _make_writable_folder(out)
     diagnoses: list[Diagnosis] = []
+    from cli.render.diagnosis import DiagnosisDisplay, print_diagnosis, print_verdicts
+
     try:
-        with _Display(as_json) as display:
+        with DiagnosisDisplay(as_json) as display:
             credentials = model_credentials(model)
             for diagnosis in run(model, loaded_tools, texts, config, reference, display, credentials):
                 diagnoses.append(diagnosis)
                 if not as_json:
-                    _print_diagnosis(display.stdout, diagnosis)
+                    print_diagnosis(display.stdout, diagnosis)
     except (KeyboardInterrupt, Terminated) as exc:
         print("stopped; nothing of a diagnosis is kept, the next one begins anew", file=sys.stderr)
         raise typer.Exit(TERMINATED if isinstance(exc, Terminated) else 130) from None
@@ -141,7 +136,7 @@ def diagnose(
     if as_json:
         print_json(report)
     else:
-        _print_verdicts(diagnoses, comparable=reference.texts == texts.digest)
+        print_verdicts(diagnoses, comparable=reference.texts == texts.digest)
     if out is not None:  # last, so that a full disk cannot lose the printed answer
         _write_files(out, model, diagnoses, report)
         if not as_json:
@@ -191,87 +186,9 @@ def _compare_prompts(
         printed = [{name: value for name, value in asdict(row).items() if name not in left_out} for row in rows]
         print_json({"model": model, "texts": texts.digest, "wordings": printed})
     else:
-        _print_wordings(rows, with_template=with_template)
+        from cli.render.diagnosis import print_wordings
 
-
-def _print_wordings(rows: Iterable[WordingFigures], *, with_template: bool) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from cli.render.console import Console
-
-    title = "Prompts in plain text and in a chat" if with_template else "Wordings"
-    table = Table(title=f"{title}, against gold calls", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("tool")
-    if with_template:
-        table.add_column("chat template")
-    for name in ("wording", "well-formed", "executes", "equals gold", "kept", "right", "precision", "recall"):
-        table.add_column(name, justify="right")
-    for one in rows:
-        shares = (one.well_formed, one.executes, one.equals_gold, one.precision, one.recall)
-        well_formed, executes, equals, precision, recall = ("-" if x is None else f"{x:.2f}" for x in shares)
-        counts = (str(one.kept), str(one.right))
-        template = (one.chat_template,) if with_template else ()
-        table.add_row(one.tool, *template, str(one.wording), well_formed, executes, equals, *counts, precision, recall)
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(table)
-    console.print("well-formed and equals gold: of the draws at gold positions; kept: at the tool's tau_f")
-
-
-class _Display:
-    """Progress per tool on standard error: a bar on a terminal, elsewhere a line a minute and per finished tool."""
-
-    def __init__(self, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        from cli.render.console import Console
-        from flows.progress import Lines
-
-        self.stdout = Console(highlight=False, soft_wrap=True)
-        self._console = Console(stderr=True, quiet=quiet)
-        self._bars = Progress(
-            TextColumn("{task.description:<10}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-            transient=True,
-        )
-        self._rows: dict[str, Any] = {}
-        self._status = "loading the model"
-        self._clock = clock
-        self._started = clock()  # when the current tool was begun
-        self._lines = Lines(self._console.print, self._due_lines, clock)
-
-    def __enter__(self) -> _Display:
-        self._bars.start()
-        if not self._console.is_terminal and not self._console.quiet:
-            self._lines.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._lines.close()
-        self._bars.stop()
-
-    def __call__(self, tool: str, done: int, total: int) -> None:
-        with self._lines.lock:
-            if tool not in self._rows:
-                self._rows[tool] = self._bars.add_task(tool, total=total)
-                self._started = self._clock()
-            self._bars.update(self._rows[tool], completed=done)
-            self._status = (
-                f"{tool:<10} {done} of {total} texts sampled"
-                if done < total
-                else f"{tool:<10} texts sampled, calls being scored"
-            )
-            if done == total and not self._console.is_terminal:
-                self._lines.say(f"{tool:<10} {done} texts sampled")
-
-    def _due_lines(self, due: bool) -> list[str]:
-        from flows.progress import duration
-
-        return [f"{self._status}; {duration(self._clock() - self._started)} so far"] if due else []
+        print_wordings(rows, with_template=with_template)
 
 
 def _make_writable_folder(folder: Path) -> None:
@@ -299,57 +216,6 @@ def _as_dict(diagnosis: Diagnosis) -> dict[str, Any]:
         "figures": asdict(diagnosis.measured.figures),
         "gains": gains_of(diagnosis.measured.observed),
     }
-
-
-def _print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
-    """Print one tool's verdict, its steps beside the embedded model's, and the gains of its calls."""
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    from toolformer_core.diagnose.picture import gain_lines, gains_of
-
-    verdict, figures = diagnosis.verdict, diagnosis.measured.figures
-    head = "can be taught" if verdict.teachable else f"cannot be taught as it is: {verdict.step}"
-    colour = "green" if verdict.teachable else "red"
-    console.print(f"\n[bold]{verdict.tool}[/bold]  [{colour}]{head}[/{colour}]")
-    console.print(escape(f"  {verdict.told}"))
-    if verdict.suggestion:
-        console.print(escape(f"  -> {verdict.suggestion}"))
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("step")
-    table.add_column("")
-    for name in ("measured", "least", "embedded"):
-        table.add_column(name, justify="right")
-    for check in verdict.checks:
-        measures = (_format_measure(check, value) for value in (check.measured, check.least, check.reference))
-        table.add_row(check.step, _MARKS[check.passed], *measures)
-    console.print(table)
-    for check in verdict.checks:
-        if check.passed is False and check.step != verdict.step:
-            console.print(escape(f"  {check.step}: {check.told}"))
-    if any((gains := gains_of(diagnosis.measured.observed)).values()):
-        for line in gain_lines(gains, figures.filter.tau_f):
-            console.print(escape(f"  {line}"))
-
-
-def _format_measure(check: Check, value: float | None) -> str:
-    """Return a measure as text; one decimal where a failed check's percentage would otherwise look like the limit."""
-    if value is None:
-        return "-"
-    if check.step in _COUNTED:
-        return f"{value:.0f}"
-    near = check.passed is False and round(100 * value) == round(100 * check.least) and value != check.least
-    return f"{100 * value:.{1 if near else 0}f} %".replace("-0 %", "0 %")
-
-
-def _print_verdicts(diagnoses: Iterable[Diagnosis], *, comparable: bool) -> None:
-    print()
-    for diagnosis in diagnoses:
-        verdict = diagnosis.verdict
-        print(f"{verdict.tool:<11} {'can be taught' if verdict.teachable else 'stands in the way: ' + verdict.step}")
-    if not comparable:
-        print('the column "embedded" was measured on other texts than these; compare with care')
 
 
 def _write_files(folder: Path, model: str, diagnoses: Iterable[Diagnosis], report: dict[str, Any]) -> None:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from cli.render.console import Console
-from flows.progress import Lines, duration
+from cli.render.console import Display
+from flows.progress import duration
 from toolformer_core.tools.search.index_writer import IndexProgress
 
 _SHOW_S = 0.1  # seconds between two changes of the bar
 
 
-class IndexDisplay:
+class IndexDisplay(Display):
     """Shows on standard error how far a source is indexed; call it with each progress.
 
     Args:
@@ -31,39 +30,21 @@ class IndexDisplay:
     def __init__(
         self, size: int, limit: int | None, quiet: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.console = Console(stderr=True, quiet=quiet)
-        self.bars = Progress(
+        super().__init__(
             TextColumn("indexing"),
             BarColumn(),
             TaskProgressColumn(),
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            console=self.console,
-            disable=not self.console.is_terminal,
+            quiet=quiet,
+            clock=clock,
         )
-        self.size, self.limit, self.clock = size, limit, clock
+        self.size, self.limit = size, limit
         self.bar = self.bars.add_task("", total=1.0, note="")
         self.shown_at = -_SHOW_S
         self.first: tuple[float, float] | None = None  # when this run's first progress came, and the share then
         self.last: IndexProgress | None = None
-        self.lines = Lines(self._print, self._due_lines, clock)
-
-    def __enter__(self) -> IndexDisplay:
-        self.bars.start()
-        if not self.console.is_terminal and not self.console.quiet:
-            self.lines.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        self.lines.close()
-        self.bars.stop()
 
     def __call__(self, progress: IndexProgress) -> None:
         """Show that one more record is indexed."""
@@ -94,6 +75,3 @@ class IndexDisplay:
 
     def _due_lines(self, due: bool) -> list[str]:
         return [line] if due and (line := self._line()) else []
-
-    def _print(self, line: str) -> None:
-        self.console.print(line, soft_wrap=True, highlight=False, markup=False)

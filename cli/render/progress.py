@@ -8,16 +8,15 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cli.render.console import Console
-from flows.progress import LINE_S, Lines, Pulse, StageProgress, duration, passes_quarter
+from cli.render.console import Console, Display
+from flows.progress import LINE_S, Pulse, StageProgress, duration, passes_quarter
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.syntax import written_calls
 from warehouse import queries
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from tasks.run_shard import ShardResult
 
 
-class BuildDisplay:
+class BuildDisplay(Display):
     """Shows the progress of each stage on standard error: bars on a terminal, elsewhere the lines of `flows.progress`.
 
     Args:
@@ -41,41 +40,22 @@ class BuildDisplay:
     def __init__(
         self, quiet: bool = False, clock: Callable[[], float] = time.monotonic, pulse: Pulse | None = None
     ) -> None:
-        self.console = Console(stderr=True, quiet=quiet)
-        self.bars = Progress(
+        super().__init__(
             TextColumn("{task.description:<10}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
-            console=self.console,
-            disable=not self.console.is_terminal,
+            quiet=quiet,
+            clock=clock,
         )
         self.rows: dict[str, TaskID] = {}
         self.stages: dict[str, StageProgress] = {}
         self.started: dict[str, float] = {}  # by `clock`
         self.finished: dict[str, int] = {}  # stage -> its finished shards, when one was last told of
         self.totals: dict[str, int] = {}  # stage -> all its shards; the stage that finished a shard last is last
-        self.clock = clock
         self.last_change = clock()  # when a shard finished, or a stage began
         self.pulse = pulse or Pulse()
-        self.lines = Lines(self._print, self._due_lines, clock)
-
-    def __enter__(self) -> BuildDisplay:
-        self.bars.start()
-        if not self.console.is_terminal and not self.console.quiet:
-            self.lines.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        self.lines.close()
-        self.bars.stop()
 
     def __call__(self, stage: str, finished: int, total: int, result: ShardResult) -> None:
         """Show that one more shard of a stage is finished."""
@@ -120,11 +100,8 @@ class BuildDisplay:
         line = "; ".join(filter(None, (*map(self._stage_line, unfinished[-1:]), activity)))
         return [line] if line else []
 
-    def _print(self, line: str) -> None:
-        self.console.print(line, soft_wrap=True, highlight=False, markup=False)
 
-
-class TrainingDisplay:
+class TrainingDisplay(Display):
     """Shows trainings' progress from their events: a bar each on a terminal; else a line a minute and per evaluation.
 
     Args:
@@ -137,38 +114,22 @@ class TrainingDisplay:
     def __init__(
         self, names: Sequence[str], steps: int, quiet: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.console = Console(stderr=True, quiet=quiet)
-        self.bars = Progress(
+        super().__init__(
             TextColumn("{task.description:<10}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
-            console=self.console,
-            disable=not self.console.is_terminal,
+            quiet=quiet,
+            clock=clock,
         )
         self.names = names
         self.rows = [self.bars.add_task(name or "training", total=steps, note="starting") for name in names]
         self.steps = steps
-        self.clock = clock
         self.status = dict.fromkeys(range(len(names)), "starting")  # of each running training
         self.last_event = [clock()] * len(names)  # the time of each training's last event
-        self.lines = Lines(lambda line: self.console.print(line, soft_wrap=True), self._due_lines, clock)
 
-    def __enter__(self) -> TrainingDisplay:
-        self.bars.start()
-        if not self.console.is_terminal and not self.console.quiet:
-            self.lines.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        self.lines.close()
-        self.bars.stop()
+    def _print(self, line: str) -> None:
+        self.console.print(line, soft_wrap=True)
 
     def __call__(self, index: int, event: Mapping[str, Any]) -> None:
         """Show one event of one training."""

@@ -9,8 +9,8 @@ from typing import NoReturn
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli.diagnose import _Display, _format_measure
 from cli.main import app
+from cli.render.diagnosis import DiagnosisDisplay, format_measure
 from tests.support.chat_templates import AS_PLAIN
 from toolformer_core.diagnose.verdict import STEPS, Check
 from toolformer_core.errors import UsageError
@@ -130,7 +130,7 @@ def test_ctrl_c_says_that_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_share_next_to_its_least_is_shown_with_the_digit_that_tells_them_apart() -> None:
     def shown(measured: float, passed: bool) -> str:
-        return _format_measure(Check("language", passed, measured, 0.1, None, ""), measured)
+        return format_measure(Check("language", passed, measured, 0.1, None, ""), measured)
 
     assert shown(0.0979, False) == "9.8 %"
     assert shown(0.1021, True) == "10 %"
@@ -140,15 +140,15 @@ def test_a_share_next_to_its_least_is_shown_with_the_digit_that_tells_them_apart
 
 def test_without_a_terminal_a_line_a_minute_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
-    display = _Display(False, lambda: now)
+    display = DiagnosisDisplay(False, lambda: now)
     now = 60.0
-    display._lines.poll()
+    display.lines.poll()
     display("qa", 1, 8)
     now = 120.0
-    display._lines.poll()
+    display.lines.poll()
     display("qa", 8, 8)
     now = 300.0
-    display._lines.poll()
+    display.lines.poll()
     assert [line.rstrip() for line in capsys.readouterr().err.splitlines()] == [
         "loading the model; 60 s so far",
         "qa         1 of 8 texts sampled; 60 s so far",  # since it was first reported, at 60
