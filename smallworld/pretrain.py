@@ -24,7 +24,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from smallworld.checkpoint import PretrainingCheckpoint, Progress
 from smallworld.lessons import lessons
-from smallworld.muon import Muon
 from smallworld.qk_clip import QKClip
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
@@ -193,7 +192,7 @@ def pretrain(
     if muon is None:
         others = list(model.parameters())
     else:
-        optimizers.append(Muon(matrices, lr=muon))
+        optimizers.append(torch.optim.Muon(matrices, lr=muon, weight_decay=0.0))
     optimizers.append(torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.01))
     peak_rates = [[g["lr"] for g in o.param_groups] for o in optimizers]
     clip = QKClip(model, logit_limit)
