@@ -83,21 +83,15 @@ def reconcile(
 ) -> None:
     """Rebuild the catalog and the snapshot from the commits alone, which hold everything that is in them.
 
-    Finished trainings of earlier versions of this program are recorded too, for the view `trainings`.
-
     With --check the exit code is 1 if something was damaged; the next build that needs it makes it anew.
 
     Example: toolformer reconcile --check --data runs/c4
     """
-    from tasks.training.records import record_training
-    from tasks.training.registry import finished_finetunes
     from warehouse.audit import audit
     from warehouse.snapshot.publish import publish
 
     store = built_store(data)
     damages = audit(store) if check else []  # first, as opening the catalog sets aside damaged commits that it reads
-    for training in finished_finetunes(Path(store.root) / "finetunes") if store.is_local else ():
-        record_training(store, training)
     with _open_catalog(store, catalog, rebuild=True) as open_catalog:
         counts = open_catalog.counts()
         publish(store, open_catalog, store.local_folder, anew=True)

@@ -29,7 +29,7 @@ class Addresses:
     logs: str
     pid: int  # of `toolformer up`
     seconds: float  # from the start until everything was healthy
-    viewer: str = ""  # of C*; "" where an earlier program version runs
+    viewer: str  # of C*
 
 
 def up_folder(store: Store) -> Path:

@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tasks.build_spec import BuildSpec
-from toolformer_core.annotate.execute import ACCIDENTS
 from warehouse.commits import Commit
 
 if TYPE_CHECKING:
@@ -29,14 +28,8 @@ TRANSIENT = "transient"  # the counter of a commit of `execute`: failures that n
 
 
 def transient_failures(commit: Commit) -> int:
-    """Return the number of failures of a commit that need not come again.
-
-    Commits of earlier program versions do not record it: of theirs, timeouts and crashes are counted.
-    """
-    counted = commit.counters.get(TRANSIENT)
-    if counted is not None:
-        return int(counted)
-    return sum(rows.failed.get(reason, 0) for rows in commit.balances for reason in ACCIDENTS)
+    """Return the number of failures of a commit that need not come again."""
+    return int(commit.counters.get(TRANSIENT, 0))
 
 
 def asks_again(spec: BuildSpec, commit: Commit) -> bool:

@@ -130,8 +130,8 @@ def paper_tables(snapshot: Path, data: str, model: str | None = None, marks: Ite
         SnapshotError: the snapshot cannot be read, or nothing was evaluated for this model.
     """
     published = snapshot if snapshot.is_file() else None
-    # as in the paper, of one call per item; a snapshot of earlier versions knows no others
-    accuracy = [r for r in accuracies(published) if r.get("max_calls", 1) == 1] if published else []
+    # as in the paper, of one call per item
+    accuracy = [r for r in accuracies(published) if r["max_calls"] == 1] if published else []
     perplexity = perplexities(published) if published else []
     model_rows = _rows_of_model(model, [*accuracy, *perplexity])
     base = model_rows[-1]["base"] if model_rows else (model or "embedded")

@@ -15,7 +15,6 @@ from cli import warehouse as cli_warehouse
 from cli.main import app
 from tasks.arrow import stage_table
 from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
-from tests.support.finished_job import a_finished_job
 from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
 from warehouse.commits import Dataset, RowCounts, Run, dataset_version
@@ -137,15 +136,6 @@ def test_pack_writes_one_file_and_says_what_is_in_it(
         assert isinstance(found.exception, UsageError)
         assert f"{other} is {why}" in str(found.exception)
     assert "duckdb c4.duckdb" in CliRunner().invoke(app, ["pack", "--help"]).stdout
-
-
-def test_reconcile_notes_trainings_of_earlier_versions(store: Store) -> None:
-    a_finished_job(Path(store.root) / "finetunes" / "cstar-cc-0a1b2c3d4e5f6789")
-    told = "SELECT job, arm, dataset, version, model, train_loss, seconds FROM trainings"
-    for _ in range(2):
-        assert run(store, "reconcile").exit_code == 0
-        (row,) = rows_of(Path(store.root) / "warehouse.duckdb", told)
-        assert tuple(row.values()) == ("cstar-cc-0a1b2c3d4e5f6789", "cc", "cstar", "v1", "gpt", 2.5, 7.0)
 
 
 def test_sql_prints_a_table_json_or_csv_and_refuses_to_write(store: Store) -> None:

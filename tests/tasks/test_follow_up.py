@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from wh_fixtures import make_commit, make_run
+from wh_fixtures import make_run
 
 from tasks import arrow
 from tasks.build_spec import BuildSpec
-from tasks.follow_up import TRANSIENT, last_inputs, transient_failures
+from tasks.follow_up import TRANSIENT, last_inputs
 from tasks.run_shard import ShardResult
 from tasks.stage import Inputs, shards_of
 from tasks.stages.execute import EXECUTE
@@ -245,11 +245,3 @@ def test_a_tool_that_dies_leaves_no_commit_and_the_same_build_goes_on(spec: Buil
     assert commits(spec) == {}
     tool.said = {}
     assert worked(run_all(spec)) == ["execute", "score", "assemble"]
-
-
-def test_commits_of_an_earlier_version_count_timeouts_and_crashes() -> None:
-    counts = RowCounts("calls", 9, 1, failed={"timeout": 2, "crashed": 3, "no_result": 1, "busy": 2})
-    commit = make_commit("execute", "qa", "s0", balances=[counts], counters={"cache_hits": 0})
-    assert transient_failures(commit) == 5
-    assert transient_failures(replace(commit, counters={TRANSIENT: 7})) == 7
-    assert transient_failures(make_commit("score", "qa", "s0")) == 0
