@@ -50,23 +50,15 @@ def test_the_key_is_asked_for_everywhere_but_at_the_page_and_health(lm: Transfor
         assert httpx.get(server.url + "/health", headers={"host": "elsewhere.example"}).status_code == 200
 
 
-def test_without_a_key_only_this_machine_s_names_are_answered(server: ModelServer) -> None:
-    for host in ("elsewhere.example", "elsewhere.example:8000", "127.0.0.1.elsewhere.example"):
-        refused = httpx.get(server.url + "/v1/models", headers={"host": host})
+def test_without_a_key_no_other_name_and_no_other_page_is_answered(server: ModelServer) -> None:
+    """Which names and pages those are: see test_origins."""
+    assert httpx.get(server.url + "/v1/models", headers={"host": "elsewhere.example"}).status_code == 403
+    for method, path in (("GET", "/v1/models"), ("POST", "/v1/completions"), ("OPTIONS", "/v1/completions")):
+        headers = {"origin": "http://elsewhere.example", "content-type": "text/plain"}
+        refused = httpx.request(method, server.url + path, headers=headers)
         assert refused.status_code == 403
-    for host in ("localhost:8000", "LOCALHOST", "[::1]:8000", "127.0.0.1"):
-        assert httpx.get(server.url + "/v1/models", headers={"host": host}).status_code == 200
-
-
-def test_without_a_key_no_page_of_another_origin_is_answered(server: ModelServer) -> None:
-    for origin in ("http://elsewhere.example", "null", "http://127.0.0.1:9"):
-        for method, path in (("GET", "/v1/models"), ("POST", "/v1/completions"), ("OPTIONS", "/v1/completions")):
-            refused = httpx.request(method, server.url + path, headers={"origin": origin, "content-type": "text/plain"})
-            assert refused.status_code == 403
-            assert "set an API key" in refused.json()["error"]["message"]
-    port = server.url.rpartition(":")[2]
-    for origin in (server.url, f"http://localhost:{port}"):
-        assert httpx.get(server.url + "/v1/models", headers={"origin": origin}).status_code == 200
+        assert "set an API key" in refused.json()["error"]["message"]
+    assert httpx.get(server.url + "/v1/models", headers={"origin": server.url}).status_code == 200
 
 
 def test_too_large_a_body(lm: TransformersLM) -> None:

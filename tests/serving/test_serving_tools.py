@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -25,40 +23,6 @@ class Tool(FakeTool):
     def __init__(self, name: str, answer: Callable[[str, str], object]) -> None:
         super().__init__(answer)
         self.key, self.name = name.lower(), name
-
-
-class Process:
-    """A program that answers line by line, slowly enough to be killed while it is asked."""
-
-    def __init__(self) -> None:
-        code = "import sys, time\nfor line in sys.stdin: time.sleep(600)"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-        )
-        self._lock = threading.Lock()
-        self.asked = threading.Event()
-
-    def ask(self, input: str, context: str) -> object:
-        with self._lock:
-            stdin, stdout = self._process.stdin, self._process.stdout
-            assert stdin is not None
-            assert stdout is not None
-            try:
-                stdin.write(f"{input}\n".encode())
-                self.asked.set()
-                return stdout.readline().decode()
-            except (BrokenPipeError, ValueError) as exc:
-                raise RuntimeError("the tool's process has died") from exc
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def close(self) -> None:
-        self.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
 
 
 def _ask_many(url: str, count: int, **more: Any) -> list[httpx.Response]:
@@ -116,25 +80,6 @@ def test_a_tool_that_hangs(lm: TransformersLM) -> None:
     with running(load, max_rows=4) as server:
         assert _failures(_ask_many(server.url, 12)) == {"timeout"}
         let_go.set()
-
-
-def test_a_tool_that_is_killed_while_it_is_asked(lm: TransformersLM) -> None:
-    process = Process()
-    tools = [Tool("T", process.ask), Tool("U", process.ask)]
-    try:
-        with running(lambda: Toolformer(lm, tools, max_rows=4, tool_timeout_s=60), max_rows=4) as server:
-            found: list[httpx.Response] = []
-            load = threading.Thread(target=lambda: found.extend(_ask_many(server.url, 12)))
-            load.start()
-            assert process.asked.wait(30)
-            until(lambda: server.engine_thread._running() == 4, "all rows")
-            process.kill()
-            load.join(60)
-            assert not load.is_alive()
-    finally:
-        process.close()
-    assert len(found) == 12
-    assert _failures(found) <= {"crashed", "empty"}  # the one at work reads nothing, the others cannot write
 
 
 def test_an_engine_that_fails_begins_anew(lm: TransformersLM, caplog: pytest.LogCaptureFixture) -> None:

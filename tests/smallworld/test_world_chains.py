@@ -26,7 +26,7 @@ from smallworld.lessons import lessons
 from smallworld.lexicon import GOODS, PLACES, THINGS
 from smallworld.pretrain import pretrain
 from smallworld.registers import FILLER, REGISTER_FILLER
-from smallworld.worlds import Slot, SlotCall, World
+from smallworld.worlds import Slot, SlotCall
 from toolformer_core.annotate.ingest import read_corpus
 from toolformer_core.config import TOOL_NAMES, IngestConfig
 from toolformer_core.embedded import ASSETS
@@ -234,13 +234,6 @@ def test_what_is_shipped_is_what_the_generator_writes(tmp_path: Path) -> None:
         # else: python -m smallworld.generate_chains
         assert file.read_bytes() == (ASSETS / file.name).read_bytes(), f"{file.name} is not what is written today"
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 100_000
-
-
-def test_an_ordinary_world_draws_what_it_drew_before_there_were_chains() -> None:
-    # blake2b of 200 documents as the code at 639dd51, which had no chains, wrote them
-    drawn = World("corpus", 11, phrases_from("corpus"), 20)
-    told = "\n".join(drawn.document(("arithmetic", "date", "fact", "translation"), 6).text for _ in range(200))
-    assert hashlib.blake2b(told.encode(), digest_size=8).hexdigest() == "d01138b0e04c491a"
 
 
 def test_rows_are_read_as_a_corpus(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from fractions import Fraction
 
 import pytest
@@ -9,10 +8,6 @@ from hypothesis import strategies as st
 
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.calculator import MAX_CHARS, MAX_DEPTH, Calculator, format_number
-
-ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.text(
-    "0123456789.,+-*/()% x×÷−=—·０．\u00a0\u202f", max_size=300
-)
 
 
 @pytest.mark.parametrize(
@@ -113,12 +108,6 @@ def test_the_deepest_and_the_longest_expressions_are_answered() -> None:
     assert Calculator().run("-" * 200 + "1 + 1") == ToolResponse("2")
 
 
-@given(ANY_TEXT)
-def test_any_text_is_answered_or_refused(text: str) -> None:
-    result = Calculator().run(text)
-    assert result.text if isinstance(result, ToolResponse) else result.reason
-
-
 @given(st.fractions(min_value=-(10**6), max_value=10**6))
 def test_rounding_is_off_by_at_most_half_a_cent(value: Fraction) -> None:
     assert abs(Fraction(format_number(value)) - value) <= Fraction(1, 200)
@@ -128,8 +117,3 @@ def test_rounding_is_off_by_at_most_half_a_cent(value: Fraction) -> None:
 def test_agrees_with_arithmetic(a: int, b: int, c: int, op: str) -> None:
     left = {"+": a + b, "-": a - b, "*": a * b}[op]
     assert Calculator().run(f"({a} {op} {b}) / {c}") == ToolResponse(format_number(Fraction(left, c)))
-
-
-def test_it_pickles_and_has_a_stable_fingerprint() -> None:
-    assert pickle.loads(pickle.dumps(Calculator())) == Calculator()
-    assert Calculator().fingerprint == Calculator().fingerprint

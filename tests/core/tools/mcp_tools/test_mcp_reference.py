@@ -77,15 +77,6 @@ def test_only_references_are_meant_as_such() -> None:
     assert not is_reference("calculator")
 
 
-def test_a_process_gets_named_variables_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/bin")
-    monkeypatch.setenv("MY_TOKEN", "hunter2")
-    monkeypatch.setenv("OTHER_TOKEN", "hunter3")
-    given = MCPSettings(env=("MY_TOKEN", "MY_TOKEN")).process_environment()
-    assert (given["PATH"], given["MY_TOKEN"]) == ("/bin", "hunter2")
-    assert "OTHER_TOKEN" not in given
-
-
 def test_an_authorization_of_one_word_is_a_bearer_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "hunter2\n")
     monkeypatch.setenv("MY_BASIC", "Basic aGk=")

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import signal
 import socket
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 
 import pytest
 
 from tests.core.tools.mcp_tools.conftest import SUPPORT
-from toolformer_core.errors import ToolError
 from toolformer_core.records import ToolFailure, ToolResponse
-from toolformer_core.tools.base import ToolLimits
-from toolformer_core.tools.mcp import MCPTool, SessionLimits, close, mcp_tool
+from toolformer_core.tools.mcp import mcp_tool
 
 SCRIPT = SUPPORT / "mcp_with_sdk.py"
 ON_PIPES = f"mcp+stdio:{shlex.join([sys.executable, str(SCRIPT)])}"
-
-Ask = Callable[[str], MCPTool]
 
 
 @pytest.fixture(scope="module")
@@ -65,55 +57,3 @@ def test_errors_of_a_tool_are_its_own(server: str) -> None:
     failure = mcp_tool(f"{server}#divide").run("a=1, b=0")
     assert isinstance(failure, ToolFailure)
     assert (failure.reason, failure.retryable) == ("tool_error", False)
-
-
-def test_many_threads_while_one_call_never_ends(server: str) -> None:
-    add = mcp_tool(f"{server}#add", sessions=SessionLimits(calls=50))
-    stuck = mcp_tool(f"{server}#stuck", limits=ToolLimits(timeout_s=0.5))
-    with ThreadPoolExecutor(32) as threads:
-        call = threads.submit(stuck.run, "")
-        results = list(threads.map(lambda n: add.run(f"a={n}, b=1"), range(200)))
-        assert results == [ToolResponse(str(n + 1)) for n in range(200)]
-        assert call.result(30) == ToolFailure("timeout", "no answer within 0.475 s", retryable=True)
-
-
-@pytest.mark.slow
-def test_a_server_over_http_that_is_killed_during_a_call() -> None:
-    process = subprocess.Popen([sys.executable, str(SCRIPT), "http"], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        address = process.stdout.readline().strip()
-        stuck, is_stuck = (mcp_tool(f"mcp+{address}#{tool}") for tool in ("stuck", "is_stuck"))
-        with ThreadPoolExecutor() as threads:
-            call = threads.submit(stuck.run, "")
-            assert is_stuck.run("") == ToolResponse("true")
-            process.kill()
-            process.wait()
-            failure = call.result(30)  # the call had 28.5 s; the end of the connection is noticed long before
-        assert isinstance(failure, ToolFailure)
-        assert (failure.reason, failure.retryable) == ("unreachable", True)
-        close()
-        with pytest.raises(ToolError, match="cannot connect"):
-            stuck.load()
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-@pytest.mark.slow
-def test_a_server_on_pipes_that_is_killed_during_a_call() -> None:
-    one = SessionLimits(sessions=1)
-    stuck, is_stuck, pid = (mcp_tool(f"{ON_PIPES}#{tool}", sessions=one) for tool in ("stuck", "is_stuck", "pid"))
-    with ThreadPoolExecutor() as threads:
-        call = threads.submit(stuck.run, "")
-        assert is_stuck.run("") == ToolResponse("true")
-        first = pid.run("")
-        assert isinstance(first, ToolResponse)
-        os.kill(int(first.text), signal.SIGKILL)
-        failure = call.result(30)
-    assert isinstance(failure, ToolFailure)
-    assert (failure.reason, failure.retryable) == ("unreachable", True)
-    second = pid.run("")
-    assert isinstance(second, ToolResponse)
-    assert second != first
