@@ -5,7 +5,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 DATA ?= toolformer-data
 N ?= 10
-INPUTS ?= 1000000
 RUNNER ?= threads
 CERTIFY ?= .certify
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
@@ -15,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export GOMP_SPINCOUNT := 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test fuzz fuzz-tools test-slow test-mcp certify case-study chaos guards bench system check format docs clean
+.PHONY: help install dev demo test fuzz test-slow test-mcp certify case-study chaos guards bench system check format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,9 +46,6 @@ test: $(VENV)/.dev system ## pass the tests, in two processes, a file in one
 
 fuzz: $(VENV)/.dev system ## pass the property tests with 20 times their examples, drawn anew each time (SEED=n: as then)
 	$(BIN)/pytest -m '' --fuzz $(if $(SEED),--hypothesis-seed=$(SEED)) --numprocesses 2 --dist loadfile
-
-fuzz-tools: $(VENV)/.dev ## minutes: a million generated texts to the calculator and the parser of calls (INPUTS=n, SEED=n)
-	$(BIN)/python -m tests.fuzz_tools --inputs $(INPUTS) $(if $(SEED),--seed $(SEED))
 
 test-slow: $(VENV)/.dev system ## pass the tests that take long: workers, cancelled and killed flow runs, further cases of quick tests
 	$(BIN)/pytest -m slow

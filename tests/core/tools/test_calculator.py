@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import operator
 from fractions import Fraction
 
 import pytest
@@ -113,7 +114,47 @@ def test_rounding_is_off_by_at_most_half_a_cent(value: Fraction) -> None:
     assert abs(Fraction(format_number(value)) - value) <= Fraction(1, 200)
 
 
-@given(st.integers(-999, 999), st.integers(-999, 999), st.integers(1, 999), st.sampled_from("+-*"))
-def test_agrees_with_arithmetic(a: int, b: int, c: int, op: str) -> None:
-    left = {"+": a + b, "-": a - b, "*": a * b}[op]
-    assert Calculator().run(f"({a} {op} {b}) / {c}") == ToolResponse(format_number(Fraction(left, c)))
+# A written expression, its value (None: it divides by zero), and how strongly it binds.
+Written = tuple[str, Fraction | None, int]
+SPELLINGS = {"+": "+＋", "-": "-−–", "*": "*×·＊", "/": "/÷"}
+OPERATE = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+
+
+@st.composite
+def numbers(draw: st.DrawFn) -> Written:
+    whole, decimals = draw(st.integers(0, 9) | st.integers(0, 10**7)), draw(st.text("0123456789", max_size=3))
+    text = draw(st.sampled_from([str(whole), f"{whole:,}"])) + (f".{decimals}" if decimals else "")
+    percent = draw(st.sampled_from(["", "", "%", " %"]))
+    return text + percent, Fraction(f"{whole}.{decimals}") / (100 if percent else 1), 3
+
+
+@st.composite
+def operations(draw: st.DrawFn, operands: st.SearchStrategy[Written]) -> Written:
+    sign, rank = draw(st.sampled_from([("+", 1), ("-", 1), ("*", 2), ("/", 2)]))
+    (left, a, left_rank), (right, b, right_rank) = draw(operands), draw(operands)
+    left, right = f"({left})" if left_rank < rank else left, f"({right})" if right_rank <= rank else right
+    text = draw(st.sampled_from(["", " ", "\t"])).join((left, draw(st.sampled_from(SPELLINGS[sign])), right))
+    value = None if a is None or b is None or (sign == "/" and not b) else OPERATE[sign](a, b)
+    if draw(st.booleans()):
+        return text, value, rank
+    return f"-({text})", None if value is None else -value, 3
+
+
+@given(operations(st.recursive(numbers(), operations, max_leaves=8)))
+def test_an_expression_has_the_value_of_its_tree(written: Written) -> None:
+    text, value, _ = written
+    result = Calculator().run(text)
+    if len(text) > MAX_CHARS:
+        assert isinstance(result, ToolFailure)
+    elif value is None:
+        assert result == ToolFailure("division_by_zero")
+    else:
+        assert result == ToolResponse(format_number(value))
+
+
+@given(
+    st.text(st.characters(exclude_categories=())) | st.text("0123456789.,+-*/()% x×÷−=—·０．\u00a0\u202f", max_size=300)
+)
+def test_any_text_is_answered_or_refused(text: str) -> None:
+    result = Calculator().run(text)
+    assert result.text if isinstance(result, ToolResponse) else result.reason
