@@ -44,8 +44,9 @@ demo: $(VENV)/.run ## corpus to C* on the embedded corpus and model (DATA=folder
 test: $(VENV)/.dev system ## pass the tests, in two processes, a file in one
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
-fuzz: $(VENV)/.dev system ## pass the property tests with 20 times their examples, drawn anew each time (SEED=n: as then)
-	$(BIN)/pytest -m '' --fuzz $(if $(SEED),--hypothesis-seed=$(SEED)) --numprocesses 2 --dist loadfile
+fuzz: $(VENV)/.dev system ## pass the property tests with up to 20 times their examples, drawn anew each time (SEED=n: as then)
+	@seed=$(or $(SEED),$$RANDOM); echo "the same again: make fuzz SEED=$$seed"; \
+	$(BIN)/pytest -m hypothesis --hypothesis-profile=fuzz --hypothesis-seed=$$seed --numprocesses 2 --dist loadfile
 
 test-slow: $(VENV)/.dev system ## pass the tests that take long: workers, cancelled and killed flow runs, further cases of quick tests
 	$(BIN)/pytest -m slow
