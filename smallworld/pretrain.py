@@ -152,8 +152,6 @@ def pretrain(
     }
     if tokens is not None:
         del arguments["minutes"]
-    if not chains:
-        del arguments["chains"]  # a run of before there were chains may resume
     if not 0 <= chains <= 1:
         raise UsageError(f"--chains is a share of the texts, from 0 to 1, got {chains}")
     if average and start is None:

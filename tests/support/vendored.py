@@ -1,19 +1,11 @@
 """Files that others wrote and that this repository holds: where each comes from, under which licence, and its digest.
 
-    python -m tests.support.vendored            compares every file with its digest
-    python -m tests.support.vendored --fetch    fetches the packages anew (`npm pack`), and compares them first
-
-For another version, change its line here, fetch, and change the pages that name its folder.
+For another version, change its line here, fetch it (`npm pack NAME@VERSION`), and change the pages that name it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
-import subprocess
-import sys
-import tarfile
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,38 +62,3 @@ def altered(package: Package) -> list[str]:
 
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
-
-
-def _fetch(package: Package) -> None:
-    """Fetch a package and write its files.
-
-    Raises:
-        SystemExit: a file is not the one whose digest is known.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        command = ["npm", "pack", "--silent", f"{package.name}@{package.version}"]
-        name = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.split()[-1]
-        with tarfile.open(fileobj=io.BytesIO((Path(folder) / name).read_bytes())) as archive:
-            contents = {}
-            for path in package.files:
-                member = archive.extractfile(f"package/{path}")
-                contents[path] = member.read() if member is not None else b""
-    for path, content in contents.items():
-        if hashlib.sha256(content).hexdigest() != package.files[path]:
-            raise SystemExit(f"{package.name}@{package.version}: {path} has another digest")
-    package.own_folder.mkdir(parents=True, exist_ok=True)
-    for path, content in contents.items():
-        (package.own_folder / Path(path).name).write_bytes(content)
-
-
-def main() -> None:
-    """Compare every file, or fetch it."""
-    for package in PACKAGES:
-        if "--fetch" in sys.argv[1:]:
-            _fetch(package)
-        if wrong := altered(package):
-            raise SystemExit(f"{package.name}: {', '.join(wrong)} missing or altered")
-
-
-if __name__ == "__main__":
-    main()
