@@ -23,47 +23,31 @@ from starlette.exceptions import HTTPException
 from serving.chat import chat_prompt, turns_of
 from serving.engine_thread import EngineThread, PendingRequest
 from serving.errors import CLIENT_GONE, RequestError, error_body
+from serving.listening import is_loopback
 from serving.middleware import RequestMiddleware
 from serving.openai_format import ResponseForm, ResponseWriter
 from serving.responses import ActiveResponse, EventStream, unless_disconnected
 from serving.routing.chat import RoutedChat
-from serving.routing.records import RouterSettings
 from serving.routing.router import Router
 from serving.routing.schemas import RoutedChatRequest
 from serving.schemas import ChatRequest, CompletionRequest, check_supported, decode_settings, prompts_of
+from serving.settings import ServerSettings
 from toolformer_core.errors import ToolformerError, UnknownNameError
 
-MAX_BODY = 1 << 20  # bytes
 _CSP = (
     "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
 
-def make_app(
-    engine_thread: EngineThread,
-    *,
-    name: str,
-    api_key: str | None = None,
-    loopback: bool = True,
-    max_body: int = MAX_BODY,
-    body_timeout_s: float = 30.0,
-    router_settings: RouterSettings | None = None,
-    trigger: Mapping[str, float] | None = None,
-) -> FastAPI:
+def make_app(engine_thread: EngineThread, settings: ServerSettings) -> FastAPI:
     """Return the application; it starts the engine's thread when it starts, and closes it when it ends.
 
     Args:
         engine_thread: the engine's thread, not yet started.
-        name: the model's name for clients.
-        api_key: the key that clients must send; None accepts all.
-        loopback: whether the server is bound to the loopback interface.
-        max_body: the largest body of a request, in bytes.
-        body_timeout_s: seconds within which a body must arrive.
-        router_settings: how tools are chosen for a chat; None: the model calls them while it writes.
-        trigger: the smallest p(" [") at which each tool is called, for requests that name none; None: 0.
+        settings: the server's.
     """
-    router = None if router_settings is None else Router(router_settings, engine_thread)
+    router = None if settings.router is None else Router(settings.router, engine_thread)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -80,15 +64,15 @@ def make_app(
     app.add_middleware(
         RequestMiddleware,
         metrics=engine_thread.metrics,
-        api_key=api_key,
-        max_body=max_body,
-        loopback=loopback,
-        body_timeout_s=body_timeout_s,
+        api_key=settings.api_key,
+        max_body=settings.max_body,
+        loopback=is_loopback(settings.host),
+        body_timeout_s=settings.body_timeout_s,
     )
     _add_error_handlers(app)
     _add_probes(app, engine_thread, router)
-    _add_models(app, engine_thread, name, router)
-    service = _Service(engine_thread, name, trigger or {})
+    _add_models(app, engine_thread, settings.name, router)
+    service = _Service(engine_thread, settings.name, settings.trigger)
 
     @app.post("/v1/completions")
     async def completions(body: CompletionRequest, request: Request) -> Response:

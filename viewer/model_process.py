@@ -39,7 +39,8 @@ def main() -> None:
 
 
 def _serve(model: str, out: IO[str]) -> None:
-    from serving.server import ModelServer, ServerSettings
+    from serving.server import ModelServer
+    from serving.settings import ServerSettings
     from tasks.settings import model_credentials
     from toolformer_core.config import TOOL_NAMES
     from toolformer_core.decode.toolformer import Toolformer

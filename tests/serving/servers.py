@@ -11,7 +11,8 @@ from typing import Any
 
 import httpx
 
-from serving.server import ModelServer, ServerSettings
+from serving.server import ModelServer
+from serving.settings import ServerSettings
 from toolformer_core.decode.toolformer import Toolformer
 
 __all__ = ["DEADLINE_S", "NAME", "address_of", "body_of", "raw", "running", "until"]

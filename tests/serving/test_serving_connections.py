@@ -9,7 +9,7 @@ import socket
 import httpx
 import pytest
 
-from serving.server import ServerSettings
+from serving.settings import ServerSettings
 from tests.serving.servers import DEADLINE_S, NAME, address_of, body_of, raw, running
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError

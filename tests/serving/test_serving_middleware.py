@@ -20,7 +20,8 @@ import pytest
 from serving.listening import is_loopback
 from serving.metrics import Metrics
 from serving.middleware import RequestMiddleware
-from serving.server import ModelServer, ServerSettings
+from serving.server import ModelServer
+from serving.settings import ServerSettings
 from tests.serving.servers import DEADLINE_S, NAME, address_of, body_of, raw, running, until
 from tests.serving.test_serving_load import Gated
 from toolformer_core.decode.toolformer import Toolformer

@@ -11,7 +11,8 @@ import httpx
 import openai
 import pytest
 
-from serving.server import ModelServer, ServerSettings
+from serving.server import ModelServer
+from serving.settings import ServerSettings
 from tests.serving.routed import (
     CALLED,
     MESSAGE,

@@ -1,0 +1,56 @@
+"""The settings of a server, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from serving.routing.records import RouterSettings
+from toolformer_core.errors import UsageError
+from toolformer_core.records import unencodable
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """The settings of a server.
+
+    Args:
+        name: the model's name for clients.
+        host: address to bind.
+        port: port to bind; 0 picks a free one.
+        api_key: the key that clients must send; None accepts all.
+        max_rows: sequences decoded together.
+        queue: further sequences that may wait; requests beyond that get 429.
+        max_body: the largest body of a request, in bytes.
+        grace_s: seconds that open requests have to finish when the server shuts down.
+        body_timeout_s: seconds within which a request's body must arrive, once its headers are there.
+        router: how tools are chosen for a chat; None: the model calls them while it writes.
+        trigger: per tool (its key), the smallest p(" [") at which it is called, for requests that name none; see
+            `GenerationSettings`.
+
+    Raises:
+        UsageError: a value out of range.
+    """
+
+    name: str
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_key: str | None = field(default=None, repr=False)
+    max_rows: int = 32
+    queue: int = 256
+    max_body: int = 1 << 20
+    grace_s: float = 10.0
+    body_timeout_s: float = 30.0
+    router: RouterSettings | None = field(default=None, repr=False)
+    trigger: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if self.max_rows < 1 or self.queue < 0 or self.max_body < 1 or not self.grace_s >= 0:
+            raise UsageError("max_rows and max_body must be at least 1, queue and grace_s at least 0")
+        if not self.body_timeout_s > 0:
+            raise UsageError("body_timeout_s must be positive")
+        if self.api_key == "":
+            raise UsageError("the API key is empty; set one, or none at all")
+        for what, text in (("the model's name", self.name), ("the API key", self.api_key or "")):
+            if flaw := unencodable(text):
+                raise UsageError(f"{what} is not UTF-8 text ({flaw}); choose another")
