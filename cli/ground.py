@@ -10,7 +10,6 @@ They import what they need when they run, and report mistakes before anything is
 from __future__ import annotations
 
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,13 +44,6 @@ ground_app = typer.Typer(
 )
 
 
-class Demonstrated(Enum):
-    """The kinds of demonstrations; see `grounding.library`."""
-
-    questions = "questions"
-    annotation = "annotation"
-
-
 @ground_app.command("query")
 @with_options(ToolOptions)
 def ground_query(
@@ -71,12 +63,6 @@ def ground_query(
             "separated by commas; all: every tool that has one"
         ),
     ] = "",
-    demonstrations: Annotated[
-        Demonstrated,
-        typer.Option(
-            help="How calls are shown to the small LM: by the tools' example questions or by annotation prompts"
-        ),
-    ] = Demonstrated.questions,
     date_: Date = "",
     answer: Annotated[
         bool, typer.Option("--answer", help="Also answer: one call of the large LM, then the tool")
@@ -100,7 +86,6 @@ def ground_query(
         encoder=encoder,
         patterns=patterns,
         mock=True if keys == ["all"] else keys,
-        demonstrations=demonstrations.value,
         context=iso_date(date_),
     )
     small = load_model(model)

@@ -29,7 +29,6 @@ def marks(
         Path | None,
         typer.Option(metavar="OUT.jsonl", help="Write every marked call there: call, gain, verdicts, judgement"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT.jsonl if it exists")] = False,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -48,8 +47,8 @@ def marks(
         thresholds = [float(part) for part in tau.split(",") if part.strip()]
     except ValueError:
         raise UsageError(f"--tau: {tau!r} is no list of numbers; write e.g. 0.5,1,2") from None
-    if export is not None and export.exists() and not force:
-        raise UsageError(f"{export} exists already; name another, or give --force to replace it")
+    if export is not None and export.exists():
+        raise UsageError(f"{export} exists already; name another, or remove it first")
     found = judgements(built_store(data), published_snapshot(data), thresholds)
     if export is not None:
         export.write_text("".join(json.dumps(only_finite(_row(call))) + "\n" for call in found.calls), encoding="utf-8")

@@ -18,7 +18,6 @@ def report(
     data: Data = None,
     examples: Annotated[int, typer.Option(min=0, help="Calls of each tool to show, drawn at random")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of that draw")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT.html if it exists")] = False,
 ) -> None:
     """Write a version of C* as one HTML page: figures by tool, gains, examples, where the rows went, parameters.
 
@@ -30,8 +29,8 @@ def report(
     from viewer.report import report_page
     from warehouse.queries import current_build
 
-    if out.exists() and (out.is_dir() or not force):
-        raise UsageError(f"{out} is a folder" if out.is_dir() else f"{out} exists already; give --force to replace it")
+    if out.exists():
+        raise UsageError(f"{out} exists already; name another, or remove it first")
     if not out.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {out.absolute().parent}")
     store = built_store(data)

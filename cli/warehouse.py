@@ -167,7 +167,6 @@ def pack(
     tables: Annotated[
         str, typer.Option(help="Copy only these tables, e.g. examples,scored; views that need others are left out")
     ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the warehouse into one file that an analyst can open anywhere: all views, no other file needed.
@@ -185,12 +184,10 @@ def pack(
     from warehouse.snapshot.pack import pack as pack_snapshot
 
     snapshot = published_snapshot(data)
-    if out.exists() and (out.is_dir() or out.samefile(snapshot)):
-        raise UsageError(f"{out} is {'a folder' if out.is_dir() else 'the snapshot itself'}: name another file")
     if problem := database_problem(out.absolute()):
         raise UsageError(problem)
-    if out.exists() and not force:
-        raise UsageError(f"{out} exists already; name another, or give --force to replace it")
+    if out.exists():
+        raise UsageError(f"{out} exists already; name another, or remove it first")
 
     def announce(table: str, rows: int) -> None:
         if rows >= _MANY_ROWS:

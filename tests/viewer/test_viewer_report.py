@@ -53,7 +53,7 @@ def test_the_command(run: Run, data: Path, tmp_path: Path, version: str) -> None
     assert (said.code, said.err) == (0, "")
     assert version in out.read_text(encoding="utf-8")
     assert "exists already" in run("report", out, "--data", data).err
-    assert run("report", out, "--data", data, "--dataset", version, "--force").code == 0
+    assert run("report", tmp_path / "other.html", "--data", data, "--dataset", version).code == 0
     assert "there is no folder" in run("report", tmp_path / "no" / "c.html", "--data", data).err
 
 
