@@ -10,7 +10,7 @@ halves depend on the queries' ids alone. `ScoreTable` holds the scores of many q
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -207,8 +207,3 @@ def rejection(table: ScoreTable, right: Sequence[Sequence[str]], weights: Weight
         both / sum(unfit) if any(unfit) else float("nan"),
         grounding_accuracy(choices, right),
     )
-
-
-def mean_accuracy(accuracies: Mapping[str, Accuracy]) -> float:
-    """Return the mean over benchmarks; nan without any."""
-    return float(np.mean([a.value for a in accuracies.values()])) if accuracies else float("nan")

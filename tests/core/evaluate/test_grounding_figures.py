@@ -18,7 +18,6 @@ from toolformer_core.evaluate.grounding_figures import (
     grounding_accuracy,
     in_development_half,
     is_right_choice,
-    mean_accuracy,
     rejection,
 )
 from toolformer_core.grounding.records import Grounding, Query, ToolScore
@@ -81,8 +80,6 @@ def test_right_choices() -> None:
     found = grounding_accuracy(["qa", "mt", None, "qa"], [("qa", "wikisearch"), ("qa",), (), ("mt", "qa")])
     assert (found.right, found.items, found.value) == (3, 4, 0.75)
     assert 0 < found.low < 0.75 < found.high <= 1
-    assert mean_accuracy({"x": found, "y": grounding_accuracy(["a"], [("a",)])}) == pytest.approx(0.875)
-    assert math.isnan(mean_accuracy({}))
 
 
 def test_confusion_counts_choices_by_label() -> None:
