@@ -7,6 +7,7 @@ DATA ?= toolformer-data
 N ?= 10
 RUNNER ?= threads
 CERTIFY ?= .certify
+STUDY = smollm2$(if $(PART),-$(PART))
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -57,15 +58,16 @@ test-mcp: $(VENV)/.run ## ask MCP servers that others wrote, fetched from the pa
 certify: $(VENV)/.run ## minutes: TRL, datasets, axolotl and LLaMA-Factory read our exports, each in its own environment (CERTIFY=folder, ONLY=trl)
 	$(BIN)/python -m certify --environments $(CERTIFY) $(if $(ONLY),--only $(ONLY))
 
-case-study: $(VENV)/.run ## under an hour: a real model on real text (MATH=folder with gsm8k.train.jsonl, gsm8k.test.jsonl, SVAMP.json)
-	@test -f "$(MATH)/gsm8k.train.jsonl" || { echo 'MATH=folder: it holds gsm8k.train.jsonl, gsm8k.test.jsonl and SVAMP.json'; exit 2; }
+case-study: $(VENV)/.run ## a real model on real text (TEXTS=folder with math/ and lm/; PART=quick: under an hour, else hours)
+	@test -f "$(TEXTS)/math/gsm8k.train.jsonl" || { echo 'TEXTS=folder: see docs/real-model.md for what lies in it'; exit 2; }
 	$(PIP_INSTALL) --editable '.[gguf]'
-	mkdir -p case-study && ln -sfn "$(abspath $(MATH))" case-study/math
+	mkdir -p case-study && ln -sfn "$(abspath $(TEXTS))" case-study/texts
 	test -d case-study/smollm2 || $(BIN)/python recipes/fetch_smollm2.py case-study/smollm2
-	test -f case-study/gsm8k/gold.jsonl || $(BIN)/python recipes/gsm8k.py case-study/math/gsm8k.train.jsonl \
-		--out case-study/gsm8k --without case-study/math/gsm8k.test.jsonl --without case-study/math/SVAMP.json
-	$(BIN)/toolformer run recipes/smollm2-quick.yaml --data case-study/data
-	$(BIN)/python -m recipes.case_study recipes/smollm2-quick.yaml --out case-study/page.md
+	test -f case-study/gsm8k/gold.jsonl || $(BIN)/python recipes/gsm8k.py case-study/texts/math/gsm8k.train.jsonl --answers \
+		--out case-study/gsm8k --without case-study/texts/math/gsm8k.test.jsonl --without case-study/texts/math/SVAMP.json
+	$(BIN)/toolformer run recipes/$(STUDY).yaml --data case-study/$(STUDY)
+	$(BIN)/python -m recipes.case_study recipes/$(STUDY).yaml --data case-study/$(STUDY) --gold case-study/gsm8k \
+		--out case-study/$(STUDY).md
 
 chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one left alone (N=10, RUNNER=dask)
 	$(BIN)/python benchmarks/chaos.py --kills $(N) --runner $(RUNNER)

@@ -46,6 +46,7 @@ LEVERS = {
     "same number, T 0.7, from word": (*_COOL, "--score-from", "word"),
     "same number, T 0.7, from word, k 20": (*_COOL, "--score-from", "word", "--top-k", "20"),
     "same number, T 0.7, from word, k 20, m 20": (*_COOL, "--score-from", "word", "--top-k", "20", "--draws", "20"),
+    "same number, T 0.7, from word, k 20, m 40": (*_COOL, "--score-from", "word", "--top-k", "20", "--draws", "40"),
 }
 THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.5)
 

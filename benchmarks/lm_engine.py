@@ -84,7 +84,7 @@ class Run:
 
 def tokenizer(vocab: int) -> PreTrainedTokenizerFast:
     """Words `w0`, `w1`, ..., each a token with and without a space in front; and what calls are written with."""
-    signs = ["<end>", " [", "[", "]", "Calculator", "(", ")", " ->", " +"]
+    signs = ["<end>", " [", "[", "]", "Calculator", "(", ")", " ->", " +", "1", " 1"]
     half = (vocab - len(signs)) // 2
     words = [f"w{i}" for i in range(half)] + [f" w{i}" for i in range(vocab - len(signs) - half)]
     level = Tokenizer(models.WordLevel({w: i for i, w in enumerate([*signs, *words])}, unk_token="<end>"))

@@ -1,6 +1,7 @@
 """Write the page of the case study from what its recipe left in a data folder.
 
-    python -m recipes.case_study recipes/smollm2-quick.yaml --study case-study --out docs/case-study.md
+    python -m recipes.case_study recipes/smollm2-quick.yaml --data case-study/smollm2-quick --gold case-study/gsm8k \
+        --out docs/case-study.md
 
 The page holds the recipe's results, the calls of its last build against GSM8K's own, twenty kept and ten dropped calls
 in the order of a digest, the costs, and the recipe itself. Nothing in it is written by hand.
@@ -9,10 +10,13 @@ in the order of a digest, the costs, and the recipe itself. Nothing in it is wri
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from benchmarks.levers import THRESHOLDS, figures, gold_texts, query, scored_calls
 from flows.artifacts import markdown_table
@@ -50,9 +54,20 @@ def _against_gold(data: Path, gold: Path) -> list[list[str]]:
     return rows
 
 
-def page(recipe: Path, study: Path) -> str:
-    """Return the page in Markdown."""
-    data = study / "data"
+def _machine() -> str:
+    if torch.cuda.is_available():
+        return f"one {torch.cuda.get_device_name()}"
+    return f"{len(os.sched_getaffinity(0))} cores of a {platform.machine()} processor"
+
+
+def page(recipe: Path, data: Path, gold: Path) -> str:
+    """Return the page in Markdown.
+
+    Args:
+        recipe: its file.
+        data: the data folder that it was run in.
+        gold: holds corpus.jsonl and gold.jsonl, as `recipes/gsm8k.py` writes them.
+    """
     asked = read_recipe(str(recipe))
     results = (results_folder(asked, str(data)) / "results.md").read_text("utf-8")
     call = "s.doc_id, s.position, s.input, s.response, s.gain, d.text"
@@ -67,13 +82,13 @@ def page(recipe: Path, study: Path) -> str:
     paper = [[model, *(f"{TABLES[4][task][model]:g}" for task in ("asdiv", "svamp", "mawps"))] for model in _PAPER]
     parts: Sequence[str] = (
         "# A real model on real text",
-        f"Written by `python -m recipes.case_study {recipe} --study {study}` on {platform.machine()}, from what "
+        f"Written by `python -m recipes.case_study {recipe} --data {data} --gold {gold}` on {_machine()}, from what "
         f"`toolformer run {recipe} --data {data}` left there.",
         "## Results of the recipe",
         "\n".join(f"#{line}" if line.startswith("#") else line for line in _without_pictures(results)[1:]).strip(),
         "## Calls against GSM8K's own",
         "Of the last build, by filtering threshold in nats: the calls with at least this gain, the best at each place.",
-        markdown_table(gold_names, _against_gold(data, study / "gsm8k")),
+        markdown_table(gold_names, _against_gold(data, gold)),
         "## Twenty kept calls, as they are",
         "\n".join(_calls(survived, 20)),
         "## Ten dropped calls",
@@ -100,10 +115,11 @@ def _without_pictures(text: str) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", type=Path)
-    parser.add_argument("--study", type=Path, default=Path("case-study"), help="folder of the study")
+    parser.add_argument("--data", type=Path, required=True, help="data folder that the recipe was run in")
+    parser.add_argument("--gold", type=Path, required=True, help="folder with corpus.jsonl and gold.jsonl")
     parser.add_argument("--out", type=Path, required=True, help="page to write")
     given = parser.parse_args()
-    given.out.write_text(page(given.recipe, given.study), "utf-8")
+    given.out.write_text(page(given.recipe, given.data, given.gold), "utf-8")
     print(given.out)
 
 

@@ -5,6 +5,9 @@
 A solution marks every sum it computes, `48/2 = <<48/2=24>>24`. The marks become gold calls, in front of the number, and
 leave the text; so does the sum itself, `He sold 24 clips`, unless --sums is given. A text that shares eight words in a
 row with an item of a file given by --without is left out and counted.
+
+With --answers a problem of at most two sums has a second text, in which the question decides the operation: `... How
+many are left? The answer is 5.` Its gold call is the sum of both, `(4 + 3) - 2`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from typing import Any
 _MARK = re.compile(r"<<([^<>=]*)=([^<>]*)>>")
 _ANSWER = "\n####"  # in front of a solution's last line
 _SUM = re.compile(r"[-$(]?[\d.$(][\d.,$%() +\-*/x×÷]*=[ $]*\Z")  # what stands in front of a mark
+_NUMBER = re.compile(r"(?<![\d.])\d*\.?\d+(?![\d.])")
 _SHARED_WORDS = 8
+_MOST_SUMS = 2  # of a problem whose answer is asked at once
 
 
 def with_gold(question: str, solution: str, *, sums: bool) -> tuple[str, list[dict[str, Any]]]:
@@ -40,9 +45,34 @@ def with_gold(question: str, solution: str, *, sums: bool) -> tuple[str, list[di
             text = text[: shown.start()] + currency
         position = len(text.removesuffix("$"))
         position -= text[:position].endswith(" ")
-        spaced = re.sub(r"\s*([-+*/])\s*", r" \1 ", mark[1].strip()).strip()
-        calls.append({"tool": "calculator", "input": spaced, "position": position, "value": mark[2].strip()})
+        calls.append({"tool": "calculator", "input": _spaced(mark[1]), "position": position, "value": mark[2].strip()})
     return text + solution[at:], calls
+
+
+def with_answer(question: str, solution: str) -> tuple[str, list[dict[str, Any]]] | None:
+    """Return a problem with its answer alone, and the call that gives it; None: it takes more than two sums, or none.
+
+    Args:
+        question: of the problem.
+        solution: with its marks.
+    """
+    marks = [(mark[1].strip(), mark[2].strip()) for mark in _MARK.finditer(solution)]
+    answer = solution.rpartition(_ANSWER)[2].strip()
+    if not 0 < len(marks) <= _MOST_SUMS or marks[-1][1] != answer or any(sum_[:1] in "+*/" for sum_, _ in marks):
+        return None
+    expression = marks[-1][0]
+    if len(marks) > 1:
+        earlier, value = marks[0]
+        if value not in _NUMBER.findall(expression):
+            return None  # two sums side by side
+        expression = _NUMBER.sub(lambda number: f"({earlier})" if number[0] == value else number[0], expression)
+    text = f"{question.strip()} The answer is"
+    call = {"tool": "calculator", "input": _spaced(expression), "position": len(text), "value": answer}
+    return f"{text} {answer}.", [call]
+
+
+def _spaced(expression: str) -> str:
+    return re.sub(r"\s*([-+*/])\s*", r" \1 ", expression).strip()
 
 
 def _words_in_a_row(text: str) -> Iterator[tuple[str, ...]]:
@@ -61,6 +91,7 @@ def main() -> None:
     parser.add_argument("problems", type=Path, help="GSM8K's rows: question and answer, one JSON object a line")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     parser.add_argument("--sums", action="store_true", help="leave the sums in the texts")
+    parser.add_argument("--answers", action="store_true", help="add texts of a question and its answer")
     parser.add_argument("--without", type=Path, action="append", default=[], help="benchmark, JSON or JSON lines")
     given = parser.parse_args()
     benchmark = {
@@ -78,9 +109,13 @@ def main() -> None:
                 left_out += 1
                 continue
             url = f"gsm8k:{number}"
-            print(json.dumps({"text": text, "url": url}), file=corpus)
-            print(json.dumps({"url": url, "calls": calls}), file=gold)
-            written, found = written + 1, found + len(calls)
+            texts = {url: (text, calls)}
+            if given.answers and (answered := with_answer(row["question"], row["answer"])):
+                texts[f"{url}#answer"] = answered
+            for url, (text, calls) in texts.items():
+                print(json.dumps({"text": text, "url": url}), file=corpus)
+                print(json.dumps({"url": url, "calls": calls}), file=gold)
+                written, found = written + 1, found + len(calls)
     print(f"{written} texts, {found} gold calls; {left_out} texts left out: {_SHARED_WORDS} words of a benchmark")
 
 

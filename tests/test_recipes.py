@@ -57,3 +57,27 @@ def test_the_folder_is_read_as_gold_without_texts_that_share_eight_words_with_a_
     gold = read_gold(tmp_path / "out")
     (document,) = gold.documents
     assert [call.input for call in gold.of(document, "calculator")] == ["6 * 8", "19 * 2", "48 - 19"]
+
+
+@pytest.mark.parametrize(
+    ("solution", "expression"),
+    [
+        ("She bakes <<6*8=48>>48.\n#### 48", "6 * 8"),
+        ("Of <<6*8=48>>48 rolls <<48-19=29>>29 are left.\n#### 29", "(6 * 8) - 19"),
+        ("<<6*8=48>>48 and <<19*2=38>>38.\n#### 38", None),  # two sums side by side
+        ("<<6*8=48>>48, <<48-19=29>>29, <<29-1=28>>28.\n#### 28", None),  # three
+        ("<<+6+8=14>>14.\n#### 14", None),  # no expression of the calculator
+        ("<<6*8=48>>48.\n#### 47", None),  # the answer is another number
+    ],
+)
+def test_an_answer_is_asked_at_once_where_two_sums_give_it(
+    gsm8k: ModuleType, solution: str, expression: str | None
+) -> None:
+    answered = gsm8k.with_answer(QUESTION, solution)
+    if expression is None:
+        assert answered is None
+        return
+    text, (call,) = answered
+    answer = solution.rpartition(" ")[2]
+    assert text == f"{QUESTION} The answer is {answer}."
+    assert (call["input"], call["value"], text[call["position"] :]) == (expression, answer, f" {answer}.")

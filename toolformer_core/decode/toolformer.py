@@ -31,7 +31,8 @@ class Toolformer:
         tools: the tools it may call; empty for plain decoding without calls.
         tool_timeout_s: seconds that a call may take; after that its response is empty.
         tool_workers: threads per tool; 1 if a tool is not thread-safe.
-        max_rows: sequences decoded together; others wait.
+        max_rows: sequences decoded together, others wait; None: 32 on a CPU, 256 on a GPU, where a step of many rows
+            takes no longer.
         cached_tokens: tokens whose keys and values may be held at once, padding included; None: as many as fit into
             the model's `cache_budget` (by default a quarter of the free memory, on a CPU at most 1 GiB).
 
@@ -49,11 +50,13 @@ class Toolformer:
         *,
         tool_timeout_s: float = 10.0,
         tool_workers: int = 4,
-        max_rows: int = 32,
+        max_rows: int | None = None,
         cached_tokens: int | None = None,
     ) -> None:
         if len({t.name for t in tools}) < len(tools):
             raise UsageError("two tools have the same name in calls: " + ", ".join(sorted(t.name for t in tools)))
+        if max_rows is None:
+            max_rows = 32 if lm.hf_model.device.type == "cpu" else 256
         if not tool_timeout_s > 0 or tool_workers < 1 or max_rows < 1:
             raise UsageError("tool_timeout_s must be positive, tool_workers and max_rows at least 1")
         check_calls(lm.hf_model.tokenizer, lm.name, [tool.name for tool in tools])

@@ -11,6 +11,7 @@ from tiny import PROMPT, TEXTS, encode, plain_log_probs, sentencepiece, tiny_lm
 
 from toolformer_core.errors import ContextError, ModelError
 from toolformer_core.lm.base import DrawRequest, ScoreRequest
+from toolformer_core.lm.hf import prefixes
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.randomness import uniform
@@ -122,8 +123,10 @@ def plain_draw(lm: TransformersLM, ids: list[int], seed: int, max_tokens: int) -
     return lm.hf_model.tokenizer.decode(written), False
 
 
+@pytest.mark.parametrize("together", [1, 2])  # documents in one product, as on a CPU and as on a GPU
 @pytest.mark.parametrize("family", FAMILIES)
-def test_draws_equal_the_plain_computation(family: str) -> None:
+def test_draws_equal_the_plain_computation(family: str, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(prefixes._TOGETHER, "cpu", together)
     lm = tiny_lm(family)
     for scan in lm.scan(PROMPT, TEXTS[:3]):
         requests = [

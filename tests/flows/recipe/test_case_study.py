@@ -34,32 +34,32 @@ def test_the_study_runs_and_tells_what_came_of_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     study = Path("case-study")
-    (study / "math").mkdir(parents=True)
-    train = study / "math" / "gsm8k.train.jsonl"
+    (study / "texts" / "math").mkdir(parents=True)
+    train = study / "texts" / "math" / "gsm8k.train.jsonl"
     train.write_text("".join(json.dumps(row) + "\n" for row in problems(10)))
     monkeypatch.setattr(sys, "argv", ["gsm8k.py", str(train), "--out", str(study / "gsm8k")])
     gsm8k.main()
     svamp = [{"ID": "1", "Body": "A box holds 7 pens.", "Question": "How many are in 3 boxes?", "Answer": 21}]
-    (study / "math" / "SVAMP.json").write_text(json.dumps(svamp))
+    (study / "texts" / "math" / "SVAMP.json").write_text(json.dumps(svamp))
     (study / "data").mkdir()
     (study / "data" / "mlflow.db").write_bytes(empty_database.read_bytes())
 
     text = (SHIPPED / "smollm2-quick.yaml").read_text(encoding="utf-8")
     for pattern, small in (
         (r"case-study/smollm2", "embedded"),
-        (r"limit: 150", "limit: 10"),
-        (r"limit: 200", "limit: 1"),
+        (r"limit: 200", "limit: 10"),
+        (r"limit: 300", "limit: 1"),
     ):
         text, found = re.subn(pattern, small, text)
         assert found
-    text = re.sub(r"(steps|evaluate_every): 30", r"\1: 2", text)
+    text = re.sub(r"(steps|evaluate_every): 40", r"\1: 2", text)
     text = text.replace("batch: 8", "batch: 2").replace("sequence_length: 384", "sequence_length: 128")
     recipe = study / "quick.yaml"
     recipe.write_text(text, encoding="utf-8")
     result = run_recipe(RecipeParameters(recipe=str(recipe), data=str(study / "data")))
     assert set(result.results) >= {"build.marks", "build", "finetune.toolformer", "finetune.cc", "evaluate.svamp"}
 
-    page = case_study.page(recipe, study)
+    page = case_study.page(recipe, study / "data", study / "gsm8k")
     assert page.count("\n## ") == 7
     marks = result.results["build.marks"]
     assert marks.examples > 0

@@ -16,7 +16,6 @@ prefix, S tokens that rows have added, D numbers a head (hidden states: numbers 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -28,6 +27,8 @@ from toolformer_core.lm.hf.batches import KeyValues, fork, key_values
 from toolformer_core.lm.hf.model import HFModel
 
 _ATTENTION = "toolformer_shared_prefix"
+# Prefixes in one product. On a GPU starting a product takes longer than computing it; on a CPU padding costs more.
+_TOGETHER = {"cpu": 1, "cuda": 64}
 
 
 class Continuation(Protocol):
@@ -138,15 +139,23 @@ class _AddedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return selected
 
 
-class _RowGroup(NamedTuple):
-    """Rows [first, last), which attend to columns [start, end) of one prefix; some rows do not see all of them."""
+class _Bundle(NamedTuple):
+    """Prefixes that rows attend to in one product: columns from `start` on, padded to the longest."""
 
-    prefix: int
-    first: int
-    last: int
+    prefixes: list[int]
     start: int
+    layers: list[tuple[torch.Tensor, torch.Tensor]]  # keys and values, (P, H, T - start, D) each
+
+
+class _RowGroup(NamedTuple):
+    """Rows that attend to a bundle's columns up to `end`; some do not see all of them. P prefixes have n rows each."""
+
+    bundle: _Bundle
+    rows: torch.Tensor  # (N,)
+    slots: torch.Tensor  # (N,) where each of them stands among P n
+    row_of_slot: torch.Tensor  # (P n,): of a slot that no row has, any row
     end: int
-    mask: torch.Tensor | None  # added to the scores (n, end - start): -inf where a row must not see a column
+    mask: torch.Tensor | None  # added to the scores (P, 1, n, 1, end - start): -inf where a row must not see a column
 
 
 class _PartialAttention(NamedTuple):
@@ -193,22 +202,45 @@ class SharedPrefix:
         self.cache.layers = [_AddedLayer(capacity) for _ in prefixes[0]]
         self.cache.layer_class_to_replicate = None
         self.step = 0
+        self.bundles = [self._bundle([0], 0, common)] if common else []
+        present = sorted(set(self.prefix_of))
+        together = _TOGETHER.get(hf_model.device.type, 1)
+        for at in range(0, len(present), together):
+            self.bundles.append(self._bundle(present[at : at + together], common, None))
         self._group_rows()
 
-    def _group_rows(self) -> None:
-        """Group rows by what they see: the common tokens first, then runs of rows with the same prefix."""
-        rows = len(self.prefix_of)
-        edges = [row for row in range(1, rows) if self.prefix_of[row] != self.prefix_of[row - 1]]
-        self.groups = [self._group(0, rows, 0, self.common)] if self.common else []
-        for first, last in itertools.pairwise([0, *edges, rows]):
-            if (columns := int(self.length[first:last].max())) > self.common:
-                self.groups.append(self._group(first, last, self.common, columns))
+    def _bundle(self, prefixes: list[int], start: int, end: int | None) -> _Bundle:
+        """Return columns [start, end) of some prefixes; of one prefix nothing is copied."""
+        layers = []
+        for of_prefixes in zip(*(self.prefixes[b] for b in prefixes), strict=True):  # one layer
+            layers.append(tuple(_padded([one[part][:, :, start:end] for one in of_prefixes]) for part in (0, 1)))
+        return _Bundle(prefixes, start, cast(list[tuple[torch.Tensor, torch.Tensor]], layers))
 
-    def _group(self, first: int, last: int, start: int, end: int) -> _RowGroup:
-        column = torch.arange(start, end, device=self.length.device)
-        unseen = column >= self.length[first:last, None]  # (n, end - start)
-        mask = torch.zeros(unseen.shape, device=unseen.device).masked_fill_(unseen, -torch.inf)
-        return _RowGroup(self.prefix_of[first], first, last, start, end, mask if bool(unseen.any()) else None)
+    def _group_rows(self) -> None:
+        """Find the rows of each bundle; all of them see the common tokens, which the first one holds."""
+        first = [*range(bool(self.common))]
+        of_prefix: dict[int, list[int]] = {}
+        for row, prefix in enumerate(self.prefix_of):
+            of_prefix.setdefault(prefix, []).append(row)
+        self.groups = []
+        for n, bundle in enumerate(self.bundles):
+            rows = [list(range(len(self.prefix_of)))] if n in first else [of_prefix.get(b, []) for b in bundle.prefixes]
+            if any(rows) and (group := self._group(bundle, rows, self.common if n in first else None)):
+                self.groups.append(group)
+
+    def _group(self, bundle: _Bundle, rows: list[list[int]], end: int | None) -> _RowGroup | None:
+        """Return the group of a bundle's rows, by prefix; None: they see none of its columns."""
+        device, n = self.length.device, max(map(len, rows))
+        at = torch.tensor([row for of_one in rows for row in of_one], device=device)
+        slots = torch.tensor([p * n + i for p, of_one in enumerate(rows) for i in range(len(of_one))], device=device)
+        if (end := int(self.length[at].max()) if end is None else end) <= bundle.start:
+            return None
+        row_of_slot = torch.full((len(rows) * n,), int(at[0]), device=device)
+        row_of_slot[slots] = at
+        unseen = torch.arange(bundle.start, end, device=device) >= self.length[row_of_slot, None]
+        mask = torch.zeros(unseen.shape, device=device).masked_fill_(unseen, -torch.inf)
+        mask = mask.view(len(rows), 1, n, 1, -1)
+        return _RowGroup(bundle, at, slots, row_of_slot, end, mask if bool(unseen.any()) else None)
 
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
         """See `Continuation.feed`."""
@@ -267,26 +299,37 @@ class SharedPrefix:
             top, weights.sum(dim=-1, keepdim=True), (weights.to(values.dtype) @ values).float()
         )
         over_common, over_prefix = over_added.empty(), over_added.empty()
-        for group in self.groups:
-            k, v = (x[0, :, group.start : group.end] for x in self.prefixes[group.prefix][layer])
-            group_queries = q[group.first : group.last].transpose(0, 1).reshape(heads, -1, width)  # (H, n Hq / H, D)
-            scores = (group_queries @ k.transpose(1, 2)).float()
-            by_row = scores.view(heads, -1, shared_by, group.end - group.start)
-            if group.mask is not None:
-                by_row += group.mask.to(scores.device)[:, None]
+        for bundle, row, slot, row_of_slot, end, mask in self.groups:
+            k, v = (x[:, :, : end - bundle.start] for x in bundle.layers[layer])  # (P, H, T, D)
+            count, device = len(k), k.device
+            of_slots = q[row_of_slot.to(device)].view(count, -1, heads, shared_by, width)
+            queries = of_slots.transpose(1, 2).reshape(count, heads, -1, width)  # (P, H, n Hq / H, D)
+            scores = (queries @ k.transpose(2, 3)).float()
+            by_row = scores.view(count, heads, -1, shared_by, end - bundle.start)
+            if mask is not None:
+                by_row += mask.to(device)
             if window is not None:
-                last = self.length[group.first : group.last, None] + added - 1
-                column = torch.arange(group.start, group.end, device=last.device)
-                by_row.masked_fill_((last - column >= window).to(scores.device)[:, None], -torch.inf)
+                last = (self.length + added - 1)[row_of_slot].view(count, 1, -1, 1, 1)
+                column = torch.arange(bundle.start, end, device=last.device)
+                by_row.masked_fill_((last - column >= window).to(device), -torch.inf)
             top = scores.amax(dim=-1, keepdim=True).clamp_min_(torch.finfo(scores.dtype).min)
             weights = scores.sub_(top).exp_()
             mixed = (weights.to(v.dtype) @ v).float()
-            target = over_common if group.start < self.common else over_prefix
+            target = over_common if bundle.start < self.common else over_prefix
             of_group = (top, weights.sum(dim=-1, keepdim=True), mixed)
             for of_all, own in zip(target, of_group, strict=True):
-                of_all[group.first : group.last] = own.view(heads, -1, shared_by, own.shape[-1]).transpose(0, 1)
+                by_slot = own.view(count, heads, -1, shared_by, own.shape[-1]).transpose(1, 2).flatten(0, 1)
+                of_all[row.to(device)] = by_slot[slot.to(device)]
         joined = _join([over_added, over_common, over_prefix])
         return joined.to(values.dtype).reshape(rows, q_heads, -1)
+
+
+def _padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return tensors (1, H, T, D) as one (P, H, T, D), with zeros behind the shorter ones."""
+    if len(parts) == 1:
+        return parts[0]
+    longest = max(x.shape[2] for x in parts)
+    return torch.cat([torch.nn.functional.pad(x, (0, 0, 0, longest - x.shape[2])) for x in parts])
 
 
 def _join(parts: Sequence[_PartialAttention]) -> torch.Tensor:
