@@ -18,7 +18,7 @@ from warehouse.snapshot.remote import register_files_of_snapshot
 
 __all__ = ["in_little_memory", "open_snapshot", "rows_in", "rows_of"]
 
-_ATTEMPTS = 50  # to open a snapshot that is being replaced; it is usually replaced once in twenty seconds
+_ATTEMPTS = 10  # to open a snapshot that is replaced meanwhile; it is usually replaced once in twenty seconds
 _LITTLE = "64MB"
 _spills: ContextVar[str] = ContextVar("spills", default="")  # the folder for what does not fit; "": there is no limit
 _limit: ContextVar[str] = ContextVar("limit", default=_LITTLE)
@@ -56,24 +56,31 @@ def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
     Raises:
         SnapshotError: there is no snapshot, or it cannot be opened.
     """
+    # DuckDB 2.0.0 opens the path three times: for the kind of file, for its headers, and for its blocks. If the file is
+    # replaced in between, it reads the blocks of one by the headers of the other: it fails ("No more data remaining in
+    # MetadataReader", "Could not read enough bytes"), or might take wrong blocks for right ones.
     for _ in range(_ATTEMPTS):
         before = _identity(path)
         if before is None:
             raise SnapshotError(f"there is no snapshot at {path} yet; build a dataset, or reconcile")
         try:
             connection = duckdb.connect(str(path), read_only=True)
-            register_files_of_snapshot(connection)
-            if folder := _spills.get():
-                with contextlib.suppress(duckdb.Error):  # open elsewhere in this process, which then has its own limits
-                    connection.execute("SET temp_directory = $folder", {"folder": folder})
-                    connection.execute(f"SET memory_limit = '{_limit.get()}'")
-            return connection
+            if _identity(path) == before:
+                return _set_up(connection)
+            connection.close()
         except duckdb.Error as exc:
-            # This happened once, while snapshots were published as fast as possible: "No more data remaining in
-            # MetadataReader". The cause is unknown (DuckDB opens the path once); a replaced file is opened again.
             if _identity(path) == before:
                 raise SnapshotError(f"cannot open the snapshot {path}: {_remedy(exc, path)}") from exc
     raise SnapshotError(f"the snapshot {path} was replaced at each of {_ATTEMPTS} attempts to open it")
+
+
+def _set_up(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    register_files_of_snapshot(connection)
+    if folder := _spills.get():
+        with contextlib.suppress(duckdb.Error):  # open elsewhere in this process, which then has its own limits
+            connection.execute("SET temp_directory = $folder", {"folder": folder})
+            connection.execute(f"SET memory_limit = '{_limit.get()}'")
+    return connection
 
 
 def _remedy(exc: duckdb.Error, path: str | Path) -> str:
