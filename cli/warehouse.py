@@ -147,8 +147,7 @@ def gc(
             )
         garbage = find_garbage(store, unfinished_days=unfinished_days, temporary_s=seconds("sweep"))
         if open_catalog is not None:
-            for _ in delete_garbage(store, open_catalog, garbage):
-                pass
+            delete_garbage(store, open_catalog, garbage)
     total = sum(item.bytes for item in garbage)
     if as_json:
         print_json({"deleted": delete, "bytes": total, "files": [asdict(item) for item in garbage]})

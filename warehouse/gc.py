@@ -203,8 +203,8 @@ def _lost_cards(store: Store, datasets: Iterable[Dataset]) -> set[str]:
     return lost
 
 
-def delete_garbage(store: Store, catalog: Catalog, garbage: Iterable[Garbage]) -> Iterator[Garbage]:
-    """Delete garbage, commits first; yield each deleted file.
+def delete_garbage(store: Store, catalog: Catalog, garbage: Iterable[Garbage]) -> None:
+    """Delete garbage, commits first.
 
     Args:
         store: the data folder.
@@ -218,10 +218,8 @@ def delete_garbage(store: Store, catalog: Catalog, garbage: Iterable[Garbage]) -
     for item in garbage:
         if item.kind == "commit":
             store.files.delete(item.path)
-            yield item
     catalog.catch_up(store)
     publish(store, catalog, store.local_folder)
     for item in garbage:
         if item.kind != "commit":
             store.files.delete(item.path)
-            yield item

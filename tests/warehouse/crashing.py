@@ -71,8 +71,7 @@ def life(folder: Path, whole: bool) -> None:
         if catalog is not None:
             catalog.catch_up(store)
             publish(store, catalog)
-            for _ in delete_garbage(store, catalog, find_garbage(store, temporary_s=0.0, now=LATE)):
-                pass
+            delete_garbage(store, catalog, find_garbage(store, temporary_s=0.0, now=LATE))
         else:
             store.sweep_temporary(older_than_s=0.0)
 

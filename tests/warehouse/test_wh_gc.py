@@ -46,10 +46,9 @@ def listed(store: Store, **more: float) -> dict[str, str]:
 
 def take_away(store: Store, **more: float) -> list[str]:
     with Catalog(Path(store.root) / "catalog.duckdb", store=store) as catalog:
-        return [
-            item.path
-            for item in delete_garbage(store, catalog, find_garbage(store, **{"now": MAY + 30 * DAY_S, **more}))
-        ]
+        garbage = find_garbage(store, **{"now": MAY + 30 * DAY_S, **more})
+        delete_garbage(store, catalog, garbage)
+    return [item.path for item in garbage]
 
 
 def test_what_was_superseded_goes_and_what_a_dataset_needs_stays(tmp_path: Path) -> None:
@@ -142,14 +141,26 @@ def test_while_a_dataset_s_card_is_lost_whatever_it_may_need_stays(tmp_path: Pat
 
 
 @pytest.mark.parametrize("steps", [1, 3, 4])
-def test_killed_half_way_it_leaves_a_consistent_warehouse(tmp_path: Path, steps: int) -> None:
+def test_killed_half_way_it_leaves_a_consistent_warehouse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
     store = Store(tmp_path)
     named, gone, newest = build(store, "a", 1, dataset="cstar"), build(store, "b", 2), build(store, "c", 3)
     publish(store, None)
     with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
-        going = delete_garbage(store, catalog, find_garbage(store, now=MAY))
-        taken = [next(going) for _ in range(steps)]  # 3 commits, then their 3 files; the process ends here
-    assert [item.kind for item in taken] == (["commit"] * 3 + ["data"] * 3)[:steps]
+        taken: list[str] = []
+        delete = store.files.delete
+
+        def delete_until_killed(path: str) -> None:
+            if len(taken) == steps:
+                raise KeyboardInterrupt
+            taken.append(path)
+            delete(path)
+
+        monkeypatch.setattr(store.files, "delete", delete_until_killed)
+        with pytest.raises(KeyboardInterrupt):
+            delete_garbage(store, catalog, find_garbage(store, now=MAY))
+    assert [path.partition("/")[0] for path in taken] == (["commits"] * 3 + ["shards"] * 3)[:steps]
     store = Store(tmp_path)
     assert audit(store) == []  # no commit stands without its data
     assert {c.id for c in (*named, *newest)} <= {c.id for c in store.commits()}
