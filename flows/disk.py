@@ -1,8 +1,8 @@
 """A full disk, reported in one line that names the disk, whichever program, library or server found it full.
 
-Our own code that writes files reports a full disk itself (`warehouse.errors.error_line`). But Prefect's server answers
-500 when its database finds no room, MLflow and DuckDB raise errors of their own, and a server that is starting just
-ends. This module does not know what was being done.
+An error is a full disk's if it says so itself, by its number or its text. A server that finds no room says nothing of
+it: Prefect's answers 500, and one that is starting just ends. Then the disk is asked on which the servers' files lie.
+This module does not know what was being done.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import typer
 
 from flows.server import ServerError
 from tasks.environment import own_server_home
 from tasks.settings import cache_folder
 from toolformer_core.errors import ToolformerError, UsageError
-from warehouse.errors import LockHeldError, WarehouseError, is_disk_full
+from warehouse.errors import LockHeldError, is_disk_full
 from warehouse.store import Store
 
-_LITTLE = 1 << 20  # bytes; if fewer are free, an error that is not ours is blamed on the disk
+_LITTLE = 1 << 20  # bytes; if fewer are free, a server's failure is blamed on the disk
 
 
 class DiskFullError(ToolformerError):
@@ -51,19 +52,27 @@ def explain_full_disk(data: str, *servers: type[ToolformerError]) -> Iterator[No
 def _message(exc: BaseException, data: str, servers: tuple[type[ToolformerError], ...]) -> str | None:
     causes = list(_causes(exc))
     full = [cause for cause in causes if is_disk_full(cause) or getattr(cause, "reason", "") == "disk_full"]
+    of_server = isinstance(exc, servers) or any(_is_server_failure(cause) for cause in causes)
+    if not full and not of_server:
+        return None
     files = [Path(cause.filename) for cause in full if isinstance(cause, OSError) and isinstance(cause.filename, str)]
-    places = [*files, Store(data).local_folder, own_server_home(), Path(tempfile.gettempdir()), cache_folder()]
+    places = [*files, Store(data).local_folder, own_server_home()]
+    if full:
+        places += [Path(tempfile.gettempdir()), cache_folder()]
     folder, free, inodes = min(
         (_space(place) for place in places if place is not None), key=lambda space: space[2] > 0 and space[1] >= _LITTLE
     )
-    ours = isinstance(exc, ToolformerError | WarehouseError) and not isinstance(exc, servers)
-    if not full and (ours or (free >= _LITTLE and inodes > 0)):
+    if not full and free >= _LITTLE and inodes > 0:
         return None
     left = f"{free:,} bytes free" if inodes else "no inodes free"
     return (
         f"the disk of {folder} is full ({left}): free some space there and run the same command again; it continues "
         "where it stopped"
     )
+
+
+def _is_server_failure(cause: BaseException) -> bool:
+    return isinstance(cause, httpx.HTTPStatusError) and cause.response.status_code >= 500  # Prefect's errors are such
 
 
 def _causes(exc: BaseException | None) -> Iterator[BaseException]:

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from flows.disk import DiskFullError, explain_full_disk
@@ -31,7 +32,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("500 Internal Server Error"), ServerError("did not start, see log")])
+_ANSWER = httpx.Response(500, request=httpx.Request("POST", "http://127.0.0.1:4200/api/task_runs/"))
+_REFUSED = httpx.HTTPStatusError("500 Internal Server Error", request=_ANSWER.request, response=_ANSWER)
+
+
+@pytest.mark.parametrize("error", [_REFUSED, ServerError("did not start, see log")])
 def test_a_server_that_found_no_room(small_disk: Path, error: Exception) -> None:
     # 128 pages of 4,096 bytes, of which 126 are taken: 8,192 are left
     (small_disk / "ballast").write_bytes(bytes(126 * 4096))
@@ -53,7 +58,9 @@ def test_a_database_that_found_no_room_says_so_in_words_of_its_own(tmp_path: Pat
         raise StoreError("the tracking database failed") from sqlite3.OperationalError("database or disk is full")
 
 
-@pytest.mark.parametrize("error", [UsageError("a mistake"), StoreError("a bad name"), ModelError("no such model")])
+@pytest.mark.parametrize(
+    "error", [UsageError("a mistake"), StoreError("a bad name"), ModelError("no such model"), RuntimeError("a bug")]
+)
 def test_on_a_full_disk_other_errors_stay_what_they_are(small_disk: Path, error: Exception) -> None:
     (small_disk / "ballast").write_bytes(bytes(126 * 4096))
     with pytest.raises(type(error), match=str(error)), explain_full_disk(str(small_disk)):
@@ -61,8 +68,8 @@ def test_on_a_full_disk_other_errors_stay_what_they_are(small_disk: Path, error:
 
 
 def test_where_there_is_room_an_error_is_not_the_disk_s(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="500"), explain_full_disk(str(tmp_path)):
-        raise RuntimeError("500 Internal Server Error")
+    with pytest.raises(httpx.HTTPStatusError, match="500"), explain_full_disk(str(tmp_path)):
+        raise _REFUSED
 
 
 @pytest.mark.slow
