@@ -2,8 +2,12 @@
 
     loading --> ready --> draining
        |          ^  |       no new requests; open ones finish, or are ended after the grace period
-       v          +--+ the engine failed: its sequences end as "stopped", and a new engine takes over
-     failed
+       v          |  v
+     failed    restarting    the engine failed: its sequences end as "stopped", and a new engine takes over
+
+The first new engine is there at once. If no sequence ends well before that one fails too, the next comes after a pause,
+which doubles with each further failure; from the third failure in a row on, an engine is ready only after it has
+written a token.
 
 This module also counts places. A request takes one for each of its sequences, out of as many as there are rows and
 queue places, and returns it when the sequence has ended and the response has been sent. So the memory that clients
@@ -27,11 +31,13 @@ from serving.metrics import Metrics
 from toolformer_core.decode.engine import DecodeEngine, Handle
 from toolformer_core.decode.records import CallFinished, DecodeEvent, Finished, GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
-from toolformer_core.errors import ToolformerError, UsageError
+from toolformer_core.errors import EngineStoppedError, ToolformerError
 from toolformer_core.records import ToolResult
 from toolformer_core.tools.base import Tool
 
 _RETRY_AFTER_S = 1
+_FAILURES = 3  # in a row, from which on a new engine has to write a token before it is ready
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # before the second new engine in a row; at most
 _log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
@@ -78,6 +84,9 @@ class EngineThread:
         self._toolformer: Toolformer | None = None
         self._engine: DecodeEngine | None = None
         self._draining = self._stopping = False
+        self._ended = threading.Event()  # set when `_stopping` is
+        self._restarting = False
+        self._failures = 0  # of engines in a row
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outbox: collections.deque[tuple[PendingRequest, DecodeEvent]] = collections.deque()
         self._woken = False
@@ -85,11 +94,13 @@ class EngineThread:
 
     @property
     def state(self) -> str:
-        """One of loading, ready, draining, failed."""
+        """One of loading, ready, restarting, draining, failed."""
         if self.failure is not None:
             return "failed"
         if self._draining:
             return "draining"
+        if self._restarting:
+            return "restarting"
         return "loading" if self._engine is None else "ready"
 
     @property
@@ -133,6 +144,7 @@ class EngineThread:
 
     def _stop(self) -> None:
         self._draining = self._stopping = True
+        self._ended.set()
         if self._engine is not None:
             self._engine.stop()
 
@@ -173,7 +185,7 @@ class EngineThread:
             raise
         except BaseException as exc:
             self._release_submitted(pending)
-            if isinstance(exc, UsageError) and (self._engine is not engine or self.state != "ready"):
+            if isinstance(exc, EngineStoppedError):
                 raise unavailable("the engine has just stopped; try again", "stopped") from exc
             raise
         return pending
@@ -200,7 +212,7 @@ class EngineThread:
 
         try:
             engine.between_rounds(run)
-        except UsageError as exc:
+        except EngineStoppedError as exc:
             raise unavailable("the engine has just stopped; try again", "stopped") from exc
         return await done
 
@@ -297,6 +309,8 @@ class EngineThread:
                 self.metrics.called(event.call)
             if isinstance(event, Finished):
                 self.metrics.finished(event.generation)
+                if not self._restarting:
+                    self._note_end(event)
                 pending.open -= 1
                 self._free_places(pending)
             if not pending.released:
@@ -327,11 +341,24 @@ class EngineThread:
         self._engine = engine
         if self._stopping:
             engine.stop()
+        elif self._failures >= _FAILURES:
+            engine.submit(".", GenerationSettings(max_new_tokens=1, max_calls=0), on_event=self._note_end)
+        else:
+            self._restarting = False
         try:
             engine.run()
         except (RuntimeError, ValueError, IndexError, MemoryError):  # e.g. the GPU's memory is full
-            _log.exception("the engine failed; its sequences have ended, and a new engine takes over")
+            self._restarting = True
+            self._failures += 1
+            pause_s = min(_PAUSE_S * 2 ** (self._failures - 2), _LONGEST_PAUSE_S) if self._failures > 1 else 0.0
+            _log.exception("the engine failed; its sequences have ended, and a new engine takes over in %g s", pause_s)
             self.metrics.restarts.inc()
+            self._ended.wait(pause_s)
+
+    def _note_end(self, event: DecodeEvent) -> None:
+        """Note that the engine works, if the event is the end of a sequence that it has written."""
+        if isinstance(event, Finished) and event.generation.finish in ("stop", "length"):
+            self._failures, self._restarting = 0, False
 
     def _waiting(self) -> int:
         return 0 if self._engine is None else self._engine.waiting

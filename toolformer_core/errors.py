@@ -5,6 +5,7 @@
     │   ├── UnknownNameError   a name that is not among the valid ones ("did you mean ...?")
     │   ├── CorpusError        a corpus that cannot be read at all (single bad rows are counted, not raised)
     │   ├── PromptError        an annotation prompt without its placeholder
+    │   ├── EngineStoppedError a sequence for a decoding engine that has been stopped
     │   └── ModelError         a model that cannot be loaded or used
     │       ├── ContextError   its context is too short for the prompt and a document
     │       ├── TokenizerError its tokenizer cannot write a call
@@ -25,6 +26,7 @@ __all__ = [
     "CallSyntaxError",
     "ContextError",
     "CorpusError",
+    "EngineStoppedError",
     "ModelError",
     "PromptError",
     "RunnerError",
@@ -74,6 +76,10 @@ class CorpusError(UsageError):
 
 class PromptError(UsageError):
     """An annotation prompt that cannot be used."""
+
+
+class EngineStoppedError(UsageError):
+    """The decoding engine has been stopped, or has failed; another one takes sequences."""
 
 
 class ModelError(UsageError):

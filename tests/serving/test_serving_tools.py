@@ -104,3 +104,64 @@ def test_an_engine_that_fails_begins_anew(lm: TransformersLM, caplog: pytest.Log
         assert server.engine_thread.taken == 0
         assert "toolformer_engine_restarts_total 1.0" in httpx.get(f"{server.url}/metrics").text
     assert "out of memory" in caplog.text
+
+
+def test_an_engine_that_keeps_failing_is_not_ready_until_a_new_one_has_written_a_token(
+    lm: TransformersLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serving.engine_thread._PAUSE_S", 0.01)
+    pauses: list[float] = []
+    with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
+        thread = server.engine_thread
+        wait, hf_model = thread._ended.wait, thread.toolformer.lm.hf_model
+        monkeypatch.setattr(thread._ended, "wait", lambda pause_s: pauses.append(pause_s) or wait(pause_s))
+
+        def fail(hidden: Any) -> Any:
+            raise RuntimeError("out of memory")
+
+        hf_model.logits = fail  # type: ignore[method-assign]
+        try:
+            for failures in (1, 2, 3):
+                answer = httpx.post(f"{server.url}/v1/completions", json=body_of(toolformer={"k": 0}))
+                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stopped")
+                until(lambda: len(pauses) >= failures, "the failure")  # noqa: B023
+                if failures < 3:
+                    until(lambda: thread.state == "ready", "a new engine")
+            until(lambda: len(pauses) > 5, "engines that fail before they are ready")
+            assert httpx.get(f"{server.url}/health").json() == {"live": True, "ready": False, "status": "restarting"}
+            refused = httpx.post(f"{server.url}/v1/completions", json=body_of())
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")
+        finally:
+            del hf_model.logits
+        until(lambda: httpx.get(f"{server.url}/health/ready").status_code == 200, "an engine that writes")
+        assert httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 200
+    assert pauses[:5] == pytest.approx([0, 0.01, 0.02, 0.04, 0.08])
+
+
+def test_a_request_that_meets_an_engine_that_has_just_failed_is_told_to_try_again(
+    lm: TransformersLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, go_on = threading.Event(), threading.Event()
+    with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
+        engine = server.engine_thread._engine
+        assert engine is not None
+
+        def fail() -> bool:
+            raise RuntimeError("out of memory")
+
+        free = engine._cache.release  # the last that an engine does
+
+        def release() -> None:
+            free()
+            failed.set()
+            go_on.wait()
+
+        monkeypatch.setattr(engine._cache, "release", release)
+        monkeypatch.setattr(engine, "step", fail)
+        engine.between_rounds(lambda: None)
+        assert failed.wait(30)
+        try:
+            answer = httpx.post(f"{server.url}/v1/completions", json=body_of())
+        finally:
+            go_on.set()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stopped")

@@ -35,7 +35,7 @@ from toolformer_core.decode.choice import choose
 from toolformer_core.decode.kv_cache import KVCache
 from toolformer_core.decode.records import DecodeEvent, Finished, GenerationSettings
 from toolformer_core.decode.sequence import DecodeSequence, ModelInfo
-from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.errors import EngineStoppedError, UnknownNameError, UsageError
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.records import unencodable
 from toolformer_core.tools.fair import FairQueue
@@ -129,7 +129,8 @@ class DecodeEngine:
 
         Raises:
             UsageError: the prompt is empty, holds a lone surrogate or is longer than the model's context; or the
-                sequence is longer than the cache; or the engine has been stopped.
+                sequence is longer than the cache.
+            EngineStoppedError: the engine has been stopped.
             UnknownNameError: the settings name an unknown tool. In their `trigger` the paper's tools may stand even if
                 they are absent.
         """
@@ -151,7 +152,7 @@ class DecodeEngine:
         handle._sequence = sequence
         with self._submit_lock:
             if self._stopped:
-                raise UsageError("the engine has been stopped; submit to another one")
+                raise EngineStoppedError("the engine has been stopped; submit to another one")
             self._inbox.put(lambda: self._waiting.put(handle.owner, (handle, sequence)))
         return handle
 
@@ -181,11 +182,11 @@ class DecodeEngine:
         lock in a thread of its own would wait long for it, because the driving thread takes it again at once.
 
         Raises:
-            UsageError: the engine has been stopped.
+            EngineStoppedError: the engine has been stopped.
         """
         with self._submit_lock:
             if self._stopped:
-                raise UsageError("the engine has been stopped; use another one")
+                raise EngineStoppedError("the engine has been stopped; use another one")
             self._inbox.put(work)
 
     def step(self) -> bool:
