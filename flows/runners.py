@@ -36,6 +36,7 @@ __all__ = [
     "tasks_at_most",
     "tasks_at_once",
     "use_runner",
+    "workers_are_here",
 ]
 
 _GPU_SHARE = 0.99 / TASKS_PER_GPU  # for a task that asks the model; below a third, so that sums of floats fit in 1
@@ -244,6 +245,12 @@ def _threads(run: _DaskRun) -> int:
     """Return the threads of the workers that are there, or of those with a GPU that are expected if these are more."""
     there = sum(worker["nthreads"] for worker in run.workers().values())
     return int(max(1, there, TASKS_PER_GPU * (run.gpus or 0)))
+
+
+def workers_are_here() -> bool:
+    """Inside `use_runner`: return whether tasks run on this machine, and so see its files."""
+    run = _dask_run.get()
+    return run is None or "://" not in run.runner
 
 
 def tasks_at_most() -> int:

@@ -68,16 +68,19 @@ class ShardWriter:
         """Count time spent waiting for others, e.g. for the model: it is not part of the shard's own seconds."""
         self.waited += seconds
 
-    def write(self, table: pa.Table, name: str | None = None) -> None:
-        """Write a table under the shard's own name, or under `name` where a commit has several."""
-        k = self._key
-        self.files.append(self._store.write(k.stage, k.tool, k.shard, k.fingerprint, table, name))
+    def write(self, table: pa.Table, name: str | None = None, *, stage: str = "") -> None:
+        """Write a table under the shard's own name, or under `name` where a commit has several.
 
-    def write_rejects(self, table: pa.Table) -> None:
+        It is a table of the shard's stage, or of `stage`.
+        """
+        k = self._key
+        self.files.append(self._store.write(stage or k.stage, k.tool, k.shard, k.fingerprint, table, name))
+
+    def write_rejects(self, table: pa.Table, *, stage: str = "") -> None:
         """Write rejected rows; they are listed in the commit, and no later stage reads them."""
         k = self._key
         name = f"{k.shard}-{len(self.files):05d}"
-        self.files.append(self._store.write_rejects(k.stage, k.tool, name, k.fingerprint, table))
+        self.files.append(self._store.write_rejects(stage or k.stage, k.tool, name, k.fingerprint, table))
 
 
 @dataclass(frozen=True, slots=True)

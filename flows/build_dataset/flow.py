@@ -19,6 +19,7 @@ from flows.build_dataset.notes import notes_on_build
 from flows.build_dataset.nothing_kept import nothing_kept
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.pipeline import Assembled, run_pipeline
+from flows.build_dataset.reading import read_corpus_parts
 from flows.build_dataset.remote_model import REMOTE_MODEL, scan_notes, unseen_notes
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.summary import build_summary
@@ -30,6 +31,7 @@ from flows.server import guard_prefect_server, record_server
 from flows.stage_tasks import run_source
 from flows.stopping import restore_stop_handler
 from tasks.build_spec import BuildSpec
+from tasks.corpus import keep_digests
 from tasks.run_shard import ShardResult
 from tasks.stage import shards_of
 from tasks.stages.ingest import CORPUS, INGEST, with_latest_date
@@ -167,6 +169,8 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
 def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> Assembled:
     """Run all stages; the shards of what is returned are in order."""
     ledger.expect(INGEST.name, 1)
+    keep_digests(spec.corpus, store)
+    read_corpus_parts(spec, workers)
     ingested = run_source(INGEST, spec, CORPUS)
     ledger.add(ingested)
     shards = shards_of(ingested)

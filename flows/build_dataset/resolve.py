@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from flows.call_forms import ALL, wordings_of
 from flows.chosen_tools import chosen_tools
 from flows.judging import chosen_marks
 from tasks.build_spec import BuildModel, BuildSpec
+from tasks.corpus import corpus_digest
 from toolformer_core.annotate.candidates import read_candidates
-from toolformer_core.annotate.ingest import corpus_files, file_digest, read_corpus
+from toolformer_core.annotate.ingest import file_digest, read_corpus
 from toolformer_core.annotate.sample import shared_draws
 from toolformer_core.annotate.tool_prompt import chain_prompt_for, prompts_for
 from toolformer_core.config import (
@@ -48,20 +49,6 @@ from warehouse.schema import STAGES
 from warehouse.store import Store
 
 __all__ = ["resolve"]
-
-
-@lru_cache(maxsize=4096)
-def _digest(path: str, size: int, modified_ns: int) -> str:
-    return file_digest(path)
-
-
-def _corpus_digest(files: list[Path]) -> str:
-    """Digest of names and contents; a file is read once a process unless it changes meanwhile."""
-    parts = []
-    for file in files:
-        now = file.stat()
-        parts += [file.name, _digest(str(file), now.st_size, now.st_mtime_ns)]
-    return digest_of("corpus", *parts)
 
 
 def _absolute(path: str) -> str:
@@ -96,11 +83,10 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         check_name("dataset", p.dataset)
     except StoreError as exc:
         raise UsageError(f"--dataset: {exc}") from exc
-    files = corpus_files(p.corpus)
     read_corpus(p.corpus, ingest)  # looks for the columns that were named, and reads no further
-    corpus_digest = _corpus_digest(files)
+    digest = corpus_digest(p.corpus, Store(p.data))
     if p.shard_documents == "auto":
-        ingest = replace(ingest, shard_documents=auto_shard_documents(p.corpus, corpus_digest, ingest))
+        ingest = replace(ingest, shard_documents=auto_shard_documents(p.corpus, digest, ingest))
     built, settings = chosen_tools(p)
     if ALL in built:
         raise UsageError(f"a tool cannot be named {ALL!r}, which stands for every tool in --tau-f")
@@ -131,7 +117,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         run_id=run_id,
         data=_absolute(p.data),
         corpus=_absolute(p.corpus),
-        corpus_digest=corpus_digest,
+        corpus_digest=digest,
         model=_model(p.model),
         model_digest=whole,
         weights_digest=weights,

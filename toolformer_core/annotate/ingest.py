@@ -42,7 +42,8 @@ Texts never change.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -56,6 +57,7 @@ from toolformer_core.annotate.readers.files import (
     rank,
     rows_of,
 )
+from toolformer_core.annotate.readers.lines import LineRange
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError, UnknownNameError
@@ -139,6 +141,19 @@ def file_digest(path: str | Path) -> str:
     return h.hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class CorpusPart:
+    """Some files of a corpus that follow each other, or a range of one of them."""
+
+    files: tuple[Path, ...]
+    lines: LineRange | None = None  # None: all of the files
+
+
+def source_of(root: Path, file: Path) -> str:
+    """Return how rows name the file that they come from: below a folder by its path there, else by its name."""
+    return storable(file.name if file == root else file.relative_to(root).as_posix())
+
+
 def read_corpus(path: str | Path, config: IngestConfig) -> Iterator[Document | Rejection]:
     """Stream a corpus: every row becomes one document or one rejection, in the order of files and rows.
 
@@ -158,17 +173,20 @@ def read_corpus(path: str | Path, config: IngestConfig) -> Iterator[Document | R
     root = Path(path)
     files = corpus_files(root)
     check_packages(files)
-    line_bytes = 12 * config.max_chars + (1 << 20)  # at most 12 bytes per character in JSON, plus other columns
-    _check_columns(files, line_bytes, config, [config.text_column, config.url_column, config.date_column])
-    return _read(root, files, line_bytes, config)
+    _check_columns(files, config, [config.text_column, config.url_column, config.date_column])
+    return read_part(root, CorpusPart(tuple(files)), config)
 
 
-def _check_columns(files: list[Path], line_bytes: int, config: IngestConfig, names: list[str | None]) -> None:
+def _line_bytes(config: IngestConfig) -> int:
+    return 12 * config.max_chars + (1 << 20)  # at most 12 bytes per character in JSON, plus other columns
+
+
+def _check_columns(files: Iterable[Path], config: IngestConfig, names: list[str | None]) -> None:
     missing = [name for name in names if name]
     if not missing:
         return
     valid: dict[str, None] = {}
-    rows = (row for file in files for row in rows_of(file, line_bytes, text_unit=config.text_unit))
+    rows = (row for file in files for row in rows_of(file, _line_bytes(config), text_unit=config.text_unit))
     for row in islice((r.value for r in rows if isinstance(r, RawRow) and isinstance(r.value, dict)), _PEEK):
         for key, value in row.items():
             valid[storable(key)] = None
@@ -181,12 +199,13 @@ def _check_columns(files: list[Path], line_bytes: int, config: IngestConfig, nam
         raise UnknownNameError("column", missing[0], valid)
 
 
-def _read(root: Path, files: list[Path], line_bytes: int, config: IngestConfig) -> Iterator[Document | Rejection]:
+def read_part(root: Path, part: CorpusPart, config: IngestConfig) -> Iterator[Document | Rejection]:
+    """Stream a part of a corpus as `read_corpus` does all of it; duplicates are looked for within the part alone."""
     columns = ColumnNames.of(config)
     seen = DigestSet()
-    for file in files:
-        source = storable(file.name if file == root else file.relative_to(root).as_posix())
-        for row in rows_of(file, line_bytes, columns.roots, config.text_unit):
+    for file in part.files:
+        source = source_of(root, file)
+        for row in rows_of(file, _line_bytes(config), columns.roots, config.text_unit, part.lines):
             if isinstance(row, BadRow):
                 yield _rejection(source, row, row.reason, row.detail)
                 continue

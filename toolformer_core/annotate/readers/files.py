@@ -26,7 +26,7 @@ from pathlib import Path
 from toolformer_core.annotate.readers.arrays import array_rows, holds_array
 from toolformer_core.annotate.readers.columnar import arrow_rows, parquet_rows
 from toolformer_core.annotate.readers.delimited import delimited_rows
-from toolformer_core.annotate.readers.lines import json_rows
+from toolformer_core.annotate.readers.lines import LineRange, json_rows
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
 from toolformer_core.annotate.readers.texts import text_rows
 from toolformer_core.annotate.readers.warc import warc_rows
@@ -64,6 +64,11 @@ def format_of(path: Path) -> str | None:
         return None
     plain = _PART_OF_DUMP.sub(".xml", without_compression(name))
     return _UNCOMPRESSED.get(Path(name).suffix) or _FORMATS.get(Path(plain).suffix)
+
+
+def is_divisible(path: Path) -> bool:
+    """Return whether a range of a file can be read by itself: of JSON lines that are not compressed."""
+    return format_of(path) == "lines" and without_compression(path.name) == path.name
 
 
 def rank(form: str) -> int:
@@ -104,7 +109,11 @@ def dataset_files(folder: Path) -> list[Path] | None:
 
 
 def rows_of(
-    path: Path, max_line_bytes: int, columns: frozenset[str] | None = None, text_unit: str = "file"
+    path: Path,
+    max_line_bytes: int,
+    columns: frozenset[str] | None = None,
+    text_unit: str = "file",
+    part: LineRange | None = None,
 ) -> Iterator[RawRow | BadRow]:
     """Yield the rows of one file.
 
@@ -114,6 +123,7 @@ def rows_of(
             8 MiB in any case.
         columns: the columns to read of a columnar file; None for all.
         text_unit: what a row of a .txt file is: `file`, `paragraph` or `line`.
+        part: the range to read of a file that `is_divisible`; None: all of it.
     """
     match format_of(path):
         case "parquet":
@@ -131,4 +141,4 @@ def rows_of(
         case "wikipedia":
             return wikipedia_rows(path, max(max_line_bytes, _PAGE_BYTES))
         case _:
-            return json_rows(path, max_line_bytes)
+            return json_rows(path, max_line_bytes, part)

@@ -1,22 +1,61 @@
-"""Reads JSON lines, and cuts a stream into lines; of a line that is too long only the start is held."""
+"""Reads JSON lines, all of a file or a range of it, and cuts a stream into lines.
+
+Of a line that is too long only the start is held.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow, printable
 from toolformer_core.compression import TruncatedError, open_chunks
 
 BOM = b"\xef\xbb\xbf"
+_READ = 1 << 16  # bytes
 
 
-def json_rows(path: Path, max_line_bytes: int) -> Iterator[RawRow | BadRow]:
-    """Yield the rows of a file of JSON lines."""
-    with closing(open_chunks(path)) as chunks:
-        for number, line in lines_of(chunks, max_line_bytes):
+@dataclass(frozen=True, slots=True)
+class LineRange:
+    """The lines of a file that begin at one of its bytes from `start` to before `end`."""
+
+    start: int
+    end: int
+    lines_before: int  # line feeds before `start`
+
+    def first_line(self, path: Path) -> int:
+        """Return the number of its first line, from 1."""
+        with path.open("rb") as file:
+            return self.lines_before + 1 + (_next_line(file, self.start) > self.start)
+
+    def chunks(self, path: Path) -> Generator[bytes]:
+        """Yield its bytes."""
+        with path.open("rb") as file:
+            end = _next_line(file, self.end)
+            file.seek(_next_line(file, self.start))
+            while data := file.read(min(_READ, end - file.tell())):
+                yield data
+
+
+def _next_line(file: BinaryIO, at: int) -> int:
+    """Return where the first line begins that begins at a byte or behind it; a file's length if there is none."""
+    if at == 0:
+        return 0
+    file.seek(at - 1)
+    while (data := file.readline(_READ)) and not data.endswith(b"\n"):
+        pass
+    return file.tell()
+
+
+def json_rows(path: Path, max_line_bytes: int, part: LineRange | None = None) -> Iterator[RawRow | BadRow]:
+    """Yield the rows of a file of JSON lines, or of a range of it."""
+    first = part.first_line(path) if part is not None else 1
+    with closing(part.chunks(path) if part is not None else open_chunks(path)) as chunks:
+        for number, line in lines_of(chunks, max_line_bytes, first):
             if isinstance(line, BadRow):
                 yield line
                 continue
@@ -32,9 +71,12 @@ def json_rows(path: Path, max_line_bytes: int) -> Iterator[RawRow | BadRow]:
                 yield BadRow(number, "broken_json", str(exc)[:200], printable(line))
 
 
-def lines_of(chunks: Iterator[bytes], max_bytes: int) -> Iterator[tuple[int, bytes | BadRow]]:
-    """Split chunks at line feeds, holding at most one chunk and one line of `max_bytes` in memory."""
-    number, size = 1, 0
+def lines_of(chunks: Iterator[bytes], max_bytes: int, number: int = 1) -> Iterator[tuple[int, bytes | BadRow]]:
+    """Split chunks at line feeds, holding at most one chunk and one line of `max_bytes` in memory.
+
+    Lines are numbered from `number`.
+    """
+    size = 0
     parts: list[bytes] = []  # of the current line
 
     def current_line() -> bytes | BadRow:
