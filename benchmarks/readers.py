@@ -1,10 +1,14 @@
 """How fast a corpus is read, by format, on one core.
 
     python benchmarks/readers.py [--documents 2000] [--words 300] [--json]
+    python benchmarks/readers.py --datatrove PYTHON [--workers 2]     PYTHON has datatrove[io]==0.10.1
 
 The same made-up documents are written in each format, once, and read through the whole ingest: decompressed, parsed,
 columns found, ids taken, duplicates looked for. HTML pages have a menu and a footer; articles have links, footnotes and
 templates. The last line is one JSON object with `--json`.
+
+With `--datatrove` files of JSON lines, fifty times as many documents, become Parquet by ingest (digests, commits and
+fsync included; `--workers` processes) and by datatrove's JsonlReader and ParquetWriter (as many), in turn.
 """
 
 from __future__ import annotations
@@ -16,10 +20,12 @@ import gzip
 import io
 import json
 import random
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +110,66 @@ def measure(documents: int, words: int) -> list[dict[str, Any]]:
     return rows
 
 
+_FILES, _TIMES = 4, 50
+_DATATROVE = """
+import sys, time
+from datatrove.executor import LocalPipelineExecutor
+from datatrove.pipeline.readers import JsonlReader
+from datatrove.pipeline.writers import ParquetWriter
+if __name__ == "__main__":
+    corpus, out, workers, files = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    steps = [JsonlReader(corpus), ParquetWriter(out + "/rows", compression="zstd")]
+    start = time.perf_counter()
+    LocalPipelineExecutor(steps, tasks=files, workers=workers, logging_dir=out + "/logs").run()
+    print(time.perf_counter() - start)
+"""
+
+
+def beside_datatrove(python: str, documents: int, words: int, workers: int) -> dict[str, float]:
+    """Return the seconds of ingest and of datatrove, each the best of three."""
+    from flows.build_dataset.parameters import BuildParameters
+    from flows.build_dataset.resolve import resolve
+    from tasks.corpus import part_specs
+    from tasks.reading import read_in_process
+    from tasks.stage import Inputs, run_stage
+    from tasks.stages.ingest import CORPUS, INGEST
+
+    seconds: dict[str, list[float]] = {"ingest_s": [], "datatrove_s": []}
+    texts = _texts(_TIMES * documents, words)
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(3):
+            corpus = Path(folder, f"corpus-{turn}")  # another one each time: nothing is known of it
+            corpus.mkdir()
+            for number in range(_FILES):
+                (corpus / f"{number}.jsonl").write_bytes(FORMATS["c.jsonl"](texts[number::_FILES]))
+            start = time.perf_counter()
+            spec = resolve(BuildParameters(corpus=str(corpus), data=f"{folder}/data-{turn}"), "benchmark")
+            parts = part_specs(spec)
+            with ThreadPoolExecutor(workers) as threads:  # as a build does with several workers
+                list(threads.map(read_in_process, [parts[first::workers] for first in range(workers)]))
+            result = run_stage(INGEST, Inputs(spec, CORPUS))
+            seconds["ingest_s"].append(time.perf_counter() - start)
+            if sum(file.rows for file in result.files) != len(texts):
+                raise RuntimeError("documents are missing")
+            command = [python, "-c", _DATATROVE, corpus, f"{folder}/out-{turn}", str(workers), str(_FILES)]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            seconds["datatrove_s"].append(float(done.stdout.split()[-1]))
+    best = {name: min(values) for name, values in seconds.items()}
+    return {**best, "datatrove/ingest": best["datatrove_s"] / best["ingest_s"]}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=int, default=2_000)
     parser.add_argument("--words", type=int, default=300, help="of a document")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--datatrove", metavar="PYTHON", help="compare with datatrove, run by this interpreter")
+    parser.add_argument("--workers", type=int, default=1, help="with --datatrove")
     asked = parser.parse_args()
+    if asked.datatrove:
+        print(json.dumps(beside_datatrove(asked.datatrove, asked.documents, asked.words, asked.workers)))  # noqa: T201
+        return
     rows = measure(asked.documents, asked.words)
     say = sys.stdout.write
     say(f"{'format':12} {'file kB':>9} {'documents/s':>12} {'text MB/s':>10}\n")

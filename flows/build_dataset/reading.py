@@ -13,13 +13,14 @@ from prefect.futures import as_completed
 from flows.runners import tasks_at_once, workers_are_here
 from tasks.build_spec import BuildSpec
 from tasks.corpus import PartSpec, part_specs
+from tasks.reading import read_in_process
 from tasks.stage import Inputs
-from tasks.stages.ingest import CORPUS, INGEST, READ, read_parts
+from tasks.stages.ingest import CORPUS, INGEST, READ
 
 
 @task(name=READ.name, cache_policy=NO_CACHE)
-def _read(specs: list[PartSpec]) -> int:
-    return len(read_parts(specs))
+def _read(parts: list[PartSpec]) -> None:
+    read_in_process(parts)
 
 
 def read_corpus_parts(spec: BuildSpec, workers: int) -> None:

@@ -17,6 +17,7 @@ import pytest
 from tasks import corpus as corpus_module
 from tasks.build_spec import BuildSpec
 from tasks.corpus import corpus_digest, keep_digests, part_specs
+from tasks.reading import read_in_process
 from tasks.run_shard import ShardResult
 from tasks.stages.ingest import read_parts
 from tests.support.stage_runs import calculator_spec, ingest
@@ -87,6 +88,15 @@ def test_the_parts_hold_what_the_corpus_read_in_one_go_holds(spec: BuildSpec, wo
 def test_a_limit_cuts_the_same_documents(spec: BuildSpec, limit: int) -> None:
     whole, _ = rows(spec, ingest(spec))
     assert rows(spec, ingest(replace(spec, ingest=replace(spec.ingest, limit=limit))))[0] == whole[:limit]
+
+
+def test_a_process_reads_ahead_and_leaves_what_it_cannot_read_to_ingest(spec: BuildSpec) -> None:
+    parts = part_specs(spec)
+    broken = replace(parts[1], part=replace(parts[1].part, files=(Path(spec.corpus) / "gone.jsonl",)))
+    read_in_process([parts[0], broken, parts[2]])
+    assert len(list(spec.store().commits("read"))) == 1
+    undisturbed = ingest(replace(spec, data=f"{spec.data}-2"))
+    assert ingest(spec).files == undisturbed.files
 
 
 class Killed(BaseException):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import TaskRun
@@ -13,7 +15,11 @@ from prefect.runtime import flow_run as this_run
 from flows.build_dataset import flow as build_flow
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.groups import shard_groups
+from flows.build_dataset.reading import read_corpus_parts
+from flows.build_dataset.resolve import resolve
+from flows.runners import use_runner
 from flows.stage_tasks import group_label
+from tasks.corpus import part_specs
 from tasks.stage import Shard
 from tests.support.small_builds import small_build
 from toolformer_core.errors import ToolError
@@ -113,3 +119,24 @@ def test_a_group_is_named_by_its_shards() -> None:
     assert group_label(some[7:8]) == "7"
     assert group_label(some[2:6]) == "2-5"
     assert group_label([some[4], some[1], some[8]]) == "4 and 2 more"
+
+
+def test_the_parts_of_a_corpus_are_read_side_by_side_unless_a_limit_may_end_the_reading(
+    prefect_server: None, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.corpus._BLOCK", 2048)
+    monkeypatch.setattr("tasks.corpus._entries", {})
+    spec = resolve(small_build(few_documents, tmp_path / "data"), "r")
+    limited = replace(spec, data=str(tmp_path / "limited"), ingest=replace(spec.ingest, limit=1))
+
+    @flow
+    def read() -> None:
+        with use_runner(2):
+            for one in (spec, limited):
+                read_corpus_parts(one, 2)
+
+    read()
+    parts = part_specs(spec)
+    assert len(parts) > 2
+    assert len(list(spec.store().commits("read"))) == len(parts)
+    assert list(limited.store().commits()) == []
