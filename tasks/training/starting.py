@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tasks.launch.base import JobState, Launcher, LaunchError, LaunchRequest, LostError, dns_name, write_file
+from tasks.launch.base import JobState, Launcher, LaunchError, LaunchRequest, LostError, dns_name
 from tasks.settings import seconds
 from toolformer_core.errors import ToolformerError, UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE, read_events
 from warehouse.errors import LockHeldError
+from warehouse.files.base import put_local
 from warehouse.files.lock import FileLock
 
 _LAUNCH = "launch.json"
@@ -144,8 +145,7 @@ def _launch_record(folder: Path) -> dict[str, Any]:
 def _write_record(folder: Path, facts: Mapping[str, Any]) -> None:
     path = folder / _LAUNCH
     try:
-        temporary = write_file(folder / "launch" / _LAUNCH, json.dumps(facts) + "\n")
-        temporary.replace(path)
+        put_local(path, (json.dumps(facts) + "\n").encode())
     except OSError as exc:
         raise LaunchError(f"{path} cannot be written: {exc.strerror}; make room, or mend its permissions") from exc
 

@@ -22,6 +22,7 @@ from toolformer_core.errors import UsageError
 from toolformer_core.finetune.recipe import read_job
 from toolformer_core.records import Example
 from warehouse.commits import Dataset
+from warehouse.files.base import put_local
 from warehouse.store import Store
 
 TRIGGER_FILE = "trigger.json"
@@ -51,10 +52,8 @@ def write_trigger(path: Path, fitted: FittedTrigger) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    writing = path.with_name(f".writing-{path.name}")
     try:
-        writing.write_text(json.dumps(asdict(fitted), indent=1) + "\n", encoding="utf-8")
-        writing.replace(path)
+        put_local(path, (json.dumps(asdict(fitted), indent=1) + "\n").encode())
     except OSError as exc:
         raise UsageError(f"{path} cannot be written: {exc.strerror}") from exc
 

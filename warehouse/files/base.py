@@ -106,6 +106,31 @@ def create_local(target: Path, data: bytes, mode: int = 0o644) -> bool:
     return _write_local(target, data, mode, _link)
 
 
+def replace_file(temporary: Path, target: Path, mode: int | None = None) -> None:
+    """Give a file that was written under a temporary name its own, so that it survives a power cut.
+
+    DuckDB's log of a program that wrote to the replaced file goes with it.
+
+    Args:
+        temporary: the file, complete.
+        target: its name; a file of that name is replaced.
+        mode: its permissions; None: as they are.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    handle = os.open(temporary, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+        if mode is not None:
+            os.fchmod(handle, mode)
+    finally:
+        os.close(handle)
+    os.replace(temporary, target)
+    target.with_name(target.name + ".wal").unlink(missing_ok=True)
+    fsync_folder(target.parent)
+
+
 def _replace(temporary: Path, target: Path) -> bool:
     os.replace(temporary, target)
     return True

@@ -7,7 +7,6 @@ files are left out: `toolformer explain` and `what-if` need the data folder.
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Callable, Collection
@@ -17,8 +16,8 @@ from pathlib import Path
 import duckdb
 
 from warehouse.errors import SnapshotError, error_line, is_disk_full
-from warehouse.files.base import temporary_beside
-from warehouse.files.folders import fsync_folder, make_folder, make_private
+from warehouse.files.base import replace_file, temporary_beside
+from warehouse.files.folders import make_folder, make_private
 from warehouse.queries import rows_of
 from warehouse.schema import TABLES
 from warehouse.snapshot.relations import sql_text
@@ -70,7 +69,7 @@ def pack(
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f"{temporary.name}.") as spill:
             rows = _copy_tables(snapshot, temporary, about.get("near", ""), spill, chosen, on_table)
         views = _add_views(temporary, partial=tables is not None)
-        _replace(temporary, out)
+        replace_file(temporary, out)
     except (OSError, duckdb.Error) as exc:
         raise SnapshotError(_reason(exc, snapshot, out)) from exc
     finally:
@@ -156,14 +155,3 @@ def _add_views(temporary: Path, partial: bool) -> tuple[str, ...]:
             connection.execute(f"FROM {view} LIMIT 0")
         connection.execute("CHECKPOINT")
     return tuple(view for (view,) in rows)
-
-
-def _replace(temporary: Path, out: Path) -> None:
-    handle = os.open(temporary, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    os.replace(temporary, out)
-    out.with_name(out.name + ".wal").unlink(missing_ok=True)  # of a program that wrote to the replaced file
-    fsync_folder(out.parent)

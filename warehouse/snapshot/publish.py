@@ -12,7 +12,6 @@ applied to an empty file: the result has the same rows. This module does not kno
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,8 +24,8 @@ import pyarrow.compute as pc
 from warehouse.catalog import Catalog
 from warehouse.errors import SnapshotError, error_line
 from warehouse.facts import METADATA, Facts, facts_from_records
-from warehouse.files.base import temporary_beside
-from warehouse.files.folders import fsync_folder, make_folder, make_private, private_mode
+from warehouse.files.base import replace_file, temporary_beside
+from warehouse.files.folders import make_folder, make_private, private_mode
 from warehouse.records import prompts_table, trainings_table
 from warehouse.schema import STAGES
 from warehouse.snapshot import views
@@ -78,7 +77,7 @@ def publish(
             _remove(temporary)
             _write(temporary, store, source, None, True)  # once more, from the beginning
             _read_through(temporary, store)
-        _replace(temporary, target)
+        replace_file(temporary, target, private_mode(target.parent) & 0o444)  # nobody writes to it
     except (OSError, duckdb.Error) as exc:
         raise SnapshotError(f"cannot publish {target}: {error_line(exc)}") from exc
     finally:
@@ -229,15 +228,3 @@ def _read_through(snapshot: Path, store: Store) -> None:
             connection.execute(f"SELECT count(*) FROM facts.{name}").fetchall()
         for (name,) in connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall():
             connection.execute(f"DESCRIBE {name}").fetchall()
-
-
-def _replace(temporary: Path, target: Path) -> None:
-    handle = os.open(temporary, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-        os.fchmod(handle, private_mode(target.parent) & 0o444)  # nobody writes to it
-    finally:
-        os.close(handle)
-    os.replace(temporary, target)
-    target.with_name(target.name + ".wal").unlink(missing_ok=True)  # of a program that wrote to the replaced file
-    fsync_folder(target.parent)
