@@ -13,6 +13,7 @@ This file knows no flow and imports nothing heavy: the command line's help impor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -22,6 +23,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from tasks.settings import checked_data, data_folder, model_key_variable, qa_key_variable, shown_url
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.embedded import CORPUS
+from toolformer_core.endpoints import SECRET_NAME
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.served import served_model
 from toolformer_core.tools.qa_readers.served import is_address, reader_endpoint
@@ -190,7 +192,8 @@ Tools = Annotated[
 ]
 # A whole path, an MCP server (with no credentials, which the API would store), or the name of an entry point or module;
 # `Name=` in front chooses the name in calls.
-_SECRET = "[Kk][Ee][Yy]|[Tt]oken|[Ss]ecret|[Pp]assw|[Aa]uth|[Cc]redential|[Ss]ignature"
+# A form has no flag for any case.
+_SECRET = re.sub(r"(?<!\\)[a-z]", lambda letter: f"[{letter[0].upper()}{letter[0]}]", SECRET_NAME)
 _MCP = rf"mcp\+(stdio:|https?://(?![^#]*@)(?![^#]*[?&][^=&#]*({_SECRET})))"
 _REFERENCE = rf"^([A-Za-z]\w*=)?(/|{_MCP}|(?!.*\.(py|ya?ml)(:|$))[A-Za-z_][\w.-]*(:[A-Za-z_]\w*)?$)"
 References = Annotated[

@@ -43,7 +43,7 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from toolformer_core.endpoints import parse_endpoint
+from toolformer_core.endpoints import SECRET_NAME, parse_endpoint
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.served import Credentials, public_name, served_model
 from warehouse.files.paths import database_problem, sqlite_url
@@ -52,7 +52,7 @@ _MODEL_KEY = "TOOLFORMER_MODEL_KEY"
 _QA_KEY = "TOOLFORMER_QA_KEY"
 # A password may hold any character, as SQLAlchemy takes it too; digits in front of / ? or # are a port.
 _PASSWORD = re.compile(r"([A-Za-z][\w+.-]*://)([^/?#\s:@]*):(?!\d+(?:[/?#]|$))(\S*)@")
-_QUERY_SECRET = re.compile(r"([?&][^=&#\s]*(?:key|token|secret|passw|pwd|sig|auth)[^=&#\s]*=)[^&#\s]+", re.IGNORECASE)
+_QUERY_SECRET = re.compile(rf"([?&][^=&#\s]*(?:{SECRET_NAME})[^=&#\s]*=)[^&#\s]+", re.IGNORECASE)
 _SECONDS = {"wait": 600.0, "refresh": 20.0, "sweep": 3600.0, "lease": 60.0}
 _HOST = r"[a-z0-9._-]+|\[[0-9a-f:.]+\]"  # a name, or an address
 

@@ -17,6 +17,7 @@ _ENDPOINT = re.compile(
     r"(?P<path>/[^?#\s@]*)?(?:\?(?P<query>[^#\s@]*))?#(?P<model>[^#\s][^#]*)"
 )
 _AS_IN_URL = re.compile(r"(?:(?P<login>[^@?\s]*)@)?(?:\?(?P<query>\S*))?")
+SECRET_NAME = r"key|token|secret|passw|pwd|auth|credential|signature|\bsig\b"  # in any case: values so named are secret
 _HIDDEN = "***"
 _SECRET_CHARS = 4  # shorter query values are not redacted: they would match ordinary words of a message
 

@@ -147,6 +147,8 @@ def test_the_document_has_an_example_for_every_launcher() -> None:
         ("tool.yaml", False),
         ("mcp+https://user:pw@host/mcp#tool", False),  # the API would store it
         ("mcp+https://host/mcp?api_key=K#tool", False),
+        ("mcp+https://host/mcp?Sig=K#tool", False),
+        ("mcp+https://host/mcp?design=K#tool", True),
     ],
 )
 @pytest.mark.parametrize("kind", [BuildParameters, EvaluateParameters, GroundParameters])

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
 
+from toolformer_core.endpoints import SECRET_NAME
 from toolformer_core.errors import UsageError
 
 PREFIX = "mcp+"
@@ -29,7 +30,7 @@ _FORMS = "mcp+stdio:COMMAND#TOOL or mcp+https://HOST/PATH#TOOL"
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")  # what a server's process always gets
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_SECRET = re.compile(r"key|token|secret|passw|auth|credential|signature", re.IGNORECASE)
+_SECRET = re.compile(SECRET_NAME, re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ def test_an_address_is_kept_as_it_is(text: str, url: str, local: bool) -> None:
         ("mcp+https://me:hunter2@example.org/mcp#tool", "user name or password"),
         ("mcp+https://example.org/mcp?api_key=hunter2#tool", "looks like a secret"),
         ("mcp+https://example.org/mcp?team=1&accessToken=hunter2#tool", "looks like a secret"),
+        ("mcp+https://example.org/mcp?pwd=hunter2#tool", "looks like a secret"),
         ("mcp+https://me:hunter2@example.org/mcp", "names no tool"),
     ],
 )
