@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
 import math
@@ -147,14 +146,3 @@ def exit_on_signal(display: Any) -> Iterator[None]:
 
     with handle_stop(stop):
         yield
-
-
-def leave(code: int) -> None:
-    """End the process: run its exit functions, but do not finalise the interpreter.
-
-    With torch and duckdb in one process, finalising prints pages of wrong "leaked instance" messages.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    atexit._run_exitfuncs()
-    os._exit(code)

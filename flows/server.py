@@ -22,14 +22,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import os
 import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
@@ -43,8 +41,9 @@ from flows.prefect_app import APP
 from tasks.environment import environment, own_server_home, use_own_server
 from tasks.settings import cache_folder, seconds
 from toolformer_core.errors import ToolformerError
+from toolformer_core.http_client import direct_client
 from warehouse.errors import LockHeldError, is_disk_full
-from warehouse.files.base import temporary_beside
+from warehouse.files.base import put_local, replace_file, temporary_beside
 from warehouse.files.folders import make_private, private_mode
 from warehouse.files.lock import FileLock
 
@@ -187,19 +186,19 @@ def guard_prefect_server() -> None:
 
     if PREFECT_API_URL.value():
         return
-    from prefect.server.api.server import SubprocessASGIServer
+    from flows.prefect_patch import start_servers_by
 
-    def start(server: SubprocessASGIServer) -> subprocess.Popen[bytes]:
+    def start(port: int) -> subprocess.Popen[bytes]:
         settings = get_current_settings()
         variables = settings.to_environment_variables(exclude_unset=True)
         make_private(*(settings.home / name for name in _DATABASE), create=False)
         return subprocess.Popen(
-            _command(int(server.port or 0)),
+            _command(port),
             env={**environment(), **_SERVER_VARIABLES, **variables},
             umask=0o777 & ~private_mode(settings.home),  # of its database
         )
 
-    setattr(SubprocessASGIServer, "_run_uvicorn_command", start)  # noqa: B010 - mypy refuses to assign to a method
+    start_servers_by(start)
 
 
 def copy_template_database() -> None:
@@ -210,7 +209,7 @@ def copy_template_database() -> None:
         try:
             shutil.copyfile(_template(), temporary)
             make_private(temporary)
-            os.replace(temporary, home / _DATABASE[0])
+            replace_file(temporary, home / _DATABASE[0])
         except OSError:  # there is no template yet, or no room for a whole copy
             temporary.unlink(missing_ok=True)
 
@@ -253,9 +252,10 @@ def _disk_full_line(log: Path) -> str:
 
 
 def _answers(address: str) -> bool:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # without the proxies of the environment
-    with contextlib.suppress(OSError), direct.open(f"{address}/health", timeout=_STOP_S) as answer:
-        return bool(answer.status == 200)
+    import httpx2
+
+    with contextlib.suppress(httpx2.HTTPError):
+        return direct_client().get(f"{address}/health", timeout=_STOP_S).status_code == 200
     return False
 
 
@@ -277,7 +277,7 @@ def _keep_template(database: Path) -> None:
             contextlib.closing(sqlite3.connect(temporary)) as target,
         ):
             source.backup(target)
-        os.replace(temporary, template)
+        replace_file(temporary, template)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -304,7 +304,7 @@ def record_server(servers: Sequence[psutil.Process] | None = None) -> None:
             for s in servers
         ]
         others = [entry for entry in _read_note(note) if entry["parent"] != me.pid]
-        note.write_text(json.dumps(others + ours), encoding="utf-8")
+        put_local(note, json.dumps(others + ours).encode())
         (home / _READY).touch()
     while _start_locks:
         _start_locks.pop().close()
@@ -325,7 +325,7 @@ def end_orphaned_servers() -> None:
                 server.terminate()
                 server.wait(10)
     if kept:
-        note.write_text(json.dumps(kept), encoding="utf-8")
+        put_local(note, json.dumps(kept).encode())
     else:
         note.unlink(missing_ok=True)
 

@@ -8,14 +8,14 @@ services are started, supervised and ended is in `processes`.
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
-import urllib.request
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import httpx2
 
 from ops.addresses import Addresses
 from ops.ports import LOOPBACK
@@ -23,6 +23,7 @@ from ops.processes import Service
 from serving.origins import LOOPBACK_NAMES, origin_of
 from tasks.provenance import host
 from tasks.settings import allowed_hosts, allowed_origins, viewer_url
+from toolformer_core.http_client import direct_client
 from warehouse.files.folders import private_mode
 from warehouse.files.paths import sqlite_url
 
@@ -82,7 +83,7 @@ class Services:
                 "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(_host_patterns((*LOOPBACK_NAMES, *allowed_hosts()))),
                 "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(filter(None, map(origin_of, allowed_origins()))) or None,
             },
-            lambda: _get(f"{self.addresses.mlflow}/health") is not None,
+            lambda: _answer(f"{self.addresses.mlflow}/health") is not None,
             umask=0o777 & ~private_mode(self.home),
         )
 
@@ -95,7 +96,7 @@ class Services:
             (sys.executable, "-m", "viewer.server", *words),
             self.logs / "viewer.log",
             {"PREFECT_API_URL": self.addresses.api},
-            lambda: _get(f"{self.addresses.viewer}/health") is not None,
+            lambda: _answer(f"{self.addresses.viewer}/health") is not None,
             Path.cwd()
             if "://" in self.data
             else None,  # of data at a URL, what needs a local disk is below this folder
@@ -156,15 +157,15 @@ def request_json(url: str, body: Any = None) -> Any:
 
     None means that the server did not answer, or answered with an error.
     """
-    answer = _get(url, None if body is None else json.dumps(body).encode())
+    response = _answer(url, body)
     with contextlib.suppress(ValueError):
-        return None if answer is None else json.loads(answer or b"null")
+        return None if response is None else response.json()
     return None
 
 
-def _get(url: str, body: bytes | None = None) -> bytes | None:
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with contextlib.suppress(OSError, ValueError), direct.open(request, timeout=_REQUEST_S) as answer:
-        return bytes(answer.read())
+def _answer(url: str, body: Any = None) -> httpx2.Response | None:
+    with contextlib.suppress(httpx2.HTTPError):
+        method = "GET" if body is None else "POST"
+        response = direct_client().request(method, url, json=body, timeout=_REQUEST_S)
+        return response if response.is_success else None
     return None

@@ -5,26 +5,29 @@
                            first, the n most likely ones at its place and the token itself: {id: {logprob, rank, ...}}
 
 vLLM wants `max_tokens` of at least 1, so every request writes a token. vLLM is not imported and need not be installed
-here. This module knows no texts but those that are drawn, no positions and no models of this process.
+here; httpx2 is imported on use. This module knows no texts but those that are drawn, no positions and no models of this
+process.
 """
 
 from __future__ import annotations
 
-import http.client
+import contextlib
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolformer_core.errors import ModelError, ServerRefusalError
+from toolformer_core.http_client import direct_client
 from toolformer_core.lm.base import Draw
 from toolformer_core.lm.served import NO_CREDENTIALS, Credentials
 from toolformer_core.syntax import CLOSE, find_close
+
+if TYPE_CHECKING:
+    import httpx2
 
 AT_ONCE = 64  # concurrent requests; the server batches them itself
 _KEY_HINT = " (the key of a server is read from the environment variable TOOLFORMER_MODEL_KEY)"
@@ -167,22 +170,27 @@ class VllmServer:
 
     def _request(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """Return the JSON of a response; of a GET without a body."""
+        import httpx2
+
         tried = 0
         while True:
             try:
                 return self._send(path, body)
-            except urllib.error.HTTPError as exc:
-                message = f"{self.url} refused a request to {self.model!r}: {self.credentials.redact(_reason(exc))}"
-                error: ModelError = ServerRefusalError(message + (_KEY_HINT if exc.code in (401, 403) else ""))
-                transient = exc.code in _TRANSIENT
-            except (OSError, ValueError, http.client.HTTPException) as exc:
+            except httpx2.HTTPStatusError as exc:
+                status = exc.response.status_code
+                reason = self.credentials.redact(_reason(exc.response))
+                message = f"{self.url} refused a request to {self.model!r}: {reason}"
+                error: ModelError = ServerRefusalError(message + (_KEY_HINT if status in (401, 403) else ""))
+                transient = status in _TRANSIENT
+            except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as exc:
                 # other errors, e.g. InvalidURL, repeat the request in an escaped form that is not recognised as secret
-                reason = str(exc) if isinstance(exc, OSError | json.JSONDecodeError) else type(exc).__name__
+                known = isinstance(exc, httpx2.TransportError | OSError | json.JSONDecodeError)
+                reason = self.credentials.redact(str(exc) if known else type(exc).__name__)
                 error = ModelError(
-                    f"no vLLM server answers at {self.url} ({self.credentials.redact(reason)}); start one with "
-                    f"`vllm serve {self.model}`"
+                    f"no vLLM server answers at {self.url} ({reason}); start one with `vllm serve {self.model}`"
                 )
-                transient = _is_transient(exc)
+                # nobody listens, or the connection broke; a slow answer is not asked for again
+                transient = isinstance(exc, httpx2.NetworkError | httpx2.ProtocolError)
             tried += 1
             if not transient or tried >= self.tries:
                 raise error  # not from its cause, which holds the URL with its credentials
@@ -190,15 +198,15 @@ class VllmServer:
 
     def _send(self, path: str, body: dict[str, Any] | None) -> Any:
         query = f"?{self.credentials.query}" if self.credentials.query else ""
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.url.rstrip("/") + path + query, data, {"Content-Type": "application/json"} if data else {}
+        header = self.credentials.authorization()
+        response = direct_client().request(
+            "GET" if body is None else "POST",
+            self.url.rstrip("/") + path + query,
+            json=body,
+            headers={"Authorization": header} if header else {},
+            timeout=self.timeout_s,
         )
-        if header := self.credentials.authorization():
-            request.add_unredirected_header("Authorization", header)  # a redirect must not pass it to another host
-        with direct.open(request, timeout=self.timeout_s) as response:
-            return json.load(response)
+        return response.raise_for_status().json()
 
 
 def draw_on(
@@ -239,19 +247,10 @@ def draw_on(
         return list(pool.map(draw_one, prompts, seeds, begun))
 
 
-def _is_transient(exc: Exception) -> bool:
-    """Return whether a request may go through later: nobody listens, or the connection broke; no slow answer."""
-    reason = exc.reason if isinstance(exc, urllib.error.URLError) else exc
-    if isinstance(reason, TimeoutError | http.client.InvalidURL):
-        return False
-    return isinstance(reason, ConnectionError | http.client.HTTPException)
-
-
-def _reason(exc: urllib.error.HTTPError) -> str:
+def _reason(response: httpx2.Response) -> str:
     """Return the status and the first line of an error's message."""
-    try:
-        body = json.loads(exc.read())
-        message = body.get("error", body).get("message") or exc.reason
-    except (OSError, ValueError, AttributeError):
-        message = exc.reason
-    return f"{exc.code} {str(message).strip().splitlines()[0] if str(message).strip() else ''}".strip()
+    message = response.reason_phrase
+    with contextlib.suppress(ValueError, AttributeError):
+        body = response.json()
+        message = body.get("error", body).get("message") or message
+    return f"{response.status_code} {str(message).strip().splitlines()[0] if str(message).strip() else ''}".strip()
