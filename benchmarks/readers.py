@@ -19,6 +19,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import random
 import subprocess
 import sys
@@ -112,21 +113,21 @@ def measure(documents: int, words: int) -> list[dict[str, Any]]:
 
 _FILES, _TIMES = 4, 50
 _DATATROVE = """
-import sys, time
+import os, sys, time
 from datatrove.executor import LocalPipelineExecutor
 from datatrove.pipeline.readers import JsonlReader
 from datatrove.pipeline.writers import ParquetWriter
 if __name__ == "__main__":
     corpus, out, workers, files = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     steps = [JsonlReader(corpus), ParquetWriter(out + "/rows", compression="zstd")]
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), sum(os.times()[:4])
     LocalPipelineExecutor(steps, tasks=files, workers=workers, logging_dir=out + "/logs").run()
-    print(time.perf_counter() - start)
+    print(time.perf_counter() - start, sum(os.times()[:4]) - cpu)
 """
 
 
 def beside_datatrove(python: str, documents: int, words: int, workers: int) -> dict[str, float]:
-    """Return the seconds of ingest and of datatrove, each the best of three."""
+    """Return the seconds of ingest and of datatrove, and of CPU, each the best of three."""
     from flows.build_dataset.parameters import BuildParameters
     from flows.build_dataset.resolve import resolve
     from tasks.corpus import part_specs
@@ -134,7 +135,7 @@ def beside_datatrove(python: str, documents: int, words: int, workers: int) -> d
     from tasks.stage import Inputs, run_stage
     from tasks.stages.ingest import CORPUS, INGEST
 
-    seconds: dict[str, list[float]] = {"ingest_s": [], "datatrove_s": []}
+    seconds: dict[str, list[float]] = {"ingest_s": [], "ingest_cpu_s": [], "datatrove_s": [], "datatrove_cpu_s": []}
     texts = _texts(_TIMES * documents, words)
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(3):
@@ -142,20 +143,24 @@ def beside_datatrove(python: str, documents: int, words: int, workers: int) -> d
             corpus.mkdir()
             for number in range(_FILES):
                 (corpus / f"{number}.jsonl").write_bytes(FORMATS["c.jsonl"](texts[number::_FILES]))
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), sum(os.times()[:4])
             spec = resolve(BuildParameters(corpus=str(corpus), data=f"{folder}/data-{turn}"), "benchmark")
             parts = part_specs(spec)
-            with ThreadPoolExecutor(workers) as threads:  # as a build does with several workers
-                list(threads.map(read_in_process, [parts[first::workers] for first in range(workers)]))
+            if workers > 1:  # as a build does
+                with ThreadPoolExecutor(workers) as threads:
+                    list(threads.map(read_in_process, [parts[first::workers] for first in range(workers)]))
             result = run_stage(INGEST, Inputs(spec, CORPUS))
             seconds["ingest_s"].append(time.perf_counter() - start)
+            seconds["ingest_cpu_s"].append(sum(os.times()[:4]) - cpu)
             if sum(file.rows for file in result.files) != len(texts):
                 raise RuntimeError("documents are missing")
             command = [python, "-c", _DATATROVE, corpus, f"{folder}/out-{turn}", str(workers), str(_FILES)]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            seconds["datatrove_s"].append(float(done.stdout.split()[-1]))
+            for name, value in zip(("datatrove_s", "datatrove_cpu_s"), done.stdout.split()[-2:], strict=True):
+                seconds[name].append(float(value))
     best = {name: min(values) for name, values in seconds.items()}
-    return {**best, "datatrove/ingest": best["datatrove_s"] / best["ingest_s"]}
+    ratios = {f"datatrove/ingest{of}": best[f"datatrove{of}_s"] / best[f"ingest{of}_s"] for of in ("", "_cpu")}
+    return best | ratios
 
 
 def main() -> None:
