@@ -43,7 +43,7 @@ _OWN = Path(__file__).resolve()
 _ASKED = {
     "yield": "from warehouse.queries import yield_by_threshold as ask\nfound = lambda: ask(path)",
     "what-if": (
-        "from warehouse.what_if import CallFilter, what_if\n"
+        "from toolformer_core.annotate.call_filter import CallFilter\nfrom warehouse.what_if import what_if\n"
         "tools = ('calculator', 'calendar', 'mt', 'qa', 'wikisearch')\n"
         "before = CallFilter(dict(calculator=0.5, calendar=1.0, mt=0.5, qa=1.0, wikisearch=1.0))\n"
         "after = CallFilter({**before.tau_f, 'calculator': 0.7, 'qa': 1.2}, dict.fromkeys(tools, 3))\n"

@@ -300,7 +300,9 @@ def what_if(
             gains_of=lambda weights: reweigh(snapshot, weights, file),
         )
         if not what_if_query.by_shard:
-            answer = answer_query(snapshot, what_if_query.before, what_if_query.after, samples)
+            answer = answer_query(
+                snapshot, what_if_query.before, what_if_query.after, samples, gains=what_if_query.gains
+            )
         else:
             answer = compare_by_shard(store, what_if_query, samples)
     limit = int(what_if_query.stored.assembled.get("max_examples", 25_000))

@@ -82,10 +82,11 @@ for row in rows_of(built.snapshot, "SELECT input, response, gain FROM best_calls
 
 # %%
 from flows.build_dataset.what_if_query import ask
-from warehouse.what_if import yields
+from warehouse.indexed_calls import IndexedCalls
 
 asked = ask(built.snapshot, {"calculator": 1.0})
-now, then = (yields(built.snapshot, choice)[0] for choice in (asked.before, asked.after))
+calls = IndexedCalls(built.snapshot)
+now, then = (calls.yields(choice)[0] for choice in (asked.before, asked.after))
 print(f"at tau_f 0.0 {now.examples} texts with {now.calls} calls, at 1.0 {then.examples} with {then.calls}")
 
 # %% [markdown]

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from flows.judging import mark_filter
-from tasks.stages.assemble import LEFT_OUT, MARKS, NOT_ANNOTATED, PositionFilter, calls_taking_part
+from tasks.stages.assemble import MARKS, NOT_ANNOTATED
 from tasks.training.registry import FinishedTraining, finished_finetunes
-from toolformer_core.annotate.assemble import OVER_LIMIT, survivors
+from toolformer_core.annotate.assemble import OVER_LIMIT
+from toolformer_core.annotate.call_filter import CallFilter, reasons_of
 from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
 from toolformer_core.records import AnsweredCall, ScoredCall
@@ -109,20 +110,15 @@ def _fates(store: Store, explanation: Explanation) -> tuple[dict[str, float], tu
     config: dict[str, Any] = explanation.assembled or {}
     calls = list(map(_scored_call, explanation.scored))
     ranks = {(row["tool"], row["doc_id"], row["position"]): row["rank"] for row in _first_calls(explanation)}
-    positions = PositionFilter(config.get("top_k", {}), config.get("tau_s", {}))
-    eligible = calls_taking_part(positions, calls, ranks)
-    fates: dict[int, str] = {}
-    if (noted := config.get(MARKS)) is not None:
-        marks = mark_filter(store, noted["keep"], noted["until"])
-        eligible, left_out = marks.split(eligible)
-        fates = {id(call): marks.reason for call in left_out.values()}
-    kept, dropped = survivors(eligible, config.get("tau_f"), keep_repeats=config.get("keep_repeats", False))
+    noted = config.get(MARKS)
+    marked_out = mark_filter(store, noted["keep"], noted["until"]).reasons(calls) if noted is not None else ()
+    call_filter = CallFilter.of_build({call.tool for call in calls}, config)
     in_examples = {(call["tool"], call["position"]) for example in explanation.examples for call in example["calls"]}
-    fates |= {id(call): reason for call, reason in dropped}
-    for call in kept:
+    fates = reasons_of(calls, call_filter, ranks, marked_out)
+    for i, call in enumerate(calls):
         over_limit = explanation.assembled is not None and (call.tool, call.position) not in in_examples
-        fates[id(call)] = OVER_LIMIT if over_limit else KEPT
-    rows = tuple({**row, "fate": fates.get(id(c), LEFT_OUT)} for row, c in zip(explanation.scored, calls, strict=True))
+        fates[i] = fates[i] or (OVER_LIMIT if over_limit else KEPT)
+    rows = tuple({**row, "fate": fate} for row, fate in zip(explanation.scored, fates, strict=True))
     tools = sorted({row["tool"] for row in explanation.prefiltered})
     return {tool: tau_f_for(tool, config.get("tau_f")) for tool in tools}, rows
 

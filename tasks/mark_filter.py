@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from toolformer_core.records import ScoredCall
-from warehouse.marks import CallIdentity
+from warehouse.marks import MARK_REASONS, CallIdentity
 
 Keep = Literal["not-rejected", "only-accepted"]
 
@@ -26,21 +26,19 @@ class MarkFilter:
     @property
     def reason(self) -> str:
         """Why a call is left out."""
-        return "rejected" if self.keep == "not-rejected" else "not_accepted"
+        return MARK_REASONS[self.keep == "only-accepted"]
 
-    def split(self, calls: Iterable[ScoredCall]) -> tuple[list[ScoredCall], dict[str, ScoredCall]]:
-        """Return the calls that take part, and by digest those that do not.
+    def reasons(self, calls: Iterable[ScoredCall]) -> list[str]:
+        """Return for each call why it is left out, or "".
 
         A chain is left out if any of its calls is rejected, or not all of them are accepted.
         """
-        taking_part: list[ScoredCall] = []
-        left_out: dict[str, ScoredCall] = {}
-        for call in calls:
-            digests = [
-                CallIdentity(call.doc_id, one.tool, call.position, one.input, one.response).digest for one in call.chain
-            ]
-            if all((digest in self.calls) == (self.keep == "only-accepted") for digest in digests):
-                taking_part.append(call)
-            else:
-                left_out["/".join(digests)] = call
-        return taking_part, left_out
+        accepting = self.keep == "only-accepted"
+        return [
+            "" if all((one in self.calls) is accepting for one in digests_of(call)) else self.reason for call in calls
+        ]
+
+
+def digests_of(call: ScoredCall) -> list[str]:
+    """Return the digests of a call, or of the calls of a chain, by which marks name them."""
+    return [CallIdentity(call.doc_id, one.tool, call.position, one.input, one.response).digest for one in call.chain]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
+from toolformer_core.annotate.call_filter import CallFilter, reasons_of
 from toolformer_core.records import (
     Document,
     DrawnCall,
@@ -26,6 +27,7 @@ __all__ = [
     "a_scored",
     "a_verdict",
     "marked_language",
+    "survivors",
 ]
 
 
@@ -111,3 +113,12 @@ def a_scored(
     """A scored call with L+ = 1 and L- = 1 + gain, by the plain loss; the call's loss is larger."""
     losses = (1.0 + gain, 2.0 + abs(gain), 1.0)
     return ScoredCall(doc_id, tool, position, input, response, -1.0, 1, *losses, seen_before, seen_after, window_end)
+
+
+def survivors(
+    calls: Sequence[ScoredCall], tau_f: Mapping[str, float] | None = None, *, keep_repeats: bool = False
+) -> tuple[list[ScoredCall], list[tuple[ScoredCall, str]]]:
+    """The calls that a build keeps, and the others with their reasons; both in the order given."""
+    config = {"tau_f": tau_f, "keep_repeats": keep_repeats}
+    pairs = list(zip(calls, reasons_of(calls, CallFilter.of_build({c.tool for c in calls}, config)), strict=True))
+    return [call for call, reason in pairs if not reason], [pair for pair in pairs if pair[1]]

@@ -271,6 +271,8 @@ class AssembleConfig:
     max_examples: int = 25_000  # per tool
     seed: int = 0
     keep_repeats: bool = False  # True, as in the paper: equal calls within five tokens of each other are all kept
+    top_k: Mapping[str, int] = field(default_factory=dict)  # per tool: fewer positions of a document than were sampled
+    tau_s: Mapping[str, float] = field(default_factory=dict)  # per tool: only positions with p(" [") above
 
     def __post_init__(self) -> None:
         changed = {tool: value for tool, value in self.tau_f.items() if value != tau_f_for(tool)}

@@ -6,23 +6,20 @@ that cost time and depend on the snapshot alone are kept until it is replaced. T
 
 from __future__ import annotations
 
-import logging
 import shutil
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from contextvars import copy_context
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from flows.build_dataset.what_if_query import WhatIfQuery, ask
 from toolformer_core.config import TOOL_NAMES
-from warehouse.call_pages import CallKey, CallPage, MovedCalls, moved_calls
-from warehouse.errors import SnapshotError, WarehouseError
+from warehouse.errors import SnapshotError
+from warehouse.indexed_calls import CallKey, IndexedCalls, MovedCalls
 from warehouse.queries import (
     CurrentBuild,
     GainBin,
@@ -38,10 +35,6 @@ from warehouse.queries.item_changes import ChangeCount, EvaluatedSide, count_cha
 from warehouse.reweighting import STORED, Gains, reweigh
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
-from warehouse.threshold_index import ThresholdIndex
-from warehouse.what_if import CallFilter, yields
-
-_LOG = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -78,9 +71,7 @@ class ViewedData:
         self._readers = 0  # blocks in which the snapshot is open
         self._opened: tuple[int, int] | None = None  # the snapshot that they have
         self._turn = threading.Condition()
-        self._weighing = threading.Lock()
-        self._indexed: tuple[tuple[int, int] | None, ThresholdIndex] | None = None  # of which snapshot, and it
-        self._indexing: threading.Thread | None = None  # reads it now
+        self._weighing, self._reading = threading.Lock(), threading.Lock()
         self._weighed: dict[Hashable, tuple[Gains, Path]] = {}  # snapshot and weights -> gains, and their file
         self._files = Path(tempfile.gettempdir()) / f"toolformer-viewer-{uuid4().hex}"  # see `_folder`
 
@@ -159,60 +150,26 @@ class ViewedData:
         return self._known("thresholds", lambda: ask(self.snapshot, {}))
 
     def moved(
-        self, after: CallFilter, n: int, comes_after: CallKey | None, goes_after: CallKey | None
+        self, query: WhatIfQuery, n: int, comes_after: CallKey | None, goes_after: CallKey | None
     ) -> tuple[MovedCalls, list[Yield]]:
-        """Return a page of the calls on which a filter and that of the current C* disagree, and what the filter yields.
+        """Return a page of the calls on which a query and the current C* disagree, and what the query yields.
 
         Raises:
-            UsageError: nothing was scored yet.
             SnapshotError: there is no snapshot, or data that it refers to is gone.
         """
-        before = self.thresholds().before
-        if before == after:
-            nothing = CallPage((), 0, None)
-            return MovedCalls(nothing, nothing), self.yields_now()
-        index = self._index()
-        if index is not None and index.covers(before) and index.covers(after):
-            moved = index.moved(before, after, n, comes_after=comes_after, goes_after=goes_after)
-            return moved, index.yields(after)
-        with ThreadPoolExecutor(1) as beside:  # yields are counted while the files of the shown calls are read
-            counted = beside.submit(copy_context().run, lambda: yields(self.snapshot, after))
-            moved = moved_calls(self.snapshot, before, after, n, comes_after=comes_after, goes_after=goes_after)
-            return moved, counted.result()
+        calls = self.calls()
+        then = calls if query.gains == STORED else IndexedCalls(self.snapshot, query.gains)
+        moved = calls.moved(query.before, query.after, n, then=then, comes_after=comes_after, goes_after=goes_after)
+        return moved, then.yields(query.after)
 
-    def prepare_moves(self) -> None:
-        """Begin to read what answers to other thresholds come from; until it is read they come from queries."""
-        self._index()
-
-    def _index(self) -> ThresholdIndex | None:
-        """Return the index of the published snapshot if it is read; if not, begin to read it, in a thread."""
-        with self._turn:
-            current = self._opened if self._readers else self._identity()
-            if self._indexed is not None and self._indexed[0] == current:
-                return self._indexed[1]
-            if current is not None and self._indexing is None:
-                self._indexed = None  # two would take twice the memory
-                self._indexing = threading.Thread(target=self._read_index, name="index", daemon=True)
-                self._indexing.start()
-        return None
-
-    def _read_index(self) -> None:
-        found = None
-        try:
-            with self.opened():
-                current = self._opened
-                # Who wants to open a newer snapshot waits for this thread; it gives way.
-                index = ThresholdIndex(self.snapshot, wanted=lambda: self._identity() == current)
-                found = current, index
-        except WarehouseError as exc:  # the next question tries again
-            _LOG.info("the index of thresholds is not read: %s", exc)
-        finally:
-            with self._turn:
-                self._indexing, self._indexed = None, found
+    def calls(self) -> IndexedCalls:
+        """Return the calls of the index."""
+        with self._reading:  # it takes long, and two would take twice the memory
+            return self._known("calls", lambda: IndexedCalls(self.snapshot))
 
     def yields_now(self) -> list[Yield]:
         """Return what the thresholds of the current C* yield."""
-        return self._known("yields", lambda: yields(self.snapshot, self.thresholds().before))
+        return self._known("yields", lambda: self.calls().yields(self.thresholds().before))
 
     def evaluated(self) -> list[EvaluatedSide]:
         """Return every arm that completed runs have evaluated, the newest first."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from warehouse.call_pages import CallKey
+from warehouse.indexed_calls import CallKey
 
 _MAX_CHARS = 10_000  # of one value
 _MAX_WHOLE = 2.0**53

@@ -32,6 +32,8 @@ from warehouse.store import Store
 
 Verdict = Literal["accept", "reject", "unsure", "none"]
 
+MARK_REASONS = ("rejected", "not_accepted")  # why calls that marks leave out are not in C*
+
 _FOLDER = "marks"
 _MOST_BYTES = 200  # of a file's name
 

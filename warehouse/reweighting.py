@@ -18,7 +18,7 @@ from pathlib import Path
 from warehouse.queries.rows import open_snapshot, rows_in
 from warehouse.snapshot.rate_views import CHAINS
 from warehouse.snapshot.relations import parquet_sql, sql_text
-from warehouse.snapshot.views import LOOKED_AHEAD, RULES
+from warehouse.snapshot.views import LOOKED_AHEAD, PRECEDENCE, RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +60,15 @@ def reweigh(path: str | Path, weights: Sequence[float], file: Path) -> Gains:
     gain = _gain_sql(weights)
     sql = f"""
 WITH calls AS (
-    SELECT hash(doc_id) AS doc, tool, "position", gain, hash(input) AS input, window_end
+    SELECT hash(doc_id) AS doc, tool, "position", gain, input, window_end
     FROM (SELECT * REPLACE ({gain} AS gain) FROM scored) WHERE {RULES}
-    QUALIFY row_number() OVER (PARTITION BY doc_id, tool, "position" ORDER BY gain DESC, input, response) = 1
-), marked AS (
-    SELECT *, coalesce("position" < lag(window_end) OVER alike OR lead("position") OVER alike < window_end, false)
-        AS repeated
-    FROM calls WINDOW alike AS (PARTITION BY doc, tool, input ORDER BY "position")
+    QUALIFY row_number() OVER (PARTITION BY doc_id, tool, "position" ORDER BY {PRECEDENCE}) = 1
 )
-SELECT g.slot, g.doc, g."position", m.gain, g.log_p, g."rank",
-       row_number() OVER (PARTITION BY g.doc, g."position" ORDER BY m.gain DESC, m.tool) - 1 AS precedence,
-       g.contested, CASE WHEN m.repeated THEN m.input END AS input, m.window_end::INTEGER AS window_end, m.repeated
-FROM facts.gains AS g JOIN facts.slots AS s USING (slot)
-JOIN marked AS m ON m.doc = g.doc AND m."position" = g."position" AND m.tool = s.tool AND s.behind = []"""
+SELECT slot, doc, "position", c.gain, g.log_p, g."rank",
+       CASE WHEN count(c.window_end) OVER (PARTITION BY doc, tool, input) > 1 THEN hash(input) END AS alike,
+       c.window_end::INTEGER AS window_end
+FROM facts.gains AS g JOIN (FROM facts.slots WHERE behind = []) AS s USING (slot)
+JOIN calls AS c USING (doc, "position", tool) ORDER BY doc, "position", c.gain DESC, tool"""
     with open_snapshot(path) as connection:
         rows_in(connection, f"COPY ({sql}) TO {sql_text(str(file))} (FORMAT parquet)")
     return Gains(parquet_sql([str(file)]), gain)

@@ -20,7 +20,8 @@ from tasks.false_discovery import find_thresholds, gains_by_tool
 from tasks.mark_filter import MarkFilter
 from tasks.run_shard import ShardResult, result_of
 from tasks.stage import Inputs, Shard, files_by_stage, files_of, run_stage, shards_of
-from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, SCORES, AssemblySpec, PositionFilter, judged_calls
+from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, SCORES, AssemblySpec, judged_calls
+from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.annotate.false_discovery import FoundThreshold
 from toolformer_core.config import TOOL_NAMES, AssembleConfig
 from toolformer_core.errors import UsageError
@@ -30,7 +31,7 @@ from warehouse.errors import StoreError
 from warehouse.queries import Link, Sample, Yield
 from warehouse.schema import WHAT_IF
 from warehouse.store import Store
-from warehouse.what_if import CallFilter, Change, StoredScores, WhatIf, stored_scores
+from warehouse.what_if import Change, StoredScores, WhatIf, stored_scores
 
 __all__ = ["compare_by_shard", "materialise", "thresholds_for"]
 
@@ -84,7 +85,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         **config.get("tau_f", {}),
         **{tool: tau for tool, tau in query.after.tau_f.items() if tau != query.before.tau_f[tool]},
     }
-    positions = _positions(query.after)
+    positions = {"top_k": dict(query.after.top_k), "tau_s": dict(query.after.tau_s)}
     run = Run(
         run_id=new_run_id(),
         flow=WHAT_IF,
@@ -95,8 +96,8 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
             **base.run.parameters,
             "dataset": name,
             "tau_f": thresholds,
-            "narrowing": _as_dict(positions),
-            "keep_repeats": query.after.keep_repeats,
+            "narrowing": positions,
+            "keep_repeats": bool(query.after.keep_repeats),
             "not_rejected": query.marks is not None and query.marks.keep == "not-rejected",
             "only_accepted": query.marks is not None and query.marks.keep == "only-accepted",
             **({"marks_until": query.marks.until} if query.marks is not None else {}),
@@ -108,7 +109,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     assembly = _assembly(store, query, base, query.after, run.run_id, marks=query.marks, weights=query.weights)
     assembly = replace(assembly, config=replace(assembly.config, tau_f=thresholds))
     notes = "Assembled from stored scores by `toolformer what-if`." + (
-        f" Of the positions that were sampled, these take part: {_as_dict(positions)}." if positions else ""
+        f" Of the positions that were sampled, these take part: {positions}." if any(positions.values()) else ""
     )
     if query.marks is not None:
         notes += f" Of the calls, by people's marks until {query.marks.until}: {query.marks.keep}."
@@ -184,10 +185,6 @@ def _sample(store: Store, call: ScoredCall, shard: Shard, width: int) -> Sample:
     return Sample(call.doc_id, call.tool, call.position, call.input, call.response, call.gain, *around, behind)
 
 
-def _positions(call_filter: CallFilter) -> PositionFilter:
-    return PositionFilter(call_filter.top_k, call_filter.tau_s)
-
-
 def _assembly(
     store: Store,
     query: WhatIfQuery,
@@ -203,9 +200,10 @@ def _assembly(
     return AssemblySpec(
         run_id=run_id,
         data=store.root,
-        config=AssembleConfig(call_filter.tau_f, limit, seed, keep_repeats=call_filter.keep_repeats),
+        config=AssembleConfig(
+            *(call_filter.tau_f, limit, seed, bool(call_filter.keep_repeats), call_filter.top_k, call_filter.tau_s)
+        ),
         tool_names=base.tool_names,
-        positions=_positions(call_filter),
         marks=marks,
         weights=weights,
         not_annotated=base.not_annotated,
@@ -231,7 +229,7 @@ class _BaseRun:
 
     def inputs(self, assembly: AssemblySpec, shard: Shard) -> Inputs[AssemblySpec]:
         files = {"ingest": (shard.documents,), **files_by_stage(self.scored[shard.name])}
-        if assembly.positions:
+        if assembly.config.top_k:
             files["sample"] = files_of(self.sampled[shard.name])
         return Inputs(assembly, shard.name, files=files)
 
@@ -273,7 +271,3 @@ def _read_assemble_commit(store: Store, key: CommitKey) -> Commit | None:
 
 def _report_nothing(stage: str, finished: int, total: int, result: ShardResult) -> None:
     """Take a progress report and do nothing with it."""
-
-
-def _as_dict(positions: PositionFilter) -> dict[str, Any]:
-    return {"top_k": dict(positions.top_k), "tau_s": dict(positions.tau_s)}

@@ -14,14 +14,15 @@ from typing import Any, TypeVar
 
 from flows.build_dataset.token_weights import other_weights, skipped_note
 from tasks.mark_filter import MarkFilter
-from toolformer_core.config import tau_f_for
+from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.errors import UnknownNameError, UsageError
-from warehouse.queries import coverage
+from warehouse.queries import coverage, rows_of
 from warehouse.reweighting import STORED, Gains
-from warehouse.what_if import CallFilter, StoredScores, count_unranked, stored_scores
+from warehouse.what_if import StoredScores, stored_scores
 
 __all__ = ["WhatIfQuery", "ask"]
 
+_UNRANKED = 'SELECT count(*) AS calls FROM facts.gains WHERE "rank" IS NULL'
 _MARK_OPTIONS = {"rejected": "--not-rejected", "not_accepted": "--only-accepted"}
 
 Number = TypeVar("Number", int, float)
@@ -37,6 +38,7 @@ class WhatIfQuery:
     notes: tuple[str, ...]
     marks: MarkFilter | None = None  # which calls take part afterwards by what people say of them; None: all
     weights: tuple[float, ...] | None = None  # of the next tokens, by which calls gain afterwards; None: the build's
+    gains: Gains = STORED  # what calls gain afterwards, for a query on the index
 
     @property
     def by_shard(self) -> bool:
@@ -88,13 +90,7 @@ def ask(
                 f"--tau {tool}={tau_f[tool]:g} would add cannot be known from the stored scores; "
                 "toolformer build --score-all finds out"
             )
-    config: Mapping[str, Any] = scores.assembled
-    before = CallFilter(
-        tau_f={tool: tau_f_for(tool, config.get("tau_f")) for tool in scores.sampled},
-        top_k=dict(config.get("top_k", {})),
-        tau_s=dict(config.get("tau_s", {})),
-        keep_repeats=bool(config.get("keep_repeats", False)),
-    )
+    before = CallFilter.of_build(scores.sampled, scores.assembled)
     after_top_k, after_tau_s = dict(before.top_k), dict(before.tau_s)
     notes: list[str] = []
     for tool, sampled in scores.sampled.items():
@@ -111,13 +107,13 @@ def ask(
     same_calls = keep_repeats is None and marks is None and weights is None
     if notes and not tau_f and same_calls and same_positions:
         raise UsageError(notes[0])
-    if after_top_k and (unranked := count_unranked(snapshot)):
+    if after_top_k and (unranked := rows_of(snapshot, _UNRANKED)[0]["calls"]):
         notes.append(
             f"{unranked:,} calls take no part under --top-k: the draws they came from are gone, and their ranks with "
             "them"
         )
     notes += map(str, coverage(snapshot))
-    repeats = before.keep_repeats if keep_repeats is None else keep_repeats
+    repeats = before.keep_repeats if keep_repeats is None else frozenset(scores.sampled if keep_repeats else ())
     asked = {**before.tau_f, **tau_f}
     gains = STORED
     if weights is not None:
@@ -127,8 +123,8 @@ def ask(
         notes.append(f"what calls gain afterwards is counted with the weights {shown} of the next tokens")
         notes += filter(None, [skipped_note(snapshot, weights, asked)])
     notes += [_marks_note(scores.marked_out, marks)] if scores.marked_out else []
-    after = CallFilter(asked, after_top_k, after_tau_s, repeats, gains)
-    return WhatIfQuery(scores, before, after, tuple(notes), marks, weights)
+    after = CallFilter(asked, after_top_k, after_tau_s, repeats)
+    return WhatIfQuery(scores, before, after, tuple(notes), marks, weights, gains)
 
 
 def _marks_note(marked_out: Mapping[str, int], marks: MarkFilter | None) -> str:

@@ -197,7 +197,7 @@ def _build_command(measured: _Measured) -> str:
 
 def _table_2(snapshot: Path | None, measured: _Measured) -> PaperTable:
     taus = (0.5, 1.0, 2.0)
-    examples = {(y.tool, y.tau_f): y.examples for y in yield_by_threshold(snapshot, taus)} if snapshot else {}
+    examples = {(y.tool, y.tau_f): y.examples for y in yield_by_threshold(snapshot)} if snapshot else {}
     columns = ("tool", *(name for tau in taus for name in (f"tau_f {tau}", "paper")))
     rows = tuple(
         (tool, *(cell for tau in taus for cell in (examples.get((tool, tau)), paper[tau])))

@@ -9,46 +9,30 @@ is all that it is told. Its fingerprint names these documents, so the calls are 
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 from tasks import arrow
-from tasks.mark_filter import MarkFilter
+from tasks.mark_filter import MarkFilter, digests_of
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage, at_depth, nonzero
-from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, over_cap, survivors
+from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, over_cap
+from toolformer_core.annotate.call_filter import CallFilter, reasons_of
 from toolformer_core.annotate.reweighting import reweighted
 from toolformer_core.config import MAX_CHAIN_DEPTH, AssembleConfig, canonical_json
 from toolformer_core.records import ScoredCall, digest_of
 from warehouse.commits import RowCounts
 from warehouse.files.base import Files
+from warehouse.marks import MARK_REASONS
 from warehouse.store import Store
 
-LEFT_OUT = "position_left_out"  # a reason: `PositionFilter` leaves out some of the sampled positions
 MARKS = "marks"  # in the config of an assembled shard: the filter by people's marks that left out some of its calls
 SCORES = tuple(at_depth("score", depth) for depth in range(1, MAX_CHAIN_DEPTH + 1))  # stages whose calls take part
 NOT_ANNOTATED = "not_annotated"  # in the config of an assembled shard: tools that had enough examples before it
-
-
-@dataclass(frozen=True, slots=True)
-class PositionFilter:
-    """Which of the sampled positions take part, per tool; those of a tool that is not named all do."""
-
-    top_k: Mapping[str, int] = field(default_factory=dict)  # the k most likely positions of a document
-    tau_s: Mapping[str, float] = field(default_factory=dict)  # those with p(" [") above
-
-    def min_log_p(self, tool: str) -> float:
-        """Return the log p(" [") that a position must exceed."""
-        tau_s = self.tau_s.get(tool, 0.0)
-        return math.log(tau_s) if tau_s > 0 else -math.inf
-
-    def __bool__(self) -> bool:
-        return bool(self.top_k or self.tau_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +43,6 @@ class AssemblySpec:
     data: str  # folder or URL
     config: AssembleConfig
     tool_names: Mapping[str, str]  # key -> name in calls
-    positions: PositionFilter = field(default_factory=PositionFilter)
     marks: MarkFilter | None = None  # None: all calls take part, whatever people say of them
     weights: tuple[float, ...] | None = None  # of the next tokens, by which calls gain; None: as they were scored
     last_ranks: Mapping[str, str] = field(default_factory=dict)  # of tools over the limit: see `ExampleCap`
@@ -71,35 +54,12 @@ class AssemblySpec:
         return Store(self.data, files=self.overlay)
 
 
-def calls_taking_part(
-    positions: PositionFilter, calls: list[ScoredCall], ranks: Mapping[tuple[str, str, int], int]
-) -> list[ScoredCall]:
-    """Return the calls at the positions that are not left out.
-
-    Args:
-        positions: which positions take part.
-        calls: of any documents; beside a chain, the call that it begins with.
-        ranks: (tool, document, position) -> the position's rank in the document; read only if some are left out.
-    """
-    if not positions:
-        return calls
-    log_ps = {(call.tool, call.doc_id, call.position): call.log_p for call in calls if not call.behind}
-
-    def takes_part(call: ScoredCall) -> bool:
-        tool = call.behind[0].tool if call.behind else call.tool  # a chain stands where its first call was drawn
-        place = (tool, call.doc_id, call.position)
-        k = positions.top_k.get(tool)
-        return (k is None or ranks[place] < k) and log_ps[place] > positions.min_log_p(tool)
-
-    return list(filter(takes_part, calls))
-
-
 @dataclass(frozen=True, slots=True)
 class JudgedCalls:
     """A shard's scored calls, and what the thresholds say of them; the limit of examples is not applied yet."""
 
     calls: list[ScoredCall]  # all
-    marked_out: frozenset[str]  # digests of calls that do not take part by what people say of them
+    marked_out: frozenset[str]  # digests of the calls that do not take part by what people say of them
     kept: list[ScoredCall]
     reasons: Counter[tuple[bool, str]]  # of the others, chains (True) apart from single calls
     excess: frozenset[tuple[str, str]]  # tool and document of examples beyond the limit
@@ -129,27 +89,24 @@ _LAST = threading.local()  # the judged calls of the shard at hand: its fingerpr
 
 def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     """Read and judge a shard's scored calls."""
-    assembly = inputs.spec
+    assembly, config = inputs.spec, inputs.spec.config
     read = partial(arrow.scored_of, log_probs=assembly.weights is not None)
     calls = [call for stage in SCORES for call in inputs.records(stage, read)]
     if assembly.weights is not None:
         calls = reweighted(calls, assembly.weights)
-    positions = assembly.positions
-    drawn = inputs.records("sample", arrow.drawn_of) if positions else []
+    drawn = inputs.records("sample", arrow.drawn_of) if config.top_k else []
     ranks = {(call.tool, call.doc_id, call.position): call.rank for call in drawn}
-    taking_part = calls_taking_part(positions, calls, ranks)
-    left_out = Counter(map(_is_chain, calls))
-    left_out.subtract(map(_is_chain, taking_part))
-    reasons = Counter({(chains, LEFT_OUT): n for chains, n in left_out.items()})
-    marked_out: dict[str, ScoredCall] = {}
-    if assembly.marks is not None:
-        taking_part, marked_out = assembly.marks.split(taking_part)
-        reasons.update((_is_chain(call), assembly.marks.reason) for call in marked_out.values())
-    kept, dropped = survivors(taking_part, assembly.config.tau_f, keep_repeats=assembly.config.keep_repeats)
+    marked_out = assembly.marks.reasons(calls) if assembly.marks is not None else ()
+    call_filter = CallFilter.of_build(assembly.tool_names, asdict(config))
+    reasons = reasons_of(calls, call_filter, ranks, marked_out)
+    kept = [call for call, reason in zip(calls, reasons, strict=True) if not reason]
     examples = {(tool, call.doc_id) for call in kept for tool in call.tools}
-    excess = over_cap(examples, assembly.last_ranks, assembly.config.seed)
-    reasons.update((_is_chain(call), reason) for call, reason in dropped)
-    return JudgedCalls(calls, frozenset(marked_out), kept, reasons, frozenset(excess))
+    excess = over_cap(examples, assembly.last_ranks, config.seed)
+    dropped = Counter((_is_chain(call), reason) for call, reason in zip(calls, reasons, strict=True) if reason)
+    left_out = frozenset(
+        "/".join(digests_of(call)) for call, reason in zip(calls, reasons, strict=True) if reason in MARK_REASONS
+    )
+    return JudgedCalls(calls, left_out, kept, dropped, frozenset(excess))
 
 
 def _judged_once(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
@@ -191,8 +148,6 @@ def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
         "cap": digest_of("over", *(f"{tool}/{doc_id}" for tool, doc_id in sorted(excess))),
         "tools": digest_of(canonical_json(dict(assembly.tool_names))),
     }
-    if assembly.positions:
-        parts["narrowing"] = digest_of(canonical_json(assembly.positions))
     if assembly.weights is not None:
         parts["weights"] = digest_of(canonical_json(list(assembly.weights)))
     if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
@@ -205,8 +160,6 @@ def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
 def _config_notes(inputs: Inputs[AssemblySpec]) -> Mapping[str, Any]:
     assembly = inputs.spec
     notes: dict[str, Any] = {}
-    if assembly.positions:
-        notes |= {"top_k": assembly.positions.top_k, "tau_s": assembly.positions.tau_s}
     if assembly.weights is not None:
         notes["weights"] = list(assembly.weights)
     if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
@@ -221,7 +174,7 @@ ASSEMBLE: Stage[AssemblySpec] = Stage(
     version="3",
     unit="calls",
     per="shard",
-    reads=("ingest", "score", "sample", *SCORES[1:]),  # the draws only where positions are left out
+    reads=("ingest", "score", "sample", *SCORES[1:]),  # the draws only where some ranks are left out
     run=_run,
     config=lambda inputs: inputs.spec.config,
     digests=_digests,

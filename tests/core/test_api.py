@@ -12,11 +12,11 @@ import pytest
 
 import toolformer_core as tf
 from tests.core.decode.writers import speaks
-from tests.fakes import FakeTool
+from tests.fakes import FakeTool, survivors
 from tests.support.chat_templates import AS_PLAIN
 from tests.support.scripted_lm import ScriptedLM
 from tests.tiny import tokenizer
-from toolformer_core.annotate.assemble import assemble, survivors
+from toolformer_core.annotate.assemble import assemble
 from toolformer_core.annotate.execute import execute
 from toolformer_core.annotate.ingest import read_corpus
 from toolformer_core.annotate.prefilter import prefilter

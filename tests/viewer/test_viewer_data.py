@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import shutil
 import threading
-from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from fastapi.testclient import TestClient
 from wh_fixtures import make_run, put, scored
 
 from viewer.app import make_app
 from viewer.data import ViewedData
-from warehouse.call_pages import MovedCalls
 from warehouse.commits import Dataset, dataset_version
-from warehouse.queries import Yield, rows_of
+from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
@@ -46,36 +43,14 @@ def test_a_page_after_a_publication_waits_for_the_pages_before_it(tmp_path: Path
         assert {one.tool for one in viewed.histogram()} == {"mt", "qa"}  # what was known of the old one is forgotten
 
 
-def test_moved_thresholds_are_answered_from_memory_once_it_is_read(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_are_read_once_for_each_snapshot(data: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(data, tmp_path / "data"))
     viewed = ViewedData(str(folder))
-
-    def moved() -> tuple[MovedCalls, list[Yield]]:
-        with viewed.opened():
-            before = viewed.thresholds().before
-            return viewed.moved(replace(before, tau_f=dict.fromkeys(before.tau_f, 1.0)), 10, None, None)
-
-    def read() -> None:
-        for thread in threading.enumerate():
-            if thread.name == "index":
-                thread.join(30)
-
-    asked = moved()  # by queries; it begins to read
-    assert asked[0].goes.total > 0
-    read()
-    with monkeypatch.context() as patch:
-        patch.setattr("viewer.data.moved_calls", None)  # whoever asks a query now fails
-        assert moved() == asked
+    calls = viewed.calls()
+    assert viewed.calls() is calls
     (folder / "warehouse.duckdb").unlink()
     publish(Store(folder), None)
-    with monkeypatch.context() as patch:
-        patch.setattr("viewer.data.moved_calls", None)
-        with pytest.raises(TypeError):  # what was read is of the snapshot before
-            moved()
-    read()
-    assert moved() == asked
+    assert viewed.calls() is not calls
 
 
 def test_a_version_of_an_older_corpus_is_read_from_its_own_files(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.viewer.test_viewer_pages import words
+from toolformer_core.annotate.call_filter import CallFilter
 from viewer.app import make_app
-from warehouse.call_pages import draw_call
+from warehouse.indexed_calls import IndexedCalls
 from warehouse.marks import CallIdentity, add_marks, read_marks
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
-from warehouse.what_if import CallFilter
 
 NOW = CallFilter({"calculator": 0.5, "qa": 1.0})
 KEPT = {("apples", 16), ("hostile", 25), ("long", 110_000)}
@@ -57,18 +57,18 @@ def judge(client: TestClient, page: str, verdict: str) -> str:
 
 
 def test_every_kept_call_is_drawn_once_in_an_order_of_the_seed(own: Path) -> None:
-    snapshot = own / "warehouse.duckdb"
+    calls = IndexedCalls(own / "warehouse.duckdb")
     orders = []
     for seed in range(4):
         seen: list[tuple[str, int]] = []
-        while (drawn := draw_call(snapshot, NOW, "calculator", seed, seen)).call is not None:
+        while (drawn := calls.draw(NOW, "calculator", seed, seen)).call is not None:
             assert (drawn.total, drawn.left) == (3, 3 - len(seen))
             seen.append((drawn.call.doc_id, drawn.call.position))
         assert drawn.left == 0
         assert set(seen) == KEPT
         orders.append(tuple(seen))
     assert len(set(orders)) > 1
-    assert draw_call(snapshot, NOW, "qa", 0).call is None  # its only call gains too little
+    assert calls.draw(NOW, "qa", 0).call is None  # its only call gains too little
 
 
 def test_marks_are_made_one_call_after_another_and_a_precision_follows(client: TestClient, own: Path) -> None:

@@ -13,10 +13,11 @@ from fastapi.testclient import TestClient
 from wh_fixtures import put
 
 from tests.viewer.conftest import BEST, HOSTILE, INPUT, LONG
+from toolformer_core.annotate.call_filter import CallFilter
 from viewer.app import make_app
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
-from warehouse.what_if import CallFilter, what_if
+from warehouse.what_if import what_if
 
 Get = Callable[..., str]
 

@@ -16,7 +16,7 @@ from viewer.charts import gain_chart
 from viewer.next_tokens import next_tokens, token_texts
 from viewer.pages.document import pieces_of
 from viewer.query import Query, WrongQueryError, document_link, link, shown_key
-from warehouse.call_pages import CallKey
+from warehouse.indexed_calls import CallKey
 from warehouse.queries import GainBin
 
 LOG_PROBS = st.lists(st.floats(-20, 0, width=32), min_size=5, max_size=5)

@@ -1,145 +1,20 @@
-"""Assemble C*: selects the scored calls that survive and inserts them into documents. (§2, filtering and interleaving)
+"""Assemble C*: inserts the calls that are kept into documents, and limits the examples of a tool. (§2, interleaving)
 
-    | reason          | the call is dropped because                                                               |
-    |-----------------|-------------------------------------------------------------------------------------------|
-    | below_threshold | L- - L+ < tau_f of its tool                                                               |
-    | seen_only_after | MT only (App. A.1): the text holds its input after the position and not before, so the    |
-    |                 | model looked ahead                                                                        |
-    | shorter_chain   | a longer chain of calls passes the rules above at the same position of the document       |
-    | lower_gain      | another surviving call at the same position of the document, of any tool, gains more      |
-    | repeated_nearby | a call of the same tool and input, not dropped by the rules above, is within the five     |
-    |                 | tokens by which the two are judged, and gains more: one response is enough                |
-    | over_limit      | the tool has enough examples (25,000 in the paper, App. B); which ones stay is seeded     |
-
-A chain is judged as its last call (see `records.ScoredCall`), by the threshold of that call's tool.
-
-The rules are applied in this order, and every dropped call has exactly one reason. A call can be dropped because of a
-better neighbour that is itself dropped as repeated: in a chain of such calls, all but the best have a better neighbour.
-These are pure functions over stored scores, so a new threshold needs no model. This stage knows no files, no running
-tools and no tokens.
+Which calls are kept is known in `call_filter`; one more reason is `over_limit`: the tool has enough examples (25,000 in
+the paper, App. B); which ones stay is seeded. This stage knows no files, no running tools and no tokens.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from toolformer_core.config import TOOL_NAMES, tau_f_for
-from toolformer_core.records import AnsweredCall, Call, Document, Example, InsertedCall, ScoredCall, digest_of
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.records import Call, Document, Example, InsertedCall, ScoredCall, digest_of
 from toolformer_core.syntax import interleave, linearize
 
-__all__ = [
-    "OVER_LIMIT",
-    "ExampleCap",
-    "assemble",
-    "cap_examples",
-    "cap_rank",
-    "looked_ahead",
-    "may_be_kept",
-    "over_cap",
-    "survivors",
-]
+__all__ = ["OVER_LIMIT", "ExampleCap", "assemble", "cap_examples", "cap_rank", "over_cap"]
 
-BELOW_THRESHOLD = "below_threshold"
-SEEN_ONLY_AFTER = "seen_only_after"
-SHORTER_CHAIN = "shorter_chain"
-LOWER_GAIN = "lower_gain"
-REPEATED_NEARBY = "repeated_nearby"
 OVER_LIMIT = "over_limit"
-
-_LOOKAHEAD_TOOL = "mt"
-
-
-def survivors(
-    scored: Iterable[ScoredCall], tau_f: Mapping[str, float] | None = None, *, keep_repeats: bool = False
-) -> tuple[list[ScoredCall], list[tuple[ScoredCall, str]]]:
-    """Split scored calls, of any documents and tools, into those that survive and those that do not.
-
-    Args:
-        scored: the calls, in any order.
-        tau_f: filtering threshold per tool in nats; for a missing tool the paper's (1.0; Calculator and MT 0.5).
-        keep_repeats: as in the paper, keep calls of one tool with the same input even within five tokens of each
-            other. Calls whose window is unknown are always kept.
-
-    Returns:
-        The survivors, at most one call or chain per document and position, and the dropped calls with their reasons;
-        both in the order given. If two calls gain the same, the first by tool, input and response survives; of repeated
-        calls, the first in the text.
-    """
-    calls = list(scored)
-    reasons = [_reason_alone(call, tau_f) for call in calls]
-    best: dict[tuple[str, int], int] = {}
-    for i, call in enumerate(calls):
-        if reasons[i]:
-            continue
-        place = (call.doc_id, call.position)
-        rival = best.get(place)
-        if rival is None:
-            best[place] = i
-            continue
-        winner, loser = (i, rival) if _precedence(call) < _precedence(calls[rival]) else (rival, i)
-        best[place] = winner
-        reasons[loser] = SHORTER_CHAIN if calls[loser].links < calls[winner].links else LOWER_GAIN
-    if not keep_repeats:
-        for i in _repeated(calls, best.values()):
-            reasons[i] = REPEATED_NEARBY
-    kept = [call for call, reason in zip(calls, reasons, strict=True) if not reason]
-    dropped = [(call, reason) for call, reason in zip(calls, reasons, strict=True) if reason]
-    return kept, dropped
-
-
-def _reason_alone(call: ScoredCall, tau_f: Mapping[str, float] | None) -> str:
-    """Return the reason that does not depend on other calls; "" if there is none."""
-    # Written so that a NaN gain is dropped. Where the gain is only bounded, the bound is below every threshold in use.
-    if call.loss_call is None or not call.gain >= tau_f_for(call.tool, tau_f):
-        return BELOW_THRESHOLD
-    return SEEN_ONLY_AFTER if looked_ahead(call) else ""
-
-
-def looked_ahead(call: ScoredCall) -> bool:
-    """Return whether the model knew a call's input from what follows it (MT only, App. A.1): it is never kept."""
-    return call.tool == _LOOKAHEAD_TOOL and call.seen_after and not call.seen_before
-
-
-def may_be_kept(call: ScoredCall) -> bool:
-    """Return whether there is a threshold at which a call, alone in its document, would be kept."""
-    return not math.isnan(call.gain) and not looked_ahead(call)
-
-
-def _repeated(calls: Sequence[ScoredCall], candidates: Iterable[int]) -> list[int]:
-    """Return the candidates that have a better call of the same tool and input within their window."""
-    groups: dict[tuple[str, str, str, tuple[AnsweredCall, ...]], list[int]] = {}
-    for i in candidates:
-        call = calls[i]
-        if call.window_end is not None:
-            groups.setdefault((call.doc_id, call.tool, call.input, call.behind), []).append(i)
-    out = []
-    for group in groups.values():
-        group.sort(key=lambda i: calls[i].position)
-        out += [i for at, i in enumerate(group) if any(_is_better(calls[j], calls[i]) for j in _near(calls, group, at))]
-    return out
-
-
-def _near(calls: Sequence[ScoredCall], group: Sequence[int], at: int) -> Iterator[int]:
-    """Yield the members of a group, which is in text order, that share a window with member `at`."""
-    call = calls[group[at]]
-    for j in reversed(group[:at]):
-        if (calls[j].window_end or 0) <= call.position:  # windows end in the order in which they start
-            break
-        yield j
-    for j in group[at + 1 :]:
-        if calls[j].position >= (call.window_end or 0):
-            break
-        yield j
-
-
-def _is_better(other: ScoredCall, call: ScoredCall) -> bool:
-    return (-other.gain, other.position) < (-call.gain, call.position)
-
-
-def _precedence(call: ScoredCall) -> tuple[int, float, str, str, str, tuple[tuple[str, str, str], ...]]:
-    behind = tuple((one.tool, one.input, one.response) for one in call.behind)
-    return (-call.links, -call.gain, call.tool, call.input, call.response, behind)
 
 
 def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str, str] | None = None) -> Example | None:
@@ -150,7 +25,7 @@ def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str
 
     Args:
         document: x.
-        calls: surviving calls of this document, of all tools, in any order, at most one per position.
+        calls: kept calls of this document, of all tools, in any order, at most one per position.
         names: the name in calls of each tool key; by default those of the paper's five. For a missing key, the key.
 
     Raises:
@@ -164,7 +39,7 @@ def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str
         if call.doc_id != document.doc_id:
             raise ValueError(f"a call of document {call.doc_id} was given with document {document.doc_id}")
     if len({call.position for call in ordered}) < len(ordered):
-        raise ValueError(f"two calls share a position of document {document.doc_id}; select calls with `survivors`")
+        raise ValueError(f"two calls share a position of document {document.doc_id}; select calls with a `CallFilter`")
     links = [(call, link) for call in ordered for link in call.chain]
     pieces = [
         (call.position, linearize(Call(name_of.get(link.tool, link.tool), link.input), link.response))

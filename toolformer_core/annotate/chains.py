@@ -32,7 +32,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from toolformer_core.annotate.assemble import looked_ahead
+from toolformer_core.annotate.call_filter import looked_ahead
 from toolformer_core.annotate.sample import judged
 from toolformer_core.config import SampleConfig
 from toolformer_core.lm.base import Draw, DrawRequest, Insertion, LanguageModel

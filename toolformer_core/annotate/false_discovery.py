@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_core.annotate.assemble import may_be_kept
+from toolformer_core.annotate.call_filter import may_be_kept
 from toolformer_core.records import ScoredCall
 
 REASONS: Mapping[str, str] = {

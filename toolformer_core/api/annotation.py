@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from toolformer_core.annotate.assemble import assemble, survivors
+from toolformer_core.annotate.assemble import assemble
+from toolformer_core.annotate.call_filter import CallFilter, reasons_of
 from toolformer_core.annotate.in_memory import ToolRun
 from toolformer_core.annotate.sample import SampledDocument
 from toolformer_core.records import Document, Execution, PrefilterResult, ScoredCall
@@ -100,12 +101,12 @@ def annotations_of(
         prefiltered: the prefilter's results, by tool and document id, also of the documents that it dropped.
         runs: what the stages returned, by tool.
         tau_f: filtering threshold of every tool, in nats.
-        keep_repeats: see `survivors`.
+        keep_repeats: whether equal calls nearby are all kept, see `CallFilter`.
     """
     scored = [call for run in runs.values() for call in run.scored]
-    kept, dropped = survivors(scored, tau_f, keep_repeats=keep_repeats)
+    call_filter = CallFilter(tau_f, keep_repeats=frozenset(tools if keep_repeats else ()))
     calls_and_reasons: dict[str, list[tuple[ScoredCall, str]]] = {}  # by document; reason "": the call is kept
-    for call, reason in [*((call, "") for call in kept), *dropped]:
+    for call, reason in zip(scored, reasons_of(scored, call_filter), strict=True):
         calls_and_reasons.setdefault(call.doc_id, []).append((call, reason))
     sampled = {key: {document.doc_id: document for document in run.sampled} for key, run in runs.items()}
     out = {}

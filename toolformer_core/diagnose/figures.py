@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from toolformer_core.annotate.assemble import survivors
+from toolformer_core.annotate.call_filter import CallFilter, reasons_of
 from toolformer_core.diagnose.judge import CallJudge
 from toolformer_core.diagnose.observe import KINDS, GoldPosition, Observed
 from toolformer_core.diagnose.structure import Structure
@@ -145,7 +145,7 @@ def figures_of(
         structure: tokenizer, prompt and loss, if measured.
         held_out: use only documents whose gold calls are all of held-out families (True) or all of other families
             (False), and documents without gold calls; None: all documents.
-        keep_repeats: as for `survivors`.
+        keep_repeats: whether equal calls nearby are all kept, see `CallFilter`.
     """
     if held_out is not None:
         observed = _only(observed, held_out)
@@ -341,7 +341,9 @@ def _gains(observed: Observed, kind: str) -> Gains:
 
 def _kept(observed: Observed, tau_f: float, keep_repeats: bool) -> Kept:
     judge = CallJudge(observed)
-    kept, _ = survivors(observed.scored, {observed.tool: tau_f}, keep_repeats=keep_repeats)
+    call_filter = CallFilter({observed.tool: tau_f}, keep_repeats=frozenset([observed.tool] if keep_repeats else ()))
+    reasons = reasons_of(observed.scored, call_filter)
+    kept = [call for call, reason in zip(observed.scored, reasons, strict=True) if not reason]
     right = sum(judge.right(c.doc_id, c.position, c.input) for c in kept)
     as_good = [(c.doc_id, c.position) for c in kept if judge.as_good(c.doc_id, c.position, c.input)]
     anywhere = sum(judge.as_good_anywhere(c.doc_id, c.input) for c in kept)

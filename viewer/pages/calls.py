@@ -8,7 +8,6 @@ from typing import Any
 
 from viewer.data import ViewedData
 from viewer.query import Query, shown_key
-from warehouse.call_pages import calls_by_gain
 
 _ROWS = 25
 OUTCOMES = {
@@ -28,8 +27,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     """
     now = viewed.thresholds().before
     low, high = query.number("low"), query.number("high")
-    found = calls_by_gain(
-        viewed.snapshot,
+    found = viewed.calls().by_gain(
         now,
         _ROWS,
         outcome=query.choice("outcome", OUTCOMES),  # type: ignore[arg-type]  # one of its words

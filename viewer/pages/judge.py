@@ -13,7 +13,6 @@ from flows.judging import judgements
 from toolformer_core.syntax import written_calls
 from viewer.data import ViewedData
 from viewer.query import NotThereError, Query, WrongQueryError
-from warehouse.call_pages import draw_call
 from warehouse.marks import CallIdentity, Mark, Verdict, add_marks, read_marks, standing
 from warehouse.queries import calls_of_documents
 
@@ -46,7 +45,7 @@ def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
     said = judgements(viewed.store, viewed.snapshot, ())
     own = [one.call for one in said.calls if user in one.verdicts and one.call.tool == tool]
     last = _last_mark(viewed, user)
-    drawn = draw_call(viewed.snapshot, now, tool, seed, [(call.doc_id, call.position) for call in own], _WIDTH)
+    drawn = viewed.calls().draw(now, tool, seed, [(call.doc_id, call.position) for call in own], _WIDTH)
     found = drawn.call
     shown: dict[str, Any] = {}
     if found is not None:

@@ -29,7 +29,6 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         UsageError: nothing was scored yet.
         SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
-    viewed.prepare_moves()
     problem = ""
     current = viewed.thresholds()
     try:
@@ -39,7 +38,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     own_decay, tokens = stored_tokens(current.stored)
     before, after = what_if.before, what_if.after
     comes_after, goes_after = (None if problem else query.key(name) for name in ("comes", "goes"))
-    moved, then = viewed.moved(after, _ROWS, comes_after, goes_after)
+    moved, then = viewed.moved(what_if, _ROWS, comes_after, goes_after)
     names = viewed.names()
     bins = viewed.histogram(what_if.weights)
     now = {one.tool: one for one in viewed.yields_now()}
@@ -63,7 +62,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         "notes": what_if.notes,
         "tools": tools,
         "names": names,
-        "repeats": after.keep_repeats,
+        "repeats": bool(after.keep_repeats),
         "weights": what_if.weights,
         "decay": query.values.get("decay", ""),
         "window": query.values.get("window", ""),
@@ -100,7 +99,7 @@ def asked(viewed: ViewedData, query: Query) -> tuple[WhatIfQuery, dict[str, Any]
         if p is not None and p != now.tau_s.get(tool, sampled["tau_s"]):
             tau_s[tool] = p
     repeats = {"": None, "keep": True, "drop": False}[query.choice("repeats", ("keep", "drop"))]
-    repeats = None if repeats == now.keep_repeats else repeats
+    repeats = None if repeats == bool(now.keep_repeats) else repeats
     decay, window = query.number("decay", 0, 1), query.whole("window", 1)
     changes = {"--tau": tau_f, "--top-k": top_k, "--tau-s": tau_s, "repeats": repeats}
     changes |= {"--decay": decay, "--window": window}

@@ -31,7 +31,7 @@ from warehouse.queries.calls import (
     tool_names,
 )
 from warehouse.queries.evaluations import accuracies, call_counts, evaluation_limits, perplexities
-from warehouse.queries.rows import in_little_memory, open_snapshot, rows_in, rows_of
+from warehouse.queries.rows import in_little_memory, open_snapshot, rows_in, rows_of, table_in
 
 __all__ = [
     "Coverage",
@@ -61,6 +61,7 @@ __all__ = [
     "rows_of",
     "samples",
     "stats",
+    "table_in",
     "tool_names",
     "yield_by_threshold",
 ]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from warehouse.queries.rows import open_snapshot, rows_in, rows_of
 from warehouse.snapshot.analyst_views import CURRENT_BUILD
+from warehouse.snapshot.outcomes import THRESHOLDS
 from warehouse.snapshot.rate_views import CHAINS, DECOYS, rate_sql
 from warehouse.snapshot.tool_views import TOOL_COSTS
-from warehouse.snapshot.views import THRESHOLDS, yield_sql
+from warehouse.snapshot.views import YIELD_BY_THRESHOLD
 
 __all__ = [
     "Coverage",
@@ -205,30 +205,28 @@ class Stats:
         return all(balance.conserved for balance in self.balances)
 
 
-def yield_by_threshold(path: str | Path, thresholds: Iterable[float] = THRESHOLDS) -> list[Yield]:
-    """Return examples and calls per tool at each threshold (nats), sorted by tool and threshold.
+def yield_by_threshold(path: str | Path) -> list[Yield]:
+    """Return examples and calls per tool at each of the `THRESHOLDS`, sorted by tool and threshold.
 
     Raises:
         SnapshotError: there is no snapshot.
-        ValueError: a threshold is not finite.
     """
-    return [Yield(**row) for row in rows_of(path, yield_sql(thresholds))]
+    return [Yield(**row) for row in rows_of(path, YIELD_BY_THRESHOLD)]
 
 
-def stats(path: str | Path, thresholds: Iterable[float] = THRESHOLDS) -> Stats:
+def stats(path: str | Path) -> Stats:
     """Return the balances of all current shards, in the order of the stages, the yields, and rates if there are decoys.
 
     Raises:
         SnapshotError: there is no snapshot.
     """
-    thresholds = tuple(thresholds)
     with open_snapshot(path) as connection:
         counts = rows_in(connection, _STATS)
         decoys = rows_in(connection, DECOYS)[0]["decoys"]
         chains = rows_in(connection, CHAINS)[0]["chains"]
-        rated = rows_in(connection, rate_sql(thresholds, chains=chains)) if decoys else []
+        rated = rows_in(connection, rate_sql(THRESHOLDS, chains=chains)) if decoys else []
         rates = [FalseDiscoveryRate(**row) for row in rated]
-        yields = rows_in(connection, yield_sql(thresholds))
+        yields = rows_in(connection, YIELD_BY_THRESHOLD)
         assembled = rows_in(connection, _COVERAGE)
         tools = tuple(ToolCosts(**row) for row in rows_in(connection, TOOL_COSTS))
         pooled = rows_in(connection, _POOLED)[0]["pooled"]

@@ -14,7 +14,7 @@ from warehouse.errors import SnapshotError
 from warehouse.queries.rows import open_snapshot, rows_in, rows_of
 from warehouse.snapshot.index import BIN_NATS
 from warehouse.snapshot.relations import parquet_sql
-from warehouse.snapshot.views import MEASURED, RULES, survivors_sql
+from warehouse.snapshot.views import CHAIN_PRECEDENCE, MEASURED, PRECEDENCE, RULES
 
 __all__ = [
     "GainBin",
@@ -38,10 +38,10 @@ WHERE p.doc_id IN (SELECT unnest($ids)) AND f.table_name = $table ORDER BY ALL""
 
 _TOOL_NAMES = "SELECT parameters::JSON->'tool_names' AS names FROM facts.runs ORDER BY started, run_id"
 
-# The best of the calls that the rules allow. The index has hashes of documents, which decide among equal gains.
-_BEST = f"""
-SELECT slot, tool, doc, "position", gain FROM ({survivors_sql("FROM facts.gains JOIN facts.slots USING (slot)")})
-WHERE $tool IS NULL OR tool = $tool ORDER BY gain DESC, tool, doc, "position" LIMIT $n"""
+# The index has hashes of documents, which decide among equal gains.
+_BEST = """
+SELECT slot, tool, doc, "position", gain FROM facts.gains JOIN facts.slots USING (slot)
+WHERE best AND ($tool IS NULL OR tool = $tool) ORDER BY gain DESC, tool, doc, "position" LIMIT $n"""
 
 _KEPT = """
 SELECT doc_id, call.tool AS tool, call.position AS "position", call.input AS input, call.response AS response,
@@ -245,9 +245,9 @@ def _scored_rows(
             {"slots": slots, "table": table},
         )
         relation = parquet_sql(f"{root}/{row['path']}" for row in files)
-    tools, front, order = "[]::VARCHAR[]", "", "s.gain DESC, s.input, s.response"
+    tools, front, order = "[]::VARCHAR[]", "", PRECEDENCE
     if chained:
-        tools, front, order = "[one.tool FOR one IN s.behind]", ", s.behind", f"{order}, s.behind"
+        tools, front, order = "[one.tool FOR one IN s.behind]", ", behind", CHAIN_PRECEDENCE
     return rows_in(
         connection,
         f"""
@@ -256,11 +256,13 @@ WITH picked AS (
     FROM (SELECT unnest($docs) AS doc, unnest($positions) AS "position", unnest($slots) AS slot)
     JOIN facts.slots USING (slot)
 )
-SELECT s.doc_id, s.tool, s."position", s.input, s.response, s.gain{front}, p.doc, p.slot
-FROM (FROM (SELECT * REPLACE ({gain} AS gain) FROM {relation}) WHERE {RULES}) AS s
-JOIN picked AS p
-    ON p.doc = hash(s.doc_id) AND p."position" = s."position" AND p.tool = s.tool AND p.behind = {tools}
-QUALIFY row_number() OVER (PARTITION BY p.slot, s.doc_id, s."position" ORDER BY {order}) = 1""",
+SELECT doc_id, tool, "position", input, response, gain{front}, doc, slot
+FROM (
+    SELECT s.*, p.doc, p.slot FROM (FROM (SELECT * REPLACE ({gain} AS gain) FROM {relation}) WHERE {RULES}) AS s
+    JOIN picked AS p
+        ON p.doc = hash(s.doc_id) AND p."position" = s."position" AND p.tool = s.tool AND p.behind = {tools}
+)
+QUALIFY row_number() OVER (PARTITION BY slot, doc_id, "position" ORDER BY {order}) = 1""",
         {
             name: [row[one] for row in picked]
             for name, one in (("docs", "doc"), ("positions", "position"), ("slots", "slot"))

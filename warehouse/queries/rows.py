@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
+import pyarrow as pa
 
 from warehouse.errors import SnapshotError, error_line, holder_of
 from warehouse.snapshot.index import FORMAT
 from warehouse.snapshot.remote import register_files_of_snapshot
 
-__all__ = ["in_little_memory", "open_snapshot", "rows_in", "rows_of"]
+__all__ = ["in_little_memory", "open_snapshot", "rows_in", "rows_of", "table_in"]
+
+Rows = TypeVar("Rows")
 
 _ATTEMPTS = 10  # to open a snapshot that is replaced meanwhile; it is usually replaced once in twenty seconds
 _LITTLE = "64MB"
@@ -122,14 +125,27 @@ def rows_in(
     Raises:
         SnapshotError: the query fails.
     """
+    return _asked(connection, lambda: _fetch(connection, sql, parameters))
+
+
+def table_in(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """Return the rows of a query on an open snapshot as a table.
+
+    Raises:
+        SnapshotError: the query fails.
+    """
+    return _asked(connection, lambda: connection.sql(sql).to_arrow_table())
+
+
+def _asked(connection: duckdb.DuckDBPyConnection, ask: Callable[[], Rows]) -> Rows:
     try:
         try:
-            return _fetch(connection, sql, parameters)
+            return ask()
         except duckdb.OutOfMemoryException:  # not everything can be written to disk
             if not _spills.get():
                 raise
             connection.execute("RESET memory_limit")
-            return _fetch(connection, sql, parameters)
+            return ask()
     except duckdb.IOException as exc:
         raise SnapshotError(
             f"the snapshot refers to data that cannot be read ({error_line(exc)}): if the folder was moved or files "

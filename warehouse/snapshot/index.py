@@ -3,21 +3,21 @@
     facts.gains      for each tool and position of a document, the allowed call with the largest gain; and such a chain
                      for each sequence of tools
     facts.gain_bins  for each tool and shard, how many scored calls and chains, kept or not, gain how much
+    facts.yields     for each tool and shard, what a threshold keeps that all tools share (see `outcomes`)
     facts.slots      for a row of `gains` or `gain_bins`, the commit that it comes from; `tool` is that of a chain's
                      last call, and `behind` lists those of the calls in front of it (empty: it is a single call)
     facts.places     every document's id, with the file that contains it (see `places`)
     facts.homes      these files, with their shards
 
-A row of `gains` refers to its document and its input by 64-bit hashes, which are counted and compared but never shown;
-the input is null where nothing compares it. `rank` and `log_p` are those of the position (rank 0 is the document's
-first), and a chain stands at the position of its first call; the rank is null if the draws are not known. `precedence`
-counts the rows at a position, from 0 on, in the order in which they are kept if their thresholds allow it; `contested`
-means that there are others. `repeated` means that another row of the slot has the same input, behind the same calls,
-within the same window (see `views`). A row of `gain_bins` counts the gains from `bin` half nats up to the next half
+Rows of `gains` stand by document, position and precedence, as `call_filter` takes them. They refer to documents by
+64-bit hashes, which are counted and compared but never shown. `alike` is one of the input and the calls in front; it is
+null where no other call of the slot and document has the same. `rank` and `log_p` are those of the position (rank 0 is
+the document's first), and a chain stands at the position of its first call; the rank is null if the draws are not
+known. `best` is explained in `outcomes`. A row of `gain_bins` counts the gains from `bin` half nats up to the next half
 nat.
 
 Shards do not share documents, so the tables are made shard by shard, in little memory. Where the snapshot began as a
-copy of the last one, only shards whose commits changed are read. This module knows no threshold and no view.
+copy of the last one, only shards whose commits changed are read. This module knows no view.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from warehouse.schema import CHAIN_DEPTHS
+from warehouse.snapshot.outcomes import YIELDS, Tools, best, columns_of, repeats_of, yields
 from warehouse.snapshot.places import update_places
 from warehouse.snapshot.relations import parquet_sql, sql_text, with_added_columns
 from warehouse.snapshot.remote import connect
-from warehouse.snapshot.views import MEASURED, RULES
+from warehouse.snapshot.views import CHAIN_PRECEDENCE, MEASURED, RULES
 from warehouse.store import Store
 
-FORMAT = f"5, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ between versions of DuckDB
+FORMAT = f"6, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ between versions of DuckDB
 BIN_NATS = 0.5  # the width of a bin of gains
 _LAST_BIN = 1000  # in both directions
 _BATCH = 50_000  # rows that are read at once: more cost memory and save no time
@@ -51,11 +53,8 @@ _GAINS = pa.schema(
         ("gain", pa.float64()),
         ("log_p", pa.float64()),
         ("rank", pa.int32()),
-        ("precedence", pa.int16()),
-        ("contested", pa.bool_()),
-        ("input", pa.uint64()),
+        ("alike", pa.uint64()),
         ("window_end", pa.int32()),
-        ("repeated", pa.bool_()),
     ]
 )
 
@@ -68,6 +67,7 @@ _SLOTS = pa.schema(
         ("tool", pa.string()),
         ("shard", pa.string()),
         ("behind", pa.list_(pa.string())),
+        ("repeats", pa.list_(pa.string())),
     ]
 )
 
@@ -75,25 +75,28 @@ _STAGES = ("score", *(f"score_{depth}" for depth in CHAIN_DEPTHS))
 _SCORES = f"({', '.join(map(sql_text, _STAGES))})"
 
 _TABLES = """
-CREATE TABLE IF NOT EXISTS facts.slots (slot INTEGER, commit_id VARCHAR, tool VARCHAR, shard VARCHAR, behind VARCHAR[]);
+CREATE TABLE IF NOT EXISTS facts.slots (slot INTEGER, commit_id VARCHAR, tool VARCHAR, shard VARCHAR, behind VARCHAR[],
+                                        repeats VARCHAR[]);
 CREATE TABLE IF NOT EXISTS facts.gains (slot INTEGER, doc UBIGINT, "position" INTEGER, gain DOUBLE, log_p DOUBLE,
-                                        "rank" INTEGER, precedence SMALLINT, contested BOOLEAN, input UBIGINT,
-                                        window_end INTEGER, repeated BOOLEAN);
+                                        "rank" INTEGER, alike UBIGINT, window_end INTEGER, best BOOLEAN);
+CREATE TABLE IF NOT EXISTS facts.yields (shard VARCHAR, tool VARCHAR, tau_f DOUBLE, examples BIGINT, calls BIGINT);
 CREATE TABLE IF NOT EXISTS facts.gain_bins (slot INTEGER, bin SMALLINT, calls BIGINT)"""
 
 # The current commits with scores, and the shards whose commits are not those of the index.
 _CHANGED = f"""
 CREATE OR REPLACE TEMP TABLE indexed AS
-SELECT commit_id, c.shard, c.tool FROM facts.commits AS c JOIN facts.current USING (commit_id)
+SELECT commit_id, c.shard, {{repeats}}::VARCHAR[] AS repeats
+FROM facts.commits AS c JOIN facts.current USING (commit_id)
 SEMI JOIN (SELECT commit_id FROM facts.files WHERE table_name <> 'rejects') USING (commit_id)
 WHERE c.stage IN {_SCORES} AND commit_id NOT IN (FROM facts.broken);
 CREATE OR REPLACE TEMP TABLE changed AS SELECT DISTINCT shard FROM (
-    (SELECT commit_id, shard FROM indexed EXCEPT SELECT commit_id, shard FROM facts.slots)
-    UNION ALL (SELECT commit_id, shard FROM facts.slots EXCEPT SELECT commit_id, shard FROM indexed)
-    UNION ALL (SELECT commit_id, shard FROM indexed SEMI JOIN new_commits USING (commit_id)));
+    (FROM indexed EXCEPT SELECT commit_id, shard, repeats FROM facts.slots)
+    UNION ALL (SELECT commit_id, shard, repeats FROM facts.slots EXCEPT FROM indexed)
+    UNION ALL (FROM indexed SEMI JOIN new_commits USING (commit_id)));
 CREATE OR REPLACE TEMP TABLE gone_slots AS SELECT slot FROM facts.slots SEMI JOIN changed USING (shard);
 DELETE FROM facts.gains WHERE slot IN (FROM gone_slots);
 DELETE FROM facts.gain_bins WHERE slot IN (FROM gone_slots);
+DELETE FROM facts.yields WHERE shard IN (FROM changed);
 DELETE FROM facts.slots WHERE slot IN (FROM gone_slots)"""
 
 # The files of the changed shards' scores, each with the files of the draws that its single calls come from.
@@ -108,7 +111,7 @@ SELECT s.shard, s.tool, s.commit_id, s.path, s.rows, s.stage <> 'score' AS chain
 FROM files AS s LEFT JOIN files AS d ON d.stage = 'sample' AND d.tool = s.tool AND d.shard = s.shard
 WHERE s.stage IN {_SCORES} ORDER BY s.shard, s.stage, s.tool, s.commit_id, s.path, d.path"""
 
-_NO_RANKS = """SELECT '' AS doc_id, '' AS tool, 0 AS "position", 0 AS "rank" WHERE false"""
+_NO_RANKS = """SELECT '' AS doc_id, '' AS opener, 0 AS "position", 0 AS "rank" WHERE false"""
 _TOOLS_BEHIND = "[one.tool FOR one IN behind]"
 
 
@@ -136,18 +139,19 @@ def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """
     connection.execute(f"SET memory_limit = '{_MEMORY}'")
     connection.execute(_TABLES)
-    connection.execute(_CHANGED)
-    _add_gains(connection, store)
+    repeats = repeats_of(connection)
+    connection.execute(_CHANGED.format(repeats=f"[{', '.join(map(sql_text, repeats))}]"))
+    _add_gains(connection, store, repeats)
     update_places(connection, store)
 
 
-def _add_gains(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
+def _add_gains(connection: duckdb.DuckDBPyConnection, store: Store, repeats: Sequence[str]) -> None:
     """Add the rows of the changed shards."""
     sources = connection.execute(_SOURCES).fetchall()
     [(first,)] = connection.execute("SELECT coalesce(max(slot), -1) + 1 FROM facts.slots").fetchall()
+    slots = _Slots(first)
     commits = {commit_id: (tool, shard) for shard, tool, commit_id, *_ in sources}
-    firsts = {commit_id: first + number for number, commit_id in enumerate(commits)}
-    slots = _Slots(first + len(commits))
+    firsts = {commit_id: slots.add(commit_id, *commit) for commit_id, commit in commits.items()}
     broken: set[str] = set()
     uncommitted = 0
     for batch in _batches(sources, firsts):
@@ -156,32 +160,52 @@ def _add_gains(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         except duckdb.Error:
             gains, bins, unreadable = _read_intact(store, batch, slots)
             broken |= {commit_id for commit_id, slot in firsts.items() if slot in unreadable}
-        _insert(connection, "gains", gains)
-        _insert(connection, "gain_bins", bins)
+        for table, rows in (*_judged(gains, slots, frozenset(repeats)), ("gain_bins", bins)):
+            _insert(connection, table, rows)
         uncommitted += sum(source.rows for source in batch)
         if uncommitted >= _COMMITTED:
             connection.execute("COMMIT; CHECKPOINT; BEGIN")
             uncommitted = 0
-    found = {firsts[one]: (one, *commits[one]) for one in commits if one not in broken}
-    rows: list[tuple[Any, ...]] = [(slot, *commit, []) for slot, commit in found.items()]
-    rows += [(slot, *found[of], list(behind)) for (of, behind), slot in slots.of_chains.items() if of in found]
+    rows = [(slot, *row, repeats) for slot, row in slots.rows.items() if row[0] not in broken]
     _insert(connection, "slots", _table(_SLOTS, rows))
     connection.execute("INSERT INTO facts.broken SELECT unnest($ids)", {"ids": sorted(broken)})
 
 
+def _judged(gains: pa.Table, slots: _Slots, repeats: frozenset[str]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of `gains` with what becomes of the calls, and those of `yields`, for whole shards."""
+    tools: dict[int, Tools] = {}
+    shards: dict[str, list[int]] = {}
+    for slot in gains["slot"].unique().to_pylist():
+        _, tool, shard, behind = slots.rows[slot]
+        tools[slot] = (*behind, tool)
+        shards.setdefault(shard, []).append(slot)
+    yield "gains", gains.append_column("best", pa.array(best(columns_of(gains, tools), repeats)))
+    counts: list[tuple[Any, ...]] = []
+    for shard, own in shards.items():
+        columns = columns_of(gains.filter(pc.is_in(gains["slot"], pa.array(own, pa.int32()))), tools)
+        counts += yields(columns, shard, repeats)
+    yield "yields", _table(YIELDS, counts)
+
+
 @dataclass(slots=True)
 class _Slots:
-    """The slots of chains: one for each commit and each sequence of tools in front of the last call."""
+    """The slots: one for each commit, and one for each sequence of tools in front of the last call of its chains."""
 
     next: int
-    of_chains: dict[tuple[int, tuple[str, ...]], int] = field(default_factory=dict)  # by the first slot of the commit
+    rows: dict[int, tuple[str, str, str, Tools]] = field(default_factory=dict)  # slot -> commit, tool, shard, behind
+    of_chains: dict[tuple[int, Tools], int] = field(default_factory=dict)  # by the first slot of the commit
+
+    def add(self, commit_id: str, tool: str, shard: str, behind: Tools = ()) -> int:
+        """Return a new slot."""
+        self.rows[self.next] = commit_id, tool, shard, behind
+        self.next += 1
+        return self.next - 1
 
     def of(self, first: int, behind: Sequence[str]) -> int:
-        """Return a slot, which may be new."""
+        """Return the slot of chains, which may be new."""
         key = first, tuple(behind)
         if key not in self.of_chains:
-            self.of_chains[key] = self.next
-            self.next += 1
+            self.of_chains[key] = self.add(*self.rows[first][:3], key[1])
         return self.of_chains[key]
 
 
@@ -213,7 +237,7 @@ def _read(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple[pa.Tab
     single, chains = ([one for one in batch if one.chained is chained] for chained in (False, True))
     draws = list(dict.fromkeys(path for source in single for path in source.draws))
     ranks = (
-        f"""SELECT DISTINCT doc_id, tool, "position", "rank" FROM {parquet_sql(map(store.locate, draws))}"""
+        f"""SELECT DISTINCT doc_id, tool AS opener, "position", "rank" FROM {parquet_sql(map(store.locate, draws))}"""
         if draws
         else _NO_RANKS
     )
@@ -223,8 +247,7 @@ def _read(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple[pa.Tab
         scored = with_added_columns("scored", files, "*, file_index")
         parts.append(f"""
 SELECT $slots[file_index::BIGINT + 1] AS slot, doc_id, tool, tool AS opener, "position", gain, log_p, input, response,
-       window_end, [] AS behind FROM ({scored}) WHERE {RULES} QUALIFY row_number() OVER (
-    PARTITION BY file_index, doc_id, tool, "position" ORDER BY gain DESC, input, response) = 1""")
+       window_end, [] AS behind FROM ({scored}) WHERE {RULES}""")
         bins.append(_binned("slots", files))
     with connect(store, {"memory_limit": _MEMORY}) as reader:
         if chains:
@@ -237,8 +260,7 @@ SELECT o.slot, c.doc_id, c.tool, c.behind[1].tool AS opener, c."position", c.gai
        c.window_end, c.behind
 FROM (FROM ({scored}) WHERE {RULES}) AS c JOIN _of_chains AS o ON o.file = c.file_index AND o.behind = c.tools_behind
 LEFT JOIN ({openers}) AS l ON l.doc_id = c.doc_id AND l.tool = c.behind[1].tool AND l."position" = c."position"
-QUALIFY row_number() OVER (
-    PARTITION BY o.slot, c.doc_id, c."position" ORDER BY c.gain DESC, c.input, c.response, c.behind) = 1""")
+""")
             bins.append(_binned("chain_slots", files))
         given = {"slots": [source.slot for source in single], "chain_slots": [source.slot for source in chains]}
         sql = _gains_sql(" UNION ALL BY NAME ".join(f"({part})" for part in parts), ranks)
@@ -248,30 +270,22 @@ QUALIFY row_number() OVER (
 
 
 def _gains_sql(calls: str, ranks: str) -> str:
-    """Return the query for the rows of `gains`.
+    """Return the query for the rows of `gains`: the best calls of their slots, in order of precedence.
 
     Args:
-        calls: SQL of the best calls: slot, doc_id, tool, opener (the tool of a chain's first call), "position", gain,
-            log_p, input, response, window_end, behind.
-        ranks: SQL of the ranks of positions: doc_id, tool, "position", "rank".
+        calls: SQL of the calls: slot, doc_id, tool, opener (the tool of a chain's first call), "position", gain, log_p,
+            input, response, window_end, behind.
+        ranks: SQL of the ranks of positions: doc_id, opener, "position", "rank".
     """
     return f"""
-SELECT slot, doc, "position", gain, log_p, "rank", precedence, contested, CASE WHEN repeated THEN input END AS input,
-       window_end, repeated
-FROM (
-WITH calls AS ({calls}), ranks AS ({ranks})
-SELECT slot::INTEGER AS slot, hash(c.doc_id) AS doc, c."position"::INTEGER AS "position", gain, log_p,
-       r."rank"::INTEGER AS "rank",
-       row_number() OVER (PARTITION BY c.doc_id, c."position"
-                          ORDER BY len(behind) DESC, gain DESC, c.tool, input, response, behind) - 1 AS precedence,
-       count(*) OVER (PARTITION BY c.doc_id, c."position") > 1 AS contested,
-       CASE WHEN behind = [] THEN hash(input) ELSE hash(input, behind) END AS input,
-       window_end::INTEGER AS window_end,
-       coalesce(c."position" < lag(window_end) OVER alike OR lead(c."position") OVER alike < window_end, false)
-           AS repeated
-FROM calls AS c LEFT JOIN ranks AS r ON r.doc_id = c.doc_id AND r.tool = c.opener AND r."position" = c."position"
-WINDOW alike AS (PARTITION BY slot, c.doc_id, input, behind ORDER BY c."position")
-) ORDER BY slot, doc, "position" """
+WITH calls AS (
+    FROM ({calls})
+    QUALIFY row_number() OVER (PARTITION BY slot, doc_id, "position" ORDER BY {CHAIN_PRECEDENCE}) = 1
+)
+SELECT slot, hash(doc_id) AS doc, "position", gain, log_p, "rank",
+       CASE WHEN count(window_end) OVER (PARTITION BY slot, doc_id, input, behind) > 1
+            THEN CASE WHEN behind = [] THEN hash(input) ELSE hash(input, behind) END END AS alike, window_end
+FROM calls LEFT JOIN ({ranks}) USING (doc_id, opener, "position") ORDER BY doc, "position", {CHAIN_PRECEDENCE}"""
 
 
 def _binned(slots: str, files: str) -> str:

@@ -1,36 +1,19 @@
-"""The SQL of the published snapshot's views: which commits are current, and which calls a threshold keeps.
+"""The SQL of the published snapshot's views: which commits are current, which calls are best, what thresholds yield.
 
-This module is the only place of the filtering rules; every view and query uses them:
+Which calls a filter keeps is not written here: the index holds what `call_filter` says (see `outcomes`). What the index
+takes in is: calls that no threshold can keep are left out, and calls at one position stand in order of precedence. A
+test compares both with that module.
 
-- a call must gain at least its tool's threshold tau_f;
-- MT only: a call is dropped if its input occurs after its position but not before it;
-- of several such calls at one position of a document, of whichever tools, the one with the largest gain wins
-  (ties: the first by tool, then input, then response);
-- of chains and single calls at one position, the longest that passes wins; a chain's threshold and tool are those of
-  its last call;
-- of two winners of one tool with the same input, each before the end of the other's window, the one that gains less is
-  dropped (if they gain the same, the later one in the text), unless C* was assembled with `keep_repeats`.
-
-An example of a tool is a document with a surviving call of that tool, alone or in a chain. If all tools have the same
-threshold and there are no chains, whether a call survives its rivals does not depend on the threshold, since a call is
-only dropped in favour of one that gains more: these are the *best calls*. The limit on examples per tool is not applied
-here: it chooses among examples, not among calls.
-
-Yields are counted on the table `facts.gains` (see `index`), which contains the best allowed call of every tool at a
-position, and the best chain of every sequence of tools; if only one tool has calls there, this call wins whenever its
-gain suffices.
+An example of a tool is a document with a kept call of that tool, alone or in a chain. The limit on examples per tool is
+not applied here: it chooses among examples, not among calls.
 
 Gains are in nats. Positions are character offsets (code points). This module opens no database.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-
 from warehouse.schema import EVALUATION_STAGES, WHAT_IF
-
-THRESHOLDS = (0.5, 1.0, 2.0)  # nats, as in the paper's Table 2
+from warehouse.snapshot.outcomes import THRESHOLDS
 
 # A gain that could be measured. For DuckDB NaN is the largest number, and since a file's statistics leave NaN out, it
 # concludes that there is none and does not evaluate `isnan(gain)`. It cannot draw this conclusion through TRY.
@@ -44,31 +27,20 @@ LOOKED_AHEAD = "(tool = 'mt' AND seen_after AND NOT seen_before)"
 RULES = f"{MEASURED} AND loss_call IS NOT NULL AND NOT {LOOKED_AHEAD}"
 
 
-def better_nearby(alike: tuple[str, ...]) -> str:
-    """Return SQL of whether row `o` has the same call as row `w`, in its window, and gains more."""
-    same = " AND ".join(f"o.{name} = w.{name}" for name in alike)
-    return f"""{same} AND o."position" < w.window_end AND w."position" < o.window_end
-        AND (o.gain > w.gain OR (o.gain = w.gain AND o."position" < w."position"))"""
-
-
-def _has_better_nearby(winners: str, alike: tuple[str, ...]) -> str:
-    """Return SQL that tests whether one of the winners is better than row `w` nearby."""
-    return f"EXISTS (FROM {winners} AS o WHERE {better_nearby(alike)})"
-
+# In which order calls at one position are kept, if their thresholds allow it: single calls, and chains beside them.
+PRECEDENCE = "gain DESC, tool, input, response"
+CHAIN_PRECEDENCE = f"len(behind) DESC, {PRECEDENCE}, behind"
 
 # Runs `r`, the newest first: by their numbers, since clocks are set back and those of two machines differ. Runs of
 # earlier program versions have no numbers, only times.
 NEWEST = "r.number DESC, r.started DESC, r.run_id DESC"
 
-_WINNER = 'row_number() OVER (PARTITION BY doc_id, "position" ORDER BY gain DESC, tool, input, response) = 1'
-
-# Whether the current C* was assembled with repeated calls.
-_KEEP_REPEATS = """(SELECT coalesce(bool_or((c.config::JSON->>'keep_repeats')::BOOLEAN), false)
-    FROM facts.commits AS c JOIN facts.current USING (commit_id) WHERE c.stage = 'assemble')"""
-
+# The index has hashes of documents, and the best call of each tool at a position.
 BEST_CALLS = f"""
-WITH won AS (SELECT * FROM scored WHERE {RULES} QUALIFY {_WINNER})
-SELECT w.* FROM won AS w WHERE {_KEEP_REPEATS} OR NOT {_has_better_nearby("won", ("doc_id", "tool", "input"))}"""
+SELECT s.* FROM scored AS s SEMI JOIN (
+    SELECT doc, "position", tool FROM facts.gains JOIN facts.slots USING (slot) WHERE best AND behind = []
+) AS g ON g.doc = hash(s.doc_id) AND g."position" = s."position" AND g.tool = s.tool
+WHERE {RULES} QUALIFY row_number() OVER (PARTITION BY s.doc_id, s."position" ORDER BY {PRECEDENCE}) = 1"""
 
 _MEASURES = "stage IN ({})".format(", ".join(f"'{stage}'" for stage in EVALUATION_STAGES))
 
@@ -189,78 +161,8 @@ SELECT e.task, e.source, e.base, e.arm, p.* EXCLUDE (evaluation), e.model, e.bas
        e.completed, e.evaluated, e.seconds, e.evaluation, e.run_number
 FROM summed AS p JOIN evaluations AS e USING (evaluation)"""
 
-
-_CHAIN_SLOTS = "SELECT slot, behind FROM facts.slots WHERE behind <> []"  # few, or none
-
-
-def survivors_sql(rows: str, keep_repeats: str = _KEEP_REPEATS, by: str = "") -> str:
-    """Return the query for the calls and chains that survive (slot, tool, doc, "position", gain).
-
-    Args:
-        rows: SQL of a relation with the columns of `facts.gains` and `tool`: the calls to choose from.
-        keep_repeats: SQL of whether repeated calls are kept.
-        by: another column of the relation; for each of its values calls are chosen anew, and it is returned, too.
-    """
-    also = f", {by}" if by else ""
-    alike = ("doc", "tool", "input", *([by] if by else []))
-    return f"""
-WITH allowed AS ({rows}), won AS (
-    SELECT * FROM allowed WHERE NOT contested
-    UNION ALL
-    SELECT * FROM allowed WHERE contested
-    QUALIFY row_number() OVER (PARTITION BY doc, "position"{also} ORDER BY precedence) = 1
-), again AS (SELECT * FROM won WHERE repeated AND NOT {keep_repeats})
-SELECT slot, tool, doc, "position", gain{also} FROM won WHERE NOT repeated OR {keep_repeats}
-UNION ALL
-SELECT slot, tool, doc, "position", gain{also} FROM again AS w WHERE NOT {_has_better_nearby("again", alike)}"""
-
-
-def count_sql(survivors: str, by: str = "") -> str:
-    """Return the query for (tool, examples, calls): the calls that survive, where a chain has all of its calls.
-
-    Args:
-        survivors: SQL of a relation with tool, doc and slot.
-        by: another column of the relation, by whose values the calls are counted as well; it is returned, too.
-    """
-    also = f", {by}" if by else ""
-    return f"""
-WITH survivors AS MATERIALIZED ({survivors}), links AS (
-    SELECT tool, doc{also} FROM survivors
-    UNION ALL SELECT unnest(behind) AS tool, doc{also} FROM survivors JOIN ({_CHAIN_SLOTS}) USING (slot)
-), documents AS (SELECT tool, doc{also}, count(*) AS n FROM links GROUP BY ALL)
-SELECT tool, count(*) AS examples, sum(n)::BIGINT AS calls{also} FROM documents GROUP BY ALL"""
-
-
-def yield_sql(thresholds: Iterable[float]) -> str:
-    """Return the query for (tool, tau_f, examples, calls), with each threshold (nats) applied to all tools.
-
-    Raises:
-        ValueError: there is no threshold, or one is not finite.
-    """
-    values = sorted({float(value) for value in thresholds})
-    if not values or not all(math.isfinite(value) for value in values):
-        raise ValueError(f"thresholds must be finite numbers, got {values}")
-    listed = ", ".join(f"({value!r}::DOUBLE)" for value in values)
-    tau = f"""SELECT tool, tau_f FROM (
-        SELECT DISTINCT tool FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'score'
-    ) CROSS JOIN (VALUES {listed}) AS t(tau_f)"""
-    # Which call stays at a position does not depend on a threshold that all tools share, unless there are chains: the
-    # longest one stays that passes. So shards with chains are judged at each threshold, and the others once.
-    with_chains = f"shard IN (SELECT shard FROM facts.slots SEMI JOIN ({_CHAIN_SLOTS}) USING (slot))"
-    indexed = "SELECT * FROM facts.gains JOIN (FROM facts.slots WHERE {}) USING (slot)"
-    once = f"{indexed.format(f'NOT {with_chains}')} WHERE gain >= {values[0]!r}::DOUBLE"
-    each = f"""
-WITH of_shards AS MATERIALIZED ({indexed.format(with_chains)})  -- not even read where there are none
-FROM of_shards JOIN (VALUES {listed}) AS t(tau_f) ON gain >= tau_f"""
-    return f"""
-WITH tau AS ({tau}), survivors AS ({survivors_sql(once)}),
-documents AS (SELECT tool, doc, max(gain) AS gain FROM survivors GROUP BY ALL),
-counted AS (
-    SELECT tool, tau_f, count(*) AS examples, 0 AS calls FROM tau JOIN documents USING (tool) WHERE gain >= tau_f
-    GROUP BY ALL
-    UNION ALL
-    SELECT tool, tau_f, 0, count(*) FROM tau JOIN survivors USING (tool) WHERE gain >= tau_f GROUP BY ALL
-    UNION ALL SELECT tool, tau_f, examples, calls FROM ({count_sql(survivors_sql(each, by="tau_f"), by="tau_f")})
-)
+YIELD_BY_THRESHOLD = f"""
 SELECT tool, tau_f, coalesce(sum(examples), 0)::BIGINT AS examples, coalesce(sum(calls), 0)::BIGINT AS calls
-FROM tau LEFT JOIN counted USING (tool, tau_f) GROUP BY ALL ORDER BY ALL"""
+FROM (SELECT DISTINCT tool FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'score')
+CROSS JOIN (VALUES {", ".join(f"({value!r}::DOUBLE)" for value in THRESHOLDS)}) AS t(tau_f)
+LEFT JOIN facts.yields USING (tool, tau_f) GROUP BY ALL ORDER BY ALL"""

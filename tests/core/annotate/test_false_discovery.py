@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes import a_scored
-from toolformer_core.annotate.assemble import survivors
+from tests.fakes import a_scored, survivors
 from toolformer_core.annotate.false_discovery import (
     GainCollector,
     GainsOfTool,

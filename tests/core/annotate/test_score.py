@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes import a_document, a_drawn
+from tests.fakes import a_document, a_drawn, survivors
 from tests.support.scripted_lm import ScriptedLM, ScriptError
 from tests.tiny import tiny_lm
-from toolformer_core.annotate.assemble import survivors
 from toolformer_core.annotate.losses import weights
 from toolformer_core.annotate.score import score
 from toolformer_core.config import ScoreConfig

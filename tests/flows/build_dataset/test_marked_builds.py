@@ -106,6 +106,5 @@ def test_a_call_is_known_by_all_that_it_is() -> None:
     call = ScoredCall("d", "qa", 3, "Wo?", "hier", -1.0, 1, 2.0, 2.0, 1.0, seen_before=False, seen_after=False)
     other = ScoredCall("d", "qa", 3, "Wo?", "dort", -1.0, 1, 2.0, 2.0, 1.0, seen_before=False, seen_after=False)
     said = frozenset({CallIdentity("d", "qa", 3, "Wo?", "hier").digest})
-    assert MarkFilter("not-rejected", "", said).split([call, other]) == ([other], {next(iter(said)): call})
-    taking_part, left_out = MarkFilter("only-accepted", "", said).split([call, other])
-    assert (taking_part, list(left_out.values())) == ([call], [other])
+    assert MarkFilter("not-rejected", "", said).reasons([call, other]) == ["rejected", ""]
+    assert MarkFilter("only-accepted", "", said).reasons([call, other]) == ["", "not_accepted"]

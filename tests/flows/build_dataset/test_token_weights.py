@@ -13,12 +13,12 @@ from flows.build_dataset.what_if import compare_by_shard, materialise
 from flows.build_dataset.what_if_query import WhatIfQuery, ask
 from toolformer_core.annotate.losses import weights, window_weights
 from toolformer_core.errors import UsageError
-from warehouse.call_pages import moved_calls
+from warehouse.indexed_calls import IndexedCalls
 from warehouse.queries import gain_histogram, rows_of
 from warehouse.reweighting import reweigh
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
-from warehouse.what_if import what_if, yields
+from warehouse.what_if import what_if
 
 PLAIN = [-3.0, -1.0, -1.0, -1.0, -1.0]
 # Gains with 5, 4, 3, 2, 1 fifteenths; with the first token alone; with five tokens alike:
@@ -65,7 +65,7 @@ def test_gains_by_hand(tmp_path: Path) -> None:
     snapshot = built(tmp_path)
 
     def gains(**given: Any) -> list[tuple[int, float]]:
-        relation = asked(snapshot, **given).after.gains.relation
+        relation = asked(snapshot, **given).gains.relation
         found = rows_of(snapshot, f'SELECT "position", gain FROM {relation} ORDER BY ALL')
         return [(row["position"], pytest.approx(row["gain"], abs=1e-6)) for row in found]
 
@@ -80,14 +80,14 @@ def test_gains_by_hand(tmp_path: Path) -> None:
 def test_what_comes_and_goes_with_its_gain(tmp_path: Path) -> None:
     snapshot = built(tmp_path)
     query = asked(snapshot, window=1)
-    assert [(one.examples, one.calls) for one in yields(snapshot, query.after)] == [(1, 1)]
-    answer = what_if(snapshot, query.before, query.after)
+    assert [(one.examples, one.calls) for one in IndexedCalls(snapshot, query.gains).yields(query.after)] == [(1, 1)]
+    answer = what_if(snapshot, query.before, query.after, gains=query.gains)
     assert [(one.input, one.gain) for one in answer.goes] == [("3", pytest.approx(0.8))]  # 0 < 0.5
     assert answer.comes == ()  # at 5 there is a call as before
     high = asked(snapshot, 2.2, window=1)
-    moved = moved_calls(snapshot, ask(snapshot, {"calculator": 2.2}).after, high.after, 5)
-    assert [(one.input, one.gain) for one in moved.comes.calls] == [("1 + 1", pytest.approx(2.4))]
-    bins = {one.low: one.calls for one in gain_histogram(snapshot, gain=query.after.gains.of_call) if one.calls}
+    moved = what_if(snapshot, ask(snapshot, {"calculator": 2.2}).after, high.after, gains=high.gains)
+    assert [(one.input, one.gain) for one in moved.comes] == [("1 + 1", pytest.approx(2.4))]
+    bins = {one.low: one.calls for one in gain_histogram(snapshot, gain=query.gains.of_call) if one.calls}
     assert bins == {0.0: 1, 1.0: 1, 2.0: 2}  # 0; the bound of the fourth, 1; 2 and 2.4
 
 
@@ -97,7 +97,8 @@ def test_calls_that_were_not_computed_to_the_end_are_counted_and_not_kept(tmp_pa
     assert weighed == "what calls gain afterwards is counted with the weights 1.000 of the next tokens"
     assert unknown.startswith("1 call (calculator 1) may reach their threshold with these weights, but L(e(c, eps))")
     assert len(asked(snapshot, 1.01, window=1).notes) == 1  # its bound is 1
-    assert yields(snapshot, asked(snapshot, -1.0, window=1).after)[0].calls == 2  # also below the floor
+    low = asked(snapshot, -1.0, window=1)
+    assert IndexedCalls(snapshot, low.gains).yields(low.after)[0].calls == 2  # also below the floor
 
 
 def test_the_build_s_own_weights_change_nothing(tmp_path: Path) -> None:
@@ -135,7 +136,10 @@ def test_a_version_is_made_with_other_weights(as_built: Path, tmp_path: Path, gi
     snapshot = publish(store, None)
     file = tmp_path / "gains.parquet"
     query = ask(snapshot, {"calculator": 0.1}, gains_of=lambda w: reweigh(snapshot, w, file), **given)
-    found, read = (what_if(snapshot, query.before, query.after, n=99), compare_by_shard(store, query, n=99))
+    found, read = (
+        what_if(snapshot, query.before, query.after, n=99, gains=query.gains),
+        compare_by_shard(store, query, n=99),
+    )
     assert found.changes == read.changes
     for side in ("comes", "goes"):
         calls, others = (
@@ -161,8 +165,8 @@ def test_a_window_of_all_tokens_gives_the_usual_weights(decay: float) -> None:
 def test_a_real_build_gains_what_it_was_scored_with(as_built: Path, tmp_path: Path) -> None:
     snapshot = publish(Store(as_built), None)
     other = reweigh(snapshot, tuple(weights()), tmp_path / "gains.parquet").relation
-    sql = """SELECT count(*) AS n, max(abs(a.gain - b.gain)) AS off, bool_and(a.input IS NOT DISTINCT FROM b.input
-        AND a.repeated = b.repeated AND a."rank" IS NOT DISTINCT FROM b."rank") AS same
+    sql = """SELECT count(*) AS n, max(abs(a.gain - b.gain)) AS off, bool_and(a.alike IS NOT DISTINCT FROM b.alike
+        AND a."rank" IS NOT DISTINCT FROM b."rank") AS same
         FROM facts.gains AS a FULL JOIN {} AS b USING (slot, doc, "position")"""
     [row] = rows_of(snapshot, sql.format(other))
     assert row["n"] == rows_of(snapshot, "SELECT count(*) AS n FROM facts.gains")[0]["n"] > 10

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from wh_fixtures import make_run, put, scored
 
+from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, dataset_version
 from warehouse.errors import RefusedQueryError
@@ -18,7 +19,7 @@ from warehouse.queries.guarded import run_query
 from warehouse.snapshot.pack import pack
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
-from warehouse.what_if import CallFilter, what_if
+from warehouse.what_if import what_if
 
 TEXT = "Two and two makes a total of 4 apples. "
 

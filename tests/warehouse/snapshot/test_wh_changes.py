@@ -102,12 +102,12 @@ def test_step_by_step_and_from_nothing_give_the_same(steps: list[tuple[str, str,
 def test_a_shard_that_is_computed_again_under_the_same_name_is_read_again(tmp_path: Path) -> None:
     store = Store(tmp_path)
     first = put(store, "score", "qa", "s0", [scored("d", "qa", 0, 1.0)], created="2024-01-01T00:00:00+00:00")
-    assert yield_by_threshold(publish(store, None), [1.5])[0].calls == 0
+    assert yield_by_threshold(publish(store, None))[2].calls == 0  # at 2.0
     store.files.delete(f"commits/{first.id}.json")
     store.files.delete(first.files[0].path)
     again = put(store, "score", "qa", "s0", [scored("d", "qa", 0, 2.0)], created="2024-01-02T00:00:00+00:00")
     assert again.id == first.id
-    assert yield_by_threshold(publish(store, None, recheck=False), [1.5])[0].calls == 1
+    assert yield_by_threshold(publish(store, None, recheck=False))[2].calls == 1
 
 
 def test_a_snapshot_of_one_run_leaves_the_others_out(tmp_path: Path) -> None:

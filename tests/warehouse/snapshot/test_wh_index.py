@@ -18,20 +18,21 @@ from hypothesis import strategies as st
 from wh_fixtures import make_run, put, scored
 
 from tasks import arrow as translate
-from tasks.stages.assemble import PositionFilter, calls_taking_part
-from toolformer_core.annotate.assemble import survivors
+from tests.support.plain_filter import plain_survivors
+from toolformer_core.annotate.call_filter import CallFilter
 from warehouse import schema
 from warehouse.commits import Commit, Dataset
 from warehouse.explain import explain, ids_with_prefix, nearest_ids
+from warehouse.indexed_calls import IndexedCalls
 from warehouse.queries import Yield, rows_of, yield_by_threshold
 from warehouse.snapshot import index
 from warehouse.snapshot.publish import publish
 from warehouse.snapshot.views import MEASURED
 from warehouse.store import Store
-from warehouse.what_if import CallFilter, what_if, yields
+from warehouse.what_if import what_if
 
 TOOLS = ("calculator", "mt", "qa")
-COLUMNS = 'tool, doc, "position", gain, log_p, "rank", contested, input, window_end, repeated'
+COLUMNS = 'tool, doc, "position", gain, log_p, "rank", alike, window_end, best'
 GAINS = f"SELECT {COLUMNS} FROM facts.gains JOIN facts.slots USING (slot)"
 
 Rows = dict[str, list[dict[str, Any]]]  # tool -> scored calls
@@ -72,7 +73,7 @@ TAUS = st.fixed_dictionaries({tool: st.sampled_from([-2.0, 0.5, 1.0, 1.2]) for t
 def test_yields_are_those_of_the_method(
     rows: Rows, tau: dict[str, float], k: int | None, tau_s: float | None, window: int | None, keep_repeats: bool
 ) -> None:
-    """SQL over the index counts what `survivors` keeps."""
+    """The index gives what the plain rule keeps."""
     top_k = {} if k is None else dict.fromkeys(TOOLS, k)
     floors = {} if tau_s is None else dict.fromkeys(TOOLS, tau_s)
     with tempfile.TemporaryDirectory() as folder:
@@ -80,15 +81,15 @@ def test_yields_are_those_of_the_method(
         write(store, "s0", rows, run, window)
         own = [c for commit in run if commit.stage == "score" for c in translate.scored_of(store.read(commit.files[0]))]
         ranks = {(c.tool, c.doc_id, c.position): c.position for c in own}
-        taking = calls_taking_part(PositionFilter(top_k, floors), own, ranks)
-        kept = survivors(taking, tau, keep_repeats=keep_repeats)[0]
+        choice = CallFilter(tau, top_k, floors, frozenset(TOOLS if keep_repeats else ()))
+        kept = plain_survivors(own, choice, ranks)
         path = publish(store, None)
         expected = [
             Yield(tool, tau[tool], len({c.doc_id for c in mine}), len(mine))
             for tool in TOOLS
             for mine in [[c for c in kept if c.tool == tool]]
         ]
-        assert yields(path, CallFilter(tau, top_k, floors, keep_repeats)) == expected
+        assert IndexedCalls(path).yields(choice) == expected
 
 
 @settings(max_examples=6, deadline=None)
@@ -98,7 +99,7 @@ def test_the_best_calls_above_a_threshold_are_those_of_the_method(rows: Rows, wi
         store, run = Store(folder), list[Commit]()
         write(store, "s0", rows, run, window)
         own = [c for commit in run if commit.stage == "score" for c in translate.scored_of(store.read(commit.files[0]))]
-        kept = survivors(own, dict.fromkeys(TOOLS, tau))[0]
+        kept = plain_survivors(own, CallFilter(dict.fromkeys(TOOLS, tau)))
         best = rows_of(publish(store, None), f'SELECT doc_id, "position", tool FROM best_calls WHERE gain >= {tau}')
         assert sorted(tuple(row.values()) for row in best) == sorted((c.doc_id, c.position, c.tool) for c in kept)
 
@@ -112,7 +113,7 @@ def test_scores_of_an_earlier_version_have_no_windows(tmp_path: Path, monkeypatc
     made = put(store, "score", "qa", "s0", rows)
     monkeypatch.undo()
     path = publish(store, None)
-    assert yield_by_threshold(path, [1.0]) == [Yield("qa", 1.0, 1, 2)]
+    assert Yield("qa", 1.0, 1, 2) in yield_by_threshold(path)
     assert rows_of(path, "SELECT count(*) AS n, count(window_end) AS known FROM best_calls") == [{"n": 2, "known": 0}]
     assert [c.window_end for c in translate.scored_of(store.read(made.files[0]))] == [None, None]
 
@@ -193,7 +194,10 @@ def test_what_comes_and_goes_is_what_the_method_says(
     kept_after: bool,
 ) -> None:
     top_k = {} if k is None else dict.fromkeys(TOOLS, k)
-    before, after = CallFilter(one, keep_repeats=kept_before), CallFilter(other, top_k, keep_repeats=kept_after)
+    before, after = (
+        CallFilter(one, keep_repeats=frozenset(TOOLS if kept_before else ())),
+        CallFilter(other, top_k, keep_repeats=frozenset(TOOLS if kept_after else ())),
+    )
     with tempfile.TemporaryDirectory() as folder:
         store, run = Store(folder), list[Commit]()
         put(store, "ingest", "", "corpus", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
@@ -202,15 +206,7 @@ def test_what_comes_and_goes_is_what_the_method_says(
         own = [c for commit in run if commit.stage == "score" for c in translate.scored_of(store.read(commit.files[0]))]
     ranks = {(c.tool, c.doc_id, c.position): c.position for c in own}
     stands = [
-        {
-            (c.doc_id, c.position, c.tool)
-            for c in survivors(
-                calls_taking_part(PositionFilter(choice.top_k), own, ranks),
-                choice.tau_f,
-                keep_repeats=choice.keep_repeats,
-            )[0]
-        }
-        for choice in (before, after)
+        {(c.doc_id, c.position, c.tool) for c in plain_survivors(own, choice, ranks)} for choice in (before, after)
     ]
     for change in found.changes:
         comes, goes = (sum(s.tool == change.after.tool for s in own) for own in (found.comes, found.goes))
@@ -248,7 +244,7 @@ def test_only_new_shards_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {Path(one).name.split("-")[0] for one in read} == {"s0"}
     anew = publish(store, None, tmp_path / "anew")
     assert rows_of(path, f"{GAINS} ORDER BY ALL") == rows_of(anew, f"{GAINS} ORDER BY ALL")
-    assert [(y.tool, y.examples) for y in yield_by_threshold(path, [0.5])] == [("calculator", 1), ("qa", 1)]
+    assert [(y.tool, y.examples) for y in yield_by_threshold(path) if y.tau_f == 0.5] == [("calculator", 1), ("qa", 1)]
 
 
 def test_a_file_that_cannot_be_read_is_left_out_and_called_broken(tmp_path: Path) -> None:
@@ -261,7 +257,11 @@ def test_a_file_that_cannot_be_read_is_left_out_and_called_broken(tmp_path: Path
     file.write_bytes(b"x" * victim.files[0].bytes)
     os.utime(file, (0, 0))  # older than its commit: nothing tells that it was altered
     path = publish(store, None)
-    assert [(y.tool, y.examples) for y in yield_by_threshold(path, [0.5])] == [("calculator", 1), ("mt", 1), ("qa", 0)]
+    assert [(y.tool, y.examples) for y in yield_by_threshold(path) if y.tau_f == 0.5] == [
+        ("calculator", 1),
+        ("mt", 1),
+        ("qa", 0),
+    ]
     assert rows_of(path, "SELECT tool FROM shards WHERE NOT intact") == [{"tool": "qa"}]
 
 

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wh_fixtures import put, scored
 
-from warehouse.call_pages import CallPage, Outcome, calls_by_gain, moved_calls
-from warehouse.queries import Sample
+from toolformer_core.annotate.call_filter import CallFilter
+from warehouse.indexed_calls import CallPage, IndexedCalls, Outcome
+from warehouse.queries import Sample, Yield
 from warehouse.queries.documents import DocumentFilter, example_of, find_documents
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
-from warehouse.what_if import CallFilter, what_if
+from warehouse.what_if import what_if
 
 TOOLS = ("calculator", "qa")
 Rows = dict[str, list[dict[str, Any]]]
@@ -50,12 +51,13 @@ def published(store: Store, rows: Rows) -> Path:
 
 def moved(path: Path, before: CallFilter, after: CallFilter, n: int) -> tuple[list[Sample], list[Sample]]:
     """Return both lists, read page by page."""
+    calls = IndexedCalls(path)
     out: list[list[Sample]] = []
     for name in ("comes", "goes"):
         own: list[Sample] = []
         key = None
         while True:
-            pages = moved_calls(path, before, after, n, **{f"{name}_after": key})
+            pages = calls.moved(before, after, n, **{f"{name}_after": key})
             page: CallPage = getattr(pages, name)
             own += page.calls
             assert len(page.calls) <= n
@@ -78,6 +80,29 @@ def test_pages_of_moved_calls_are_what_if_s_lists(rows: Rows, tau: float, qa: fl
         assert moved(path, before, after, n) == (list(answer.comes), list(answer.goes))
 
 
+def test_yields_by_hand(tmp_path: Path) -> None:
+    call = {"doc_id": "d1", "input": "a", "gain": 1.0}
+    rows: Rows = {
+        # d1: at 0 QA gains more, and the call at 5 makes d1 an example all the same; d2: alone, below
+        "calculator": [
+            {**call, "position": 0},
+            {**call, "position": 5, "gain": 0.7, "input": "b"},
+            {**call, "doc_id": "d2", "position": 0, "gain": 0.2},
+        ],
+        "qa": [{**call, "position": 0, "gain": 1.5}],
+    }
+    path = published(Store(tmp_path), rows)
+    index = IndexedCalls(path)
+
+    def counted(calculator: float, qa: float) -> list[Yield]:
+        return index.yields(CallFilter({"calculator": calculator, "qa": qa}))
+
+    assert counted(0.5, 0.5) == [Yield("calculator", 0.5, 1, 1), Yield("qa", 0.5, 1, 1)]
+    assert counted(0.5, 2.0) == [Yield("calculator", 0.5, 1, 2), Yield("qa", 2.0, 0, 0)]  # QA's call gives way
+    assert counted(0.8, 2.0)[0] == Yield("calculator", 0.8, 1, 1)  # d1 through the call at 0 alone
+    assert counted(0.1, 0.5)[0] == Yield("calculator", 0.1, 2, 2)
+
+
 def test_calls_that_gain_alike_are_told_apart(tmp_path: Path) -> None:
     places = [("d1", 0), ("d1", 3), ("d2", 0), ("d3", 6)]
     alike = [{"doc_id": one, "position": at, "gain": 1.0, "input": "a"} for one, at in places]
@@ -94,20 +119,20 @@ def test_calls_that_gain_alike_are_told_apart(tmp_path: Path) -> None:
 def test_every_call_has_one_outcome_and_is_on_one_page(rows: Rows, tau: float, n: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = published(Store(folder), rows)
-        now = CallFilter({"calculator": tau, "qa": 0.5})
+        now, index = CallFilter({"calculator": tau, "qa": 0.5}), IndexedCalls(path)
 
         def listed(outcome: Outcome) -> list[Sample]:
             out: list[Sample] = []
             key = None
             while True:
-                page = calls_by_gain(path, now, n, outcome=outcome, after=key)
+                page = index.by_gain(now, n, outcome=outcome, after=key)
                 out += page.calls
                 key = page.last
                 if key is None:
                     return out
 
         everything = listed("")
-        assert len(everything) == len(set(everything)) == calls_by_gain(path, now, 100).total
+        assert len(everything) == len(set(everything)) == index.by_gain(now, 100).total
         assert [call.gain for call in everything] == sorted((call.gain for call in everything), reverse=True)
         parts = [listed(outcome) for outcome in ("kept", "below_threshold", "outdone")]
         assert sorted(repr(call) for part in parts for call in part) == sorted(map(repr, everything))

@@ -1,0 +1,271 @@
+"""Which scored calls are kept: the one place of the rule, over columns of calls. (§2, filtering)
+
+    | reason             | the call is dropped because                                                            |
+    |--------------------|----------------------------------------------------------------------------------------|
+    | position_left_out  | the filter has fewer positions than were sampled, and not this one                     |
+    | of people's marks  | people reject it, or do not accept it; the caller says which calls these are           |
+    | below_threshold    | L- - L+ < tau_f of its tool                                                            |
+    | seen_only_after    | MT only (App. A.1): the text holds its input after the position and not before, so the |
+    |                    | model looked ahead                                                                     |
+    | shorter_chain      | a longer chain of calls passes the rules above at the same position of the document    |
+    | lower_gain         | another call that passes at the same position, of any tool, gains more                 |
+    | repeated_nearby    | a call of the same tool and input, not dropped by the rules above, is within the five  |
+    |                    | tokens by which the two are judged, and gains more: one response is enough             |
+
+A chain is judged as its last call (see `records.ScoredCall`), by the values of that call's tool; it stands where its
+first call was drawn. The rules are applied in this order, and every dropped call has exactly one reason. A call can be
+dropped because of a better neighbour that is itself dropped as repeated: in a chain of such calls, all but the best
+have a better neighbour.
+
+C*, `toolformer what-if` and the viewer ask this module, and the snapshot stores what it says for SQL. It knows no
+files, no tables and no model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolformer_core.config import tau_f_for
+from toolformer_core.records import ScoredCall
+
+__all__ = ["REASONS", "CallColumns", "CallFilter", "looked_ahead", "may_be_kept", "reasons_of"]
+
+# The outcomes of `CallColumns.outcomes`, by number: kept, and the reasons above.
+REASONS = (
+    *("", "position_left_out", "marked_out", "below_threshold", "seen_only_after", "shorter_chain", "lower_gain"),
+    "repeated_nearby",
+)
+_LOOKAHEAD_TOOL = "mt"
+
+Mask = NDArray[np.bool_]  # a value for each call
+
+
+@dataclass(frozen=True, slots=True)
+class CallFilter:
+    """Which of the scored calls to keep."""
+
+    tau_f: Mapping[str, float]  # nats by tool; calls of tools that are not named are dropped
+    top_k: Mapping[str, int] = field(default_factory=dict)  # by tool: only a document's k first positions, as ranked
+    tau_s: Mapping[str, float] = field(default_factory=dict)  # by tool: only positions with p(" [") above this
+    keep_repeats: frozenset[str] = frozenset()  # the tools for which equal calls nearby are all kept, as in the paper
+
+    @classmethod
+    def of_build(cls, tools: Iterable[str], config: Mapping[str, Any]) -> CallFilter:
+        """Return the filter of a build.
+
+        Args:
+            tools: the keys of the build's tools.
+            config: the fields of its `AssembleConfig`; what is not there is as it is by default.
+        """
+        keys = tuple(tools)
+        return cls(
+            {tool: tau_f_for(tool, config.get("tau_f")) for tool in keys},
+            dict(config.get("top_k", {})),
+            dict(config.get("tau_s", {})),
+            frozenset(keys if config.get("keep_repeats") else ()),
+        )
+
+
+class CallColumns:
+    """Scored calls of whole documents: a row is a call, or a chain.
+
+    Rows stand document by document, position by position, and at a position the longest chain first, of these the one
+    that gains most, of these the first by tool, input, response and the calls in front.
+
+    Args:
+        kinds: the kinds of calls: the tools of a chain in order; a single call has one.
+        kind: (n,) the number of each call's kind.
+        doc: (n,) a number of its document.
+        position: (n,) offset in the document.
+        gain: (n,) nats; NaN: the call is never kept.
+        rank: (n,) of the position in its document.
+        log_p: (n,) log p(" [") at the position; NaN: unknown, and above no tau_s.
+        alike: (n,) a number that calls of one kind and document share if their inputs, and the calls in front, are
+            the same.
+        window_end: (n,) offset behind the tokens by which the call is judged; negative: nothing is near the call.
+        ahead: (n,) whether the model looked ahead; None: nowhere.
+    """
+
+    def __init__(
+        self,
+        kinds: Sequence[tuple[str, ...]],
+        kind: NDArray[np.integer[Any]],
+        doc: NDArray[np.integer[Any]],
+        position: NDArray[np.integer[Any]],
+        gain: NDArray[np.float64],
+        rank: NDArray[np.integer[Any]],
+        log_p: NDArray[np.float64],
+        *,
+        alike: NDArray[np.integer[Any]],
+        window_end: NDArray[np.integer[Any]],
+        ahead: Mask | None = None,
+    ) -> None:
+        self.kinds, self.kind, self.doc, self.position, self.gain = kinds, kind, doc, position, gain
+        self.rank, self._log_p, self._ahead = rank, log_p, ahead
+        self._place = np.cumsum(_changes(doc) | _changes(position), dtype=np.int32) - 1
+        self._worse, self._better = self._repeats(alike, window_end)
+
+    def __len__(self) -> int:
+        return len(self.gain)
+
+    def kept(self, call_filter: CallFilter) -> Mask:
+        """Return which calls are kept."""
+        return self._kept(call_filter, self.allowed(call_filter))[1]
+
+    def allowed(self, call_filter: CallFilter) -> Mask:
+        """Return which calls pass the rules that ask for no other call."""
+        allowed = self._passing(call_filter) & self._placed(call_filter)
+        return allowed if self._ahead is None else allowed & ~self._ahead
+
+    def outcomes(self, call_filter: CallFilter, marked_out: Mask) -> NDArray[np.intp]:
+        """Return what becomes of each call: a number of `REASONS`.
+
+        Args:
+            call_filter: which calls to keep.
+            marked_out: (n,) the calls that take no part by what people say of them.
+        """
+        won, kept = self._kept(call_filter, self.allowed(call_filter) & ~marked_out)
+        links = np.array([len(kind) for kind in self.kinds], np.intp)[self.kind]
+        winner = np.zeros(len(self), np.intp)  # by place: how long the chain is that stays
+        winner[self._place[won]] = links[won]
+        ahead = np.zeros(len(self), np.bool_) if self._ahead is None else self._ahead
+        reasons = [
+            *(kept, ~self._placed(call_filter), marked_out, ~self._passing(call_filter), ahead),
+            *(links < winner[self._place], ~won),
+        ]
+        return np.select(reasons, range(len(reasons)), len(reasons))
+
+    def count(self, kept: Mask) -> dict[str, tuple[int, int]]:
+        """Return examples (documents) and calls by tool; a chain counts for the tool of each of its calls."""
+        kind, doc = self.kind[kept], self.doc[kept]
+        counts = {}
+        for tool in sorted({tool for tools in self.kinds for tool in tools}):
+            calls = np.array([tools.count(tool) for tools in self.kinds], np.int64)[kind]
+            counts[tool] = int(_changes(doc[calls > 0]).sum()), int(calls.sum())
+        return counts
+
+    def _passing(self, call_filter: CallFilter) -> Mask:
+        """Return which calls reach their tool's threshold."""
+        tau_f = np.array([call_filter.tau_f.get(tools[-1], math.inf) for tools in self.kinds], np.float64)
+        passing: Mask = self.gain >= tau_f[self.kind]  # false for NaN
+        return passing
+
+    def _placed(self, call_filter: CallFilter) -> Mask:
+        """Return which calls stand at positions that take part."""
+        placed = np.ones(len(self), np.bool_)
+        if call_filter.top_k:
+            top_k = [call_filter.top_k.get(tools[0], np.iinfo(np.int64).max) for tools in self.kinds]
+            placed &= self.rank < np.array(top_k, np.int64)[self.kind]
+        if any(tau_s > 0 for tau_s in call_filter.tau_s.values()):
+            tau_s = [call_filter.tau_s.get(tools[0], 0.0) for tools in self.kinds]
+            least = np.array([math.log(value) if value > 0 else -math.inf for value in tau_s])[self.kind]
+            placed &= (self._log_p > least) | (least == -math.inf)
+        return placed
+
+    def _kept(self, call_filter: CallFilter, allowed: Mask) -> tuple[Mask, Mask]:
+        """Return which calls are the best allowed ones of their positions, and which of these are kept."""
+        found = np.flatnonzero(allowed)
+        won = np.zeros(len(self), np.bool_)
+        won[found[_changes(self._place[found])]] = True
+        keeps = np.array([tools[-1] in call_filter.keep_repeats for tools in self.kinds], np.bool_)
+        kept = won.copy()
+        kept[self._worse[won[self._better] & ~keeps[self.kind[self._worse]]]] = False
+        return won, kept
+
+    def _repeats(
+        self, alike: NDArray[np.integer[Any]], window_end: NDArray[np.integer[Any]]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the pairs of equal calls in each other's windows: the call that gains less, and the other one."""
+        rows = np.flatnonzero(window_end >= 0).astype(np.int32)
+        keys = [values[rows] for values in (self.position, alike, self.kind, self.doc)]
+        order = np.lexsort(keys)
+        rows, (start, *same) = rows[order], [values[order] for values in keys]
+        end, gain = window_end[rows], self.gain[rows]
+        worse, better = [rows[:0]], [rows[:0]]
+        for step in range(1, len(rows)):  # compares each call with the one so many places behind it
+            near = (start[step:] < end[:-step]) & (start[:-step] < end[step:])
+            for values in same:
+                near &= values[step:] == values[:-step]
+            if not near.any():  # windows end in the order in which they start, so none further behind is near
+                break
+            first, second = rows[:-step][near], rows[step:][near]
+            later_is_better = gain[step:][near] > gain[:-step][near]
+            worse.append(np.where(later_is_better, first, second))
+            better.append(np.where(later_is_better, second, first))
+        return np.concatenate(worse), np.concatenate(better)
+
+
+def reasons_of(
+    calls: Sequence[ScoredCall],
+    call_filter: CallFilter,
+    ranks: Mapping[tuple[str, str, int], int] | None = None,
+    marked_out: Sequence[str] = (),
+) -> list[str]:
+    """Return why each call is dropped; "" if it is kept. At most one call or chain is kept at a position.
+
+    If two calls gain the same, the first by tool, input and response is kept; of repeated calls, the first in the text.
+
+    Args:
+        calls: of whole documents, of any tools, in any order; beside a chain, the call that it begins with.
+        call_filter: which calls to keep.
+        ranks: (tool, document, position) -> the position's rank; needed if the filter has `top_k`.
+        marked_out: for each call the reason why it takes no part by what people say of it, or ""; empty: all do.
+    """
+    gains = [math.nan if call.loss_call is None else call.gain for call in calls]
+    order = sorted(range(len(calls)), key=lambda i: (*_place(calls[i]), *_precedence(calls[i], gains[i])))
+    ordered = [calls[i] for i in order]
+    kinds: dict[tuple[str, ...], int] = {}
+    docs: dict[str, int] = {}
+    inputs: dict[Any, int] = {}
+    openers = [(call.tools[0], *_place(call)) for call in ordered]
+    log_ps = {opener: call.log_p for opener, call in zip(openers, ordered, strict=True) if call.links == 1}
+    columns = CallColumns(
+        kind=np.array([kinds.setdefault(call.tools, len(kinds)) for call in ordered], np.intp),
+        kinds=tuple(kinds),
+        doc=np.array([docs.setdefault(call.doc_id, len(docs)) for call in ordered], np.int64),
+        position=np.array([call.position for call in ordered], np.int64),
+        gain=np.array([gains[i] for i in order], np.float64),
+        rank=np.array([(ranks or {})[opener] if call_filter.top_k else 0 for opener in openers], np.int64),
+        log_p=np.array([log_ps[opener] if call_filter.tau_s else 0.0 for opener in openers], np.float64),
+        alike=np.array([inputs.setdefault((one.input, one.behind), len(inputs)) for one in ordered], np.int64),
+        window_end=np.array([-1 if call.window_end is None else call.window_end for call in ordered], np.int64),
+        ahead=np.array([looked_ahead(call) for call in ordered], np.bool_),
+    )
+    left_out = np.array([bool(marked_out) and marked_out[i] != "" for i in order], np.bool_)
+    reasons = [""] * len(calls)
+    for i, outcome, out in zip(order, columns.outcomes(call_filter, left_out), left_out, strict=True):
+        reasons[i] = marked_out[i] if out and REASONS[outcome] == "marked_out" else REASONS[outcome]
+    return reasons
+
+
+def looked_ahead(call: ScoredCall) -> bool:
+    """Return whether the model knew a call's input from what follows it (MT only, App. A.1): it is never kept."""
+    return call.tool == _LOOKAHEAD_TOOL and call.seen_after and not call.seen_before
+
+
+def may_be_kept(call: ScoredCall) -> bool:
+    """Return whether there is a threshold at which a call, alone in its document, would be kept."""
+    return not math.isnan(call.gain) and not looked_ahead(call)
+
+
+def _place(call: ScoredCall) -> tuple[str, int]:
+    return call.doc_id, call.position
+
+
+def _precedence(call: ScoredCall, gain: float) -> tuple[Any, ...]:
+    """Return what sorts the calls of a position; those without a gain come last."""
+    behind = tuple((one.tool, one.input, one.response) for one in call.behind)
+    return -call.links, math.inf if math.isnan(gain) else -gain, call.tool, call.input, call.response, behind
+
+
+def _changes(values: NDArray[Any]) -> Mask:
+    """Return whether a value is another one than that before it."""
+    changes = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=changes[1:])
+    return changes

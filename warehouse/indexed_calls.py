@@ -1,0 +1,242 @@
+"""The calls of a snapshot's index in memory: what a filter keeps of them, and lists of them, a page at a time.
+
+What decides whether a call is kept is small, about 50 bytes for each row of `facts.gains`. It is read once, and then a
+filter takes a few passes over arrays (`call_filter`); only the calls that are shown are read from files.
+
+A page begins behind the last call of the page before, by that call's place in the order and not by its number: so every
+call is on one page. The index has the best scored call of each tool at a position; `explain` has all.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolformer_core.annotate.call_filter import CallFilter, Mask
+from warehouse.queries import Sample, Yield, calls_with_text, open_snapshot, rows_in, table_in
+from warehouse.reweighting import STORED, Gains
+from warehouse.snapshot.outcomes import UNRANKED, columns_of
+
+# kept; below the threshold; allowed by it, but a better call at the position or nearby is kept instead; any of these
+Outcome = Literal["kept", "below_threshold", "outdone", ""]
+
+
+class CallKey(NamedTuple):
+    """A call's place in the order of a list: the largest gain first."""
+
+    gain: float
+    slot: int
+    doc: int  # the index has hashes of ids
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallPage:
+    """Some calls of a list."""
+
+    calls: tuple[Sample, ...]
+    total: int  # on all pages
+    last: CallKey | None  # behind which the next page begins; None: this is the last page
+
+
+@dataclass(frozen=True, slots=True)
+class MovedCalls:
+    """Pages of the calls on which two filters disagree."""
+
+    comes: CallPage  # that only the second keeps
+    goes: CallPage  # ... only the first
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnCall:
+    """The next call of a random order, and how many there are."""
+
+    call: Sample | None  # None: there are no more
+    total: int  # kept calls of the tool
+    left: int  # of them, those that may still be drawn, this one included
+
+
+class IndexedCalls:
+    """The best call of each tool at each position.
+
+    Args:
+        path: the snapshot.
+        gains: what the calls gain.
+        least: only calls with at least this gain, in nats; filters with lower thresholds are then not answered.
+
+    Raises:
+        SnapshotError: there is no snapshot, or it cannot be read.
+    """
+
+    def __init__(self, path: str | Path, gains: Gains = STORED, least: float = -math.inf) -> None:
+        self._path, self._gains = path, gains
+        self._known: deque[tuple[CallFilter, Mask]] = deque(maxlen=3)  # the last filters, a byte for each call
+        sql = f"""SELECT slot, doc, "position", gain, log_p, "rank", alike, window_end
+            FROM {gains.relation} WHERE gain >= '{least!r}'::DOUBLE"""
+        with open_snapshot(path) as connection:
+            tools = {row["slot"]: (*row["behind"], row["tool"]) for row in rows_in(connection, "FROM facts.slots")}
+            read = table_in(connection, sql)
+        self._slot = read["slot"].to_numpy()
+        self._tool = {slot: of_slot[-1] for slot, of_slot in tools.items()}
+        self._columns = columns_of(read, tools)
+
+    def unranked(self) -> int:
+        """Return how many calls stand at positions without a known rank, because the draws are gone."""
+        return int((self._columns.rank == UNRANKED).sum())
+
+    def yields(self, call_filter: CallFilter) -> list[Yield]:
+        """Return examples and calls per tool, each tool at its own threshold, sorted by tool."""
+        counts = self._columns.count(self._kept(call_filter))
+        return [Yield(tool, float(tau), *counts.get(tool, (0, 0))) for tool, tau in sorted(call_filter.tau_f.items())]
+
+    def moved(
+        self,
+        before: CallFilter,
+        after: CallFilter,
+        n: int,
+        *,
+        then: IndexedCalls | None = None,
+        comes_after: CallKey | None = None,
+        goes_after: CallKey | None = None,
+        width: int = 60,
+    ) -> MovedCalls:
+        """Return a page of the calls that only the second of two filters keeps, and one of those only the first keeps.
+
+        Args:
+            before: the first filter.
+            after: the second filter, with the same tools.
+            n: how many calls to return at most of each list.
+            then: the calls with their gains under the second filter; None: these.
+            comes_after: where the last page of those that come ended; None: this is the first page.
+            goes_after: ... of those that go.
+            width: characters of text before and after a call's position.
+
+        Raises:
+            SnapshotError: there is no snapshot, or data that it refers to is gone.
+        """
+        then = then or self
+        was, becomes = self._kept(before), then._kept(after)
+        if then is self:
+            goes, comes = was & ~becomes, becomes & ~was
+        else:
+            own, other = self._identities(was), then._identities(becomes)
+            goes, comes = was.copy(), becomes.copy()
+            goes[was], comes[becomes] = ~np.isin(own, other), ~np.isin(other, own)
+        return MovedCalls(then._page(comes, n, comes_after, width), self._page(goes, n, goes_after, width))
+
+    def by_gain(
+        self,
+        call_filter: CallFilter,
+        n: int,
+        *,
+        outcome: Outcome = "",
+        tool: str = "",
+        low: float = -math.inf,
+        high: float = math.inf,
+        after: CallKey | None = None,
+        width: int = 60,
+    ) -> CallPage:
+        """Return a page of the calls.
+
+        Args:
+            call_filter: which calls are kept; the tools that it does not name have none.
+            n: how many calls to return at most.
+            outcome: only calls of this outcome under the filter; "": all.
+            tool: only calls of this tool; "": of all tools.
+            low: only gains from here on, in nats.
+            high: only gains below this.
+            after: the last call of the page before; None: this is the first page.
+            width: characters of text before and after a call's position.
+
+        Raises:
+            SnapshotError: there is no snapshot, or data that it refers to is gone.
+        """
+        gain, allowed, kept = self._columns.gain, self._columns.allowed(call_filter), self._kept(call_filter)
+        chosen = {"": np.ones_like(kept), "kept": kept, "below_threshold": ~allowed, "outdone": allowed & ~kept}
+        shown = chosen[outcome] & (gain >= low) & ((gain < high) | (high == math.inf))
+        return self._page(shown & self._of_tool(tool) if tool else shown, n, after, width)
+
+    def draw(
+        self,
+        call_filter: CallFilter,
+        tool: str,
+        seed: int,
+        without: Iterable[tuple[str, int]] = (),
+        width: int = 60,
+    ) -> DrawnCall:
+        """Return the next of a tool's kept calls in an order that the seed shuffles.
+
+        Args:
+            call_filter: which calls are kept.
+            tool: the tool's key.
+            seed: of the order; the same seed gives the same order.
+            without: document and position of calls that are passed over.
+            width: characters of text before and after the call's position.
+
+        Raises:
+            SnapshotError: there is no snapshot, or data that it refers to is gone.
+        """
+        passed = dict.fromkeys(without)
+        kept = np.flatnonzero(self._kept(call_filter) & self._of_tool(tool))
+        order = np.random.default_rng(seed).permutation(kept)
+        with open_snapshot(self._path) as connection:
+            hashed = rows_in(connection, "SELECT hash(unnest($ids)) AS doc", {"ids": [one for one, _ in passed]})
+            places = {(row["doc"], position) for row, (_, position) in zip(hashed, passed, strict=True)}
+            left = [key for key in map(self._key, order) if (key.doc, key.position) not in places]
+            found = calls_with_text(connection, self._rows(left[:1]), width, self._gains.of_call)
+        return DrawnCall(found[0] if found else None, len(kept), len(left))
+
+    def _kept(self, call_filter: CallFilter) -> Mask:
+        """Return what a filter keeps; the answers to the last few filters are there."""
+        found = next((kept for known, kept in tuple(self._known) if known == call_filter), None)
+        if found is None:
+            found = self._columns.kept(call_filter)
+            self._known.append((call_filter, found))
+        return found
+
+    def _of_tool(self, tool: str) -> Mask:
+        of_kind = np.array([tools[-1] == tool for tools in self._columns.kinds], np.bool_)
+        of_tool: Mask = of_kind[self._columns.kind]
+        return of_tool
+
+    def _identities(self, mask: Mask) -> NDArray[np.uint64]:
+        """Return numbers by which calls are the same in two indexes of one snapshot; `doc` is a hash already."""
+        c = self._columns
+        slot, position = self._slot[mask].astype(np.uint64), c.position[mask].astype(np.uint64)
+        same: NDArray[np.uint64] = c.doc[mask] + position * np.uint64(0x9E3779B97F4A7C15) + (slot << np.uint64(40))
+        return same
+
+    def _page(self, mask: Mask, n: int, after: CallKey | None, width: int) -> CallPage:
+        """Return a page of the calls of a mask."""
+        gain, rows, wanted = self._columns.gain, np.flatnonzero(mask), n + 1
+        total = len(rows)
+        if after is not None:
+            rows = rows[gain[rows] <= after.gain]
+            wanted += int((gain[rows] == after.gain).sum())  # some of them come before the page
+        if len(rows) > wanted:  # of calls that gain alike, the order says which come first
+            rows = rows[gain[rows] >= np.partition(gain[rows], -wanted)[-wanted]]
+        keys = sorted(map(self._key, rows), key=_order)
+        first = 0 if after is None else bisect_right(keys, _order(after), key=_order)
+        listed = keys[first : first + n + 1]
+        with open_snapshot(self._path) as connection:
+            calls = calls_with_text(connection, self._rows(listed[:n]), width, self._gains.of_call)
+        return CallPage(calls, total, listed[n - 1] if len(listed) > n > 0 else None)
+
+    def _key(self, row: np.intp) -> CallKey:
+        c = self._columns
+        return CallKey(float(c.gain[row]), int(self._slot[row]), int(c.doc[row]), int(c.position[row]))
+
+    def _rows(self, keys: Iterable[CallKey]) -> list[dict[str, Any]]:
+        return [{**key._asdict(), "tool": self._tool[key.slot]} for key in keys]
+
+
+def _order(key: CallKey) -> tuple[float, int, int, int]:
+    return -key.gain, key.slot, key.doc, key.position

@@ -1,0 +1,88 @@
+"""What the rule of `call_filter` says of the index's calls, for SQL to read: the best calls, yields by threshold.
+
+    facts.gains.best   the call is kept where every tool's threshold is low enough for all of its calls
+    facts.yields       examples and calls of a tool in a shard, where all tools have the same threshold
+
+Equal calls nearby count as the current C* was assembled, which every row of `facts.slots` notes as `repeats`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from toolformer_core.annotate.call_filter import CallColumns, CallFilter, Mask
+
+THRESHOLDS = (0.5, 1.0, 2.0)  # nats, as in the paper's Table 2
+UNRANKED = np.iinfo(np.int32).max  # the rank of a position whose draws are gone
+
+Tools = tuple[str, ...]  # of a chain in order; a single call has one
+
+YIELDS = pa.schema(
+    [
+        ("shard", pa.string()),
+        ("tool", pa.string()),
+        ("tau_f", pa.float64()),
+        ("examples", pa.int64()),
+        ("calls", pa.int64()),
+    ]
+)
+
+
+def columns_of(gains: pa.Table, tools: Mapping[int, Tools]) -> CallColumns:
+    """Return rows of `facts.gains`, in their order there, as columns that a filter judges.
+
+    Args:
+        gains: slot, doc, position, gain, log_p, rank, alike, window_end.
+        tools: slot -> the tools of its calls.
+    """
+    kinds = sorted(set(tools.values()))
+    kind_of_slot = np.zeros(max(tools, default=-1) + 1, np.uint16)
+    for slot, of_slot in tools.items():
+        kind_of_slot[slot] = kinds.index(of_slot)
+    window_end = pc.if_else(pc.is_null(gains["alike"]), None, gains["window_end"])
+    return CallColumns(
+        kinds=kinds,
+        kind=kind_of_slot[gains["slot"].to_numpy()],
+        doc=gains["doc"].to_numpy(),
+        position=gains["position"].to_numpy(),
+        gain=gains["gain"].to_numpy(),
+        rank=gains["rank"].fill_null(UNRANKED).to_numpy(),
+        log_p=gains["log_p"].fill_null(math.nan).to_numpy(),
+        alike=gains["alike"].fill_null(0).to_numpy(),
+        window_end=window_end.fill_null(-1).to_numpy(),
+    )
+
+
+def repeats_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return the tools for which the current C* keeps equal calls nearby; without one, those that do by default."""
+    found = connection.execute(
+        """SELECT any_value(c.config::JSON->'keep_repeats') FILTER (c.stage = 'assemble'),
+               list(DISTINCT c.tool) FILTER (c.stage = 'score')
+        FROM facts.commits AS c JOIN facts.current USING (commit_id)"""
+    ).fetchone()
+    repeats, tools = found or (None, None)
+    return sorted(CallFilter.of_build(tools or (), {"keep_repeats": json.loads(repeats or "null")}).keep_repeats)
+
+
+def best(columns: CallColumns, repeats: frozenset[str]) -> Mask:
+    """Return the calls that are kept if every threshold is low enough."""
+    return columns.kept(CallFilter(dict.fromkeys(_tools(columns), -math.inf), keep_repeats=repeats))
+
+
+def yields(columns: CallColumns, shard: str, repeats: frozenset[str]) -> Iterator[tuple[str, str, float, int, int]]:
+    """Yield the rows of `facts.yields` of a shard."""
+    for tau_f in THRESHOLDS:
+        kept = columns.kept(CallFilter(dict.fromkeys(_tools(columns), tau_f), keep_repeats=repeats))
+        for tool, counts in columns.count(kept).items():
+            yield shard, tool, tau_f, *counts
+
+
+def _tools(columns: CallColumns) -> set[str]:
+    return {tools[-1] for tools in columns.kinds}
