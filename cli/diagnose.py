@@ -43,7 +43,7 @@ def diagnose(
     inside_words: Annotated[bool, option_of(BuildParameters, "inside_words")] = False,
     numbers: Annotated[str, option_of(BuildParameters, "numbers")] = "any",
     draw_form: Annotated[str, option_of(BuildParameters, "draw_form")] = "free",
-    keep_repeats: Annotated[bool, option_of(BuildParameters, "keep_repeats")] = False,
+    keep_repeats: Annotated[bool | None, option_of(BuildParameters, "keep_repeats")] = None,
     prompts: Annotated[Path | None, option_of(BuildParameters, "prompts")] = None,
     wordings: Annotated[
         str,

@@ -119,6 +119,6 @@ def survivors(
     calls: Sequence[ScoredCall], tau_f: Mapping[str, float] | None = None, *, keep_repeats: bool = False
 ) -> tuple[list[ScoredCall], list[tuple[ScoredCall, str]]]:
     """The calls that a build keeps, and the others with their reasons; both in the order given."""
-    config = {"tau_f": tau_f, "keep_repeats": keep_repeats}
+    config = {"tau_f": tau_f, "keep_repeats": {call.tool: keep_repeats for call in calls}}
     pairs = list(zip(calls, reasons_of(calls, CallFilter.of_build({c.tool for c in calls}, config)), strict=True))
     return [call for call, reason in pairs if not reason], [pair for pair in pairs if pair[1]]

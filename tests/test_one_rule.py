@@ -64,7 +64,8 @@ def write_shard(store: Store, chosen: random.Random, shard: str, calls: int) -> 
 
 
 def config_of(choice: CallFilter) -> AssembleConfig:
-    return AssembleConfig(choice.tau_f, 10**6, 0, bool(choice.keep_repeats), choice.top_k, choice.tau_s)
+    repeats = {tool: tool in choice.keep_repeats for tool in TOOLS}
+    return AssembleConfig(choice.tau_f, 10**6, 0, repeats, choice.top_k, choice.tau_s)
 
 
 def identity(call: ScoredCall | Sample) -> tuple[Any, ...]:
@@ -80,7 +81,7 @@ def test_assemble_what_if_and_the_viewer_keep_the_calls_of_the_plain_rule(tmp_pa
         {"calculator": 0.0, "mt": 0.75, "qa": 1.0},
         {"mt": 6, "qa": 3},
         {"calculator": 0.005},  # e^-5 = 0.0067
-        frozenset(TOOLS),
+        frozenset({"qa"}),
     )
     files = [file for own in shards.values() for stage in ("score", "score_2") for file in own[stage]]
     calls = [call for file in files for call in arrow.scored_of(store.read(file))]
@@ -112,7 +113,7 @@ def test_assemble_what_if_and_the_viewer_keep_the_calls_of_the_plain_rule(tmp_pa
     # and so does SQL, which reads what the snapshot holds of the rule
     [shared] = [one for one in yield_by_threshold(path) if (one.tool, one.tau_f) == ("qa", 0.5)]
     assert shared == counted(was, before.tau_f)[-1]
-    lowest = CallFilter(dict.fromkeys(TOOLS, -9.0))
+    lowest = CallFilter(dict.fromkeys(TOOLS, -9.0), keep_repeats=frozenset({"mt"}))  # as by default
     best = {identity(c) for c, why in zip(calls, plain_reasons(calls, lowest), strict=True) if not (why or c.behind)}
     rows = rows_of(path, 'SELECT doc_id, "position", tool, input FROM best_calls')
     assert {(*row.values(), ()) for row in rows} == best

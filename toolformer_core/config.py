@@ -43,6 +43,7 @@ __all__ = [
     "canonical_json",
     "check_tools",
     "config_digest",
+    "keeps_repeats",
     "tau_f_for",
 ]
 
@@ -69,6 +70,7 @@ PAPER_DECAY = 0.2  # of the weights w_t a token (§4.1)
 MAX_CHAIN_DEPTH = 4  # calls of a chain; every further one needs three more stages
 MAX_DECOYS = 100  # of a call; each costs as much as the call's own response
 _TAU_F = {"calculator": 0.5, "mt": 0.5}
+_KEEP_REPEATS = ("calendar", "mt")  # what gains most often stands a word behind the right place (docs/build.md)
 _SAMPLE_MORE = {"tau_s": 0.0, "top_k": 20, "draws": 10}
 _SAMPLE = {"calculator": _SAMPLE_MORE, "mt": _SAMPLE_MORE}
 
@@ -109,6 +111,11 @@ def tau_f_for(tool: str, overrides: Mapping[str, float] | None = None) -> float:
     if overrides and tool in overrides:
         return float(overrides[tool])
     return _TAU_F.get(tool, 1.0)
+
+
+def keeps_repeats(tool: str, overrides: Mapping[str, bool] | None = None) -> bool:
+    """Return whether equal calls of a tool nearby are all kept: as the user says, else as is best for the tool."""
+    return (overrides or {}).get(tool, tool in _KEEP_REPEATS)
 
 
 def _require(holds: bool, message: str) -> None:
@@ -264,19 +271,21 @@ class ScoreConfig:
 class AssembleConfig:
     """Filter and interleave. Scores are stored, so a new tau_f never runs the model again.
 
-    A threshold equal to the paper's is dropped, so that it gives the same fingerprint as none.
+    A value of a tool that is its default is dropped, so that it gives the same fingerprint as none.
     """
 
     tau_f: Mapping[str, float] = field(default_factory=dict)  # per tool; the paper's for a missing tool
     max_examples: int = 25_000  # per tool
     seed: int = 0
-    keep_repeats: bool = False  # True, as in the paper: equal calls within five tokens of each other are all kept
+    keep_repeats: Mapping[str, bool] = field(default_factory=dict)  # per tool, where not as by default
     top_k: Mapping[str, int] = field(default_factory=dict)  # per tool: fewer positions of a document than were sampled
     tau_s: Mapping[str, float] = field(default_factory=dict)  # per tool: only positions with p(" [") above
 
     def __post_init__(self) -> None:
         changed = {tool: value for tool, value in self.tau_f.items() if value != tau_f_for(tool)}
         object.__setattr__(self, "tau_f", changed)
+        repeats = {tool: keeps for tool, keeps in self.keep_repeats.items() if keeps != keeps_repeats(tool)}
+        object.__setattr__(self, "keep_repeats", repeats)
         _require(self.max_examples > 0, f"max_examples must be positive, got {self.max_examples}")
 
 

@@ -176,10 +176,10 @@ class BuildParameters(ToolChoice):
         _SAMPLE.inside_words,
         description="Let a call split a word or a number, as the paper's letter allows (default: none does)",
     )
-    keep_repeats: Annotated[bool, _CALLS] = Field(
-        _ASSEMBLE.keep_repeats,
+    keep_repeats: Annotated[bool | None, _CALLS] = Field(
+        None,
         description="Keep all calls of one tool with the same input within five tokens of each other, as the paper "
-        "does (default: only the one with the largest gain)",
+        "does, or only the one with the largest gain (default: as each tool declares; calendar and mt keep all)",
     )
     score_all: Annotated[bool, _CALLS] = Field(
         False,
@@ -297,6 +297,8 @@ def build_command(p: BuildParameters, **changes: Any) -> str:
         option = f"--{name.replace('_', '-')}"
         if name == "tool":
             parts += [word for reference in value for word in (option, reference)]
+        elif isinstance(value, bool):
+            parts.append(option if value else option.replace("--", "--no-", 1))
         elif name != "tools" or value:  # no tools but those of --tool is what --tool alone says
-            parts += [option] if value is True else [option, as_text(value)]
+            parts += [option, as_text(value)]
     return shlex.join(parts)

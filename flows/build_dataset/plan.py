@@ -37,7 +37,7 @@ from tasks.stages.assemble import ASSEMBLE, SCORES
 from tasks.stages.ingest import CORPUS, INGEST, with_latest_date
 from tasks.thresholds import decide_thresholds, is_decided_late
 from toolformer_core.annotate.sample import scans_of
-from toolformer_core.config import tau_f_for
+from toolformer_core.config import keeps_repeats, tau_f_for
 from warehouse.commits import Commit, changed_parts
 from warehouse.files.overlay import OverlayFiles
 from warehouse.files.remote import open_files
@@ -349,6 +349,8 @@ def _changed_fields(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str 
         before, after = old.get(name), new.get(name)
         if prefix == "tau_f.":  # a threshold that is not set is the paper's
             before, after = tau_f_for(name, old), tau_f_for(name, new)
+        elif prefix == "keep_repeats.":  # ... is the tool's
+            before, after = keeps_repeats(name, old), keeps_repeats(name, new)
         if isinstance(before, Mapping) or isinstance(after, Mapping):
             changes += _changed_fields(before or {}, after or {}, f"{prefix}{name}.")
         elif before != after:

@@ -42,7 +42,7 @@ from toolformer_core.lm.served import served_model
 from toolformer_core.prompts.chat import AUTO, NONE, prompt_in_chat
 from toolformer_core.records import Prompt, digest_of
 from toolformer_core.tools.base import Tool
-from toolformer_core.tools.declaration import declaration_of
+from toolformer_core.tools.declaration import declaration_of, repeating_tools
 from warehouse.commits import check_name
 from warehouse.errors import StoreError
 from warehouse.schema import STAGES
@@ -109,6 +109,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         )
         for tool in built
     }
+    repeats = repeating_tools(built, p.keep_repeats)
     tau_f = {key: tau_f for key, one in declared.items() if (tau_f := one.tau_f) is not None}
     remote = remote_model_of(p)
     whole, weights, tokenizer = _digests(p.model, remote)
@@ -140,7 +141,10 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         execute=ExecuteConfig(),
         score=_score(p, [*tau_f.values(), *p.thresholds.values()]),
         assemble=AssembleConfig(
-            tau_f={**tau_f, **p.thresholds}, max_examples=p.max_examples, seed=p.seed, keep_repeats=p.keep_repeats
+            tau_f={**tau_f, **p.thresholds},
+            max_examples=p.max_examples,
+            seed=p.seed,
+            keep_repeats={key: key in repeats for key in built},
         ),
         rates=_rates(p, built),
         stop_when_full=p.stop_when_full,

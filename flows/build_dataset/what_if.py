@@ -97,7 +97,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
             "dataset": name,
             "tau_f": thresholds,
             "narrowing": positions,
-            "keep_repeats": bool(query.after.keep_repeats),
+            "keep_repeats": sorted(query.after.keep_repeats),
             "not_rejected": query.marks is not None and query.marks.keep == "not-rejected",
             "only_accepted": query.marks is not None and query.marks.keep == "only-accepted",
             **({"marks_until": query.marks.until} if query.marks is not None else {}),
@@ -197,12 +197,11 @@ def _assembly(
     """Return how C* is assembled by a filter; the limit on examples is not looked for yet."""
     config: Mapping[str, Any] = query.stored.assembled
     limit, seed = config.get("max_examples", 25_000), config.get("seed", 0)
+    repeats = {tool: tool in call_filter.keep_repeats for tool in call_filter.tau_f}
     return AssemblySpec(
         run_id=run_id,
         data=store.root,
-        config=AssembleConfig(
-            *(call_filter.tau_f, limit, seed, bool(call_filter.keep_repeats), call_filter.top_k, call_filter.tau_s)
-        ),
+        config=AssembleConfig(*(call_filter.tau_f, limit, seed, repeats, call_filter.top_k, call_filter.tau_s)),
         tool_names=base.tool_names,
         marks=marks,
         weights=weights,

@@ -36,10 +36,10 @@ COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[
 COMMANDS["ground"] = COMMANDS["ground"].commands["benchmarks"]
 # Command -> the form that it fills in, and the options that are the command's own.
 FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
-    "build": (BuildParameters, {"--runner", "--dask-workers", "--catalog", "--json"}),
+    "build": (BuildParameters, {"--no-keep-repeats", "--runner", "--dask-workers", "--catalog", "--json"}),
     "plan": (
         BuildParameters,
-        {"--runner", "--dask-workers", "--catalog", "--json"}
+        {"--no-keep-repeats", "--runner", "--dask-workers", "--catalog", "--json"}
         | {"--documents", "--gpu", "--gpu-count", "--gpu-price", "--from", "--assume"},
     ),
     "export": (ExportParameters, {"--preview", "--json"}),
@@ -275,7 +275,7 @@ def test_thresholds_are_written_short() -> None:
         wordings=st.sampled_from(["1", "1,3", "all"]),
         tau_f=_thresholds,
         inside_words=st.booleans(),
-        keep_repeats=st.booleans(),
+        keep_repeats=st.sampled_from([None, True, False]),
         max_examples=st.integers(1, 10**9),
         stop_when_full=st.booleans(),
         temperature=st.floats(0, exclude_min=True, allow_infinity=False),

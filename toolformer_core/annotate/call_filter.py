@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_core.config import tau_f_for
+from toolformer_core.config import keeps_repeats, tau_f_for
 from toolformer_core.records import ScoredCall
 
 __all__ = ["REASONS", "CallColumns", "CallFilter", "looked_ahead", "may_be_kept", "reasons_of"]
@@ -53,7 +53,7 @@ class CallFilter:
     tau_f: Mapping[str, float]  # nats by tool; calls of tools that are not named are dropped
     top_k: Mapping[str, int] = field(default_factory=dict)  # by tool: only a document's k first positions, as ranked
     tau_s: Mapping[str, float] = field(default_factory=dict)  # by tool: only positions with p(" [") above this
-    keep_repeats: frozenset[str] = frozenset()  # the tools for which equal calls nearby are all kept, as in the paper
+    keep_repeats: frozenset[str] = frozenset()  # the tools of which equal calls nearby are all kept
 
     @classmethod
     def of_build(cls, tools: Iterable[str], config: Mapping[str, Any]) -> CallFilter:
@@ -68,7 +68,7 @@ class CallFilter:
             {tool: tau_f_for(tool, config.get("tau_f")) for tool in keys},
             dict(config.get("top_k", {})),
             dict(config.get("tau_s", {})),
-            frozenset(keys if config.get("keep_repeats") else ()),
+            frozenset(tool for tool in keys if keeps_repeats(tool, config.get("keep_repeats"))),
         )
 
 

@@ -17,6 +17,7 @@ from toolformer_core.annotate.in_memory import ToolRun
 from toolformer_core.annotate.sample import SampledDocument
 from toolformer_core.records import Document, Execution, PrefilterResult, ScoredCall
 from toolformer_core.tools.base import Tool
+from toolformer_core.tools.declaration import repeating_tools
 
 __all__ = ["FILTERED_OUT", "Annotation", "CandidateCall", "ToolOutcome", "UnansweredCall", "annotations_of"]
 
@@ -90,8 +91,7 @@ def annotations_of(
     prefiltered: Mapping[str, Mapping[str, PrefilterResult]],
     runs: Mapping[str, ToolRun],
     tau_f: Mapping[str, float],
-    *,
-    keep_repeats: bool = False,
+    keep_repeats: bool | None = None,
 ) -> dict[str, Annotation]:
     """Return the annotation of every document, by its id.
 
@@ -101,10 +101,10 @@ def annotations_of(
         prefiltered: the prefilter's results, by tool and document id, also of the documents that it dropped.
         runs: what the stages returned, by tool.
         tau_f: filtering threshold of every tool, in nats.
-        keep_repeats: whether equal calls nearby are all kept, see `CallFilter`.
+        keep_repeats: see `repeating_tools`.
     """
     scored = [call for run in runs.values() for call in run.scored]
-    call_filter = CallFilter(tau_f, keep_repeats=frozenset(tools if keep_repeats else ()))
+    call_filter = CallFilter(tau_f, keep_repeats=repeating_tools(tools, keep_repeats))
     calls_and_reasons: dict[str, list[tuple[ScoredCall, str]]] = {}  # by document; reason "": the call is kept
     for call, reason in zip(scored, reasons_of(scored, call_filter), strict=True):
         calls_and_reasons.setdefault(call.doc_id, []).append((call, reason))

@@ -49,7 +49,7 @@ def annotate_texts(
     seed: int = 0,
     prefilter: bool | PrefilterConfig = True,
     inside_words: bool = False,
-    keep_repeats: bool = False,
+    keep_repeats: bool | None = None,
     tool_timeout_s: float = 30.0,
     tool_workers: int = 1,
     on_progress: OnProgress | None = None,
@@ -78,7 +78,8 @@ def annotate_texts(
         prefilter: leave out the texts in which a tool is unlikely to help, as a build does; by the paper's rules, or by
             those of a config. False tries every tool on every text.
         inside_words: let a call split a word or a number, as in the paper.
-        keep_repeats: keep all calls of one tool with the same input within five tokens, as in the paper.
+        keep_repeats: whether calls of one tool with the same input within five tokens are all kept, as in the paper;
+            None: as each tool declares.
         tool_timeout_s: seconds a tool may take for one call.
         tool_workers: calls that a tool is asked at the same time. More than 1 needs a thread-safe tool, and saves time
             with one that waits for a network.
@@ -131,7 +132,7 @@ def annotate_texts(
         runs[key] = run_stages(
             model, tool, tool_prompts[key], pairs, sampling[key], execution, scoring, tool_workers, on_progress
         )
-    annotations = annotations_of(distinct, by_key, prefiltered, runs, thresholds, keep_repeats=keep_repeats)
+    annotations = annotations_of(distinct, by_key, prefiltered, runs, thresholds, keep_repeats)
     return [annotations[document.doc_id] for document in documents]
 
 

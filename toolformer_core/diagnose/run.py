@@ -27,7 +27,7 @@ from toolformer_core.lm.tokens import call_fault
 from toolformer_core.prompts.chat import NONE, prompt_in_chat
 from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
-from toolformer_core.tools.declaration import declaration_of
+from toolformer_core.tools.declaration import declaration_of, repeating_tools
 
 DOCUMENTS = 24  # per tool: about two minutes for five tools and the embedded model on two cores
 
@@ -49,7 +49,7 @@ class DiagnoseConfig:
     inside_words: bool = False  # let a call split a word or a number
     numbers: str = "any"  # which calls of numeric tools are tried, see `SampleConfig`
     draw_form: str = "free"  # as in `SampleConfig`
-    keep_repeats: bool = False  # keep equal calls within five tokens of each other
+    keep_repeats: bool | None = None  # whether equal calls within five tokens are all kept; None: as the tool declares
 
     def sampling(self, tool: Tool) -> SampleConfig:
         """Return a tool's sampling config.
@@ -125,7 +125,13 @@ def measure(
         )
         observed = replace(observed, tokenizer_fault=call_fault(tokenizer, tool.name))
         yield Measured(
-            observed, figures_of(observed, config.threshold(tool), structure, keep_repeats=config.keep_repeats)
+            observed,
+            figures_of(
+                observed,
+                config.threshold(tool),
+                structure,
+                keep_repeats=bool(repeating_tools({key: tool}, config.keep_repeats)),
+            ),
         )
 
 

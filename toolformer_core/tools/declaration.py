@@ -9,12 +9,13 @@ know how a tool is found or run.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import regex
 
-from toolformer_core.config import NUMERIC_TOOLS, canonical_json
+from toolformer_core.config import NUMERIC_TOOLS, canonical_json, keeps_repeats
 from toolformer_core.errors import PromptError, UsageError
 from toolformer_core.records import Call, digest_of, unencodable
 from toolformer_core.syntax import find_calls, linearize
@@ -77,6 +78,8 @@ class ToolDeclaration:
         top_k: most likely positions per document.
         draws: calls drawn per position.
         tau_f: smallest L- - L+ of a call that is kept, in nats.
+        keep_repeats: whether its calls with the same input within five tokens of each other are all kept; else only the
+            one that gains most.
         numeric: whether its responses are numbers, or begin with one: its calls then stand in front of numbers.
         examples: demonstrations for grounding: a question in natural language, and the input of the call that answers
             it ("" for a tool without input); 3 to 5 are enough.
@@ -95,6 +98,7 @@ class ToolDeclaration:
     top_k: int | None = None
     draws: int | None = None
     tau_f: float | None = None
+    keep_repeats: bool = False
     numeric: bool = False
     examples: tuple[tuple[str, str], ...] = ()
     mock_response: str = ""
@@ -153,13 +157,23 @@ class HasDeclaration(Protocol):
 
 
 def declaration_of(tool: Tool) -> ToolDeclaration:
-    """Return what a tool declares; of the paper's tools, examples, mock responses and `numeric`."""
+    """Return what a tool declares; of the paper's tools, examples, mock responses, `numeric` and `keep_repeats`."""
     if isinstance(tool, HasDeclaration):
         return tool.declaration
     return ToolDeclaration(
+        keep_repeats=keeps_repeats(tool.key),
         numeric=tool.key in NUMERIC_TOOLS,
         examples=EXAMPLES.get(tool.key, ()),
         mock_response=MOCK_RESPONSES.get(tool.key, ""),
+    )
+
+
+def repeating_tools(tools: Mapping[str, Tool], keep_repeats: bool | None = None) -> frozenset[str]:
+    """Return the keys of the tools of which equal calls nearby are all kept; None: as each tool declares."""
+    return frozenset(
+        key
+        for key, one in tools.items()
+        if (declaration_of(one).keep_repeats if keep_repeats is None else keep_repeats)
     )
 
 

@@ -62,7 +62,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         "notes": what_if.notes,
         "tools": tools,
         "names": names,
-        "repeats": bool(after.keep_repeats),
+        "repeats": query.values.get("repeats", ""),
         "weights": what_if.weights,
         "decay": query.values.get("decay", ""),
         "window": query.values.get("window", ""),
@@ -99,7 +99,6 @@ def asked(viewed: ViewedData, query: Query) -> tuple[WhatIfQuery, dict[str, Any]
         if p is not None and p != now.tau_s.get(tool, sampled["tau_s"]):
             tau_s[tool] = p
     repeats = {"": None, "keep": True, "drop": False}[query.choice("repeats", ("keep", "drop"))]
-    repeats = None if repeats == bool(now.keep_repeats) else repeats
     decay, window = query.number("decay", 0, 1), query.whole("window", 1)
     changes = {"--tau": tau_f, "--top-k": top_k, "--tau-s": tau_s, "repeats": repeats}
     changes |= {"--decay": decay, "--window": window}

@@ -135,6 +135,7 @@ def tool(
     top_k: int | None = None,
     draws: int | None = None,
     tau_f: float | None = None,
+    keep_repeats: bool = False,
     numeric: bool = False,
     examples: Sequence[tuple[str, str]] = (),
     mock_response: str = "",
@@ -159,6 +160,7 @@ def tool(
     top_k: int | None = None,
     draws: int | None = None,
     tau_f: float | None = None,
+    keep_repeats: bool = False,
     numeric: bool = False,
     examples: Sequence[tuple[str, str]] = (),
     mock_response: str = "",
@@ -182,6 +184,7 @@ def tool(
         top_k: most likely positions per document; default: the paper's 5.
         draws: calls drawn per position; default: the paper's 5.
         tau_f: smallest L- - L+ of a kept call, in nats; default: the paper's 1.0.
+        keep_repeats: whether equal calls within five tokens of each other are all kept.
         numeric: whether its responses are numbers, or begin with one.
         examples: pairs of a question and the call's input that answers it, for choosing a tool for a query.
         mock_response: an example of a response, one line, by which the tool can be ranked without being run.
@@ -215,6 +218,7 @@ def tool(
             top_k=top_k,
             draws=draws,
             tau_f=tau_f,
+            keep_repeats=keep_repeats,
             numeric=numeric,
             examples=pairs,
             mock_response=mock_response,

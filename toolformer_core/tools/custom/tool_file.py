@@ -96,6 +96,7 @@ class ToolFile(BaseModel):
     top_k: int | None = Field(None, gt=0)
     draws: int | None = Field(None, gt=0)
     tau_f: float | None = None
+    keep_repeats: bool = False
     numeric: bool = False
     examples: list[_Example] = Field(default_factory=list)
     mock_response: str | None = Field(None, pattern=r"\S")
@@ -173,6 +174,7 @@ def _declaration(path: Path, described: ToolFile, default: ToolDeclaration | Non
         top_k=described.top_k,
         draws=described.draws,
         tau_f=described.tau_f,
+        keep_repeats=described.keep_repeats or (default is not None and default.keep_repeats),
         numeric=described.numeric or (default is not None and default.numeric),
         examples=tuple((one.question, one.input) for one in described.examples),
         mock_response=described.mock_response or "",
