@@ -36,6 +36,9 @@ def create_app(final: bool = False) -> OwnOriginOnly:
     from prefect.server.api import server
     from prefect.settings import PREFECT_SERVER_CORS_ALLOWED_ORIGINS, PREFECT_UI_API_URL, temporary_settings
 
+    from flows.prefect_patch import lock_when_transactions_begin
+
+    lock_when_transactions_begin()
     hosts, origins = allowed_hosts(), [origin for url in allowed_origins() if (origin := origin_of(url))]
     readers = {*_own_origins(PREFECT_UI_API_URL.value() or ""), *origins}
     with temporary_settings({PREFECT_SERVER_CORS_ALLOWED_ORIGINS: ",".join(sorted(readers))}):

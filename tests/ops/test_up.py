@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import gzip
 import json
 import os
@@ -12,6 +13,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -113,6 +115,31 @@ def test_a_submitted_form_runs(up: Running, documents: list[str], tmp_path: Path
     assert up.ended(run)["type"] == "COMPLETED"
     assert up.ask("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
     assert [row["n"] for row in rows_of(up.told["warehouse"], "SELECT count(*) AS n FROM documents")] == [2]
+
+
+@pytest.mark.parametrize("forms", [50, pytest.param(500, marks=pytest.mark.slow)])
+def test_forms_that_are_submitted_at_once_are_all_taken(up: Running, forms: int) -> None:
+    """The pages do not try again where the server's SQLite was locked; runs of next year are not begun."""
+    deployment = up.ask("/deployments/name/export/export")["id"]
+    state = {"type": "SCHEDULED", "state_details": {"scheduled_time": f"{dt.date.today().year + 1}-12-31T00:00:00Z"}}
+    body = {"parameters": {}, "enforce_parameter_schema": False, "state": state}
+    with ThreadPoolExecutor(16) as threads:
+        made = list(
+            threads.map(lambda _: up.ask(f"/deployments/{deployment}/create_flow_run", body)["id"], range(forms))
+        )
+    assert len(set(made)) == forms
+
+
+def test_a_schedule_makes_runs(up: Running) -> None:
+    """With some versions of SQLAlchemy Prefect's scheduler fails, which only its log tells."""
+    deployment = up.ask("/deployments/name/export/export")["id"]
+    daily = {"schedule": {"interval": 86_400}, "active": True}
+    up.ask(f"/deployments/{deployment}/schedules", [daily])
+    made = {"deployments": {"id": {"any_": [deployment]}}, "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}
+    soon(lambda: up.ask("/flow_runs/count", made), 120)
+    logs = [log.read_text() for log in Path(up.told["logs"]).glob("*.log")]
+    assert logs
+    assert [line for log in logs for line in log.splitlines() if "Traceback" in line or "| ERROR" in line] == []
 
 
 @pytest.mark.slow
