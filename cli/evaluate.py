@@ -6,7 +6,6 @@ They import what they need when they run, and report mistakes before anything is
 from __future__ import annotations
 
 from dataclasses import asdict
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +14,7 @@ from cli.build import DaskWorkers, Runner, flow_module, runner_options, showing_
 from cli.options import AsJson, Data, with_options
 from cli.terminal import print_json
 from cli.warehouse import built_store
+from flows.commands import sql_command
 from flows.evaluate.parameters import EvaluateParameters
 from tasks.environment import prepare_environment
 from tasks.settings import data_folder
@@ -83,7 +83,7 @@ def _print_result(result: EvaluateResult) -> None:
     console.print(f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s.", highlight=False)
     console.print(f"MLflow run {result.mlflow_run} in {escape(result.tracking)}", soft_wrap=True, highlight=False)
     view = "perplexity" if result.perplexities else "accuracy"
-    command = f'duckdb -readonly {quote(result.snapshot)} "FROM {view}"'
+    command = sql_command(result.snapshot, f"FROM {view}")
     console.print(f"Ask it anything: {command}", soft_wrap=True, highlight=False, markup=False)
 
 

@@ -16,6 +16,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
+from flows.commands import sql_command
 from flows.judging import mark_filter
 from tasks.stages.assemble import MARKS, NOT_ANNOTATED
 from tasks.training.registry import FinishedTraining, finished_finetunes
@@ -63,7 +64,7 @@ def trace_document(store: Store, snapshot: Path, doc_id: str) -> DocumentTrace:
         candidates = ids or [one for one in nearest_ids(snapshot, doc_id) if _is_similar(one, doc_id)]
         problem = "more than one document has" if ids else "no document has"
         nearest = f"; nearest: {', '.join(candidates)}" if candidates else ""
-        remedy = f'list them: duckdb -readonly {snapshot} "SELECT doc_id FROM documents"'
+        remedy = f"list them: {sql_command(snapshot, 'SELECT doc_id FROM documents')}"
         raise UsageError(f"{problem} an id beginning with {doc_id!r}{nearest}; {remedy}")
     explanation = explain(snapshot, doc_id if doc_id in ids else ids[0])
     thresholds, calls = _fates(store, explanation)

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from cli.render.console import Console
 from cli.render.paper_tables import print_tables
+from flows.commands import sql_command
 from flows.ground.metrics import GroundResult
 from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table
 from toolformer_core.api.grounding import GroundedAnswer, GroundedQuery
@@ -71,7 +72,7 @@ def _lines(result: GroundResult) -> list[str]:
     skipped = f", {result.skipped} found done" if result.skipped else ""
     lines.append(f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s.")
     lines.append(f"MLflow run {result.mlflow_run} in {result.tracking}")
-    lines.append(f'Try other weights: duckdb -readonly {result.snapshot} "FROM grounding_accuracy(0.5, 1)"')
+    lines.append(f"Try other weights: {sql_command(result.snapshot, 'FROM grounding_accuracy(0.5, 1)')}")
     return lines
 
 

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.table import Table
 
 from cli.render.console import Console, Display
+from flows.commands import sql_command
 from flows.progress import LINE_S, Pulse, StageProgress, duration, passes_quarter
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.syntax import written_calls
@@ -251,12 +252,8 @@ def print_summary(result: BuildResult) -> None:
     else:
         skipped = f", {result.skipped} found done" if result.skipped else ""
         console.print(f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s.")
-    console.print(
-        f'Ask it anything: duckdb -readonly {shlex.quote(str(result.snapshot))} "SELECT * FROM yield_by_threshold"',
-        soft_wrap=True,
-        highlight=False,
-        markup=False,
-    )
+    command = sql_command(result.snapshot, "FROM yield_by_threshold")
+    console.print(f"Ask it anything: {command}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _print_best_calls(console: Console, result: BuildResult) -> None:

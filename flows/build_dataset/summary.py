@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from flows.artifacts import short
+from flows.commands import sql_command
 from warehouse.commits import Dataset
 from warehouse.queries import GainBin, StageBalance
 
@@ -56,7 +57,7 @@ def build_summary(
         "",
         "## Ask on",
         "",
-        f'- `duckdb -readonly {snapshot} "SELECT * FROM yield_by_threshold"`',
+        f"- `{sql_command(snapshot, 'FROM yield_by_threshold')}`",
     ]
     lines += [f"- MLflow: {mlflow}"] if mlflow else []
     return "\n".join(lines) + "\n"

@@ -223,8 +223,8 @@ def test_explain_wants_one_document(run: Run, built: Built) -> None:
     result, data, _ = built
     none, all_ = run("explain", "zzz", "--data", data), run("explain", "", "--data", data)
     assert none.code == all_.code == 2
-    assert "no document has an id beginning with 'zzz'; list them: duckdb -readonly " in none.err  # none is like it
-    assert "an id beginning with ''; list them: duckdb -readonly " in all_.err
+    assert "no document has an id beginning with 'zzz'; list them: toolformer sql " in none.err  # none is like it
+    assert "an id beginning with ''; list them: toolformer sql " in all_.err
     (wanted,) = (row["doc_id"] for row in rows_of(result.snapshot, "SELECT min(doc_id) AS doc_id FROM documents"))
     misspelt = run("explain", wanted[:-1] + ("0" if wanted[-1] != "0" else "1"), "--data", data)
     assert (misspelt.code, misspelt.err.count("\n")) == (2, 1)

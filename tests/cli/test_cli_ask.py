@@ -116,7 +116,7 @@ def test_only_ids_that_could_have_been_meant_are_named(run: Run, tmp_path: Path)
     ids = ["0123456789abcdef", "fedcba9876543210"]
     put(store, "ingest", "", "corpus", [{"doc_id": one, "text": "a text"} for one in ids])
     publish(store, None)
-    ask = f'list them: duckdb -readonly {tmp_path / "warehouse.duckdb"} "SELECT doc_id FROM documents"'
+    ask = f"list them: toolformer sql 'SELECT doc_id FROM documents' --data {tmp_path}"
     # 01x3 has three of its four characters in the first id's beginning, and not two in the other's
     is_one_line(run("explain", "01x3", "--data", tmp_path), 2, f"'01x3'; nearest: 0123456789abcdef; {ask}")
     is_one_line(run("explain", "zzzz", "--data", tmp_path), 2, f"beginning with 'zzzz'; {ask}")
@@ -138,11 +138,10 @@ def test_a_plan_knows_the_papers_thresholds(run: Run, as_built: Path, few_docume
     assert own["because"] == {"tau_f.calculator: 0.5 -> 1.2": 3, "tau_f.calendar: 0.2 -> 1.0": 3}
 
 
-def test_hints_open_the_snapshot_read_only_at_a_view_with_rows(
-    built: Built, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hints_ask_the_snapshot_for_a_view_with_rows(built: Built, capsys: pytest.CaptureFixture[str]) -> None:
     print_summary(built[0])
-    assert f'duckdb -readonly {built[0].snapshot} "SELECT' in capsys.readouterr().out
+    data = Path(built[0].snapshot).parent
+    assert f"toolformer sql 'FROM yield_by_threshold' --data {data}\n" in capsys.readouterr().out
     figures = ArmPerplexity("p", "base", "m", parameters=7, texts=1, tokens=2, perplexity=3.0)
     about: dict[str, Any] = {"run_id": "r", "task": "perplexity", "title": "Perplexity", "source": "wiki", "items": 1}
     left: dict[str, Any] = {
@@ -154,7 +153,7 @@ def test_hints_open_the_snapshot_read_only_at_a_view_with_rows(
         "seconds": 1.0,
     }
     cli_evaluate._print_result(EvaluateResult(**about, **left, rejected={}, arms=(), perplexities=(figures,), paper={}))
-    assert 'duckdb -readonly w.duckdb "FROM perplexity"' in capsys.readouterr().out
+    assert "toolformer sql 'FROM perplexity' --data ." in capsys.readouterr().out
 
 
 def test_names_are_whole_on_80_columns(

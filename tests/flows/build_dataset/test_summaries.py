@@ -72,7 +72,5 @@ def test_the_summary_holds_card_graph_histogram_and_the_way_on() -> None:
     assert text.startswith("# cstar@0123\n\n## Lineage\n")
     assert "```mermaid\nflowchart LR\n" in text
     assert "No call was scored." in text
-    assert text.endswith(
-        '- `duckdb -readonly /data/warehouse.duckdb "SELECT * FROM yield_by_threshold"`\n- MLflow: run 12ab\n'
-    )
+    assert text.endswith("- `toolformer sql 'FROM yield_by_threshold' --data /data`\n- MLflow: run 12ab\n")
     assert "MLflow" not in build_summary("# c\n", DATASET, (), [], "w", "")
