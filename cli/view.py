@@ -27,18 +27,13 @@ def view(
             help="Address to bind; who reaches it reads the data, and may judge calls and make versions of C*"
         ),
     ] = "127.0.0.1",
-    serve: Annotated[
-        list[str] | None,
-        typer.Option(help="A running toolformer serve to put prompts to, as NAME=URL; may be repeated"),
-    ] = None,
 ) -> None:
     """Show C* in a browser: documents with their calls, why each was kept, what other thresholds would keep, SQL.
 
     The pages read the published snapshot, also while a build runs, and load nothing from the network. They write marks
-    (see toolformer marks), and the versions that Materialise makes, as what-if --materialise does. A model that a
-    prompt is put to is loaded into a process of its own; --serve names servers that run already, with
-    $TOOLFORMER_API_KEY if they ask for one. Other host names than localhost and pages of other origins are refused;
-    TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more.
+    (see toolformer marks), and the versions that Materialise makes, as what-if --materialise does. Other
+    host names than localhost and pages of other origins are refused; TOOLFORMER_ALLOWED_HOSTS and
+    TOOLFORMER_ALLOWED_ORIGINS allow more.
 
     Example: toolformer view                    shows ./toolformer-data; then open http://127.0.0.1:8001
     Example: toolformer view --data runs/c4
@@ -53,7 +48,7 @@ def view(
             f"there is no folder {folder}; toolformer build --data {quote(folder)} makes one, "
             "make demo ./toolformer-data"
         )
-    server = ViewerServer(folder, host, port, serve or ())
+    server = ViewerServer(folder, host, port)
     if not is_loopback(host):
         warning = f"warning: {host} can be reached from other machines, and the viewer asks nobody for a password"
         print(warning, file=sys.stderr)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from anyio import to_thread
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
@@ -23,9 +23,7 @@ from serving.origins import OwnOriginOnly
 from toolformer_core.errors import UsageError
 from viewer.data import ViewedData
 from viewer.materialising import Materialiser
-from viewer.model_servers import ModelServers
-from viewer.pages import calls, compare, document, documents, judge, models, prompt, sql, thresholds, versions
-from viewer.pages.prompt import Prompter
+from viewer.pages import calls, compare, document, documents, judge, models, sql, thresholds, versions
 from viewer.query import NotThereError, Query, WrongQueryError
 from viewer.rendering import render
 from viewer.security import Guard, is_from_elsewhere
@@ -46,28 +44,21 @@ _PAGES: dict[str, tuple[str, Page]] = {
 }
 
 
-def make_app(
-    data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), prompter: Prompter | None = None
-) -> FastAPI:
+def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> FastAPI:
     """Return the application for a data folder.
 
     Args:
         data: the folder or URL.
         hosts: names besides the loopback ones under which it answers.
         origins: origins besides its own whose pages may use it.
-        prompter: what prompts are put to; None: models in processes that it starts.
     """
     viewed = ViewedData(data)
-    prompter = prompter or Prompter(ModelServers())
     materialiser = Materialiser(viewed.store)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         to_thread.current_default_thread_limiter().total_tokens = _THREADS
-        try:
-            yield
-        finally:
-            await prompter.servers.close()
+        yield
 
     app = FastAPI(title="Toolformer viewer", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.add_middleware(Guard)
@@ -101,8 +92,6 @@ def make_app(
     def show_judge(request: Request) -> Response:
         return _shown("judge.html", "/judge", viewed, lambda v, q: judge.page(v, q, _user(request)), _query(request))
 
-    _add_prompts(app, viewed, prompter)
-
     @app.post("/judge/name")
     async def name_user(request: Request) -> Response:
         form = await _form(request)
@@ -129,31 +118,6 @@ def make_app(
         return RedirectResponse("/versions/new", 303)
 
     return app
-
-
-def _add_prompts(app: FastAPI, viewed: ViewedData, prompter: Prompter) -> None:
-    template = "prompt.html"
-
-    @app.get("/models/prompt")
-    def show_prompt(request: Request) -> Response:
-        return _shown(template, "/models", viewed, lambda v, q: prompt.page(v, q, prompter, None), _query(request))
-
-    @app.post("/models/prompt")
-    async def ask_models(request: Request) -> Response:
-        form = await _form(request)
-        if "text/event-stream" not in request.headers.get("accept", ""):
-            asked = await to_thread.run_sync(
-                lambda: {side: prompt.side_of(viewed, form, prompter, side) for side in prompt.SIDES}
-            )
-            results = await prompt.results_of(prompter, asked)
-            return await to_thread.run_sync(
-                lambda: _shown(template, "/models", viewed, lambda v, q: prompt.page(v, q, prompter, results), form)
-            )
-        side = form.choice("side", prompt.SIDES) or prompt.SIDES[0]
-        model, settings = await to_thread.run_sync(lambda: prompt.side_of(viewed, form, prompter, side))
-        names = await to_thread.run_sync(prompt.names_of, viewed)
-        events = prompt.streamed(prompter.written(model, settings), names)
-        return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
 def _query(request: Request) -> Query:

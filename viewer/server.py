@@ -8,18 +8,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 import uvicorn
 
-from serving.listening import ListeningServer, is_loopback
+from serving.listening import ListeningServer
 from tasks.environment import prepare_environment
-from tasks.settings import allowed_hosts, allowed_origins, api_key, shown_url
-from toolformer_core.errors import UsageError
+from tasks.settings import allowed_hosts, allowed_origins
 from viewer.app import make_app
-from viewer.model_servers import ModelServers
-from viewer.pages.prompt import Prompter
 
 PORT = 8001
 _GRACE_S = 2  # for open requests when it is told to end
@@ -32,16 +27,13 @@ class ViewerServer(ListeningServer):
         data: the folder or URL.
         host: the address to bind.
         port: the port to bind; 0 takes a free one.
-        serve: servers of models that prompts can be put to: `NAME=URL` of a `toolformer serve`.
 
     Raises:
-        UsageError: the address cannot be bound, an allowed name is none, or a server has no name or no address.
+        UsageError: the address cannot be bound, or an allowed name is none.
     """
 
-    def __init__(self, data: str, host: str = "127.0.0.1", port: int = PORT, serve: Sequence[str] = ()) -> None:
-        # Beyond loopback, who reaches the pages may only have those models loaded that they offer.
-        prompter = Prompter(ModelServers(_named(serve)), any_model=is_loopback(host), key=api_key())
-        app = make_app(data, hosts=allowed_hosts(), origins=allowed_origins(), prompter=prompter)
+    def __init__(self, data: str, host: str = "127.0.0.1", port: int = PORT) -> None:
+        app = make_app(data, hosts=allowed_hosts(), origins=allowed_origins())
         super().__init__(
             uvicorn.Config(
                 app,
@@ -55,18 +47,6 @@ class ViewerServer(ListeningServer):
             host,
             port,
         )
-
-
-def _named(servers: Sequence[str]) -> dict[str, str]:
-    """Return the servers of `--serve` by name."""
-    out = {}
-    for given in servers:
-        name, _, url = given.partition("=")
-        place = urlsplit(url.strip())
-        if not name.strip() or place.scheme not in ("http", "https") or not place.hostname or place.username:
-            raise UsageError(f"--serve {shown_url(given)}: write NAME=URL, e.g. ours=http://127.0.0.1:8000")
-        out[name.strip()] = url.strip().rstrip("/").removesuffix("/v1")
-    return out
 
 
 def main() -> None:

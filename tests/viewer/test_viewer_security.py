@@ -56,12 +56,11 @@ def test_no_page_has_inline_script_or_style(client: TestClient) -> None:
         "/thresholds",
         "/sql",
         "/models",
-        "/models/prompt",
     ):
         shown = client.get(path).text
         assert "<style" not in shown
         assert "style=" not in shown
-        assert shown.count("<script") == shown.count('<script src="/static/') == (3 if path == "/models/prompt" else 2)
+        assert shown.count("<script") == shown.count('<script src="/static/') == 2
 
 
 def test_forms_are_small(client: TestClient) -> None:

@@ -222,26 +222,6 @@ def test_a_walk_through_a_real_build(page: Page, as_built: Path, few_documents: 
         page.get_by_role("link", name="Next page").click()
         expect(page.get_by_role("article")).to_have_count(1)
 
-        # A prompt to a model, once with calls and once without, by keys alone.
-        page.get_by_role("link", name="Your own prompt").click()
-        check_accessibility(page)
-        for name in ("First model", "Second model"):
-            page.get_by_role("combobox", name=name).fill("embedded")
-        page.get_by_label("its k (0: no calls)").last.fill("0")
-        page.get_by_label("Tokens of text").fill("8")
-        page.get_by_label("Prompt, which").fill("The sum of 27 and 8 is")
-        page.keyboard.press("Control+Enter")
-        for side in ("a", "b"):
-            expect(page.locator(f"#state-{side}")).to_contain_text("8 tokens", timeout=120_000)
-            expect(page.locator(f"#written-{side}")).to_contain_text("The sum of 27 and 8 is ")
-        expect(page).to_have_url(re.compile(r"/models/prompt\?prompt=The\+sum"))
-        expect(page.get_by_role("button", name="Stop")).to_be_hidden()
-        check_accessibility(page)
-        page.get_by_role("combobox", name="First model").fill("/nowhere")
-        page.get_by_role("button", name="Write").click()
-        expect(page.locator("#state-a")).to_contain_text("no folder '/nowhere'", timeout=120_000)
-        expect(page.locator("#state-b")).to_contain_text("8 tokens", timeout=120_000)
-
         # SQL.
         page.get_by_role("link", name="SQL").click()
         page.get_by_role("textbox").fill("SELECT 41 + 1 AS answer")
