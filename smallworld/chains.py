@@ -50,7 +50,6 @@ class _Need:
     fill: Mapping[str, str]
     chains: tuple[tuple[SlotCall, ...], ...]  # see `Slot`
     taken: str  # from the first response, into the second input
-    argument: tuple[str, str]  # of the first call: its kind, see `Slot`, and itself
 
 
 class ChainWorld(World):
@@ -58,17 +57,16 @@ class ChainWorld(World):
 
     Args:
         name, seed, phrases, facts: as of `World`.
-        chain_facts: how many towns, people, companies and books chains ask about, of each kind; 0 invents every one
-            when it is needed (pretraining).
+        chain_facts: how many towns, people, companies and books chains ask about, of each kind.
     """
 
     def __init__(
         self,
         name: str,
-        seed: int = 0,
-        phrases: Sequence[tuple[str, str]] | None = None,
-        facts: int = 0,
-        chain_facts: int = 0,
+        seed: int,
+        phrases: Sequence[tuple[str, str]],
+        facts: int,
+        chain_facts: int,
     ) -> None:
         super().__init__(name, seed, phrases, facts)
         self._titles = {title for _, title, _ in self.subjects}
@@ -126,8 +124,7 @@ class ChainWorld(World):
         return name
 
     def _any(self, kind: str) -> _Subject:
-        known = self._known.get(kind)
-        return self.rng.choice(known) if known else self._chain_subject(kind)
+        return self.rng.choice(self._known[kind])
 
     # -- sentences
 
@@ -140,7 +137,7 @@ class ChainWorld(World):
         i, frame = self._frame(group.frames, held_out, *parts, value)
         fill = {**self._filling(day), **need.fill}
         sentence, starts_with_name = self._fill(
-            frame, fill, family, f"{family}/{name}/{i}", i, need.chains[0][-1].response, dict((need.argument,))
+            frame, fill, family, f"{family}/{name}/{i}", i, need.chains[0][-1].response, {}
         )
         slot = sentence.slot and replace(sentence.slot, chains=need.chains, taken=need.taken)
         return Sentence(sentence.text, slot), starts_with_name
@@ -159,21 +156,21 @@ class ChainWorld(World):
         second, result = self._own_sum(group.op, int(number), low, high)
         asked = SlotCall("qa", group.question.format(s=subject.name), number)
         fill = {"s": subject.name, "a": second, "c": result.response}
-        return _Need(fill, ((asked, result), (subject.search, result)), number, ("question", asked.input))
+        return _Need(fill, ((asked, result), (subject.search, result)), number)
 
     def _date_sum(self, group: ChainGroup, day: dt.date) -> _Need:
         low, high = (2, 60) if group.op == "+" else (day.year - 120, day.year - 3)
         second, result = self._own_sum(group.op, day.year, low, high)
         today = SlotCall("calendar", "", f"Today is {long_date(day)}.")
         fill = {"a" if group.op == "+" else "y": second, "c": result.response}
-        return _Need(fill, ((today, result),), str(day.year), ("empty", ""))
+        return _Need(fill, ((today, result),), str(day.year))
 
     def _search_mt(self, group: ChainGroup, day: dt.date) -> _Need:
         subject = self._any(group.subject)
         words = subject.facts[group.relation]
         translated = SlotCall("mt", words, subject.english)
         fill = {"s": subject.name, "e": subject.english}
-        return _Need(fill, ((subject.search, translated),), words, ("name", subject.name))
+        return _Need(fill, ((subject.search, translated),), words)
 
     def _search_search(self, group: ChainGroup, day: dt.date) -> _Need:
         subject = self._any(group.subject)
@@ -183,7 +180,7 @@ class ChainWorld(World):
         first = (subject.search, SlotCall("qa", group.question.format(s=subject.name), other.name))
         second = (other.search, SlotCall("qa", group.then_question.format(s=other.name), value))
         fill = {"s": subject.name, "v": value}
-        return _Need(fill, tuple(product(first, second)), other.name, ("name", subject.name))
+        return _Need(fill, tuple(product(first, second)), other.name)
 
 
 _DRAWS: Mapping[str, Callable[[ChainWorld, ChainGroup, dt.date], _Need]] = {

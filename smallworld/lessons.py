@@ -8,8 +8,7 @@ A large model brings three skills from its pretraining; a small model needs text
                   of these texts is about several tools at once
 
 Neither the five real tools nor any of their `call -> result` pairs occur here: finetuning is to teach them. One of the
-ten notations uses the arrow, with invented names. Chains (two calls at one position, see `chains`) are read only if a
-share of them is asked for; their tools are invented, too. This module knows no tokenizer and no training.
+ten notations uses the arrow, with invented names. This module knows no tokenizer and no training.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from smallworld.chain_frames import CHAINS
-from smallworld.chains import ChainWorld
 from smallworld.registers import REGISTERS
-from smallworld.worlds import KINDS, Slot, SlotCall, World, WorldDocument, join
+from smallworld.worlds import KINDS, Slot, World, WorldDocument, join
 
 # The kinds of argument with which a tool is called, by kind of slot (where a text needs help; see `worlds.Slot`).
 _ARGUMENT_KINDS: dict[str, tuple[str, ...]] = {
@@ -52,14 +49,6 @@ _ARGUMENT_WORDS = {
     "name": ("name", "word", "thing"),
     "phrase": ("text", "phrase", "words"),
     "empty": ("",),
-}
-# The kind of argument of a chain's call, by the tool that it stands for.
-_CHAIN_ARGUMENTS = {
-    "calculator": "expression",
-    "calendar": "empty",
-    "mt": "phrase",
-    "qa": "question",
-    "wikisearch": "name",
 }
 _LABELS = (("Input:", "Output:"),) * 6 + (
     ("Text:", "Result:"),
@@ -176,52 +165,17 @@ def _plain_lesson(world: World, r: random.Random) -> str:
     return world.document(kinds, r.randint(4, 10)).text
 
 
-def _chain_lesson(world: ChainWorld, r: random.Random) -> str:
-    """Return a document with chains (25 %), or a text about invented tools whose calls read earlier responses."""
-    if r.random() < 0.25:
-        return world.document(r.sample(list(CHAINS), r.choice((1, 2))), r.randint(4, 8)).text
-    family = r.choice(list(CHAINS))
-    docs = [world.document([family], r.choice((1, 1, 2))) for _ in range(r.choice((3, 4)))]
-    docs.append(world.document([family], r.randint(1, 6)))
-    way = r.randrange(len(docs[0].slots[0].chains))
-    tools = {call.tool: world.namer.tool() for call in docs[0].slots[0].chains[way]}
-    before, after = r.choice(_LABELS)
-    out = []
-    for key, tool in tools.items():
-        call = f"[{tool}({r.choice(_ARGUMENT_WORDS[_CHAIN_ARGUMENTS[key]])})]"
-        out.append(r.choice(_INSTRUCTIONS).format(tool=tool, call=call))
-    for doc in docs:
-        (slot,) = doc.slots
-        calls = _chain_text(slot.chains[way], tools)
-        out.append(f"{before} {doc.text}\n{after} {doc.text[: slot.position]}{calls}{doc.text[slot.position :]}")
-    return r.choice(("\n\n", "\n\n", "\n")).join(out)
-
-
-def _chain_text(calls: Sequence[SlotCall], tools: Mapping[str, str]) -> str:
-    """Return the calls one behind the other, all but the last with their responses, as an annotator draws them."""
-    *read, last = calls
-    # a passage's text alone: WikiSearch's form, `title > section > text`, is among what finetuning is to teach
-    answered = (f" [{tools[c.tool]}({c.input}) -> {c.response.rsplit(' > ', 1)[-1]}]" for c in read)
-    return f"{''.join(answered)} [{tools[last.tool]}({last.input})]"
-
-
-def lessons(seed: int, pieces: Sequence[str] = (), chains: float = 0.0) -> Iterator[str]:
+def lessons(seed: int, pieces: Sequence[str] = ()) -> Iterator[str]:
     """Yield an endless stream of pretraining texts; equal arguments give equal texts.
 
     Args:
         seed: the seed of all random choices.
         pieces: parts of words from which the names of some invented tools are made (see `lexicon.Namer`).
-        chains: the share of texts about chains; 0, with which the embedded model was pretrained, has none.
     """
     world = World("pretrain", seed)
     world.namer.pieces = pieces
-    chained = ChainWorld("pretrain", seed)
-    chained.namer.pieces = pieces
     r = random.Random(f"lessons/{seed}")
     while True:
-        if chains and r.random() < chains:
-            yield _chain_lesson(chained, r)
-            continue
         chance = r.random()
         if chance < 0.20:
             yield _plain_lesson(world, r)

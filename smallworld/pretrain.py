@@ -35,9 +35,7 @@ _SAVE_EVERY = 0.05  # the share of a run between two saved states
 _WORDS = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
-def train_tokenizer(
-    seed: int = 0, texts: int = 20_000, vocabulary: int = 2_048, chains: float = 0.0
-) -> PreTrainedTokenizerFast:
+def train_tokenizer(seed: int = 0, texts: int = 20_000, vocabulary: int = 2_048) -> PreTrainedTokenizerFast:
     """Return a byte-level BPE in which every digit is a token, and so is " ["."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
@@ -53,7 +51,7 @@ def train_tokenizer(
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    bpe.train_from_iterator(itertools.islice(lessons(seed, chains=chains), texts), trainer)
+    bpe.train_from_iterator(itertools.islice(lessons(seed), texts), trainer)
     return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=END, eos_token=END)  # type: ignore[no-untyped-call]
 
 
@@ -71,9 +69,9 @@ def rare_pieces(tokenizer: PreTrainedTokenizerFast, texts: int = 2_000) -> list[
     return sorted(t for t, i in vocabulary.items() if re.fullmatch("[A-Za-z]{2,}", t) and read[i] < rare)
 
 
-def lessons_digest(seed: int, chains: float = 0.0) -> str:
+def lessons_digest(seed: int) -> str:
     """Return the digest of a seed's lessons for any tokenizer; it changes when the code that writes them does."""
-    return digest_of(*itertools.islice(lessons(seed + 1, chains=chains), 64))[:16]
+    return digest_of(*itertools.islice(lessons(seed + 1), 64))[:16]
 
 
 def _batches(
@@ -117,7 +115,6 @@ def pretrain(
     device: str = "cpu",
     start: Path | None = None,
     average: bool = False,
-    chains: float = 0.0,
 ) -> float:
     """Train for `minutes` of wall time and save model and tokenizer to `out`.
 
@@ -136,14 +133,13 @@ def pretrain(
         device: the device to train on.
         start: start from the model and tokenizer in this folder, keeping their shape, instead of from scratch.
         average: save the mean of the weights at the start and at the end of training.
-        chains: the share of texts about chains of invented tools (see `lessons`).
 
     Returns:
         The mean loss of the last 50 steps, in nats per token.
 
     Raises:
         UsageError: `out` holds a finished model, or an unfinished run with other arguments or texts; or `average` is
-            set without `start`; or `chains` is no share.
+            set without `start`.
     """
     arguments = {
         name: str(value)
@@ -152,18 +148,14 @@ def pretrain(
     }
     if tokens is not None:
         del arguments["minutes"]
-    if not 0 <= chains <= 1:
-        raise UsageError(f"--chains is a share of the texts, from 0 to 1, got {chains}")
     if average and start is None:
         raise UsageError("--average needs the model that training started from: give --start")
     if (out / _SUMMARY).exists():
         raise UsageError(f"{out} holds a finished model: choose another folder")
     torch.manual_seed(seed)
-    tokenizer = (
-        train_tokenizer(seed, chains=chains) if start is None else PreTrainedTokenizerFast.from_pretrained(start)
-    )
+    tokenizer = train_tokenizer(seed) if start is None else PreTrainedTokenizerFast.from_pretrained(start)
     rare = rare_pieces(tokenizer)
-    read = lessons(seed + 1, rare, chains)
+    read = lessons(seed + 1, rare)
     arguments["texts"] = digest_of(*itertools.islice(read, 64), tokenizer.backend_tokenizer.to_str())
     if start is not None:
         arguments["start"] = digest_of((start / "model.safetensors").read_bytes())
@@ -199,7 +191,7 @@ def pretrain(
     checkpoint = PretrainingCheckpoint(out, arguments, parts)
     progress = checkpoint.load()
     losses, first = progress.losses, progress.steps
-    batches = _batches(tokenizer, lessons(seed + 1, rare, chains), rows, length)
+    batches = _batches(tokenizer, lessons(seed + 1, rare), rows, length)
     for _ in range(first):
         next(batches)
     begin = time.monotonic() - progress.seconds
@@ -246,9 +238,8 @@ def pretrain(
         "steps": len(losses),
         "tokens": len(losses) * rows * length,
         "loss": final,
-        "lessons": lessons_digest(seed, chains),
+        "lessons": lessons_digest(seed),
         **({"average": True} if average else {}),
-        **({"chains": chains} if chains else {}),
     }
     (out / _SUMMARY).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     checkpoint.remove()
@@ -293,9 +284,6 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--start", type=Path, help="start from this folder; set another --seed for other texts")
     parser.add_argument("--average", action="store_true", help="save the mean of --start's weights and the last ones")
-    parser.add_argument(
-        "--chains", type=float, default=0.0, help="share of texts about chains of invented tools (default 0)"
-    )
     options = parser.parse_args()
     try:
         _pretrain(options)
@@ -319,7 +307,6 @@ def _pretrain(a: argparse.Namespace) -> None:
         device=a.device,
         start=a.start,
         average=a.average,
-        chains=a.chains,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import itertools
 import json
 import re
@@ -21,17 +20,13 @@ from smallworld.chain_frames import CHAINS, TOOLS
 from smallworld.chains import ChainWorld, is_needed
 from smallworld.frames import ARITHMETIC, DATES, FACTS, TRANSLATIONS, is_held_out
 from smallworld.generate import generate, phrases_from, write_lines
-from smallworld.generate_chains import chain_items, chain_rows, generate_chains
-from smallworld.lessons import lessons
+from smallworld.generate_chains import chain_items, generate_chains
 from smallworld.lexicon import GOODS, PLACES, THINGS
-from smallworld.pretrain import pretrain
 from smallworld.registers import FILLER, REGISTER_FILLER
 from smallworld.worlds import Slot, SlotCall
-from toolformer_core.annotate.ingest import read_corpus
-from toolformer_core.config import TOOL_NAMES, IngestConfig
+from toolformer_core.config import TOOL_NAMES
 from toolformer_core.embedded import ASSETS
-from toolformer_core.errors import UsageError
-from toolformer_core.records import Call, Document, ToolResponse
+from toolformer_core.records import Call, ToolResponse
 from toolformer_core.syntax import interleave, linearize
 from toolformer_core.tools.build import ToolSettings, build_tools
 
@@ -47,7 +42,7 @@ def read(path: Path) -> list[Any]:
 @lru_cache
 def world(name: str) -> ChainWorld:
     """A world of 10 subjects of each kind; documents of it are drawn as they are asked for."""
-    return ChainWorld(name, 3, None if name == "pretrain" else phrases_from(name), 20, 0 if name == "pretrain" else 10)
+    return ChainWorld(name, 3, phrases_from(name), 20, 10)
 
 
 def slots(name: str, family: str, n: int = 40) -> list[tuple[str, date, Slot]]:
@@ -79,7 +74,6 @@ def test_a_family_has_16_frames_or_more_of_which_each_other_world_has_its_own() 
         assert [len(own[name]) for name in seen] == [len(groups)] * 2
         assert {frame.rsplit("/")[-1] for frame in own["corpus"]} == {"3"}
         assert {frame.rsplit("/")[-1] for frame in own["evaluation"]} == {"7"}
-        assert not any(s.held_out for _, _, s in slots("pretrain", family, 60))
 
 
 def test_chains_are_told_in_words_that_ordinary_pretraining_has() -> None:
@@ -94,7 +88,7 @@ def test_chains_are_told_in_words_that_ordinary_pretraining_has() -> None:
 
 
 @pytest.mark.parametrize("family", CHAINS)
-@pytest.mark.parametrize("name", ["corpus", "evaluation", "pretrain"])
+@pytest.mark.parametrize("name", ["corpus", "evaluation"])
 def test_both_calls_stand_in_front_of_the_value_and_neither_helps_alone(name: str, family: str) -> None:
     for text, _, slot in slots(name, family):
         assert text[slot.position :].startswith(f" {slot.value}")
@@ -144,11 +138,9 @@ def test_sums_of_worlds_have_no_pair_of_numbers_in_common() -> None:
         found = [s for family in ("fact-sum", "date-sum") for _, _, s in slots(name, family, 150)]
         return {slot.chains[0][1].input for slot in found}
 
-    told = [sums(name) for name in ("pretrain", "corpus", "evaluation")]
-    assert min(map(len, told)) > 200
-    assert not told[0] & told[1]
-    assert not told[0] & told[2]
-    assert not told[1] & told[2]
+    corpus, evaluation = sums("corpus"), sums("evaluation")
+    assert min(len(corpus), len(evaluation)) > 200
+    assert not corpus & evaluation
 
 
 def test_the_embedded_tools_answer_every_gold_call_as_gold_says(tmp_path: Path) -> None:
@@ -166,50 +158,18 @@ def test_the_embedded_tools_answer_every_gold_call_as_gold_says(tmp_path: Path) 
     assert set(asked) == set(TOOL_NAMES)
 
 
-# Pretraining.
-
-
-def test_lessons_have_chains_only_if_asked_and_then_of_invented_tools() -> None:
-    # blake2b of 400 lessons as the code at 639dd51, which had no chains, wrote them
-    told = "\0".join(itertools.islice(lessons(7), 400))
-    assert hashlib.blake2b(told.encode(), digest_size=8).hexdigest() == "e9bf11cdb1ba50cc"
-    chain = re.compile(r" \[(\w+)\(([^\n]*?)\) -> ([^\n]*?)\] \[(\w+)\(([^\n]*?)\)\]")
-    assert not chain.search(told)
-    texts = list(itertools.islice(lessons(7, ("Calen", "dar", "Wiki", "Search", "MT", "QA"), chains=1.0), 400))
-    found = [match.groups() for text in texts for match in chain.finditer(text)]
-    # three texts of four, with four to five documents each
-    assert len(found) > 0.7 * 400 * 4
-    assert not {name for first, _, _, second, _ in found for name in (first, second)} & {
-        *TOOL_NAMES,
-        *TOOL_NAMES.values(),
-    }
-    real = re.compile("|".join(rf"\b{name}\(" for name in TOOL_NAMES.values()) + "|Calculator|Calendar|WikiSearch")
-    assert [text for text in texts if real.search(text)] == []
-    assert not any(" > " in text for text in texts)  # WikiSearch's form
-    # the second call reads the first one's response: one of its words, or its year
-    read = [set(re.findall(r"\w+", response)) & set(re.findall(r"\w+", input)) for _, _, response, _, input in found]
-    assert all(read)
-    some = list(itertools.islice(lessons(7, chains=0.2), 400))
-    assert 0.1 * 400 < sum(bool(chain.search(text)) for text in some) < 0.2 * 400  # three quarters of a fifth: 60
-
-
-def test_a_share_of_chains_is_one() -> None:
-    with pytest.raises(UsageError, match="from 0 to 1, got 2"):
-        pretrain(Path("nothing"), minutes=1, chains=2)
-
-
 # Files.
 
 
 def test_chains_have_files_of_their_own_and_the_others_stay_what_they_are(tmp_path: Path) -> None:
     generate(tmp_path / "without", documents=30, facts=16, per_tool=3)
     generate(tmp_path / "with", documents=30, facts=16, per_tool=3)
-    generate_chains(tmp_path / "with", documents=30, facts=16, per_group=4)
-    generate_chains(tmp_path / "again", documents=30, facts=16, per_group=4)
+    generate_chains(tmp_path / "with", facts=16, per_group=4)
+    generate_chains(tmp_path / "again", facts=16, per_group=4)
     for name in ORDINARY:
         one, other = (tmp_path / folder / f"{name}.jsonl.gz" for folder in ("without", "with"))
         assert one.read_bytes() == other.read_bytes()
-    chains = [f"chains-{name}.jsonl.gz" for name in ("corpus", "items", "passages")]
+    chains = [f"chains-{name}.jsonl.gz" for name in ("items", "passages")]
     assert sorted(file.name for file in (tmp_path / "again").iterdir()) == chains
     for file in chains:
         assert (tmp_path / "with" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
@@ -220,34 +180,12 @@ def test_chains_have_files_of_their_own_and_the_others_stay_what_they_are(tmp_pa
     assert len(all_of_them) == len(ordinary) + 2 * 4 * 40
 
 
-def test_the_number_of_documents_does_not_change_passages_and_items(tmp_path: Path) -> None:
-    for documents in (0, 20):
-        generate_chains(tmp_path / str(documents), documents=documents, facts=16, per_group=4)
-    assert sorted(f.name for f in (tmp_path / "0").iterdir()) == ["chains-items.jsonl.gz", "chains-passages.jsonl.gz"]
-    for file in (tmp_path / "0").iterdir():
-        assert file.read_bytes() == (tmp_path / "20" / file.name).read_bytes()
-
-
 def test_what_is_shipped_is_what_the_generator_writes(tmp_path: Path) -> None:
     generate_chains(tmp_path)
     for file in tmp_path.iterdir():
         # else: python -m smallworld.generate_chains
         assert file.read_bytes() == (ASSETS / file.name).read_bytes(), f"{file.name} is not what is written today"
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 100_000
-
-
-def test_rows_are_read_as_a_corpus(tmp_path: Path) -> None:
-    rows = chain_rows(world("corpus"), 120, 7)
-    write_lines(tmp_path / "corpus.jsonl.gz", rows)
-    found = list(read_corpus(tmp_path / "corpus.jsonl.gz", IngestConfig()))
-    assert len(found) == 120
-    assert all(isinstance(one, Document) for one in found)
-
-
-def test_no_document_holds_a_text_that_it_must_not() -> None:
-    first, *_ = chain_rows(ChainWorld("corpus", 5, phrases_from("corpus"), 4, 4), 3, 1)
-    corpus = chain_rows(ChainWorld("corpus", 5, phrases_from("corpus"), 4, 4), 3, 1, unlike=[first["text"][:30]])
-    assert not any(first["text"][:30] in row["text"] for row in corpus)
 
 
 def test_items_are_200_of_each_family_with_known_frames_and_200_with_new_ones() -> None:
