@@ -53,13 +53,6 @@ def print_grounding(result: GroundResult) -> None:
 
 def _lines(result: GroundResult) -> list[str]:
     lines = []
-    if (best := result.best) is not None:
-        lines.append(
-            f"Best weights on {best.development.items:,} queries: gamma {best.gamma:g}, lambda {best.smoothing:g}. "
-            f"On the {best.measured.items:,} others they choose right for {_percent(best.measured.value)} % of the "
-            f"queries; the weights of this run {_percent(best.as_asked.value)} %, the cosine "
-            f"{_percent(best.cosine.value)} %."
-        )
     if (rejected := result.rejection) is not None:
         lines.append(
             f"No tool below a score of {rejected.threshold:g}: precision {_percent(rejected.precision)} %, recall "

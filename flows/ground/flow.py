@@ -94,7 +94,6 @@ def _without_figures(plan: GroundingPlan, ledger: Ledger) -> GroundResult:
         tasks=(),
         mean={},
         mean_answered={},
-        best=None,
         confusion={},
         sizes=(),
         rejection=None,

@@ -7,7 +7,7 @@ model and no tool is asked again. Nothing is printed or tracked here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,20 +15,16 @@ from flows.ground.plan import GroundingPlan, TaskPlan
 from tasks import arrow
 from tasks.run_shard import ShardResult
 from tasks.stage import LM_TOKENS
-from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.grounding_figures import (
     Rejection,
-    ScoreTable,
     accuracy_by_paper,
-    best_weights,
     confusion,
     grounding_accuracy,
-    in_development_half,
     rejection,
 )
 from toolformer_core.evaluate.statistics import Accuracy, accuracy
 from toolformer_core.grounding.records import Grounding
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.scores import Weights, best_of
 from warehouse.store import Store
 
 SIZES = (4, 10, 20, 50, 100)  # of libraries, as the picture shows them
@@ -69,21 +65,8 @@ class TaskFigures:
     rejected: dict[str, int]  # reason -> rows of the benchmark that are no items
     chosen: dict[str, Accuracy]  # method -> share of queries with a right choice: any tool that helps
     by_paper: dict[str, Accuracy]  # the same by the paper's rule; none measured if the library lacks its tool
-    best: Accuracy | None  # GEAR with the best weights, on the half that did not choose them
     answered: dict[str, Accuracy]  # method -> share of right answers, of the queries that have any; empty: not asked
     cost: dict[str, MethodCost]  # `ground`, `choose lm`, `answer gear`, ... -> what it took
-
-
-@dataclass(frozen=True, slots=True)
-class BestFigures:
-    """The gamma and lambda that choose best on the development half; accuracies over all benchmarks."""
-
-    gamma: float
-    smoothing: float
-    development: Accuracy
-    measured: Accuracy  # on the other half
-    as_asked: Accuracy  # there, with the weights of the run
-    cosine: Accuracy  # there
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +91,6 @@ class GroundResult:
     tasks: tuple[TaskFigures, ...]
     mean: dict[str, float]  # method -> mean accuracy over the benchmarks
     mean_answered: dict[str, float]
-    best: BestFigures | None  # None: too few queries to be halved
     confusion: dict[str, dict[str, dict[str, int]]]  # method -> benchmark -> chosen tool -> queries
     sizes: tuple[LibrarySize, ...]
     rejection: Rejection | None  # None: there is no threshold
@@ -124,9 +106,10 @@ class GroundResult:
 class _Rows:
     """The stored rows of all benchmarks, one entry per query."""
 
+    tools: tuple[str, ...]
     tasks: list[str]
-    ids: list[str]
     right: list[tuple[str, ...]]
+    totals: dict[str, list[list[tuple[str, float]]]]  # gear, cosine -> per query, every tool's total score
     choices: dict[str, list[str | None]]  # method -> per query
 
 
@@ -139,66 +122,55 @@ def figures_of(plan: GroundingPlan, store: Store, done: Sequence[TaskShards], re
         done: the shards of every benchmark.
         result: what is known of the run besides.
     """
-    rows, table = _rows_and_scores(plan, store, done)
-    best = _best(table, rows, plan.weights)
-    tasks = [_task_figures(store, one, rows, table, best) for one in done]
+    threshold = plan.weights.threshold
+    rows = _rows(plan, store, done)
+    tasks = [_task_figures(store, one, rows) for one in done]
     methods = list(rows.choices)
     answered = dict.fromkeys(method for one in tasks for method in one.answered)
     return replace(
         result,
-        tools=table.tools,
+        tools=rows.tools,
         tasks=tuple(tasks),
         mean={method: _mean([one.chosen[method] for one in tasks]) for method in methods},
         mean_answered={method: _mean([one.answered[method] for one in tasks]) for method in answered},
-        best=best,
         confusion={method: confusion(rows.choices[method], rows.tasks) for method in methods},
-        sizes=_sizes(table, rows, plan.weights),
-        rejection=None if plan.weights.threshold is None else rejection(table, rows.right, plan.weights),
+        sizes=_sizes(rows, threshold),
+        rejection=None if threshold is None else rejection(rows.choices["gear"], rows.right, threshold),
     )
 
 
-def _rows_and_scores(plan: GroundingPlan, store: Store, done: Sequence[TaskShards]) -> tuple[_Rows, ScoreTable]:
-    rows = _Rows([], [], [], {})
+def _rows(plan: GroundingPlan, store: Store, done: Sequence[TaskShards]) -> _Rows:
+    tasks: list[str] = []
+    right: list[tuple[str, ...]] = []
+    choices: dict[str, list[str | None]] = {}
     groundings: list[Grounding] = []
     for one in done:
         grounded = [row for table in _tables(store, one.ground) for row in arrow.groundings_of(table)]
-        name = one.plan.task.name
-        rows.tasks.extend([name] * len(grounded))
-        rows.ids.extend(f"{name}/{item_id}" for item_id, _, _ in grounded)
-        rows.right.extend(right for _, right, _ in grounded)
+        tasks.extend([one.plan.task.name] * len(grounded))
+        right.extend(tools for _, tools, _ in grounded)
         groundings.extend(grounding for _, _, grounding in grounded)
         for method, shards in one.choose.items():
             chosen = {i: tool for table in _tables(store, shards) for i, _, tool in arrow.choices_of(table)}
-            rows.choices.setdefault(method, []).extend(chosen[item_id] for item_id, _, _ in grounded)
-    table = ScoreTable(groundings)
-    gear, cosine = table.choices(plan.weights), table.choices(Weights(gamma=1))
-    return replace(rows, choices={"gear": gear, "cosine": cosine, **rows.choices}), table
+            choices.setdefault(method, []).extend(chosen[item_id] for item_id, _, _ in grounded)
+    tools = tuple(score.tool for score in groundings[0].scores) if groundings else ()
+    totals = {
+        "gear": [grounding.totals(plan.weights) for grounding in groundings],
+        "cosine": [grounding.totals(Weights(gamma=1)) for grounding in groundings],
+    }
+    return _Rows(tools, tasks, right, totals, {**_choices(totals, plan.weights.threshold), **choices})
 
 
-def _best(table: ScoreTable, rows: _Rows, asked: Weights) -> BestFigures | None:
-    try:
-        found = best_weights(table, rows.right, rows.ids, groups=rows.tasks)
-    except UsageError:  # one of the halves has no query
-        return None
-    other = ~in_development_half(rows.ids)
-
-    def on_the_other_half(method: str) -> Accuracy:
-        chosen = [c for c, measured in zip(rows.choices[method], other, strict=True) if measured]
-        return grounding_accuracy(chosen, [r for r, measured in zip(rows.right, other, strict=True) if measured])
-
-    return BestFigures(
-        found.weights.gamma,
-        found.weights.smoothing,
-        found.development,
-        found.measured,
-        on_the_other_half("gear"),
-        on_the_other_half("cosine"),
-    )
+def _choices(
+    totals: Mapping[str, Sequence[Sequence[tuple[str, float]]]], threshold: float | None, size: int | None = None
+) -> dict[str, list[str | None]]:
+    """Return the choices by the score and by the cosine among the first tools of the library, None: among all."""
+    return {
+        method: [best_of(scores[:size], threshold if method == "gear" else None) for scores in by_query]
+        for method, by_query in totals.items()
+    }
 
 
-def _task_figures(
-    store: Store, one: TaskShards, rows: _Rows, table: ScoreTable, best: BestFigures | None
-) -> TaskFigures:
+def _task_figures(store: Store, one: TaskShards, rows: _Rows) -> TaskFigures:
     name = one.plan.task.name
     at = [row for row, task in enumerate(rows.tasks) if task == name]
     right = [rows.right[row] for row in at]
@@ -219,10 +191,9 @@ def _task_figures(
             method: grounding_accuracy([chosen[row] for row in at], right) for method, chosen in rows.choices.items()
         },
         by_paper={
-            method: accuracy_by_paper(name, [chosen[row] for row in at], right, table.tools)
+            method: accuracy_by_paper(name, [chosen[row] for row in at], right, rows.tools)
             for method, chosen in rows.choices.items()
         },
-        best=None if best is None else _best_of_task(table, rows, at, best),
         answered=answered,
         cost={stage: _cost(store, shards, len(at)) for stage, shards in stages.items()},
     )
@@ -232,14 +203,6 @@ def _answered(store: Store, shards: Sequence[ShardResult]) -> Accuracy:
     """Return the share of right answers, of the queries whose benchmark has answers."""
     rows = [row for table in _tables(store, shards) for row in table.select(["answers", "correct"]).to_pylist()]
     return accuracy(row["correct"] for row in rows if row["answers"])
-
-
-def _best_of_task(table: ScoreTable, rows: _Rows, at: Sequence[int], best: BestFigures) -> Accuracy:
-    """Return the accuracy of the best weights on a benchmark's queries of the half that did not choose them."""
-    chosen = table.choices(Weights(best.gamma, best.smoothing))
-    development = in_development_half(rows.ids)
-    other = [row for row in at if not development[row]]
-    return grounding_accuracy([chosen[row] for row in other], [rows.right[row] for row in other])
 
 
 def _cost(store: Store, shards: Sequence[ShardResult], queries: int) -> MethodCost:
@@ -258,18 +221,15 @@ def _cost(store: Store, shards: Sequence[ShardResult], queries: int) -> MethodCo
     )
 
 
-def _sizes(table: ScoreTable, rows: _Rows, weights: Weights) -> tuple[LibrarySize, ...]:
+def _sizes(rows: _Rows, threshold: float | None) -> tuple[LibrarySize, ...]:
     out = []
-    for size in sorted({n for n in SIZES if n < len(table.tools)} | {len(table.tools)}):
-        inside = set(table.tools[:size])
+    for size in sorted({n for n in SIZES if n < len(rows.tools)} | {len(rows.tools)}):
+        inside = set(rows.tools[:size])
         at = [row for row, right in enumerate(rows.right) if not right or inside & set(right)]
         right = [rows.right[row] for row in at]
-
-        def of(chosen: Sequence[str | None], at: Sequence[int] = at, right: Any = right) -> Accuracy:
-            return grounding_accuracy([chosen[row] for row in at], right)
-
-        gear, cosine = table.choices(weights, size), table.choices(Weights(gamma=1), size)
-        out.append(LibrarySize(size, len(at), {"gear": of(gear), "cosine": of(cosine)}))
+        chosen = _choices(rows.totals, threshold, size)
+        accuracies = {m: grounding_accuracy([choices[row] for row in at], right) for m, choices in chosen.items()}
+        out.append(LibrarySize(size, len(at), accuracies))
     return tuple(out)
 
 

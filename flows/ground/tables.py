@@ -42,9 +42,6 @@ def _table_4(result: GroundResult) -> PaperTable:
         paper = {"gear": GROUNDING, "cosine": own}.get(method)
         columns.append(_Column(method, by_paper, _mean(by_paper), paper))
         columns.append(_Column(f"{method}, lenient", [one.chosen[method] for one in result.tasks], mean, None))
-        if method == "gear" and result.best is not None:
-            best = [one.best for one in result.tasks]
-            columns.append(_Column("best, lenient", best, _mean(best), None))
     title = "Right tool chosen, percent of queries"
     return _paper_table("GEAR Table 4", title, result, columns, _notes(result))
 
@@ -55,11 +52,6 @@ def _notes(result: GroundResult) -> tuple[str, ...]:
         "right by the paper's rule: WikiSearch for open questions, MultilingualQA for MLQA (- where the library lacks "
         "it); lenient: any tool that helps, also QA and MT",
     ]
-    if (best := result.best) is not None:
-        notes.append(
-            f"best: gamma {best.gamma:g} and lambda {best.smoothing:g} chose best on the development half of the "
-            "queries; measured on the other"
-        )
     shown = [task for one in result.tasks if (task := one.task) in GROUNDING_BY_DEMONSTRATIONS]
     if shown:
         ranges = []

@@ -89,15 +89,6 @@ def _parameters(plan: GroundingPlan, p: GroundParameters) -> dict[str, Any]:
 def _overall(result: GroundResult) -> dict[str, float]:
     figures = {f"mean_grounding/{method}": value for method, value in result.mean.items()}
     figures |= {f"mean_answers/{method}": value for method, value in result.mean_answered.items()}
-    if result.best is not None:
-        figures |= {
-            "best/gamma": result.best.gamma,
-            "best/lambda": result.best.smoothing,
-            "best/development": result.best.development.value,
-            "best/measured": result.best.measured.value,
-            "best/as_asked": result.best.as_asked.value,
-            "best/cosine": result.best.cosine.value,
-        }
     if result.rejection is not None:
         figures |= {"rejection/precision": result.rejection.precision, "rejection/recall": result.rejection.recall}
     return _finite(figures)
@@ -109,8 +100,6 @@ def _metrics(one: TaskFigures) -> dict[str, float]:
         for method, accuracy in accuracies.items():
             name = f"{kind}/{one.task}/{method}"
             figures |= {name: accuracy.value, f"{name}_low": accuracy.low, f"{name}_high": accuracy.high}
-    if one.best is not None:
-        figures[f"grounding/{one.task}/gear_best"] = one.best.value
     for step, cost in one.cost.items():
         n = max(1, cost.queries)
         name = f"cost/{one.task}/{step}"

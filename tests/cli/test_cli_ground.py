@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.render.grounding import print_grounding
-from flows.ground.metrics import BestFigures, GroundResult, LibrarySize, MethodCost, TaskFigures
+from flows.ground.metrics import GroundResult, LibrarySize, MethodCost, TaskFigures
 from tests.support.commands import Run
 from toolformer_core.evaluate.grounding_figures import Rejection
 from toolformer_core.evaluate.statistics import Accuracy
@@ -28,14 +28,12 @@ RESULT = GroundResult(
             *("svamp", "SVAMP", "file", "svamp-g", 4, {"no_answer": 2}),
             chosen={"gear": HALF, "cosine": HALF},
             by_paper={"gear": HALF, "cosine": HALF},
-            best=None,
             answered={"gear": HALF},
             cost={"ground": MethodCost(4, 12, 0, 400, 8, 2.0)},
         ),
     ),
     mean={"gear": 0.5, "cosine": 0.5},
     mean_answered={"gear": 0.5},
-    best=None,
     confusion={"gear": {"svamp": {"calculator": 3, "no tool": 1}}},
     sizes=(LibrarySize(1, 4, {"gear": HALF}), LibrarySize(2, 4, {"gear": HALF})),
     rejection=Rejection(0.4, 0.25, float("nan"), HALF),
@@ -60,10 +58,8 @@ def test_the_result_is_printed_with_the_papers_figures(capsys: pytest.CaptureFix
     assert "No tool below a score of 0.4: precision 25.0 %, recall - %." in said
     assert "svamp: rows left out: no_answer 2" in said
     assert "3 shards worked on, 4 found done, 2 s." in said
-    assert "Best weights" not in said
-    print_grounding(replace(RESULT, best=BestFigures(0.5, 2.0, HALF, HALF, HALF, HALF), sizes=RESULT.sizes[:1]))
+    print_grounding(replace(RESULT, sizes=RESULT.sizes[:1]))
     said = " ".join(capsys.readouterr().out.split())
-    assert "Best weights on 4 queries: gamma 0.5, lambda 2. On the 4 others they choose right for 50.0 %" in said
     assert "by size of the library" not in said  # of one size there is nothing to compare
 
 

@@ -6,7 +6,6 @@ them; see `scores`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toolformer_core.grounding.scores import Weights, best_of, pattern_similarity, total_score
@@ -90,9 +89,3 @@ class Grounding:
         """Return the scores with their totals, best first; equal ones keep the order of the library."""
         by_tool = {score.tool: score for score in self.scores}
         return [(by_tool[tool], total) for tool, total in sorted(self.totals(weights), key=lambda pair: -pair[1])]
-
-    def restricted(self, tools: Sequence[str]) -> Grounding:
-        """Return the grounding as a smaller library would have given it: no score depends on the other tools."""
-        wanted = set(tools)
-        kept = tuple(score for score in self.scores if score.tool in wanted)
-        return Grounding(self.query, self.answer, self.counts, kept, self.pattern_weights)

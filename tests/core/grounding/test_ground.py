@@ -86,7 +86,6 @@ def test_every_score_by_hand() -> None:
     # P("in chile", "in peru"): (2 + 1) 2 ln 2 / ((2 + 2) 2) = 0.75 ln 2
     assert about_city.pattern(found, 1.0) == pytest.approx(0.75 * _LN2)
     assert [score.tool for score, _ in about_city.ranking(Weights())] == ["finder", "adder"]
-    assert about_city.restricted(["adder"]).choice(Weights()) == "adder"
 
 
 def test_the_authors_rule_reads_answer_and_responses() -> None:
@@ -157,8 +156,7 @@ def test_without_a_tool_the_large_lm_answers_itself() -> None:
 
 def test_an_answer_without_a_call_is_a_failure() -> None:
     grounder = Grounder(library_of(the_tools()), the_lm(), the_encoder(), patterns=PATTERNS)
-    (grounding,) = grounder.ground([Query(CITY)])
-    answer = grounder.answer(Query(CITY), grounding.restricted(["adder"]), the_lm())
+    (answer,) = grounder.answer_all([Query(CITY)], ["adder"], the_lm())
     assert (answer.tool, answer.text, answer.failure) == ("adder", "", NO_CALL)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flows.ground.metrics import BestFigures, GroundResult, LibrarySize, MethodCost, TaskFigures
+from flows.ground.metrics import GroundResult, LibrarySize, MethodCost, TaskFigures
 from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table
 from flows.ground.tracking import draw_pictures
 from toolformer_core.evaluate.statistics import Accuracy
@@ -23,7 +23,7 @@ BY_PAPER = {"gear": share(2), "cosine": share(0)}
 def figures(task: str, gear: int, **more: object) -> TaskFigures:
     chosen = {"gear": share(gear), "cosine": share(1)}
     cost = {"ground": MethodCost(4, 24, 0, 400, 10, 2.0), "answer gear": MethodCost(4, 0, 4, 40, 4, 0.4)}
-    plain = TaskFigures(task, task.upper(), "file", f"{task}-g", 4, {}, chosen, chosen, None, {"gear": share(2)}, cost)
+    plain = TaskFigures(task, task.upper(), "file", f"{task}-g", 4, {}, chosen, chosen, {"gear": share(2)}, cost)
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
@@ -38,7 +38,6 @@ def result(*tasks: TaskFigures, **more: object) -> GroundResult:
         tasks=tasks,
         mean={"gear": 0.625, "cosine": 0.25},
         mean_answered={"gear": 0.5},
-        best=None,
         confusion={"gear": {"svamp": {"calculator": 2, "distractor_bus_fare": 1, "distractor_tide_table": 1}}},
         sizes=(),
         rejection=None,
@@ -73,15 +72,6 @@ def test_our_figures_stand_beside_the_papers_where_it_has_any() -> None:
     assert any("triviaqa 0 to 97.4" in note for note in trivia.notes)  # without its own 98.1
     assert gpt_j.rows[0] == ("svamp", 50.0, 18.6)
     assert gpt_3.rows[1] == ("mlqa-es", 50.0, 58.3)
-
-
-def test_the_best_weights_have_a_column_with_gaps_where_nothing_was_measured() -> None:
-    best = BestFigures(0.5, 2.0, share(3), share(2), share(1), share(1))
-    tasks = (figures("svamp", 3, best=share(1)), figures("nq", 2, best=share(0, 0)), figures("webqs", 2))
-    grounding = grounding_tables(result(*tasks, best=best))[0]
-    assert grounding.columns[4] == "best, lenient"
-    assert [row[4] for row in grounding.rows] == [25.0, None, None, 25.0]
-    assert any("gamma 0.5 and lambda 2" in note for note in grounding.notes)
 
 
 def test_answers_that_nobody_asked_for_have_no_table() -> None:
