@@ -68,11 +68,6 @@ def _values(table: pa.Table, name: str) -> list[Any]:
     return [tuple(AnsweredCall(**one) for one in calls) for calls in values] if name == "behind" else values
 
 
-def _held(table: pa.Table, names: Sequence[str]) -> list[str]:
-    """Return the names of a record's fields up to those that a table of an earlier version lacks."""
-    return [name for name in names if name in table.column_names]
-
-
 def rejects_table(rejections: Iterable[Rejection]) -> pa.Table:
     return pa.Table.from_pylist([asdict(r) for r in rejections], schema=REJECTS)
 
@@ -89,12 +84,10 @@ def verdicts_of(table: pa.Table) -> list[PrefilterResult]:
 
 
 def drawn_of(table: pa.Table) -> list[DrawnCall]:
-    held = _held(table, DrawnCall.__slots__)
-    if held == list(DrawnCall.__slots__[: len(held)]):
-        return [DrawnCall(*row) for row in _rows(table, held)]
-    return [
-        DrawnCall(**dict(zip(held, row, strict=True))) for row in _rows(table, held)
-    ]  # an optional column is missing
+    names: tuple[str, ...] = DrawnCall.__slots__
+    if "behind" not in table.column_names:  # draws of single calls
+        names = names[: names.index("behind")]
+    return [DrawnCall(*row) for row in _rows(table, names)]
 
 
 def parsed_calls_of(table: pa.Table) -> list[DrawnCall]:
@@ -103,16 +96,17 @@ def parsed_calls_of(table: pa.Table) -> list[DrawnCall]:
 
 
 def executions_of(table: pa.Table) -> list[Execution]:
-    return [Execution(*row) for row in _rows(table, _held(table, Execution.__slots__))]
+    return [Execution(*row) for row in _rows(table, Execution.__slots__)]
 
 
 def scored_of(table: pa.Table, *, decoys: bool = False, log_probs: bool = False) -> list[ScoredCall]:
     """Return scored calls; with their decoys and the log-probabilities of the next tokens only if asked."""
-    names = _held(table, ScoredCall.__slots__[: ScoredCall.__slots__.index("log_p_plain")])
+    names = ScoredCall.__slots__[: ScoredCall.__slots__.index("log_p_plain")]
     calls = [ScoredCall(*row) for row in _rows(table, names)]
-    lists = _held(table, [*(_LOG_PROBS if log_probs else ()), *(("decoy_gains",) if decoys else ())])
+    lists = [*(_LOG_PROBS if log_probs else ()), *(("decoy_gains",) if decoys else ())]
     further = {name: list(map(_as_tuple, _values(table, name))) for name in lists}
-    further |= {name: _values(table, name) for name in _held(table, ("behind", "loss_shorter"))}
+    if "behind" in table.column_names:  # chains
+        further |= {name: _values(table, name) for name in ("behind", "loss_shorter")}
     if not further:
         return calls
     return [
@@ -157,9 +151,7 @@ def predictions_table(predictions: Iterable[Prediction], about: Mapping[str, Any
         about: the columns all of them share: evaluation, task, arm, k, parameters.
     """
     rows = [{**about, **_renamed(asdict(p))} for p in predictions]
-    table = pa.Table.from_pylist(rows, schema=stage_facts("evaluate").schema)
-    one_call_each = all(row["calls"] is None for row in rows)
-    return table.drop_columns("calls") if one_call_each else table  # see `warehouse.schema.OPTIONAL_COLUMNS`
+    return pa.Table.from_pylist(rows, schema=stage_facts("evaluate").schema)
 
 
 def likelihoods_table(likelihoods: Iterable[Likelihood], about: Mapping[str, Any]) -> pa.Table:

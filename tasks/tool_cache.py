@@ -203,10 +203,7 @@ class ToolCache:
         except StoreError as exc:
             _log.warning("the answers in it are not used: %s", exc)
             return
-        names = ("input", "context", "failure", "transient")  # files of earlier program versions lack the last one
-        columns = [
-            table.column(name).to_pylist() if name in table.column_names else [None] * table.num_rows for name in names
-        ]
+        columns = [table.column(name).to_pylist() for name in ("input", "context", "failure", "transient")]
         digests = np.zeros(table.num_rows, dtype=np.uint64)
         lasts = np.zeros(table.num_rows, dtype=np.bool_)
         for n, (input_, context, failure, transient) in enumerate(zip(*columns, strict=True)):

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from warehouse.commits import Commit, CommitKey, DataFile, RowCounts, Run, fingerprint
 from warehouse.files.base import LocalFiles
-from warehouse.schema import OPTIONAL_COLUMNS, stage_facts
+from warehouse.schema import stage_facts
 from warehouse.store import Store
 
 CREATED = "2024-05-01T12:00:00+00:00"
@@ -40,11 +40,10 @@ class CountingFiles(LocalFiles):
 
 
 def table(stage: str, rows: list[dict[str, Any]]) -> pa.Table:
-    """Rows of a stage; columns that are not given take a plain value of their type, and optional ones none."""
-    facts = stage_facts(stage)
-    schema, optional = facts.schema, OPTIONAL_COLUMNS.get(facts.table, ())
+    """Rows of a stage; columns that are not given take a plain value of their type, or null where that is allowed."""
+    schema = stage_facts(stage).schema
     plain: dict[Any, Any] = {pa.string(): "", pa.int64(): 0, pa.float64(): 0.0, pa.bool_(): False}
-    absent = {f.name: None if f.name in optional else plain.get(f.type, []) for f in schema}
+    absent = {f.name: None if f.nullable else plain.get(f.type, []) for f in schema}
     full = [{f.name: row.get(f.name, absent[f.name]) for f in schema} for row in rows]
     return pa.Table.from_pylist(full, schema=schema)
 

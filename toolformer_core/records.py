@@ -248,7 +248,7 @@ class ScoredCall:
     seen_before: bool  # x holds the input text before the position
     seen_after: bool  # ... and after it (MT drops calls seen only after)
     window_end: int | None = None  # as in `DrawnCall`
-    # log p of the tokens from the position on, which the losses are made of; None: the file is older than the columns
+    # log p of the tokens from the position on, which the losses are made of; None: not read
     log_p_plain: tuple[float, ...] | None = None
     log_p_call: tuple[float, ...] | None = None  # None as well where `loss_call` is
     log_p_response: tuple[float, ...] | None = None

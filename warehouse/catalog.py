@@ -104,7 +104,7 @@ class Catalog:
         try:
             self._create_tables()
             if store is not None:
-                (self.reconcile if rebuild or self._outdated() else self.catch_up)(store)
+                (self.reconcile if rebuild else self.catch_up)(store)
         except LockHeldError:
             raise
         except CatalogError as exc:
@@ -118,16 +118,6 @@ class Catalog:
     def _create_tables(self) -> None:
         with self._write() as connection:
             METADATA.create_all(connection)
-
-    def _outdated(self) -> bool:
-        """Return whether an earlier version of this program created the tables, with other columns."""
-        schemas = self._engine.get_execution_options().get("schema_translate_map", {})
-        schema = schemas.get(None, "main" if self.is_duckdb else "public")
-        sql = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = :schema"
-        with self._write() as connection:
-            existing = {tuple(row) for row in connection.execute(sa.text(sql), {"schema": schema})}
-        declared = {(name, column.name) for name, table in METADATA.tables.items() for column in table.columns}
-        return not declared <= existing
 
     def _set_aside(self, path: Path, error: CatalogError) -> None:
         """Move a database that cannot be used to quarantine; it contains nothing that is not in the commits.

@@ -224,7 +224,7 @@ class Run:
     model: str
     commits: tuple[CommitKey, ...] = ()  # made or reused
     dataset: str = ""  # key of the record of C* that it made or found (see `Dataset.key`); "" if it made none
-    number: int = 0  # larger than that of every run known when it began: the order, whatever clocks say; 0: older
+    number: int = 0  # larger than that of every run known when it began: the order, whatever clocks say
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; a commit key is a list of its four fields."""
@@ -260,12 +260,12 @@ class Dataset:
     created: str  # ISO UTC
     licence: str = ""  # the corpus's licence, as its owner states it
     notes: str = ""
-    made: str = ""  # see `made_id`; "" in records of earlier program versions, which had one way per version
+    made: str = ""  # see `made_id`
     yields: tuple[tuple[str, float, int], ...] = ()  # tool, tau_f in nats applied to all tools, examples
     sources: tuple[tuple[str, int], ...] = ()  # the largest files of the corpus, with their number of documents
     more_sources: int = 0  # number of files that `sources` leaves out
     score_model: str = ""  # the model that scored what `model` sampled; "": `model` itself
-    number: int = 0  # of the run that made it; 0 in records of earlier program versions
+    number: int = 0  # of the run that made it
 
     @property
     def id(self) -> str:
@@ -283,9 +283,8 @@ class Dataset:
         return f"{self.name}@{self.id}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; `score_model` only if there is one, which earlier program versions do not know."""
-        values = dataclasses.asdict(self)
-        return values if self.score_model else {name: one for name, one in values.items() if name != "score_model"}
+        """Return plain values."""
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Dataset:
@@ -294,12 +293,12 @@ class Dataset:
         Raises:
             KeyError, TypeError, ValueError: it is not a dataset.
         """
-        rows = {name: tuple(tuple(row) for row in value.get(name, ())) for name in ("yields", "sources")}
+        rows = {name: tuple(tuple(row) for row in value[name]) for name in ("yields", "sources")}
         return cls(**{**value, **rows, "files": tuple(DataFile(**file) for file in value["files"])})
 
 
 def split_dataset_key(key: str) -> tuple[str, str, str]:
-    """Return name, version and `made` of a dataset record's key; `made` is "" in records of earlier versions."""
+    """Return name, version and `made` of a dataset record's key."""
     name, _, record_id = key.partition("/")
     match = _MADE.fullmatch(record_id)
     return (name, match[1], match[2]) if match else (name, record_id, "")
@@ -311,8 +310,8 @@ def made_id(dataset: Dataset, run: Run) -> str:
     It covers the record's values (except the run and the time) and every commit that the run used: their fingerprints
     distinguish corpora, models, prompts, tools and settings even if all files are empty.
     """
-    values = {name: getattr(dataset, name) for name in ("thresholds", "model", "corpus", "licence", "notes")}
-    values |= {"score_model": dataset.score_model} if dataset.score_model else {}
+    names = ("thresholds", "model", "score_model", "corpus", "licence", "notes")
+    values = {name: getattr(dataset, name) for name in names}
     files = [(file.path, file.digest) for file in dataset.files]
     commits = sorted({key.id for key in run.commits})
     return digest(canonical_json({**values, "flow": run.flow, "files": files, "commits": commits}))[:_MADE_DIGITS]

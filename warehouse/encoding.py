@@ -19,9 +19,6 @@ from warehouse.errors import CorruptDataError, StoreError
 
 INVALID = (KeyError, TypeError, ValueError, AttributeError)  # what parsing a damaged record can raise
 
-# The version of the JSON envelope. Since 2, runs and datasets have fields that an earlier program does not know; since
-# 3, a number.
-_FORMAT, _FORMATS = 3, {"commits": 1, "runs": 3, "datasets": 3}
 _ROW_GROUP = 64 * 1024  # rows
 
 
@@ -80,34 +77,17 @@ def encode_record(path: str, value: Mapping[str, Any]) -> bytes:
         StoreError: the value is not JSON.
     """
     try:
-        envelope = {
-            "format": _FORMATS.get(path.partition("/")[0], _FORMAT),
-            "digest": digest(canonical_json(dict(value))),
-            "value": dict(value),
-        }
+        envelope = {"digest": digest(canonical_json(dict(value))), "value": dict(value)}
         options = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
         return orjson.dumps(envelope, option=options)
     except orjson.JSONEncodeError as exc:
         raise StoreError(f"{path}: not a JSON value: {exc}") from exc
 
 
-def decode_record(data: bytes, place: str) -> dict[str, Any] | None:
-    """Return the record in an envelope; None if it is truncated or altered.
-
-    Args:
-        data: the file's bytes.
-        place: the file's path, for messages.
-
-    Raises:
-        StoreError: a newer version of this program wrote the record.
-    """
+def decode_record(data: bytes) -> dict[str, Any] | None:
+    """Return the record in an envelope; None if it is truncated or altered."""
     with contextlib.suppress(*INVALID):
         envelope = orjson.loads(data)
-        if envelope["format"] > _FORMAT:
-            raise StoreError(
-                f"{place} was written by a newer version of this program: use that version; or, if there is none, the "
-                "file was altered: delete it, run toolformer reconcile and then the same build again"
-            )
         value = envelope["value"]
         if isinstance(value, dict) and digest(canonical_json(value)) == envelope["digest"]:
             return value

@@ -158,13 +158,13 @@ def _of_table(
     names = (table, *_NEEDS.get(table, ()))
     if not all(name in files for name in names):
         return []
-    relations = ", ".join(f"{name} AS (FROM {parquet_sql(files[name], by_name=True)})" for name in names)
+    relations = ", ".join(f"{name} AS (FROM {parquet_sql(files[name])})" for name in names)
     return rows_in(connection, f"WITH {relations} {sql}", {"doc_id": doc_id})
 
 
 def _by_wording(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what draws are sorted by: as in `_PARTS`, then by wording, a column that their file may lack."""
-    return row["tool"], row["rank"], row["position"], row["raw"], row.get("wording") or 0
+    """Return what draws are sorted by: as in `_PARTS`, then by wording."""
+    return row["tool"], row["rank"], row["position"], row["raw"], row["wording"] or 0
 
 
 def _further_rows(connection: duckdb.DuckDBPyConnection, paths: list[str], doc_id: str) -> list[dict[str, Any]]:

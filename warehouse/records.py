@@ -4,8 +4,7 @@
     DATA/trainings/<job>.json           the inputs and results of a training; its checkpoint lies elsewhere
     DATA/exports/<id>.json              what was exported, and where its files lie
 
-Data folders of earlier program versions lack these records, and nothing depends on them. This module does not know what
-a prompt or a recipe means.
+This module does not know what a prompt or a recipe means.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ class Training:
     run_id: str | None  # of the run on the tracking server
     arm: str
     dataset: str
-    version: str | None  # of the dataset; None in jobs of earlier program versions
+    version: str  # of the dataset
     model: str  # the model that was trained
-    model_digest: str | None
+    model_digest: str
     recipe: Mapping[str, Any]
     steps: int
     train_loss: float | None  # of the last step

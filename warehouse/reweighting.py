@@ -31,26 +31,12 @@ class Gains:
 
 STORED = Gains()  # as the calls were scored
 
-_LACKING = f"""
-SELECT 1 FROM scored
-WHERE {RULES} AND (log_p_plain IS NULL OR log_p_call IS NULL OR log_p_response IS NULL) LIMIT 1"""
-
-
-def has_log_probs(path: str | Path) -> bool:
-    """Return whether the log-probabilities of the tokens are stored with every scored call that may be kept.
-
-    Raises:
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
-    """
-    with open_snapshot(path) as connection:
-        return not rows_in(connection, _LACKING)
-
 
 def reweigh(path: str | Path, weights: Sequence[float], file: Path) -> Gains:
     """Write the gains under other weights to a file, and return them.
 
     Args:
-        path: the snapshot; `has_log_probs` holds for it.
+        path: the snapshot.
         weights: of the tokens from a position on, no more than are stored; those behind them weigh nothing.
         file: where to write (Parquet).
 

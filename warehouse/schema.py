@@ -31,7 +31,7 @@ is. `rejects` belongs to no stage: any stage may reject rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -314,33 +314,6 @@ STAGES: dict[str, StageFacts] = {
 # Stages that measure models: their runs and those of builds do not replace each other (see `views.CURRENT`).
 EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity", "ground", "choose", "answer_grounded")
 
-# Columns that files of earlier program versions lack: table -> column -> its type in SQL.
-ADDED_COLUMNS: dict[str, dict[str, str]] = {
-    "chain_sampled": {"log_p_form": "DOUBLE", "wording": "BIGINT"},
-    "sampled": {"window_end": "BIGINT", "log_p_form": "DOUBLE", "wording": "BIGINT"},
-    "executed": {"transient": "BOOLEAN"},
-    "scored": {
-        "window_end": "BIGINT",
-        "bound": "DOUBLE",
-        "log_p_plain": "FLOAT[]",
-        "log_p_call": "FLOAT[]",
-        "log_p_response": "FLOAT[]",
-        "decoy_gains": "DOUBLE[]",
-    },
-    "predictions": {
-        "calls": 'STRUCT(tool VARCHAR, "position" BIGINT, "input" VARCHAR, response VARCHAR, failure VARCHAR, '
-        "asked BOOLEAN)[]"
-    },
-}
-
-# Columns that only some builds and evaluations have, so that the files of all others stay what they were: a file may
-# lack them.
-OPTIONAL_COLUMNS: dict[str, tuple[str, ...]] = {
-    "sampled": ("log_p_form", "wording"),
-    "chain_sampled": ("log_p_form", "wording"),
-    "predictions": ("calls",),
-}
-
 # The flow that assembles other versions of C* from a build's scores; the build's commits stay current.
 WHAT_IF = "what-if"
 
@@ -371,18 +344,16 @@ def empty_table(stage: str) -> pa.Table:
     return stage_facts(stage).schema.empty_table()
 
 
-def conform(table: pa.Table, schema: pa.Schema, optional: Collection[str] = ()) -> pa.Table:
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with exactly the schema's columns, order and types, in one chunk and without metadata.
 
     Args:
         table: the rows.
         schema: the columns.
-        optional: columns that the result lacks where the table does.
 
     Raises:
         SchemaError: a column is missing or unknown, cannot be cast, or contains a forbidden null.
     """
-    schema = pa.schema([field for field in schema if field.name in table.column_names or field.name not in optional])
     missing = [name for name in schema.names if name not in table.column_names]
     unknown = [name for name in table.column_names if name not in schema.names]
     if missing or unknown:

@@ -38,7 +38,7 @@ from warehouse.encoding import INVALID, check_data, decode_parquet, decode_recor
 from warehouse.errors import CorruptDataError, StoreError
 from warehouse.files.base import Files, LocalFiles
 from warehouse.files.remote import open_files, public_url
-from warehouse.schema import OPTIONAL_COLUMNS, REJECTS, STAGES, conform
+from warehouse.schema import REJECTS, STAGES, conform
 
 __all__ = ["Store"]
 
@@ -97,8 +97,7 @@ class Store:
         """Write one data file of a shard, completely or not at all.
 
         Args:
-            stage: the stage's name; if it is in `schema.STAGES`, the table must have that stage's columns, of those
-                in `schema.OPTIONAL_COLUMNS` any.
+            stage: the stage's name; if it is in `schema.STAGES`, the table must have that stage's columns.
             tool: the tool's key; "" if the stage runs once for all tools.
             shard: the shard's name.
             fingerprint: hex; the file's name contains its first 16 digits.
@@ -110,7 +109,7 @@ class Store:
             StoreError: a name is unsafe, or the disk is full.
         """
         if (facts := STAGES.get(stage)) is not None:
-            table = conform(table, facts.schema, OPTIONAL_COLUMNS.get(facts.table, ()))
+            table = conform(table, facts.schema)
         else:
             table = conform(table, table.schema)
         return self._put_table("shards", stage, tool, name or shard, fingerprint, table)
@@ -336,15 +335,11 @@ class Store:
         self.files.put(path, encode_record(path, value))
 
     def read_json(self, path: str) -> dict[str, Any] | None:
-        """Return a small record; None if there is none or it was damaged (it is then moved to `quarantine/`).
-
-        Raises:
-            StoreError: a newer version of this program wrote it.
-        """
+        """Return a small record; None if there is none or it was damaged (it is then moved to `quarantine/`)."""
         data = self.files.get(path)
         if data is None:
             return None
-        value = decode_record(data, self.locate(path))
+        value = decode_record(data)
         if value is None:
             self.set_aside(path, "it is truncated or altered: its digest is not the one that it contains")
         return value

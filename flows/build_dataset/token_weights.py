@@ -15,7 +15,7 @@ from pathlib import Path
 from toolformer_core.annotate.losses import weights, window_weights
 from toolformer_core.config import PAPER_DECAY
 from toolformer_core.errors import UsageError
-from warehouse.reweighting import has_log_probs, skipped_calls
+from warehouse.reweighting import skipped_calls
 from warehouse.what_if import StoredScores
 
 
@@ -64,14 +64,7 @@ def other_weights(
             f"stored: add --window {stored}"
         )
     found = tuple(float(w) for w in window_weights(decay, stored if window is None else window))
-    if found == tuple(float(w) for w in weights(own)):
-        return None
-    if not has_log_probs(snapshot):
-        raise UsageError(
-            "other weights need the log-probabilities of single tokens, which earlier versions of this program did not "
-            "store: a build into a new folder has them"
-        )
-    return found
+    return None if found == tuple(float(w) for w in weights(own)) else found
 
 
 def skipped_note(snapshot: str | Path, weights: tuple[float, ...], tau_f: Mapping[str, float]) -> str:

@@ -25,7 +25,6 @@ from warehouse.commits import Dataset
 from warehouse.files.lock import FileLock
 from warehouse.files.paths import sqlite_file
 from warehouse.queries import GainBin, gain_histogram, in_little_memory, rows_of, samples, stats
-from warehouse.snapshot.analyst_views import with_columns
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 
@@ -36,8 +35,8 @@ SAMPLED_BY = ("tau_s", "top_k", "draws")
 # Parameters that are not shown among those of the build.
 _ELSEWHERE = ("tau_f", *SAMPLED_BY, FOUND_THRESHOLDS, REMOTE_MODEL)
 _CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
-_CURRENT = f"""
-SELECT count(DISTINCT df.path) AS files FROM {with_columns("dataset_files", made="''")} AS df
+_CURRENT = """
+SELECT count(DISTINCT df.path) AS files FROM facts.dataset_files AS df
 JOIN facts.files AS f USING (path, digest)
 JOIN facts.current USING (commit_id) WHERE df.name = $name AND df.version = $version AND df.made = $made"""
 _COSTS = """

@@ -126,8 +126,6 @@ def write_card(store: Store, dataset: Dataset) -> str:
 def card_of(store: Store, dataset: Dataset) -> str:
     """Return the card of a version's content: first the given record, then the others with the same content."""
     records = [r for r in store.datasets() if (r.name, r.version) == (dataset.name, dataset.version)]
-    if all(not record.made for record in records) and (found := store.files.get(_path(dataset))) is not None:
-        return found.decode()  # earlier program versions wrote records without figures: the card they wrote says more
     return _card(dataset, [dataset, *(record for record in reversed(records) if record.key != dataset.key)])
 
 

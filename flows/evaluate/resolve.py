@@ -19,7 +19,7 @@ from toolformer_core.evaluate.answer import new_tokens_for
 from toolformer_core.evaluate.items import Rule, Task
 from toolformer_core.evaluate.tasks import task_named
 from toolformer_core.lm.check import check_model
-from toolformer_core.lm.load import model_digest, model_folder
+from toolformer_core.lm.load import model_digest
 from toolformer_core.tools.build import ToolSettings
 from warehouse.store import Store
 
@@ -57,7 +57,7 @@ def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evalua
     offered = tuple(key for key in tools if key not in task.excluded_tools)
     base = p.model if p.model == "embedded" else trained_model(p.model)
     digest = model_digest(base)
-    models = {"base": base, **_finetuned(p, store, base, digest)}
+    models = {"base": base, **_finetuned(p, store, digest)}
     for name in set(models.values()):
         check_model(name)
     chosen = choose_arms(p, store, models, with_tools=bool(offered) and not measured)
@@ -93,12 +93,9 @@ def _trigger(
     return tuple(sorted(chosen_trigger(p.trigger or "fitted", models[which], offered, digests[which]).items()))
 
 
-def _finetuned(p: EvaluateParameters, store: Store, base: str, digest: str) -> dict[str, str]:
+def _finetuned(p: EvaluateParameters, store: Store, digest: str) -> dict[str, str]:
     """Return the models `cc` and `toolformer`: those named in the parameters, else the newest trainings."""
     if p.cc is not None or p.toolformer is not None:
         return {arm: trained_model(name) for arm, name in (("cc", p.cc), ("toolformer", p.toolformer)) if name}
-    known = (
-        "" if base.startswith("vllm+") else digest
-    )  # a training starts from model files, and a served model has no such digest
-    trainings = newest_pair(finished_trainings(store), (base, str(model_folder(base))), known)
+    trainings = newest_pair(finished_trainings(store), digest)
     return {arm: str(one.model.absolute()) for arm, one in trainings.items()}

@@ -17,7 +17,7 @@ from flows.lineage.names import benchmark_at, model_at, place, table_at, trainin
 from flows.lineage.steps import Data, Step
 from tasks.stages import BUILD_STAGES, EVALUATION_STAGES
 from warehouse.commits import Commit, DataFile, Run, canonical_json, digest
-from warehouse.schema import OPTIONAL_COLUMNS, REJECTS, STAGES
+from warehouse.schema import REJECTS, STAGES
 from warehouse.store import Store
 
 _DECLARED = {stage.name: stage for stage in (*BUILD_STAGES, *EVALUATION_STAGES)}
@@ -166,8 +166,7 @@ def _table(store: Store, key: _Key, files: Iterable[DataFile], whole: Iterable[D
     """Return a stage's table as it is read or written: `files` of it, of `whole`, by which its version is named."""
     stage, tool = key
     facts = STAGES.get(stage)
-    optional = OPTIONAL_COLUMNS.get(facts.table, ()) if facts is not None else ()
-    columns = () if facts is None else tuple((f.name, _type(f.type)) for f in facts.schema if f.name not in optional)
+    columns = () if facts is None else tuple((f.name, _type(f.type)) for f in facts.schema)
     about = {"stage": stage, "tool": tool}
     return contents(table_at(store, "shards", stage, tool or "_"), files, columns, about, whole)
 

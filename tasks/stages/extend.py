@@ -20,7 +20,7 @@ from tasks.build_spec import BuildSpec, model_of
 from tasks.model_thread import QueuedLM
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import LM_TOKENS, Inputs, Stage, at_depth
-from tasks.stages.sample import prompt_digests, template_note, without_unused_columns
+from tasks.stages.sample import prompt_digests, template_note
 from tasks.stages.score import names_digest
 from toolformer_core.annotate.chains import extend, starts_of
 from toolformer_core.annotate.prefilter import UNDATED
@@ -45,8 +45,7 @@ def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOut
     for call in drawn:
         draws[call.outcome] += call.count
     counts = (RowCounts("draws", draws.total(), draws.pop("ok", 0), dropped=dict(sorted(draws.items()))),)
-    forced = spec.sample[tool].draw_form == "forced"
-    table = without_unused_columns(arrow.stage_table(at_depth("sample", depth), drawn), forced=forced, pooled=False)
+    table = arrow.stage_table(at_depth("sample", depth), drawn)
     return StageOutput(counts, table, {LM_TOKENS: tokens, STARTS: len(starts)})
 
 

@@ -8,8 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from tasks import arrow
 from tasks.build_spec import BuildSpec, model_of
 from tasks.model_thread import QueuedLM
@@ -47,8 +45,7 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
         count_rows("documents", (s.outcome for s in sampled), "sampled"),
         RowCounts("draws", draws.total(), draws.pop("ok", 0), dropped=dict(sorted(draws.items()))),
     )
-    forced, pooled = spec.sample[tool].draw_form == "forced", len(spec.prompts[tool]) > 1
-    table = without_unused_columns(arrow.stage_table("sample", calls), forced=forced, pooled=pooled)
+    table = arrow.stage_table("sample", calls)
     counters = {LM_TOKENS: tokens}
     if spec.remote is not None:
         counters |= {
@@ -62,17 +59,6 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
 def _candidates(file: str, digest: str) -> Candidates:
     """Return the candidates of a file; another digest is another file."""
     return read_candidates(Path(file))
-
-
-def without_unused_columns(table: pa.Table, *, forced: bool, pooled: bool) -> pa.Table:
-    """Return a table of draws with the columns that a build of this kind has, whatever was drawn.
-
-    Args:
-        table: with all columns.
-        forced: whether the form of draws is given, so that its log-probability is known.
-        pooled: whether several wordings draw.
-    """
-    return table.drop_columns([*([] if forced else ["log_p_form"]), *([] if pooled else ["wording"])])
 
 
 def prompt_digests(spec: BuildSpec, prompts: Sequence[Prompt]) -> Mapping[str, str]:

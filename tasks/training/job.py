@@ -70,9 +70,9 @@ class JobCard:
     dev: int
     train_digest: str
     dev_digest: str
-    dataset: str = ""  # name@version; "" in folders of earlier versions
-    base_digest: str = ""  # of the model that is trained; "" in folders of earlier versions
-    number: int = 0  # larger than that of every job that was there before; 0 in folders of earlier versions
+    dataset: str  # name@version
+    base_digest: str  # of the model that is trained
+    number: int  # larger than that of every job that was there before
 
 
 def write_job_folder(spec: FinetuneSpec, store: Store) -> JobCard:

@@ -31,15 +31,14 @@ def record_training(store: Store, finished: FinishedTraining) -> None:
     events = read_events(finished.folder)[0]
     last: dict[str, dict[str, Any]] = {event["event"]: event for event in events}
     measured = [event for event in events if event["event"] == "evaluated"]
-    version = finished.dataset.rpartition("@")[2]
     training = Training(
         job=finished.folder.name,
         run_id=training_run(str(finished.model)),
         arm=finished.arm,
         dataset=finished.texts[0],
-        version=version or None,
+        version=finished.dataset.rpartition("@")[2],
         model=base_name(finished),
-        model_digest=finished.base_digest or None,
+        model_digest=finished.base_digest,
         recipe=asdict(read_job(finished.folder).recipe),
         steps=last["finished"]["step"],
         train_loss=last.get("step", {}).get("loss"),

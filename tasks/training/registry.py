@@ -17,7 +17,7 @@ from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import JOB_FILE, read_job
 
 # How the embedded model's path ends, wherever the program is installed; the second is its former place.
-_EMBEDDED = ("/" + "/".join(MODEL.parts[-3:]), "/toolformer_core/smallworld/assets/model")
+_EMBEDDED = "/" + "/".join(MODEL.parts[-3:])
 MLFLOW_NOTE = "mlflow_run"  # in a job's folder: the id of its MLflow run
 
 
@@ -30,9 +30,9 @@ class FinishedTraining:
     base: str  # the model it started from, as the job names it
     texts: tuple[str, int, int, str]  # what it was trained on: dataset name, texts, dev texts, digest of the latter
     finished: float  # seconds since 1970
-    dataset: str = ""  # name@version; "" where the job does not record it
-    base_digest: str = ""  # of the model it started from; "" in jobs of earlier versions, which did not record it
-    number: int = 0  # orders trainings, whatever clocks say; 0 in jobs of earlier versions
+    dataset: str  # name@version
+    base_digest: str  # of the model it started from
+    number: int  # orders trainings, whatever clocks say
 
     @property
     def model(self) -> Path:
@@ -59,10 +59,9 @@ def finished_finetune(folder: Path) -> FinishedTraining | None:
         card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
         texts = (name, int(card["train"]), int(card["dev"]), str(card["dev_digest"]))
         base = read_job(folder).model
-        number = int(card.get("number", 0))
+        dataset, base_digest, number = str(card["dataset"]), str(card["base_digest"]), int(card["number"])
     except (OSError, ValueError, KeyError, TypeError, UsageError):
         return None
-    dataset, base_digest = (str(card.get(name, "")) for name in ("dataset", "base_digest"))
     return FinishedTraining(folder, arm, base, texts, float(events[-1]["t"]), dataset, base_digest, number)
 
 
@@ -105,26 +104,14 @@ def training_run(model: str) -> str | None:
         return None
 
 
-def _starts_from(one: FinishedTraining, bases: Sequence[str], digest: str) -> bool:
-    if digest and one.base_digest:
-        return one.base_digest == digest
-    # The embedded model is part of the program, which may have been installed elsewhere then.
-    return one.base in bases or base_name(one) in bases
-
-
-def newest_pair(
-    trainings: Sequence[FinishedTraining], bases: Sequence[str], digest: str = ""
-) -> dict[str, FinishedTraining]:
+def newest_pair(trainings: Sequence[FinishedTraining], base_digest: str) -> dict[str, FinishedTraining]:
     """Return the newest trainings of a base model, by arm, of the dataset that was trained on last.
-
-    A base model is identified by its digest; in jobs of earlier versions, which did not record it, by its name or path.
 
     Args:
         trainings: newest first.
-        bases: names that a job may use for the base model.
-        digest: the base model's digest; "" if it is unknown.
+        base_digest: of the base model.
     """
-    matching = [one for one in trainings if _starts_from(one, bases, digest)]
+    matching = [one for one in trainings if one.base_digest == base_digest]
     first = next((one for one in matching if one.arm == "toolformer"), matching[0] if matching else None)
     out: dict[str, FinishedTraining] = {}
     for one in matching:

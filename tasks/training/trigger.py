@@ -69,7 +69,7 @@ def read_trigger(path: Path) -> FittedTrigger:
         return FittedTrigger(
             **{
                 **record,
-                "config": FitConfig(**{"few_calls": 0, **record["config"]}),
+                "config": FitConfig(**record["config"]),
                 "fits": tuple(map(_fit, record["fits"])),
             }
         )

@@ -40,13 +40,6 @@ def test_a_record_is_read_as_it_was_written(job: Path) -> None:
     assert fitted.thresholds == {"calculator": pytest.approx(0.4), "own": pytest.approx(0.3)}
 
 
-def test_a_record_from_before_few_calls_was_fitted_without_it(job: Path) -> None:
-    record = json.loads((job / TRIGGER_FILE).read_text())
-    del record["config"]["few_calls"]
-    (job / TRIGGER_FILE).write_text(json.dumps(record))
-    assert read_trigger(job / TRIGGER_FILE).config == FitConfig(few_calls=0)
-
-
 def test_the_record_is_no_part_of_the_model(job: Path) -> None:
     digest = model_digest(str(job / "model"))
     (job / TRIGGER_FILE).unlink()

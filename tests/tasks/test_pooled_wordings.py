@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wh_fixtures import make_commit, make_run
-from wh_fixtures import table as table_of
+from wh_fixtures import make_run
 
 from cli.render.answers import print_document_trace
 from cli.render.progress import print_stats
@@ -21,10 +20,8 @@ from tests.fakes import FakeTool, a_drawn, a_prompt, a_scored
 from tests.support.stage_runs import calculator_spec, run_all
 from toolformer_core.annotate.sample import SampledDocument
 from toolformer_core.records import DrawnCall, Prompt
-from warehouse.commits import Commit
 from warehouse.explain import explain
 from warehouse.queries import WordingYield, rows_of, stats
-from warehouse.schema import stage_facts
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
@@ -83,13 +80,11 @@ def sampled(results: list[ShardResult]) -> ShardResult:
 
 
 def test_one_wording_has_the_parts_and_columns_that_it_had(spec: BuildSpec) -> None:
-    result = sampled(run_all(spec))
+    run_all(spec)
     (commit,) = spec.store().commits("sample")
     assert commit.parts["prompt"] == FIRST.digest
     assert not [name for name in commit.parts if name.startswith("prompt ")]
     assert "wordings" not in commit.config
-    table = spec.store().read(result.files[0])
-    assert table.column_names == [n for n in stage_facts("sample").schema.names if n not in ("log_p_form", "wording")]
 
 
 def test_several_wordings_are_all_in_the_fingerprint(spec: BuildSpec) -> None:
@@ -109,8 +104,7 @@ def test_draws_say_by_which_wording_they_were_made(spec: BuildSpec) -> None:
     result = sampled(run_all(with_wordings(spec, FIRST, SECOND)))
     table = spec.store().read(result.files[0])
     assert table.column("wording").to_pylist() == [1, 1, 2, 2]
-    assert "log_p_form" not in table.column_names
-    calls = arrow.drawn_of(table)  # a column before the wording's is not there
+    calls = arrow.drawn_of(table)
     assert [(call.wording, call.log_p_form, call.count) for call in calls] == [
         (1, None, 2),
         (1, None, 1),
@@ -163,23 +157,3 @@ def test_one_wording_is_not_counted_nor_named(spec: BuildSpec, capsys: pytest.Ca
     assert rows_of(snapshot, "SELECT DISTINCT wording FROM sampled") == [{"wording": None}]
     print_stats(stats(snapshot))
     assert "ording" not in capsys.readouterr().out
-
-
-def write_sampled(store: Store, tool: str, wording: int | None) -> Commit:
-    row = {"doc_id": "d1", "tool": tool, "position": 3, "log_p": -1.0, "raw": "x", "outcome": "unparsable"}
-    unused = ["log_p_form"] if wording else ["log_p_form", "wording"]
-    rows = table_of("sample", [{**row, "wording": wording}]).drop_columns(unused)
-    config = {"wordings": [1, 2]} if wording else {}
-    return store.commit(
-        make_commit("sample", tool, "s0", [store.write("sample", tool, "s0", "f" * 32, rows)], config=config)
-    )
-
-
-@pytest.mark.parametrize("several", ["calculator", "qa"])
-def test_files_with_and_without_the_column_are_read_together(tmp_path: Path, several: str) -> None:
-    """As where one tool has several wordings and another has one; whichever file comes first."""
-    store = Store(tmp_path)
-    commits = [write_sampled(store, tool, 2 if tool == several else None) for tool in ("calculator", "qa")]
-    store.write_run(make_run("r1", [commit.key for commit in commits]))
-    found = rows_of(publish(store, None), "SELECT tool, wording FROM sampled")
-    assert {row["tool"]: row["wording"] for row in found} == {"calculator": None, "qa": None, several: 2}

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import duckdb
 import pytest
 from wh_fixtures import make_commit, make_run, put
 
@@ -87,17 +86,6 @@ def test_a_catalog_that_is_opened_learns_what_was_committed_before_its_last_flow
     second = put(store, "ingest", "", "s1", [{"doc_id": "d1"}])  # ... and the flow died before it said so
     with Catalog(path, store=store) as catalog:
         assert set(catalog.facts()["commits"].column("commit_id").to_pylist()) == {first.id, second.id}
-
-
-def test_reconcile_mends_a_catalog_of_older_tables(tmp_path: Path) -> None:
-    path = tmp_path / "catalog.duckdb"
-    with duckdb.connect(str(path)) as old:
-        old.execute("CREATE TABLE commits (commit_id TEXT PRIMARY KEY)")
-    with Catalog(path) as catalog:
-        with pytest.raises(CatalogError):
-            catalog.facts()
-        catalog.reconcile(Store(tmp_path))
-        assert catalog.facts()["commits"].num_rows == 0
 
 
 def test_a_file_that_is_no_catalog_is_said_so_and_the_lock_freed(tmp_path: Path) -> None:

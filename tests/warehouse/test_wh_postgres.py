@@ -138,16 +138,6 @@ def test_reconcile_while_another_writes_and_reads(postgres: str, tmp_path: Path)
             assert other.facts()["commits"].num_rows == 6
 
 
-def test_tables_of_an_older_version_are_made_anew(postgres: str, tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    filled(store)
-    with Catalog(postgres, store=store):
-        pass
-    asked(postgres, f"ALTER TABLE {schema(store.root)}.commits DROP COLUMN content_digest")
-    with Catalog(postgres, store=store) as catalog:
-        assert catalog.facts()["commits"].num_rows == 6
-
-
 def test_a_server_that_is_not_there_is_said_in_one_line_without_the_password(tmp_path: Path) -> None:
     with pytest.raises(CatalogError) as caught:
         Catalog("postgresql+psycopg://me:secret@127.0.0.1:1/none", store=Store(tmp_path))

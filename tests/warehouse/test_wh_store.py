@@ -149,13 +149,6 @@ def test_a_valid_record_that_is_no_commit_is_set_aside(store: Store) -> None:
     assert store.files.stat("quarantine/commits/ingest/_/x.json") is not None
 
 
-def test_a_record_of_a_newer_program_is_left_alone(store: Store) -> None:
-    store.files.put("runs/r.json", b'{"format": 4, "digest": "", "value": {}}')
-    with pytest.raises(StoreError, match="newer version"):
-        store.runs()
-    assert store.files.stat("runs/r.json") is not None
-
-
 @pytest.mark.parametrize(
     "balance", [RowCounts("rows", 5, 4), RowCounts("rows", 5, 4, {"a": 1}, {"b": 1}), RowCounts("r", 0, -1, {"a": 1})]
 )

@@ -46,11 +46,9 @@ _POOLED = """
 SELECT count(*) AS pooled FROM facts.commits AS c JOIN facts.current USING (commit_id)
 WHERE c.stage = 'sample' AND (c.config::JSON->'wordings') IS NOT NULL"""
 
-# A call that several wordings drew counts for each of them. Snapshots of earlier program versions lack the column.
+# A call that several wordings drew counts for each of them.
 _WORDINGS = """
-WITH drawn AS (
-    SELECT * FROM (FROM sampled UNION ALL BY NAME SELECT NULL::BIGINT AS wording WHERE false) WHERE wording IS NOT NULL
-),
+WITH drawn AS (FROM sampled WHERE wording IS NOT NULL),
 answered AS (SELECT DISTINCT doc_id, tool, "position", input FROM scored),
 kept AS (SELECT DISTINCT doc_id, tool, "position", input FROM kept_calls),
 calls AS (

@@ -62,7 +62,6 @@ SELECT tool, least(greatest(floor(gain / $width), $low / $width - 1), $high / $w
        sum(calls)::BIGINT AS calls
 FROM ({}) GROUP BY ALL ORDER BY tool, bin"""
 _BINNED = f"SELECT tool, bin * {BIN_NATS} AS gain, calls FROM facts.gain_bins JOIN facts.slots USING (slot)"
-_HAS_BINS = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'gain_bins'"  # snapshots of earlier versions have none
 _EACH = f"SELECT tool, gain, 1 AS calls FROM (SELECT * REPLACE ({{gain}} AS gain) FROM scored) WHERE {MEASURED}"
 
 
@@ -141,7 +140,7 @@ def samples(
 
 
 def tool_names(path: str | Path) -> dict[str, str]:
-    """Return the names in calls of the tools of all builds, by key; builds of earlier versions recorded none.
+    """Return the names in calls of the tools of all builds, by key.
 
     Raises:
         SnapshotError: there is no snapshot.
@@ -178,7 +177,7 @@ def gain_histogram(
         SnapshotError: there is no snapshot.
     """
     with open_snapshot(path) as connection:
-        binned = gain == "gain" and width % BIN_NATS == 0 and rows_in(connection, _HAS_BINS) != []
+        binned = gain == "gain" and width % BIN_NATS == 0
         sql = _GAINS.format(_BINNED if binned else _EACH.format(gain=gain))
         rows = rows_in(connection, sql, {"low": low, "high": high, "width": width})
     counts = {(row["tool"], row["bin"]): row["calls"] for row in rows}

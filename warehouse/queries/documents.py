@@ -229,7 +229,7 @@ def _search(
     tables = {table for condition in conditions for table in condition.tables} | {"examples"}
     if not tables - {"examples"} <= part.files.keys():
         return  # nothing was sampled, asked or scored there
-    relations = {table: f"FROM {parquet_sql(part.files[table], by_name=True)}" for table in tables & part.files.keys()}
+    relations = {table: f"FROM {parquet_sql(part.files[table])}" for table in tables & part.files.keys()}
     relations.setdefault("examples", _NO_EXAMPLES)
     columns = "doc_id, text, url, created"
     relations["documents"] = (

@@ -9,20 +9,12 @@ from __future__ import annotations
 from warehouse.schema import EVALUATION_STAGES, WHAT_IF
 from warehouse.snapshot.views import NEWEST
 
-
-def with_columns(table: str, **lacking: str) -> str:
-    """Return SQL of a table with columns that snapshots of earlier program versions lack: name -> SQL of the value."""
-    values = ", ".join(f"{value} AS {name}" for name, value in lacking.items())
-    present = ", ".join(f"coalesce({name}, {value}) AS {name}" for name, value in lacking.items())
-    return f"(SELECT * REPLACE ({present}) FROM (FROM facts.{table} UNION ALL BY NAME SELECT {values} WHERE false))"
-
-
 # The build whose commits are current, and the version of C* that it made, or that an earlier run had made.
 CURRENT_BUILD = f"""
 SELECT r.run_id, r.flow, r.started, r.state, r.corpus, r.model,
        coalesce(r.parameters::JSON ->> 'score_from', 'position') AS score_from,
        coalesce(d.name, '') AS name, coalesce(d.version, '') AS version, d.created
-FROM {with_columns("runs", dataset="''", number="0")} AS r LEFT JOIN {with_columns("datasets", made="''")} AS d
+FROM facts.runs AS r LEFT JOIN facts.datasets AS d
     ON r.run_id = d.run_id OR r.dataset = d.name || '/' || d.version || '-' || d.made
 WHERE r.flow <> '{WHAT_IF}' AND r.run_id IN (
     SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)

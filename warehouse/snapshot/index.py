@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from warehouse.schema import CHAIN_DEPTHS
 from warehouse.snapshot.outcomes import YIELDS, Tools, best, columns_of, repeats_of, yields
 from warehouse.snapshot.places import update_places
-from warehouse.snapshot.relations import parquet_sql, sql_text, with_added_columns
+from warehouse.snapshot.relations import parquet_sql, sql_text
 from warehouse.snapshot.remote import connect
 from warehouse.snapshot.views import CHAIN_PRECEDENCE, MEASURED, RULES
 from warehouse.store import Store
@@ -244,16 +244,15 @@ def _read(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple[pa.Tab
     parts, bins = [], []
     if single:
         files = parquet_sql(store.locate(source.path) for source in single)
-        scored = with_added_columns("scored", files, "*, file_index")
         parts.append(f"""
 SELECT $slots[file_index::BIGINT + 1] AS slot, doc_id, tool, tool AS opener, "position", gain, log_p, input, response,
-       window_end, [] AS behind FROM ({scored}) WHERE {RULES}""")
+       window_end, [] AS behind FROM {files} WHERE {RULES}""")
         bins.append(_binned("slots", files))
     with connect(store, {"memory_limit": _MEMORY}) as reader:
         if chains:
             files = parquet_sql(store.locate(source.path) for source in chains)
             reader.register("_of_chains", _chain_slots(reader, files, chains, slots))
-            scored = with_added_columns("chain_scored", files, f"*, file_index, {_TOOLS_BEHIND} AS tools_behind")
+            scored = f"SELECT *, file_index, {_TOOLS_BEHIND} AS tools_behind FROM {files}"
             openers = _openers(store, single)
             parts.append(f"""
 SELECT o.slot, c.doc_id, c.tool, c.behind[1].tool AS opener, c."position", c.gain, l.log_p, c.input, c.response,

@@ -16,7 +16,7 @@ from warehouse.commits import digest
 from warehouse.schema import STAGES, TABLES
 from warehouse.snapshot import analyst_views, grounding_views, rate_views, views
 from warehouse.snapshot.dataset_views import current_version_sql, version_examples_sql
-from warehouse.snapshot.relations import parquet_sql, sql_text, with_added_columns
+from warehouse.snapshot.relations import parquet_sql, sql_text
 from warehouse.snapshot.tool_views import TOOL_COSTS
 from warehouse.store import Store
 
@@ -80,16 +80,6 @@ _SHOWN = """
 SELECT table_name, list(DISTINCT path ORDER BY path) AS paths FROM facts.files JOIN facts.current USING (commit_id)
 WHERE rows > 0 AND commit_id NOT IN (FROM facts.broken) GROUP BY table_name"""
 
-# The tables of which some current files have optional columns and others lack them: predictions of several calls beside
-# those of one, draws after builds that were killed.
-_MIXED = """
-SELECT 'sampled' FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'sample'
-HAVING count(DISTINCT (coalesce(config::JSON->>'draw_form', 'free'),
-                       coalesce(json_array_length(config::JSON->'wordings'), 1) > 1)) > 1
-UNION ALL
-SELECT 'predictions' FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'evaluate'
-HAVING count(DISTINCT coalesce((config::JSON->>'max_calls')::BIGINT, 1) > 1) > 1"""
-
 
 def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Make the tables and views those of the facts and the index.
@@ -102,7 +92,6 @@ def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         duckdb.Error: a file that a view refers to cannot be read, or the snapshot cannot be written.
     """
     shown = dict(connection.execute(_SHOWN).fetchall())
-    mixed = {name for (name,) in connection.execute(_MIXED).fetchall()}
     wanted: dict[str, str] = {}  # name -> SQL of a view
     empty: dict[str, pa.Schema] = {}  # name -> columns of a table without rows
     if (examples := version_examples_sql(connection, store)) is not None:
@@ -112,9 +101,9 @@ def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         if table in wanted:
             continue
         if paths := shown.get(table):
-            files = parquet_sql((store.locate(path) for path in paths), by_name=table in mixed)
+            files = parquet_sql(store.locate(path) for path in paths)
             columns = ", ".join(filter(None, ("*", added_columns.get(table, ""))))
-            wanted[table] = with_added_columns(table, files, columns)
+            wanted[table] = f"SELECT {columns} FROM {files}"
         else:
             empty[table] = TABLES[table]
     _replace_changed(connection, wanted, empty)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from flows.build_dataset.flow import BuildResult, run_build
@@ -126,18 +125,6 @@ def test_stats_say_the_rate_at_any_threshold(built: tuple[BuildResult, Path], ru
     assert "Estimated rate of false discoveries" in run("stats", "--data", data).out
     said = json.loads(run("stats", "--data", data, "--json").out)["false_discovery_rates"]
     assert [one["rate"] for one in said] == [0.0, 0.0, 0.0]  # at 0.5, 1 and 2
-
-
-def test_a_snapshot_of_before_there_were_chains_tells_the_same_rates(
-    built: tuple[BuildResult, Path], tmp_path: Path
-) -> None:
-    result, _ = built
-    older = tmp_path / "older.duckdb"
-    older.write_bytes(Path(result.snapshot).read_bytes())
-    with duckdb.connect(str(older)) as connection:
-        kind = "TABLE" if connection.execute(_IS_TABLE).fetchall() == [("BASE TABLE",)] else "VIEW"
-        connection.execute(f"DROP {kind} chain_scored")
-    assert stats(older, (0.1, 0.3, 3.0)).rates == stats(result.snapshot, (0.1, 0.3, 3.0)).rates != ()
 
 
 def test_what_if_finds_thresholds_without_a_model(built: tuple[BuildResult, Path], run: Run) -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.what_if import materialise
 from flows.build_dataset.what_if_query import ask
-from flows.export import export_dataset, find_dataset
+from flows.export import find_dataset
 from tests.support.commands import Run
 from tests.support.small_builds import small_build
 from warehouse.catalog import Catalog
@@ -32,29 +29,6 @@ def corpus(folder: Path, name: str, *texts: str) -> Path:
     path = folder / name
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
     return path
-
-
-def as_before(data: Path) -> None:
-    """Bring a folder into the layout of before a version could have several records."""
-    store = Store(data)
-    for dataset in store.datasets():
-        store.files.delete(f"datasets/{dataset.key}.json")
-        store.write_dataset(replace(dataset, made="", yields=(), sources=(), more_sources=0))
-    for path in data.glob("datasets/*/*.json"):
-        envelope = json.loads(path.read_text())
-        for name in ("made", "yields", "sources", "more_sources"):
-            del envelope["value"][name]
-        store.write_json(str(path.relative_to(data)), envelope["value"])
-    os.chmod(data / "warehouse.duckdb", 0o644)
-    with duckdb.connect(str(data / "warehouse.duckdb")) as connection:
-        for table, column in (("datasets", "made"), ("dataset_files", "made"), ("runs", "dataset")):
-            connection.execute(f"ALTER TABLE facts.{table} DROP COLUMN {column}")
-    with duckdb.connect(str(data / "catalog.duckdb")) as connection:
-        # a key's column cannot be dropped: the tables are made anew, as they were
-        for table, column in (("datasets", "made"), ("dataset_files", "made"), ("runs", "dataset")):
-            connection.execute(f"CREATE TABLE was AS SELECT * EXCLUDE ({column}) FROM {table}")
-            connection.execute(f"DROP TABLE {table}")
-            connection.execute(f"ALTER TABLE was RENAME TO {table}")
 
 
 def test_two_thresholds_that_keep_the_same_calls_keep_a_record_each(run: Run, as_built: Path) -> None:
@@ -156,40 +130,6 @@ def test_a_run_that_began_later_and_ended_sooner_leaves_the_card_of_another_alon
     card = (as_built / "datasets" / "cat" / f"{result.version}.md").read_text(encoding="utf-8")
     assert "| cat.jsonl | 1 |" in card
     assert "few.jsonl" not in card
-
-
-def test_a_folder_of_the_old_layout_is_read_and_added_to(
-    run: Run, few_documents: Path, as_built: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    old_card = "# cstar, as it was written then\n"
-    as_before(as_built)
-    store = Store(as_built)
-    (old,) = store.datasets()
-    (record,) = as_built.glob("datasets/cstar/*.json")
-    bytes_before = record.read_bytes()
-    assert record.name == f"{old.version}.json"
-    record.with_suffix(".md").write_text(old_card, encoding="utf-8")
-
-    assert run("datasets", "cstar", "--data", as_built).out == old_card
-    assert f"cstar@{old.version}\n"[:-1] in run("datasets", "--data", as_built).out
-    assert run("stats", "--data", as_built).out.startswith(f"cstar@{old.version} of few.jsonl, built ")
-    doc_id = rows_of(as_built / "warehouse.duckdb", "SELECT doc_id FROM examples ORDER BY ALL LIMIT 1")[0]["doc_id"]
-    told = json.loads(run("explain", doc_id, "--data", as_built, "--json").out)
-    assert [one["version"] for one in told["datasets"]] == [old.version]
-    assert export_dataset(store, f"cstar@{old.version}", "text", tmp_path / "out.txt") == sum(f.rows for f in old.files)
-
-    result = run_build(small_build(few_documents, as_built))
-    assert (result.done, result.version) == (0, old.version)
-    assert record.read_bytes() == bytes_before
-    assert [own.made for own in store.datasets()] == ["", result.made]
-    assert find_dataset(store, "cstar").made == result.made
-    card = run("datasets", "cstar", "--data", as_built).out
-    assert f"UTC: cstar@{old.version}\n" in card
-    assert f"UTC: cstar@{old.version}-{result.made}\n" in card
-    assert find_garbage(store, temporary_s=0.0) == []
-    assert run("reconcile", "--check", "--data", as_built).code == 0
-    assert not (as_built / "quarantine").exists()  # the catalog's tables are made anew, which is no damage
-    assert "damaged" not in caplog.text
 
 
 def test_what_a_way_of_making_rests_on_is_kept_while_its_record_is_lost(prefect_server: None, as_built: Path) -> None:

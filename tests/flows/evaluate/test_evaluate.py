@@ -327,7 +327,8 @@ def finetuned(
     (folder / "model" / "tokenizer.json").write_text("{}")
     save_file({}, folder / "model" / "model.safetensors")
     write_job(Job(model=base), folder)
-    card = {"train": 5, "dev": 2, "train_digest": "t", "dev_digest": dev_digest, **noted}
+    known = {"dataset": "star@1", "base_digest": base, "number": 0}
+    card = {"train": 5, "dev": 2, "train_digest": "t", "dev_digest": dev_digest, **known, **noted}
     (folder / "card.json").write_text(json.dumps(card))
     events: list[dict[str, Any]] = [{"t": finished - 1, "event": "started"}]
     if ended:
@@ -348,9 +349,9 @@ def test_finetunes_are_found_as_a_pair_of_the_newest_dataset(tmp_path: Path) -> 
     (jobs / "stray").mkdir()
     found = finished_finetunes(jobs)
     assert len(found) == 6
-    chosen = newest_pair(found, ["embedded", base])
+    chosen = newest_pair(found, base)
     assert {arm: one.folder for arm, one in chosen.items()} == {"toolformer": newest, "cc": pair}
-    assert newest_pair(found, ["x"]) == {}
+    assert newest_pair(found, "x") == {}
     assert trained_model(str(newest)) == str(newest / "model")
     shutil.rmtree(newest / "model")
     with pytest.raises(ModelError, match="not finished"):
@@ -358,10 +359,9 @@ def test_finetunes_are_found_as_a_pair_of_the_newest_dataset(tmp_path: Path) -> 
 
 
 def test_the_newest_finetune_is_the_one_begun_last_whatever_the_clock_said(tmp_path: Path) -> None:
-    finetuned(tmp_path, "cstar-toolformer-00", "m", "d", 9)  # of an earlier program version, which gave no numbers
     finetuned(tmp_path, "cstar-toolformer-01", "m", "d", 7, number=1)
     finetuned(tmp_path, "cstar-toolformer-02", "m", "d", 5, number=2)  # the clock had been set back
-    assert [one.folder.name[-2:] for one in finished_finetunes(tmp_path)] == ["02", "01", "00"]
+    assert [one.folder.name[-2:] for one in finished_finetunes(tmp_path)] == ["02", "01"]
 
 
 def test_finetunes_are_found_by_their_base_wherever_it_lies(problems: Path, tmp_path: Path) -> None:
@@ -378,15 +378,8 @@ def test_finetunes_are_found_by_their_base_wherever_it_lies(problems: Path, tmp_
     # another model has taken its place since: what the card says of its base counts, not where that lay
     finetuned(jobs, "star-toolformer-01", str(MODEL), "d", 9, base_digest="another")
     assert models()["toolformer"] == str(gone / "model")
-    # jobs of before the digest was noted: the embedded model of another installation is known by its path's end
-    elsewhere, before = "/other/place/toolformer_core/assets/model", "/o/toolformer_core/smallworld/assets/model"
-    old = finetuned(jobs, "star-toolformer-02", elsewhere, "d", 10)
-    finetuned(jobs, "star-toolformer-03", "/my/assets/model", "d", 11)
-    assert models()["toolformer"] == str(old / "model")
-    old = finetuned(jobs, "star-toolformer-04", before, "d", 12)
-    assert models()["toolformer"] == str(old / "model")
     (moved / "config.json").write_text((moved / "config.json").read_text() + "\n")  # other files: another model
-    bases = ", ".join(sorted(["/gone/model", str(MODEL), elsewhere, before, "/my/assets/model"]))
+    bases = ", ".join(sorted(["/gone/model", str(MODEL)]))
     with pytest.raises(UsageError, match=rf"there are trainings of: {re.escape(bases)}\).*--toolformer PATH"):
         models(model=str(moved), arms=["toolformer"])
 

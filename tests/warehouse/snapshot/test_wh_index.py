@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import tempfile
@@ -20,7 +19,6 @@ from wh_fixtures import make_run, put, scored
 from tasks import arrow as translate
 from tests.support.plain_filter import plain_survivors
 from toolformer_core.annotate.call_filter import CallFilter
-from warehouse import schema
 from warehouse.commits import Commit, Dataset
 from warehouse.explain import explain, ids_with_prefix, nearest_ids
 from warehouse.indexed_calls import IndexedCalls
@@ -102,20 +100,6 @@ def test_the_best_calls_above_a_threshold_are_those_of_the_method(rows: Rows, wi
         kept = plain_survivors(own, CallFilter(dict.fromkeys(TOOLS, tau), keep_repeats=frozenset({"mt"})))
         best = rows_of(publish(store, None), f'SELECT doc_id, "position", tool FROM best_calls WHERE gain >= {tau}')
         assert sorted(tuple(row.values()) for row in best) == sorted((c.doc_id, c.position, c.tool) for c in kept)
-
-
-def test_scores_of_an_earlier_version_have_no_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their files lack the column: all of their calls are kept."""
-    earlier = pa.schema([field for field in schema.STAGES["score"].schema if field.name != "window_end"])
-    monkeypatch.setitem(schema.STAGES, "score", dataclasses.replace(schema.STAGES["score"], schema=earlier))
-    store = Store(tmp_path)
-    rows = [{k: v for k, v in scored("d1", "qa", p, 1.0).items() if k != "window_end"} for p in (0, 1)]
-    made = put(store, "score", "qa", "s0", rows)
-    monkeypatch.undo()
-    path = publish(store, None)
-    assert Yield("qa", 1.0, 1, 2) in yield_by_threshold(path)
-    assert rows_of(path, "SELECT count(*) AS n, count(window_end) AS known FROM best_calls") == [{"n": 2, "known": 0}]
-    assert [c.window_end for c in translate.scored_of(store.read(made.files[0]))] == [None, None]
 
 
 @pytest.mark.parametrize("gains", [[-1.0, math.nan], [0.5, math.nan, -1.0], [math.nan], [math.inf, math.nan, 0.5]])
