@@ -45,7 +45,7 @@ class ServeOptions(CallOptions):
         None,
         allow_inf_nan=False,
         description="Smallest score of a tool that is called; below it the model answers alone (default: none, the "
-        "best tool is always called). A request's toolformer.explain shows scores",
+        "best tool is always called). toolformer ground query shows scores",
     )
     router_gamma: Annotated[float, _ROUTER] = Field(
         GEAR_GAMMA,

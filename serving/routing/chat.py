@@ -11,9 +11,7 @@ written, if any.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from serving.chat import ChatPrompt, chat_prompt
 from serving.engine_thread import EngineThread
@@ -23,7 +21,7 @@ from serving.routing.conversation import conversation_of
 from serving.routing.records import RouteRequest
 from serving.routing.router import Router
 from serving.routing.schemas import RoutedChatRequest, choice_of
-from serving.routing.writers import AnswerWriter, ClientCallWriter, OpeningCall, ResponseAnswerWriter
+from serving.routing.writers import AnswerWriter, ClientCallWriter
 from serving.schemas import decode_settings
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.errors import UnknownNameError
@@ -71,7 +69,7 @@ class RoutedChat:
         client = await asyncio.to_thread(client_tools_of, body.tools or ())  # many schemas take a while
         settings = [replace(s, top_k=0, max_calls=0) for s in decode_settings(body, 1, prompt.stops)]
         if choice.kind == "none" or (choice.kind == "auto" and conversation.opening):
-            return _plain(prompt, conversation.opening, settings, form, None)
+            return _plain(prompt, conversation.opening, settings, form)
         route = await self._router.route(
             RouteRequest(
                 query=conversation.query,
@@ -82,22 +80,18 @@ class RoutedChat:
                 threshold=body.toolformer.threshold,
             )
         )
-        router = route.explanation if body.toolformer.explain else None
         if route.written is None:
-            return _plain(prompt, "", settings, form, router)
+            return _plain(prompt, "", settings, form)
+        prompt_tokens = route.written.prompt_tokens
         if route.call is None:
             tokens = self._tokens(linearize(Call(name_in_calls(route.function), route.input)))
-            counts = {"prompt_tokens": route.written.prompt_tokens, "call_tokens": tokens}
-            return Planned(ClientCallWriter(form, route.function, route.arguments, router=router, **counts), [], [])
+            counts = {"prompt_tokens": prompt_tokens, "call_tokens": tokens}
+            return Planned(ClientCallWriter(form, route.function, route.arguments, **counts), [], [])
         form = replace(form, leading_space=True)
-        opening = OpeningCall(route.call)
-        opening = replace(opening, tokens=self._tokens(opening.text))
-        if body.toolformer.answer == "text":
-            prompts = [prompt.text + opening.text] * form.choices
-            return Planned(AnswerWriter(form, opening, router), prompts, settings)
         text, tokens, finish = self._cut(route.call.response, settings[0])
-        counts = {"prompt_tokens": route.written.prompt_tokens, "text_tokens": tokens}
-        return Planned(ResponseAnswerWriter(form, opening, router, text=text, finish=finish, **counts), [], [])
+        counts = {"prompt_tokens": prompt_tokens, "text_tokens": tokens}
+        counts["call_tokens"] = self._tokens(linearize(Call(route.call.tool, route.call.input), route.call.response))
+        return Planned(AnswerWriter(form, route.call, text=text, finish=finish, **counts), [], [])
 
     def _server_tools(self, body: RoutedChatRequest) -> tuple[LibraryTool, ...]:
         """Return those of the server's tools that a request allows.
@@ -128,16 +122,10 @@ class RoutedChat:
         return kept.removeprefix(" "), limit, "length"
 
 
-def _plain(
-    prompt: ChatPrompt,
-    opening: str,
-    settings: list[GenerationSettings],
-    form: ResponseForm,
-    router: Mapping[str, Any] | None,
-) -> Planned:
+def _plain(prompt: ChatPrompt, opening: str, settings: list[GenerationSettings], form: ResponseForm) -> Planned:
     """Plan an answer that the model writes alone, from results of the client's tools if there are any."""
     text = prompt.text
     if opening:
         text += f" {opening}" if prompt.leading_space else opening
     form = replace(form, leading_space=prompt.leading_space or bool(opening))
-    return Planned(AnswerWriter(form, None, router), [text] * form.choices, settings)
+    return Planned(ResponseWriter(form), [text] * form.choices, settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from serving.routing.model_access import Written
 from serving.routing.schemas import Choice
@@ -14,6 +14,7 @@ from toolformer_core.grounding.encoders import Encoder
 from toolformer_core.grounding.ground import GroundingSettings
 from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.grounding.patterns import STANDARD_PATTERNS, PatternSet
+from toolformer_core.grounding.records import Grounding
 from toolformer_core.grounding.scores import Weights
 
 
@@ -73,4 +74,5 @@ class Route:
     input: str = ""  # of the call for the client, as the model wrote it
     arguments: str = ""  # what it gives, as JSON
     written: Written | None = None  # what the call was read from
-    explanation: Mapping[str, Any] = field(default_factory=dict)  # scores and reason, for clients
+    grounding: Grounding | None = None  # the scores; None: tools were not ranked
+    passed_over: Mapping[str, str] = field(default_factory=dict)  # tools whose call came to nothing -> why

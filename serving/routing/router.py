@@ -26,7 +26,6 @@ from serving.engine_thread import EngineThread
 from serving.errors import RequestError
 from serving.metrics import SECONDS
 from serving.routing.client_tools import ClientTool
-from serving.routing.explanation import explained, no_call
 from serving.routing.model_access import (
     Embedder,
     Writer,
@@ -165,13 +164,13 @@ class Router:
         by_key = {one.key: one for one in candidates}
         passed_over: dict[str, str] = {}
         chosen = await self._first_that_answers(request, [by_key[key] for key, _ in allowed], drafts, passed_over)
-        seconds = time.monotonic() - begin
         self._metrics.routed.labels(chosen.runs_it, chosen.call.tool if chosen.call is not None else "").inc()
-        self._metrics.seconds.observe(seconds)
+        self._metrics.seconds.observe(time.monotonic() - begin)
         if demanded and chosen.runs_it == "nobody":
-            raise no_call(passed_over)
-        told = explained(request, weights, grounding, order, chosen, passed_over)
-        return replace(chosen, explanation={**self.described, **told, "seconds": round(seconds, 6)})
+            said = "; ".join(f"{tool}: {why}" for tool, why in passed_over.items())
+            message = f"the model wrote no call that tool_choice demands and that can be used ({said})"
+            raise RequestError(400, message, param="tool_choice", code="tool_use_failed")
+        return replace(chosen, grounding=grounding, passed_over=passed_over)
 
     async def _first_that_answers(
         self,

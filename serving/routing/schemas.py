@@ -3,7 +3,7 @@
     tools         the client's function tools; at most 128, as OpenAI
     tool_choice   auto (the default), none, required, or one function by name
     messages      calls of the client's tools in assistant turns, and their results in turns of role `tool`
-    toolformer    `explain`, `answer`, `threshold`
+    toolformer    `threshold`
 
 The forms are OpenAI's, and types are strict. This module knows no model and no ranking.
 """
@@ -48,11 +48,6 @@ class FunctionTool(BaseModel):
 class RoutedExtension(Extension):
     """How tools are used and chosen; every field is optional."""
 
-    explain: bool = Field(False, description="Give the ranking: the scores of all tools, and the reason of the choice")
-    answer: Literal["response", "text"] = Field(
-        "response",
-        description="With a tool of the server's: its response is the answer (GEAR), or the model writes on from it",
-    )
     threshold: float | None = Field(
         None,
         allow_inf_nan=False,

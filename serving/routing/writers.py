@@ -2,26 +2,24 @@
 
     | who runs the tool | the response                                                                             |
     |-------------------|------------------------------------------------------------------------------------------|
-    | the server        | the call where calls are shown, and the tool's response, or what the model writes on     |
+    | the server        | the call where calls are shown, and the tool's response                                  |
     | the client        | `tool_calls`, finish reason `tool_calls`; the content is null                            |
     | nobody            | the model's text                                                                         |
 
-If the client asks for it, each choice's `toolformer` field has the ranking (`router`). This module knows events and
-JSON, but no model.
+The model's text is written by `ResponseWriter` itself. This module knows events and JSON, but no model.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from serving.openai_format import ResponseForm, ResponseWriter
 from toolformer_core.decode.records import (
     CallFinished,
     CallStarted,
-    DecodeEvent,
     Finished,
     Generation,
     TextDelta,
@@ -31,106 +29,35 @@ from toolformer_core.records import Call
 from toolformer_core.syntax import ARROW, CLOSE, linearize
 
 
-@dataclass(frozen=True, slots=True)
-class OpeningCall:
-    """A call with its response that has run, with which an answer begins.
-
-    Args:
-        call: the call; its span is not read.
-        tokens: of the call and its response, which count as tokens of calls.
-    """
-
-    call: ToolCall
-    tokens: int = 0
-
-    @property
-    def text(self) -> str:
-        """The call as it stands in a text: " [Calculator(1 + 1) -> 2]"."""
-        return linearize(Call(self.call.tool, self.call.input), self.call.response)
-
-    @property
-    def spanned(self) -> ToolCall:
-        """The call with its span in a text that begins with it."""
-        return replace(self.call, start=0, end=len(self.text))
-
-    def events(self, index: int) -> Iterator[DecodeEvent]:
-        """Yield the events that decoding would give."""
-        begun = linearize(Call(self.call.tool, self.call.input)).removesuffix(CLOSE) + f" {ARROW}"
-        yield CallStarted(index, self.call.tool, self.call.input, begun)
-        yield CallFinished(index, self.spanned, self.text.removeprefix(begun))
-
-    def put_before(self, generation: Generation, prompt_tokens: int) -> Generation:
-        """Return what a model wrote behind the call, as if it had made the call itself."""
-        return replace(
-            generation,
-            text=self.text + generation.text,
-            calls=(self.spanned, *generation.calls),
-            prompt_tokens=prompt_tokens,
-            call_tokens=generation.call_tokens + self.tokens,
-        )
-
-
 class AnswerWriter(ResponseWriter):
-    """Writes answers that begin with a call and, on request, the ranking.
-
-    Args:
-        form: of the response.
-        opening: the call; None: there is none.
-        router: the ranking; None: it is not told.
-    """
-
-    def __init__(self, form: ResponseForm, opening: OpeningCall | None, router: Mapping[str, Any] | None) -> None:
-        super().__init__(form)
-        self._opening = opening
-        self._router = router
-
-    def begin(self) -> Iterator[dict[str, Any]]:
-        """See `ResponseWriter.begin`; the call follows."""
-        yield from super().begin()
-        if self._opening is not None:
-            for i in range(self._form.choices):
-                for event in self._opening.events(i):
-                    yield from super().write(event)
-
-    def write(self, event: DecodeEvent) -> Iterator[dict[str, Any]]:
-        """See `ResponseWriter.write`."""
-        if self._opening is not None and isinstance(event, Finished):
-            before = event.generation.prompt_tokens - self._opening.tokens
-            event = replace(event, generation=self._opening.put_before(event.generation, before))
-        yield from super().write(event)
-
-    def _calls_and_counts(self, choice: Any) -> dict[str, Any]:
-        told = super()._calls_and_counts(choice)
-        return told if self._router is None else {**told, "router": dict(self._router)}
-
-
-class ResponseAnswerWriter(AnswerWriter):
     """Writes answers that are a tool's response, complete before anything is sent.
 
     Args:
         form: of the response; all choices are the same.
-        opening: the call.
-        router: the ranking; None: it is not told.
+        call: the call that has run; its span is not read.
         text: the tool's response, as far as it is sent.
         finish: stop, or length if it was cut.
         prompt_tokens: of the text after which the call was written.
         text_tokens: of the text.
+        call_tokens: of the call and its response.
     """
 
     def __init__(
         self,
         form: ResponseForm,
-        opening: OpeningCall,
-        router: Mapping[str, Any] | None,
+        call: ToolCall,
         *,
         text: str,
         finish: str,
         prompt_tokens: int,
         text_tokens: int,
+        call_tokens: int,
     ) -> None:
-        super().__init__(form, opening, router)
-        generation = Generation(f" {text}", f" {text}", (), finish, prompt_tokens, text_tokens, 0, 0, ())
-        self._answer = opening.put_before(generation, prompt_tokens)
+        super().__init__(form)
+        self._written = linearize(Call(call.tool, call.input), call.response)
+        self._shown = replace(call, start=0, end=len(self._written))
+        whole, calls = f"{self._written} {text}", (self._shown,)
+        self._answer = Generation(whole, f" {text}", calls, finish, prompt_tokens, text_tokens, call_tokens, 0, ())
 
     @property
     def done(self) -> bool:
@@ -140,9 +67,13 @@ class ResponseAnswerWriter(AnswerWriter):
     def begin(self) -> Iterator[dict[str, Any]]:
         """Yield all chunks: the role, the call, the text, and the finish reason."""
         yield from super().begin()
+        call = self._shown
+        begun = linearize(Call(call.tool, call.input)).removesuffix(CLOSE) + f" {ARROW}"
         for i in range(self._form.choices):
-            yield from ResponseWriter.write(self, TextDelta(i, self._answer.clean))
-            yield from ResponseWriter.write(self, Finished(i, self._answer))
+            yield from self.write(CallStarted(i, call.tool, call.input, begun))
+            yield from self.write(CallFinished(i, call, self._written.removeprefix(begun)))
+            yield from self.write(TextDelta(i, self._answer.clean))
+            yield from self.write(Finished(i, self._answer))
 
 
 class ClientCallWriter(ResponseWriter):
@@ -154,25 +85,16 @@ class ClientCallWriter(ResponseWriter):
         arguments: JSON.
         prompt_tokens: of the text after which the call was written.
         call_tokens: of the call.
-        router: the ranking; None: it is not told.
     """
 
     def __init__(
-        self,
-        form: ResponseForm,
-        function: str,
-        arguments: str,
-        *,
-        prompt_tokens: int,
-        call_tokens: int,
-        router: Mapping[str, Any] | None,
+        self, form: ResponseForm, function: str, arguments: str, *, prompt_tokens: int, call_tokens: int
     ) -> None:
         super().__init__(form)
         self._function = function
         self._arguments = arguments
         self._prompt_tokens = prompt_tokens
         self._call_tokens = call_tokens
-        self._router = router
         self._ids = [f"call_{uuid.uuid4().hex}" for _ in range(form.choices)]
 
     @property
@@ -202,8 +124,7 @@ class ClientCallWriter(ResponseWriter):
 
     @property
     def _told(self) -> dict[str, Any]:
-        told = {"calls": [], "text_tokens": 0, "call_tokens": self._call_tokens, "taken_back": 0}
-        return told if self._router is None else {**told, "router": dict(self._router)}
+        return {"calls": [], "text_tokens": 0, "call_tokens": self._call_tokens, "taken_back": 0}
 
     def _complete_choice(self, i: int) -> dict[str, Any]:
         message = {

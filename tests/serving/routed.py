@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import openai
 
-from serving.routing.records import RouterSettings
+from serving.routing.records import Route, RouterSettings
 from serving.server import ModelServer
 from tests.core.decode.writers import after, writing_lm
 from tests.fakes import FakeTool
@@ -27,6 +27,7 @@ __all__ = [
     "CALLED",
     "MESSAGE",
     "ROBOT",
+    "ROUTES",
     "SHORT",
     "WEATHER",
     "Tool",
@@ -36,12 +37,13 @@ __all__ = [
     "chat",
     "days",
     "function",
-    "router_of",
+    "ranking",
     "settings",
     "sevens",
 ]
 
 AXES = ("seven", "day", "weather", "robot")  # a text's embedding: which of these words it has
+WEIGHTS = Weights(gamma=1.0, threshold=0.5)
 SHORT = GroundingSettings(max_answer_tokens=4, max_call_tokens=12)
 
 
@@ -77,7 +79,7 @@ def settings(tools: Sequence[Tool], **more: Any) -> RouterSettings:
     mock = more.pop("mock", ("days",))
     return RouterSettings(
         library_of(tools, mock=mock, undemonstrated=True),
-        **{"weights": Weights(gamma=1.0, threshold=0.5), "grounding": SHORT, "encoder": WordEncoder(), **more},
+        **{"weights": WEIGHTS, "grounding": SHORT, "encoder": WordEncoder(), **more},
     )
 
 
@@ -102,15 +104,18 @@ def chat(
         model=NAME,
         messages=messages,
         max_tokens=16,
-        extra_body={"toolformer": {"explain": True, **(own or {})}},
+        extra_body={"toolformer": own or {}},
         **more,
     )
 
 
-def router_of(answer: Any) -> dict[str, Any]:
-    found = answer.choices[0].toolformer["router"]
-    assert isinstance(found, dict)
-    return found
+ROUTES: list[Route] = []  # what routers of this process decided, see `conftest`
+
+
+def ranking(weights: Weights = WEIGHTS) -> list[tuple[str, float]]:
+    """The tools of the last decision with their scores, best first; none if they were not ranked."""
+    grounding = ROUTES[-1].grounding
+    return [] if grounding is None else [(score.tool, total) for score, total in grounding.ranking(weights)]
 
 
 MESSAGE = {"role": "user", "content": "x"}

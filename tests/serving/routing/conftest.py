@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import openai
 import pytest
 
+from serving.routing.records import Route, RouteRequest
+from serving.routing.router import Router
 from serving.server import ModelServer
 from tests.serving.routed import (
+    ROUTES,
     Tool,
     asking,
     calling_lm,
@@ -19,6 +22,18 @@ from tests.serving.routed import (
 from tests.serving.servers import running
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
+
+
+@pytest.fixture(autouse=True)
+def routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what routers decide in `ROUTES`."""
+    route = Router.route
+
+    async def kept(self: Router, request: RouteRequest) -> Route:
+        ROUTES.append(await route(self, request))
+        return ROUTES[-1]
+
+    monkeypatch.setattr(Router, "route", kept)
 
 
 @pytest.fixture(scope="module")

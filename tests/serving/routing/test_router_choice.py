@@ -15,6 +15,7 @@ from serving.server import ModelServer
 from tests.core.decode.writers import writing_lm
 from tests.serving.routed import (
     ROBOT,
+    ROUTES,
     SHORT,
     WEATHER,
     Tool,
@@ -23,7 +24,7 @@ from tests.serving.routed import (
     calling_lm,
     chat,
     function,
-    router_of,
+    ranking,
     settings,
 )
 from tests.serving.servers import NAME, running
@@ -39,6 +40,8 @@ from toolformer_core.grounding.small_lm import HFSmallLM
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.tokens import encode_following
 
+SCORES = (("sevens", 1.0), ("days", 0.1), ("client:get-weather", 0.1))
+
 
 def test_a_tool_of_the_server_answers(client: openai.OpenAI, tools: list[Tool]) -> None:
     answer = chat(client, "What is seven of these?", tools=[WEATHER])
@@ -47,14 +50,9 @@ def test_a_tool_of_the_server_answers(client: openai.OpenAI, tools: list[Tool]) 
     assert (call["tool"], call["response"]) == ("T", f"it is {7 * int(call['input'])}")
     assert (choice.message.content, choice.finish_reason) == (call["response"], "stop")
     assert choice.message.tool_calls is None
-    told = router_of(answer)
-    assert (told["runs_it"], told["tool"]) == ("server", "T")
+    assert ROUTES[-1].runs_it == "server"
     # (1, 3) with (1, 3) on the same axis: 1; (1, 3) with (1, 3) on another one: 1 / 10
-    assert [(one["tool"], one["score"]) for one in told["ranking"]] == [
-        ("sevens", 1.0),
-        ("days", 0.1),
-        ("client:get-weather", 0.1),
-    ]
+    assert ranking() == [(tool, pytest.approx(f)) for tool, f in SCORES]
     assert tools[0].asked.count((call["input"], tools[0].asked[-1][1])) >= 1
     assert answer.usage.completion_tokens > 0
 
@@ -72,15 +70,17 @@ def test_the_ranking_is_that_of_the_core(tools: list[Tool]) -> None:
         ) as server,
         asking(server) as own,
     ):
-        told = [router_of(chat(own, query, {"date": "2020-02-02"})) for query in queries]
+        for query in queries:
+            chat(own, query, {"date": "2020-02-02"})
+    decided = [route.grounding for route in ROUTES[-len(queries) :]]
     grounder = Grounder(library, HFSmallLM(lm), HiddenStateEncoder(lm.hf_model, lm.digest), settings=SHORT)
-    for got, want in zip(told, grounder.ground([Query(q, "2020-02-02") for q in queries]), strict=True):
-        assert got["answer"] == want.answer
-        for one, (score, total) in zip(got["ranking"], want.ranking(weights), strict=True):
-            assert (one["tool"], one["call"], one["response"]) == (score.tool, score.call, score.response)
-            assert one["failure"] == (score.failure or None)
-            assert one["score"] == pytest.approx(total, abs=1e-5)
-    called = {one["tool"] for ranking in told for one in ranking["ranking"] if one["call"]}
+    for got, want in zip(decided, grounder.ground([Query(q, "2020-02-02") for q in queries]), strict=True):
+        assert got is not None
+        assert got.answer == want.answer
+        for (mine, score), (its, total) in zip(got.ranking(weights), want.ranking(weights), strict=True):
+            assert (mine.tool, mine.call, mine.response) == (its.tool, its.call, its.response)
+            assert (mine.failure, score) == (its.failure, pytest.approx(total, abs=1e-5))
+    called = {score.tool for one in decided if one is not None for score in one.scores if score.call}
     assert called == {"sevens", "days"}  # the comparison was not of empty calls
 
 
@@ -93,7 +93,7 @@ def test_a_tool_of_the_client_is_called_by_the_client(client: openai.OpenAI) -> 
     arguments = json.loads(call.function.arguments)
     assert arguments.keys() == {"city"}
     assert arguments["city"].isdigit()  # what this model writes
-    assert router_of(answer)["runs_it"] == "client"
+    assert ROUTES[-1].runs_it == "client"
     assert answer.usage.completion_tokens == len(encode_following(tokenizer(), f" [get_weather({arguments['city']})]"))
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
 
@@ -102,11 +102,11 @@ def test_a_call_that_does_not_fit_its_schema_is_passed_over(client: openai.OpenA
     two = function("weather-of", "The weather, as enum.", {"city": {"enum": ["Rome", "Oslo"]}})
     answer = chat(client, "How is the weather?", tools=[two, WEATHER])
     assert answer.choices[0].message.tool_calls[0].function.name == "get-weather"
-    (why,) = router_of(answer)["passed_over"].values()
+    (why,) = ROUTES[-1].passed_over.values()
     assert "is not one of Rome, Oslo" in why
     alone = chat(client, "How is the weather?", tools=[two])  # nothing is left above the threshold
     assert (alone.choices[0].finish_reason, alone.choices[0].message.tool_calls) == ("length", None)
-    assert router_of(alone)["runs_it"] == "nobody"
+    assert ROUTES[-1].runs_it == "nobody"
 
 
 def test_below_the_threshold_the_model_answers_alone(client: openai.OpenAI, lm: TransformersLM) -> None:
@@ -119,12 +119,10 @@ def test_below_the_threshold_the_model_answers_alone(client: openai.OpenAI, lm: 
     )
     alone.close()
     assert answer.choices[0].message.content == want.text.removeprefix(" ")
-    told = router_of(answer)
-    assert (told["runs_it"], told["tool"]) == ("nobody", None)
-    assert told["ranking"][0]["score"] == pytest.approx(0.316228)
-    assert "reaches the threshold" in told["reason"]
-    lower = chat(client, "Hello", {"threshold": 0.3}, tools=[WEATHER])
-    assert router_of(lower)["runs_it"] == "server"
+    assert ROUTES[-1].runs_it == "nobody"
+    assert ranking()[0][1] == pytest.approx(0.316228)
+    chat(client, "Hello", {"threshold": 0.3}, tools=[WEATHER])
+    assert ROUTES[-1].runs_it == "server"
 
 
 def test_the_pattern_score_ranks_by_the_response(lm: TransformersLM) -> None:
@@ -142,10 +140,10 @@ def test_the_pattern_score_ranks_by_the_response(lm: TransformersLM) -> None:
         ) as server,
         asking(server) as own,
     ):
-        told = router_of(chat(own, "x", tools=[mute, sunny]))
-    assert [one["tool"] for one in told["ranking"]] == ["client:sunny", "client:mute"]
-    assert told["ranking"][1]["score"] == 0.0
-    assert told["ranking"][0]["score"] > 0.0
+        chat(own, "x", tools=[mute, sunny])
+    (first, score), last = ranking(Weights(gamma=0.0))
+    assert (first, last) == ("client:sunny", ("client:mute", 0.0))
+    assert score > 0.0
 
 
 def test_a_mocked_tool_runs_only_if_it_is_chosen(client: openai.OpenAI, tools: list[Tool]) -> None:
@@ -157,8 +155,9 @@ def test_a_mocked_tool_runs_only_if_it_is_chosen(client: openai.OpenAI, tools: l
     assert len(mocked.asked) == before + 1
     (call,) = answer.choices[0].toolformer["calls"]
     assert call["response"] == f"2020-02-02 after {call['input']}" == answer.choices[0].message.content
-    (ranked,) = [one for one in router_of(answer)["ranking"] if one["tool"] == "days"]
-    assert (ranked["mock"], ranked["response"]) == (True, "2020-01-01")
+    assert ROUTES[-1].grounding is not None
+    (ranked,) = [one for one in ROUTES[-1].grounding.scores if one.tool == "days"]
+    assert (ranked.mock, ranked.response) == (True, "2020-01-01")
 
 
 def test_tool_choice(client: openai.OpenAI) -> None:
@@ -180,10 +179,10 @@ def test_tool_choice(client: openai.OpenAI) -> None:
 
 def test_our_own_tools_can_be_left_out(client: openai.OpenAI) -> None:
     for own in ({"k": 0}, {"max_calls": 0}, {"tools": []}):
-        told = router_of(chat(client, "What is seven of these?", own, tools=[WEATHER]))
-        assert [one["tool"] for one in told["ranking"]] == ["client:get-weather"]
-    told = router_of(chat(client, "What is seven of these?", {"tools": ["days"]}))
-    assert [one["tool"] for one in told["ranking"]] == ["days"]
+        chat(client, "What is seven of these?", own, tools=[WEATHER])
+        assert [tool for tool, _ in ranking()] == ["client:get-weather"]
+    chat(client, "What is seven of these?", {"tools": ["days"]})
+    assert [tool for tool, _ in ranking()] == ["days"]
 
 
 def test_many_requests_at_once_get_what_each_gets_alone(server: ModelServer, client: openai.OpenAI) -> None:
@@ -220,24 +219,20 @@ def test_another_small_model_ranks_and_the_servers_model_writes_the_call(
         asking(server) as own,
     ):
         answer = chat(own, "What is seven of these?")
+        grounding = ROUTES[-1].grounding
         demanded = chat(
             own, "What is seven of these?", tool_choice={"type": "function", "function": {"name": "sevens"}}
         )
-    told = router_of(answer)
-    (ranked,) = [one for one in told["ranking"] if one["tool"] == "sevens"]
+    assert grounding is not None
+    (ranked,) = [one for one in grounding.scores if one.tool == "sevens"]
     (call,) = answer.choices[0].toolformer["calls"]
-    assert told["model"] == "small"
-    assert ranked["failure"] == (None if knows_calls else "no_call")
-    assert ranked["call"] != call["input"]
+    assert ranked.failure == ("" if knows_calls else "no_call")
+    assert ranked.call != call["input"]
     assert call["response"] == f"it is {7 * int(call['input'])}"
     assert call["input"] == demanded.choices[0].toolformer["calls"][0]["input"]  # which only the server's model writes
 
 
 def test_without_a_question_there_is_nothing_to_choose(client: openai.OpenAI) -> None:
     for messages in ([{"role": "system", "content": "seven"}], [{"role": "user", "content": " \n"}]):
-        told = router_of(chat(client, messages, tools=[WEATHER]))
-        assert (told["runs_it"], told["ranking"], told["reason"]) == (
-            "nobody",
-            [],
-            "there is no question of the user's",
-        )
+        chat(client, messages, tools=[WEATHER])
+        assert (ROUTES[-1].runs_it, ranking()) == ("nobody", [])

@@ -31,21 +31,6 @@ def test_the_call_of_the_server_is_shown_where_calls_are_shown(client: openai.Op
     assert choice.message.content[call["start"] : call["end"]] == written
 
 
-def test_the_model_can_write_on_from_the_response(client: openai.OpenAI, lm: TransformersLM) -> None:
-    question = "What is seven of these?"
-    answer = chat(client, question, {"answer": "text"}, n=2, temperature=0.8, seed=3)
-    (call,) = answer.choices[0].toolformer["calls"]
-    prompt = f"User: {question}\nAssistant: [T({call['input']}) -> {call['response']}]"
-    alone = Toolformer(lm, [])
-    stop = ("\nUser:", "\nAssistant:")
-    want = [GenerationSettings(max_new_tokens=16, top_k=0, temperature=0.8, seed=seed, stop=stop) for seed in (3, 4)]
-    texts = [generation.text for generation in alone.generate([prompt, prompt], want)]
-    alone.close()
-    assert [choice.message.content for choice in answer.choices] == [text.removeprefix(" ") for text in texts]
-    tokens = len(lm.hf_model.encode(f"User: {question}\nAssistant:")) + 1
-    assert answer.usage.prompt_tokens == tokens
-
-
 def test_the_client_s_result_continues_the_conversation(client: openai.OpenAI, lm: TransformersLM) -> None:
     question = {"role": "user", "content": "How is the weather?"}
     first = chat(client, [question], tools=[WEATHER]).choices[0].message
@@ -73,7 +58,6 @@ def test_the_client_s_result_continues_the_conversation(client: openai.OpenAI, l
     [
         ("What is seven of these?", {}),
         ("What is seven of these?", {"show_calls": True}),
-        ("What is seven of these?", {"answer": "text"}),
         ("How is the weather?", {}),
         ("Hello", {}),
     ],
@@ -100,7 +84,6 @@ def test_a_stream_holds_what_the_whole_response_holds(client: openai.OpenAI, tex
         assert [(c["tool"], c["input"], c["start"], c["end"]) for c in told["calls"]] == [
             (c["tool"], c["input"], c["start"], c["end"]) for c in same["calls"]
         ]
-        assert told["router"]["ranking"] == same["router"]["ranking"]
         assert len({piece.id for piece in pieces if piece.id}) == len(want.message.tool_calls or [])
 
 
@@ -110,12 +93,6 @@ def test_the_client_s_own_helper_reads_the_stream(client: openai.OpenAI) -> None
     ) as stream:
         (call,) = stream.get_final_completion().choices[0].message.tool_calls or []
     assert call.function.name == "get-weather"
-
-
-def test_the_ranking_is_told_only_if_it_is_asked_for(client: openai.OpenAI) -> None:
-    for text in ("What is seven of these?", "How is the weather?", "Hello"):
-        answer = chat(client, text, {"explain": False}, tools=[WEATHER])
-        assert "router" not in answer.choices[0].toolformer
 
 
 def test_limits_of_the_text_hold_for_a_response(client: openai.OpenAI) -> None:
@@ -138,9 +115,9 @@ def test_without_the_router_nothing_speaks_of_it(lm: TransformersLM, tools: list
             assert "rout" not in httpx.get(f"{server.url}{path}").text.lower()
         refused = httpx.post(
             f"{server.url}/v1/chat/completions",
-            json={"model": NAME, "messages": [MESSAGE], "toolformer": {"explain": True}},
+            json={"model": NAME, "messages": [MESSAGE], "toolformer": {"threshold": 0.5}},
         )
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "toolformer.explain")
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "toolformer.threshold")
 
 
 def test_metrics_and_the_model_s_card(client: openai.OpenAI, server: ModelServer) -> None:
