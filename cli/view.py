@@ -39,7 +39,7 @@ def view(
     Example: toolformer view --data runs/c4
     """
     prepare_environment()
-    from serving.listening import is_loopback
+    from toolformer_core.endpoints import is_loopback
     from viewer.server import ViewerServer
 
     folder = data_folder(data)

@@ -23,7 +23,6 @@ from starlette.exceptions import HTTPException
 from serving.chat import chat_prompt, turns_of
 from serving.engine_thread import EngineThread, PendingRequest
 from serving.errors import CLIENT_GONE, RequestError, error_body
-from serving.listening import is_loopback
 from serving.middleware import RequestMiddleware
 from serving.openai_format import ResponseForm, ResponseWriter
 from serving.responses import ActiveResponse, EventStream, unless_disconnected
@@ -32,6 +31,7 @@ from serving.routing.router import Router
 from serving.routing.schemas import RoutedChatRequest
 from serving.schemas import ChatRequest, CompletionRequest, check_supported, decode_settings, prompts_of
 from serving.settings import ServerSettings
+from toolformer_core.endpoints import is_loopback
 from toolformer_core.errors import ToolformerError, UnknownNameError
 
 _CSP = (

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from types import FrameType
 
 import uvicorn
 
 from toolformer_core.errors import UsageError
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -7,6 +7,7 @@ the same server. This module does not know where credentials are kept, and talks
 from __future__ import annotations
 
 import base64
+import ipaddress
 import re
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
@@ -94,6 +95,16 @@ class Endpoint:
     url: str
     model: str
     credentials: Credentials = NO_CREDENTIALS
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine: only there may plain HTTP carry anything."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def parse_endpoint(text: str) -> Endpoint | None:

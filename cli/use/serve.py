@@ -55,10 +55,10 @@ def serve(
     """
     prepare_environment()
     from flows.chosen_trigger import chosen_trigger
-    from serving.listening import is_loopback
     from serving.server import ModelServer
     from serving.settings import ServerSettings
     from tasks.training.registry import model_label
+    from toolformer_core.endpoints import is_loopback
     from toolformer_core.lm.check import check_model
 
     check_model(model)

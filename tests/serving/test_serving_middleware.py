@@ -17,7 +17,6 @@ import httpx
 import openai
 import pytest
 
-from serving.listening import is_loopback
 from serving.metrics import Metrics
 from serving.middleware import RequestMiddleware
 from serving.server import ModelServer
@@ -25,6 +24,7 @@ from serving.settings import ServerSettings
 from tests.serving.servers import DEADLINE_S, NAME, address_of, body_of, raw, running, until
 from tests.serving.test_serving_load import Gated
 from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.endpoints import is_loopback
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.lm.hf.engine import TransformersLM
 

@@ -34,6 +34,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from toolformer_core.config import canonical_json
+from toolformer_core.endpoints import is_loopback
 from toolformer_core.errors import UsageError
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of, unencodable
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
@@ -45,7 +46,6 @@ _FIELD = re.compile(r"\{([^{}]+)\}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MAX_BYTES = 1 << 20
 _TIMEOUT_S = 10.0
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class HTTPTemplate:
         for name in self.headers:
             if not _HEADER.fullmatch(name):
                 raise UsageError(f"headers: {name[:40]!r} is not the name of an HTTP header")
-        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise UsageError(f"url: http without encryption is only for this machine; write https for {parts.hostname}")
         if self.json is not None and self.body is not None:
             raise UsageError("give json or body, not both")

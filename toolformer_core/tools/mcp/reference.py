@@ -14,7 +14,6 @@ Secrets stand in no reference, because references are printed and stored. A serv
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import shlex
@@ -22,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
 
-from toolformer_core.endpoints import SECRET_NAME
+from toolformer_core.endpoints import SECRET_NAME, is_loopback
 from toolformer_core.errors import UsageError
 
 PREFIX = "mcp+"
@@ -48,7 +47,7 @@ class ServerReference:
     @property
     def is_local(self) -> bool:
         """Whether the server runs on this machine."""
-        return bool(self.command) or _is_loopback(urlsplit(self.url).hostname or "")
+        return bool(self.command) or is_loopback(urlsplit(self.url).hostname or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,18 +156,9 @@ def _http(url: str) -> ServerReference:
     for name, _ in parse_qsl(parts.query, keep_blank_values=True):
         if _SECRET.search(name):
             raise UsageError(f"the address of {host} holds {name!r}, which looks like a secret; {instead}")
-    if parts.scheme == "http" and not _is_loopback(host):
+    if parts.scheme == "http" and not is_loopback(host):
         raise UsageError(f"http://{host} would send calls and responses unencrypted: use https, or a loopback address")
     return ServerReference(url=url)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _value(name: str) -> str:

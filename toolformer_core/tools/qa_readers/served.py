@@ -11,14 +11,20 @@ passages are retrieved. httpx2 is imported on use.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolformer_core.endpoints import NO_CREDENTIALS, Credentials, Endpoint, holds_no_secret, parse_endpoint
+from toolformer_core.endpoints import (
+    NO_CREDENTIALS,
+    Credentials,
+    Endpoint,
+    holds_no_secret,
+    is_loopback,
+    parse_endpoint,
+)
 from toolformer_core.errors import ModelError
 from toolformer_core.records import ToolFailure, digest_of, storable
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
@@ -56,19 +62,11 @@ def reader_endpoint(address: str) -> Endpoint:
     if endpoint is None:
         shown = repr(address) if holds_no_secret(address) else "(not shown, as it may hold a secret)"
         raise ModelError(f"the QA reader {shown} does not name a server and a model; {_FORM}")
-    if endpoint.url.startswith("http://") and not _is_loopback(endpoint.url):
+    if endpoint.url.startswith("http://") and not is_loopback(urlsplit(endpoint.url).hostname or ""):
         raise ModelError(
             f"the QA reader at {endpoint.url} is on another machine, where plain HTTP can be read; {_FORM}"
         )
     return endpoint
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class ServedReader:
@@ -211,7 +209,7 @@ class ServedReader:
         with self._lock:
             if self._client is None:
                 header = self._credentials.authorization()
-                here = _is_loopback(self.url)
+                here = is_loopback(urlsplit(self.url).hostname or "")
                 self._client = httpx2.Client(
                     base_url=self.url,
                     headers={"Authorization": header} if header else {},
