@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
@@ -64,20 +63,16 @@ class Overdue(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """How many sessions a server is asked by, and how long each is used.
+    """How many sessions a server is asked by.
 
     Args:
-        sessions: at a time (of a `mcp+stdio` server: processes), besides those that are being replaced.
+        sessions: at a time (of a `mcp+stdio` server: processes).
         calls_at_once: calls in progress on one session.
-        calls: after which a session is replaced by a new one.
-        age_s: seconds after which a session is replaced.
         connect_s: seconds that connecting and listing the tools may take (`npx` may have to download the server).
     """
 
     sessions: int = 4
     calls_at_once: int = 8
-    calls: int = 1000
-    age_s: float = 1800.0
     connect_s: float = 60.0
 
 
@@ -99,10 +94,7 @@ class Session:
         on_change: Callable[[Session], None],
     ) -> None:
         self.in_flight = 0
-        self.calls = 0
-        self.opened = time.monotonic()
         self.tools: dict[str, Tool] = {}
-        self.replacement: Session | None = None
         self.problem: Exception | None = None  # why it could not open
         self.is_open = False
         self.gone = asyncio.get_running_loop().create_future()  # done when no call can be answered any more

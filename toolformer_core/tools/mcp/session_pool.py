@@ -1,11 +1,10 @@
-"""The sessions of one MCP server: opened as calls need them, shared by many calls, replaced when worn or broken.
+"""The sessions of one MCP server: opened as calls need them, shared by many calls, replaced when broken.
 
 A call takes the session with the fewest calls in progress; another is opened while all are full, up to a bound.
 
-    worn    after `calls` calls or `age_s` seconds: a new session opens first, then the old one takes no more calls and
-            closes when those in progress are answered. If none can be opened, the old one serves another term
-    overdue  a call had no answer in time, so the server may be stuck: likewise, but at once
-    gone    the server ended or forgot the session: the calls in progress fail; the next call opens a new one
+    overdue  a call had no answer in time, so the server may be stuck: it gets no more calls, and closes when those in
+             progress are answered
+    gone     the server ended or forgot the session: the calls in progress fail; the next call opens a new one
 
 Everything here runs on one event loop, so nothing is locked. Threads use `ask` and `tools_of`.
 """
@@ -82,10 +81,8 @@ class SessionPool:
                 raise Unreachable("the sessions have been closed")
             room = [session for session in self._serving if session.in_flight < self._limits.calls_at_once]
             if room:
-                session = min(room, key=lambda s: (s.replacement is not None, s.in_flight))
+                session = min(room, key=lambda s: s.in_flight)
                 session.in_flight += 1
-                session.calls += 1
-                self._replace_if_worn(session)
                 return session
             await self._wait(deadline)
 
@@ -113,14 +110,10 @@ class SessionPool:
         if there and time.monotonic() < self._no_more_until:
             return
         for _ in range(there, min(wanted, self._limits.sessions)):
-            self._open()
-
-    def _open(self) -> Session:
-        session = Session(self._reference, self._settings, self._limits, self._changed)
-        self._opening.add(session)
-        self._all.add(session)
-        session.when_closed(self._all.discard)
-        return session
+            session = Session(self._reference, self._settings, self._limits, self._changed)
+            self._opening.add(session)
+            self._all.add(session)
+            session.when_closed(self._all.discard)
 
     def _changed(self, session: Session) -> None:
         """A session has opened, or is gone."""
@@ -131,8 +124,6 @@ class SessionPool:
         else:
             self._opening.discard(session)
             self._serving.append(session)
-            for old in [old for old in self._serving if old.replacement is session]:
-                self._leave(old)
             self._wake(self._limits.calls_at_once)
 
     def _drop(self, session: Session) -> None:
@@ -140,26 +131,12 @@ class SessionPool:
         self._opening.discard(session)
         if session in self._serving:
             self._serving.remove(session)
-        for old in self._serving:
-            if old.replacement is session:
-                self._renew(old)
         if failed:
             self._no_more_until = time.monotonic() + _PAUSE_S
             if not self._serving and not self._opening:
                 self._fail_waiting(session.problem or Unreachable("the session closed"))
         elif self._waiting and not self._closed:
             self._open_as_needed()
-
-    def _replace_if_worn(self, session: Session) -> None:
-        age = time.monotonic() - session.opened
-        if session.replacement is None and (session.calls >= self._limits.calls or age >= self._limits.age_s):
-            session.replacement = self._open()
-
-    def _renew(self, session: Session) -> None:
-        """Let a worn session serve another term, because no other could be opened."""
-        session.replacement = None
-        session.calls = 0
-        session.opened = time.monotonic()
 
     def _leave(self, session: Session) -> None:
         """Give a session no more calls; it closes when none is in progress."""

@@ -5,7 +5,7 @@
 
 `mcp_tool` connects once, because the tool's name, description and schema are what its fingerprint and its prompts are
 made of. What it returns can be pickled: it holds what was learnt, and no connection. Connections belong to the process
-(`session_pool`): they are opened on first use, shared by all tools of a server, replaced when they are worn or gone.
+(`session_pool`): they are opened on first use, shared by all tools of a server, replaced when they are gone.
 
 A server may change while a tool is in use. What a tool answers is therefore kept for `REMOTE_TTL_S` only, and `load`
 refuses a server whose version or schema is another than the one the fingerprint speaks of.
@@ -78,7 +78,7 @@ class MCPTool:
         name: the name in calls.
         settings: the names of variables and headers that the server is given.
         limits: how the tool may be asked; `timeout_s` holds for each call, 30 s if it is None.
-        sessions: how many sessions are used, and for how long.
+        sessions: how many sessions are used.
         declaration: how the tool is taught.
         summary: one sentence in place of the server's description; "": the server's.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
 import subprocess
@@ -177,55 +176,6 @@ def test_a_server_that_is_busy_may_be_asked_later(over_http: MakeTool, http_serv
     assert text_of(echo.run("hello")) == "hello"
 
 
-def until(done: Callable[[], bool], call: Callable[[], object]) -> int:
-    """Make calls until something has happened beside them; return how many it took."""
-    for number in range(20_000):
-        if done():
-            return number
-        call()
-    raise AssertionError("it never happened")
-
-
-def test_a_session_is_replaced_after_its_calls(by_hand: MakeTool) -> None:
-    pid = by_hand("pid", sessions=SessionLimits(calls=10))
-    pids = [text_of(pid.run(""))]
-    until(lambda: len(set(pids)) == 4, lambda: pids.append(text_of(pid.run(""))))
-    changes = [number for number, (a, b) in enumerate(itertools.pairwise(pids), 1) if a != b]
-    assert len(changes) == 3  # none comes back
-    # a term is 10 calls (the first one's is 9: listing the tools counts), and those made while the next session opens
-    assert changes[0] >= 9
-    assert changes[1] - changes[0] >= 10
-    with ThreadPoolExecutor(4) as threads:
-        assert all(isinstance(result, ToolResponse) for result in threads.map(lambda _: pid.run(""), range(200)))
-
-
-def test_a_call_in_progress_outlives_the_replacement_of_its_session(over_http: MakeTool, http_server: ByHand) -> None:
-    worn = SessionLimits(sessions=1, calls=5)
-    hold, echo = over_http("hold", sessions=worn), over_http("echo", sessions=worn)
-    with ThreadPoolExecutor() as threads:
-        held = threads.submit(hold.run, "")
-        assert http_server.arrived.acquire(timeout=10)
-        until(lambda: http_server.opened >= 4, lambda: text_of(echo.run("hello")))
-        assert not held.done()
-        http_server.let_go.set()
-        assert text_of(held.result(10)) == "held"
-    assert left_over()[0] == 0  # then the old session has closed
-
-
-def test_an_old_session_is_replaced(over_http: MakeTool, http_server: ByHand) -> None:
-    echo = over_http("echo", sessions=SessionLimits(age_s=0))
-    until(lambda: http_server.opened == 3, lambda: text_of(echo.run("hello")))
-
-
-def test_a_worn_session_goes_on_where_no_other_can_be_opened(over_http: MakeTool, http_server: ByHand) -> None:
-    echo = over_http("echo", sessions=SessionLimits(calls=5))
-    http_server.refuses_sessions = True
-    assert [text_of(echo.run(str(n))) for n in range(50)] == [str(n) for n in range(50)]
-    assert http_server.opened == 1
-    http_server.refuses_sessions = False
-    until(lambda: http_server.opened == 2, lambda: text_of(echo.run("hello")))
-
-
 def test_many_threads_share_few_sessions(make: MakeTool, http_server: ByHand) -> None:
     repeat, pid = make("repeat"), make("pid")
     with ThreadPoolExecutor(32) as threads:
@@ -284,52 +234,20 @@ def children() -> list[psutil.Process]:
     return [child for child in psutil.Process().children(recursive=True) if child not in _OTHERS]
 
 
-def left_over() -> tuple[int, int, int]:
-    """Wait until one session is left; return how many children, file descriptors and tasks of the loop there are."""
-    thread = loop_thread()
-
-    async def settle() -> int:
-        """A worn session closes when its successor has opened."""
-        for _ in range(20):
-            owners = [task for task in asyncio.all_tasks() if task.get_name() == "mcp-session"]
-            if len(owners) <= 1:
-                return len(asyncio.all_tasks())
-            await asyncio.wait(owners, timeout=5, return_when=asyncio.FIRST_COMPLETED)
-        raise AssertionError("sessions are left")
-
-    tasks = thread.run(settle(), 60)
-    return len(children()), psutil.Process().num_fds(), tasks
-
-
-def recycle(tool: MCPTool, times: int) -> None:
-    """Use up a number of sessions of one call each."""
-    for number in range(times):
-        assert text_of(tool.run(str(number))) == str(number)
-        assert left_over()[0] <= 1
-
-
-@pytest.mark.parametrize("times", [30, pytest.param(200, marks=pytest.mark.slow)])
-def test_nothing_leaks_over_http(over_http: MakeTool, http_server: ByHand, times: int) -> None:
-    echo = over_http("echo", sessions=SessionLimits(calls=1))
-    recycle(echo, 10)
-    before = left_over()
-    recycle(echo, times)
-    after = left_over()
-    assert http_server.opened >= 10 + times
-    # the server is in this process: a connection that it has not yet closed counts, too
-    assert (after[0], after[2]) == (before[0], before[2])
-    assert abs(after[1] - before[1]) <= 8
-
-
 @pytest.mark.parametrize("times", [5, pytest.param(200, marks=pytest.mark.slow)])
-def test_nothing_leaks_on_pipes(by_hand: MakeTool, times: int) -> None:
-    echo = by_hand("echo", sessions=SessionLimits(calls=1))
-    recycle(echo, 3)
-    before = left_over()
-    recycle(echo, times)
-    assert left_over() == before
-    close()
-    assert children() == []
+def test_nothing_is_left_of_closed_sessions(make: MakeTool, http_server: ByHand, times: int) -> None:
+    echo = make("echo")
+
+    def used_up(number: int) -> tuple[int, int]:
+        for _ in range(number):
+            assert text_of(echo.run("hello")) == "hello"
+            close()
+        return len(children()), psutil.Process().num_fds()
+
+    before, after = used_up(3), used_up(times)
+    assert before[0] == after[0] == 0
+    # the server over HTTP is in this process: a connection that it has not yet closed counts, too
+    assert after[1] - before[1] <= (8 if http_server.opened else 0)
 
 
 def test_a_forked_process_has_sessions_of_its_own(by_hand: MakeTool) -> None:
