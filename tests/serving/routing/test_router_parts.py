@@ -16,9 +16,7 @@ from serving.routing.chat import _plain
 from serving.routing.client_tools import ClientTool, call_input, client_tools_of, name_in_calls
 from serving.routing.conversation import conversation_of
 from serving.routing.schemas import FunctionTool, RoutedMessage
-from serving.routing.writers import OpeningCall
 from tests.fakes import FakeTool
-from toolformer_core.decode.records import CallFinished, CallStarted, ToolCall
 from toolformer_core.errors import UsageError
 from toolformer_core.grounding.library import LibraryTool, library_of
 from toolformer_core.syntax import is_tool_name
@@ -218,16 +216,6 @@ def test_a_result_can_be_given_once() -> None:
     assert caught.value.param == "messages[3].tool_call_id"
 
 
-def test_the_span_of_an_opening_call() -> None:
-    opening = OpeningCall(ToolCall("T", "1", "7", None, "", 0, 0, 0.1), tokens=9)
-    started, finished = opening.events(2)
-    assert isinstance(started, CallStarted)
-    assert isinstance(finished, CallFinished)
-    assert (started.index, started.text, finished.text) == (2, " [T(1) ->", " 7]")
-    assert opening.text == started.text + finished.text == " [T(1) -> 7]"
-    assert (finished.call.start, finished.call.end) == (0, 12)
-
-
 def test_a_tool_without_demonstrations_is_shown_by_its_description_where_that_is_allowed() -> None:
     with pytest.raises(UsageError, match="demonstrations"):
         library_of([FakeTool({})])
@@ -247,6 +235,6 @@ def test_a_tool_without_demonstrations_is_shown_by_its_description_where_that_is
 )
 def test_results_open_the_answer(prompt: ChatPrompt, opening: str, text: str) -> None:
     form = ResponseForm(chat=True, model="m", fingerprint="fp", choices=2)
-    planned = _plain(prompt, opening, [], form, None)
+    planned = _plain(prompt, opening, [], form)
     assert planned.prompts == [text, text]
     assert planned.writer._form.leading_space == (prompt.leading_space or bool(opening))
