@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu_wait import LOG, MODEL_MS, TOOL_MS
-from tests.support.scripted_lm import plain_rows, token_starts
-from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest, TokenLogProbs
+from tests.support.scripted_lm import token_starts
+from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest
 from toolformer_core.records import Prompt, ToolResponse, ToolResult
 
 _BATCH = 16  # texts a scan
@@ -44,9 +44,6 @@ class WaitingLM:
         """A response makes what follows likely: L- - L+ is 1 nat."""
         with _logged():
             return [np.full(5, -1.0 if "->" in r.prefix else -2.0, dtype=np.float32) for r in requests]
-
-    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
-        return plain_rows(self.log_probs, texts, tokens)
 
 
 class WaitingScan:

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.scripted_lm import plain_rows, token_starts
-from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest, TokenLogProbs
+from tests.support.scripted_lm import token_starts
+from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest
 from toolformer_core.records import Prompt
 
 _BATCH = 64  # texts a scan
@@ -50,9 +50,6 @@ class SumsLM:
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """A response makes what follows likely: L- - L+ is 1 nat."""
         return [_LIKELY if _RESPONSE.search(request.prefix) else _UNLIKELY for request in requests]
-
-    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
-        return plain_rows(self.log_probs, texts, tokens)
 
 
 _LIKELY, _UNLIKELY = np.full(5, -1.0, dtype=np.float32), np.full(5, -2.0, dtype=np.float32)

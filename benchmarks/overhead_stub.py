@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.scripted_lm import plain_rows, token_starts
-from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest, TokenLogProbs
+from tests.support.scripted_lm import token_starts
+from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest
 from toolformer_core.records import Prompt, ToolResult
 from toolformer_core.tools.base import Tool
 
@@ -74,9 +74,6 @@ class StubLM:
         """A response makes what follows likely: L- - L+ is 1 nat."""
         with self._clock.working():
             return [np.full(5, -1.0 if "->" in r.prefix else -2.0, dtype=np.float32) for r in requests]
-
-    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
-        return plain_rows(self.log_probs, texts, tokens)
 
 
 class StubScan:

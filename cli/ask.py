@@ -156,8 +156,6 @@ def plan(
 def stats(data: Data = None, as_json: AsJson = False) -> None:
     """Count rows in, kept and dropped by reason, per stage and tool, and examples per tool at each threshold.
 
-    Of a build with several wordings of its prompts, also what each of them gave.
-
     If calls were scored with decoys (build --tau-f fdr=0.05, or --decoys), also how often wrong ones would pass.
 
     Example: toolformer stats --data runs/c4 --json
@@ -178,8 +176,7 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
         coverage = {"coverage": [asdict(c) for c in figures.coverage]}
         tools = {"tools": [asdict(tool) for tool in figures.tools]}
         rates = {"false_discovery_rates": [asdict(rate) for rate in figures.rates]}
-        wordings = {"wordings": [asdict(wording) for wording in figures.wordings]}
-        print_json({**head, "yield": [asdict(y) for y in figures.yields], **rates, **coverage, **tools, **wordings})
+        print_json({**head, "yield": [asdict(y) for y in figures.yields], **rates, **coverage, **tools})
     else:
         print_stats(figures, build)
 

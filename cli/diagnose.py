@@ -45,13 +45,6 @@ def diagnose(
     draw_form: Annotated[str, option_of(BuildParameters, "draw_form")] = "free",
     keep_repeats: Annotated[bool | None, option_of(BuildParameters, "keep_repeats")] = None,
     prompts: Annotated[Path | None, option_of(BuildParameters, "prompts")] = None,
-    wordings: Annotated[
-        str,
-        typer.Option(
-            help="Compare wordings of the prompts instead: all, or e.g. 1,3. Prints what each gives against the gold "
-            "calls, and no verdict"
-        ),
-    ] = "",
     chat_template: Annotated[
         str,
         typer.Option(
@@ -76,8 +69,7 @@ def diagnose(
 
     Exit 0: every tool can be taught. Exit 1: a step stands in the way of at least one. Exit 2: wrong use.
 
-    With --wordings it compares wordings of the annotation prompts, with --chat-template each of them without and with
-    the template, and ends with 0.
+    With --chat-template it compares the annotation prompts without and with the template, and ends with 0.
 
     Example: toolformer diagnose --model EleutherAI/gpt-neo-125m --tools calculator,qa --out runs/diagnosis
     """
@@ -104,11 +96,10 @@ def diagnose(
         draw_form=draw_form,
         keep_repeats=keep_repeats,
     )
-    if wordings or chat_template:
+    if chat_template:
         if out is not None:
-            option = "--wordings" if wordings else "--chat-template"
-            raise UsageError(f"{option} prints a table and draws no pictures: leave --out out")
-        _compare_prompts(model, loaded_tools, texts, config, wordings or "1", chat_template, as_json)
+            raise UsageError("--chat-template prints a table and draws no pictures: leave --out out")
+        _compare_templates(model, loaded_tools, texts, config, chat_template, as_json)
         return
     reference = read_reference()
     if out is not None:
@@ -145,50 +136,35 @@ def diagnose(
         raise typer.Exit(1)
 
 
-def _compare_prompts(
+def _compare_templates(
     model: str,
     tools: Mapping[str, Tool],
     texts: GoldTexts,
     config: DiagnoseConfig,
-    wordings: str,
     chat_template: str,
     as_json: bool,
 ) -> None:
-    """Print the figures of some wordings of the tools' prompts, with a template also in a chat."""
-    from flows.call_forms import wordings_of
-    from toolformer_core.annotate.tool_prompt import prompts_for
+    """Print the figures of the tools' prompts in plain text and in a chat."""
+    from cli.render.diagnosis import print_templates
     from toolformer_core.diagnose.run import check_config
-    from toolformer_core.diagnose.wordings import measure_wordings
-    from toolformer_core.errors import UsageError
+    from toolformer_core.diagnose.templates import measure_templates
     from toolformer_core.lm.load import load_model, load_tokenizer
     from toolformer_core.prompts.chat import NONE, prompt_in_chat
 
-    try:
-        numbers = wordings_of(wordings)
-    except ValueError as exc:
-        raise UsageError(f"--wordings: {exc}") from None
     check_config(tools, config)
-    prompts = [prompt for tool in tools.values() for prompt in prompts_for(tool, numbers, config.prompts)]
-    templates = [NONE]
-    if chat_template not in ("", NONE):
-        templates.append(chat_template)
-        tokenizer = load_tokenizer(model).tokenizer
-        for prompt in prompts:  # also before a model is loaded
-            prompt_in_chat(prompt, tokenizer, chat_template)
+    templates = list(dict.fromkeys((NONE, chat_template)))
+    tokenizer = load_tokenizer(model).tokenizer
+    for tool in tools.values():  # also before a model is loaded
+        prompt_in_chat(config.prompt(tool), tokenizer, chat_template)
     lm, rows = load_model(model, credentials=model_credentials(model)), []
-    for row in measure_wordings(lm, tools, texts, config, numbers, templates=templates):
+    for row in measure_templates(lm, tools, texts, config, templates):
         rows.append(row)
         in_chat = "" if row.chat_template == NONE else " in a chat"
-        print(f"{row.tool:<10} wording {row.wording}{in_chat} measured", file=sys.stderr)
-    with_template = len(templates) > 1
+        print(f"{row.tool:<10} prompt{in_chat} measured", file=sys.stderr)
     if as_json:
-        left_out = set() if with_template else {"chat_template"}
-        printed = [{name: value for name, value in asdict(row).items() if name not in left_out} for row in rows]
-        print_json({"model": model, "texts": texts.digest, "wordings": printed})
+        print_json({"model": model, "texts": texts.digest, "prompts": [asdict(row) for row in rows]})
     else:
-        from cli.render.diagnosis import print_wordings
-
-        print_wordings(rows, with_template=with_template)
+        print_templates(rows)
 
 
 def _make_writable_folder(folder: Path) -> None:

@@ -42,26 +42,6 @@ def thresholds(text: str) -> dict[str, float]:
     return out
 
 
-def wordings_of(text: str) -> tuple[int, ...] | None:
-    """Return the numbers of wordings in `1` or `1,3`, ascending; None for `all`.
-
-    Raises:
-        ValueError: it is not written so.
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if parts == ["all"]:
-        return None
-    if not all(part.isascii() and part.isdecimal() and int(part) > 0 for part in parts):
-        raise ValueError("write numbers of wordings from 1, separated by commas, e.g. 1,3, or all")
-    return tuple(sorted({int(part) for part in parts}))
-
-
-def _wordings(text: str) -> str:
-    numbers = wordings_of(text)
-    return "all" if numbers is None else ",".join(map(str, numbers))
-
-
-Wordings = Annotated[str, AfterValidator(_wordings)]
 ChatTemplate = Annotated[str, OneOf(lambda: (NONE, AUTO), "^/")]
 
 

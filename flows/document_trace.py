@@ -88,8 +88,6 @@ def _positions(explanation: Explanation) -> tuple[dict[str, Any], ...]:
         if row.get("log_p_form") is not None:
             fresh["p_form"] = math.exp(row["log_p_form"])
         totals = out.setdefault((row["tool"], row["position"]), {**fresh, "draws": 0, "parsed": 0})
-        if "p_form" in fresh:  # of several wordings, the largest
-            totals["p_form"] = max(totals["p_form"], fresh["p_form"])
         totals["draws"] += row["count"]
         totals["parsed"] += row["count"] if row["outcome"] == "ok" else 0
     return tuple(sorted(out.values(), key=lambda row: (row["tool"], row["rank"])))

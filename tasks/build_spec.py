@@ -70,7 +70,7 @@ class BuildSpec:
     tools: tuple[str, ...]  # keys
     tool_names: Mapping[str, str]  # key -> name in calls
     tool_digests: Mapping[str, str]
-    prompts: Mapping[str, tuple[Prompt, ...]]  # wordings of each tool's prompt, by number; mostly one
+    prompts: Mapping[str, Prompt]  # of each tool
     tool_settings: ToolSettings
     ingest: IngestConfig
     prefilter: PrefilterConfig

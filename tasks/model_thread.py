@@ -28,7 +28,6 @@ from toolformer_core.lm.base import (
     Scan,
     ScanWrapper,
     ScoreRequest,
-    TokenLogProbs,
     tokens_passed,
 )
 from toolformer_core.records import Prompt
@@ -323,19 +322,6 @@ class QueuedLM:
             return self._counted(lambda: self._lm.log_probs(requests))
 
         return in_model_thread(scored, finishing=True, waited=self._waited)
-
-    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
-        """See `LanguageModel`; like a scan, it begins a shard.
-
-        Raises:
-            RuntimeError: a scan of this shard holds the model.
-        """
-        self._check_free()
-
-        def scored() -> list[TokenLogProbs]:
-            return self._counted(lambda: self._lm.token_log_probs(texts, tokens))
-
-        return in_model_thread(scored, waited=self._waited)
 
     def _check_free(self) -> None:
         """Raise if a scan of this shard holds the model: another request would wait forever for it to end."""

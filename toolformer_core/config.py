@@ -30,7 +30,6 @@ __all__ = [
     "NUMBERS",
     "NUMERIC_TOOLS",
     "PAPER_DECAY",
-    "POSITIONS",
     "TEXT_UNITS",
     "TOOL_NAMES",
     "AssembleConfig",
@@ -59,7 +58,6 @@ TOOL_NAMES: Mapping[str, str] = {
 TEXT_UNITS = ("file", "paragraph", "line")
 DRAW_FORMS = ("free", "forced")
 NUMBERS = ("any", "before", "same")
-POSITIONS = ("trigger", "need", "both")
 
 # Of these, the tools that answer with a number.
 NUMERIC_TOOLS = ("calculator",)
@@ -186,7 +184,6 @@ class SampleConfig:
     seed: int = 0
     inside_words: bool = False  # True, as in the paper: a call may split a word or a number
     draw_form: str = field(default="free", metadata=_ADDED_LATER)  # forced: every draw begins with `Name(`
-    positions: str = field(default="trigger", metadata=_ADDED_LATER)  # what the k positions are chosen by, see `sample`
     numbers: str = field(default="any", metadata=_ADDED_LATER)  # which calls of numeric tools are tried, see `sample`
 
     def __post_init__(self) -> None:
@@ -195,7 +192,7 @@ class SampleConfig:
         _require(self.draws > 0, f"draws must be positive, got {self.draws}")
         _require(self.temperature > 0, f"temperature must be positive, got {self.temperature}")
         _require(self.max_call_tokens > 0, f"max_call_tokens must be positive, got {self.max_call_tokens}")
-        for name, allowed in (("draw_form", DRAW_FORMS), ("positions", POSITIONS), ("numbers", NUMBERS)):
+        for name, allowed in (("draw_form", DRAW_FORMS), ("numbers", NUMBERS)):
             value = getattr(self, name)
             _require(value in allowed, f"{name} must be one of {', '.join(allowed)}: {value!r}")
 

@@ -139,7 +139,6 @@ class Prompt:
     tool: str
     head: str
     tail: str
-    wording: int = 1  # which of the tool's wordings this is; not a part of the digest, which the text alone decides
     turn: AssistantTurn | None = None  # head and tail are turns of a chat; None: plain text
 
     @property
@@ -192,7 +191,6 @@ class DrawnCall:
     count: int  # how many of the m draws gave exactly this text
     window_end: int | None = None  # offset of the end of the five tokens from here on, as sampled; None: not recorded
     log_p_form: float | None = None  # log p(begins with "Name(" | P(x), x_1:i-1, " ["), if asked; None: a free draw
-    wording: int | None = None  # of the prompt that it was drawn with, where there are several; None: there is one
     behind: tuple[AnsweredCall, ...] = ()  # in a chain: the calls in front of it, which it was drawn behind
 
 

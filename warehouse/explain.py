@@ -79,7 +79,6 @@ class Explanation:
     assembled: dict[str, Any] | None  # the config of the current C*; None until it is assembled
     datasets: tuple[dict[str, Any], ...]  # name, version, calls: the versions of C* with it, oldest first
     further: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)  # stage of the user's own -> rows
-    ranked_by: str = "trigger"  # what the positions were chosen by, `positions` of the build
     sampled_by: str = ""  # the model that sampled, where another one scored; else ""
     scored_by: str = ""  # that other model; "": one model did both
 
@@ -121,19 +120,16 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
         [home] = homes
         files: dict[str, list[str]] = {"documents": [f"{root}/{home['path']}"]}
         assembled: dict[str, Any] | None = None
-        ranked_by, models = "trigger", ("", "")
+        models = ("", "")
         for row in rows_in(connection, _FILES, {"shard": home["shard"]}):
             files.setdefault(row["table_name"], []).append(f"{root}/{row['path']}")
             if row["table_name"] == "examples":
                 assembled = json.loads(row["config"])
-            elif row["table_name"] == "sampled":
-                ranked_by = json.loads(row["config"]).get("positions", ranked_by)
             elif row["table_name"] == "scored":
                 config = json.loads(row["config"])
                 models = config.get("sampled_by", ""), config.get("scored_by", "")
         document = _of_table(connection, files, "documents", "SELECT * FROM documents WHERE doc_id = $doc_id", doc_id)
         parts = {name: tuple(_of_table(connection, files, name, sql, doc_id)) for name, sql in _PARTS.items()}
-        parts["sampled"] = tuple(sorted(parts["sampled"], key=_by_wording))
         for name, sql in _CHAIN_PARTS.items():
             rows = _of_table(connection, files, f"chain_{name}", sql, doc_id)
             parts[name] += tuple(row for row in rows if row not in parts[name])
@@ -146,7 +142,6 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
         assembled=assembled,
         datasets=datasets,
         further=further,
-        ranked_by=ranked_by,
         sampled_by=models[0],
         scored_by=models[1],
     )
@@ -160,11 +155,6 @@ def _of_table(
         return []
     relations = ", ".join(f"{name} AS (FROM {parquet_sql(files[name])})" for name in names)
     return rows_in(connection, f"WITH {relations} {sql}", {"doc_id": doc_id})
-
-
-def _by_wording(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what draws are sorted by: as in `_PARTS`, then by wording."""
-    return row["tool"], row["rank"], row["position"], row["raw"], row["wording"] or 0
 
 
 def _further_rows(connection: duckdb.DuckDBPyConnection, paths: list[str], doc_id: str) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ _SAMPLED = _schema(
         "input": _TEXT,
         "count": _INT,
     },
-    nullable={"window_end": _INT, "log_p_form": _REAL, "wording": _INT},
+    nullable={"window_end": _INT, "log_p_form": _REAL},
 )
 _EXECUTED = _schema(
     {"tool": _TEXT, "input": _TEXT, "context": _TEXT, "response": _TEXT, "failure": _TEXT, "detail": _TEXT},

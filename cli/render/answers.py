@@ -123,13 +123,11 @@ def print_document_trace(trace: DocumentTrace) -> None:
         reason = "they had enough examples before its shard (--stop-when-full)"
         console.print(f"[yellow]not annotated for {tools}: {reason}[/yellow]", highlight=False, soft_wrap=True)
     _print_rows(console, "prefilter", explanation.prefiltered, ("tool", "kept", "reason", "context"))
-    title = "positions" + ("" if explanation.ranked_by == "trigger" else f" (--positions {explanation.ranked_by})")
     form = ("p_form",) if any("p_form" in row for row in trace.positions) else ()
     columns = ("tool", "rank", "position", "p", *form, "draws", "parsed")
-    _print_rows(console, title, trace.positions, columns)
-    wording = ("wording",) if any(row.get("wording") is not None for row in explanation.sampled) else ()
+    _print_rows(console, "positions", trace.positions, columns)
     draws = [{**row, "raw": _in_chain(row, row["raw"])} for row in explanation.sampled]
-    _print_rows(console, "draws", draws, ("tool", "position", *wording, "raw", "outcome", "count"))
+    _print_rows(console, "draws", draws, ("tool", "position", "raw", "outcome", "count"))
     _print_rows(console, "responses", explanation.executed, ("tool", "input", "response", "failure", "detail"))
     decoys = ("best_decoy",) if any(call.get("decoy_gains") for call in trace.calls) else ()
     shorter = ("loss_shorter",) if any(call.get("behind") for call in trace.calls) else ()

@@ -17,8 +17,8 @@ from toolformer_core.diagnose.picture import gain_lines, gains_of
 
 if TYPE_CHECKING:
     from toolformer_core.diagnose.run import Diagnosis
+    from toolformer_core.diagnose.templates import TemplateFigures
     from toolformer_core.diagnose.verdict import Check
-    from toolformer_core.diagnose.wordings import WordingFigures
 
 _MARKS = {True: "ok", False: "NO", None: "-"}
 _COUNTED = ("prompt",)  # steps measured by a count, not a share
@@ -60,20 +60,18 @@ class DiagnosisDisplay(Display):
         return [f"{self._status}; {duration(self.clock() - self._started)} so far"] if due else []
 
 
-def print_wordings(rows: Iterable[WordingFigures], *, with_template: bool) -> None:
-    title = "Prompts in plain text and in a chat" if with_template else "Wordings"
-    table = Table(title=f"{title}, against gold calls", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+def print_templates(rows: Iterable[TemplateFigures]) -> None:
+    title = "Prompts in plain text and in a chat, against gold calls"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("tool")
-    if with_template:
-        table.add_column("chat template")
-    for name in ("wording", "well-formed", "executes", "equals gold", "kept", "right", "precision", "recall"):
+    table.add_column("chat template")
+    for name in ("well-formed", "executes", "equals gold", "kept", "right", "precision", "recall"):
         table.add_column(name, justify="right")
     for one in rows:
         shares = (one.well_formed, one.executes, one.equals_gold, one.precision, one.recall)
         well_formed, executes, equals, precision, recall = ("-" if x is None else f"{x:.2f}" for x in shares)
         counts = (str(one.kept), str(one.right))
-        template = (one.chat_template,) if with_template else ()
-        table.add_row(one.tool, *template, str(one.wording), well_formed, executes, equals, *counts, precision, recall)
+        table.add_row(one.tool, one.chat_template, well_formed, executes, equals, *counts, precision, recall)
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
     console.print("well-formed and equals gold: of the draws at gold positions; kept: at the tool's tau_f")

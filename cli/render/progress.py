@@ -297,8 +297,6 @@ def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None)
     console.print(table)
     if any(tool.calls for tool in stats.tools):
         console.print(_tools_table(stats.tools))
-    if stats.wordings:
-        console.print(_wordings_table(stats.wordings))
     if not stats.yields:  # nothing was scored
         return
     examples = {(y.tool, y.tau_f): f"{y.examples:,}" for y in stats.yields}
@@ -319,19 +317,6 @@ def _by_threshold(title: str, values: Mapping[tuple[str, float], str]) -> Table:
         table.add_column(f"tau_f {tau:.1f}", justify="right")
     for tool in dict.fromkeys(tool for tool, _ in values):
         table.add_row(tool, *(values.get((tool, tau), "") for tau in thresholds))
-    return table
-
-
-def _wordings_table(wordings: Iterable[queries.WordingYield]) -> Table:
-    """Return what each wording of each tool's prompt gave."""
-    title = "Wordings: a call that several drew counts for each"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("tool", no_wrap=True)
-    for name in ("wording", "draws", "well-formed", "executed", "kept"):
-        table.add_column(name, justify="right")
-    for one in wordings:
-        counts = (one.draws, one.well_formed, one.executed, one.kept)
-        table.add_row(one.tool, str(one.wording), *(f"{n:,}" for n in counts))
     return table
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from tasks.run_shard import ShardSpec
 from tasks.stage import LM_TOKENS
 from tasks.stages import BUILD_STAGES
-from toolformer_core.annotate.sample import scans_of
 from warehouse.commits import Commit
 from warehouse.schema import WHAT_IF
 from warehouse.store import Store
@@ -87,7 +86,7 @@ class PastCommits:
             tool: the tool's key; "" if the stage runs once for all tools.
             documents: number of documents to work on.
             model: digest of the model's weights.
-            draws: k * m, of `sample` times the scans of its wordings; 0 for a stage that has nothing to do with draws.
+            draws: k * m; 0 for a stage that has nothing to do with draws.
 
         Returns:
             The estimate; None without a past commit to estimate from.
@@ -113,7 +112,7 @@ class PastCommits:
     def _draws_ratio(self, commit: Commit, draws: int) -> float:
         """Return `draws` divided by the commit's k * m; 1 if one of them is not known."""
         if commit.stage == "sample":
-            past_draws = _draws_per_document(commit.config) * scans_of(len(commit.config.get("wordings", (1,))))
+            past_draws = _draws_per_document(commit.config)
         else:
             past_draws = next((self._draws[digest] for digest in commit.inputs if digest in self._draws), 0)
         return draws / past_draws if draws and past_draws else 1.0

@@ -112,7 +112,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         report_progress(ledger, get_run_logger()),
         use_runner(parameters.workers, parameters.gpus),
     ):
-        for prompt in (wording for wordings in spec.prompts.values() for wording in wordings):
+        for prompt in spec.prompts.values():
             write_prompt(store, prompt.tool, prompt.digest, f"{prompt.head}{PLACEHOLDER}{prompt.tail}")
         if spec.remote is not None:
             ledger.record("running")  # a later build recognises the model, however this one ends

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from flows.call_forms import ChatTemplate, TauF, Wordings, promised_rates
+from flows.call_forms import ChatTemplate, TauF, promised_rates
 from flows.forms import (
     FORM,
     AbsolutePath,
@@ -118,12 +118,6 @@ class BuildParameters(ToolChoice):
     draws: Annotated[int | None, _CALLS] = Field(
         None, gt=0, description=f"Calls drawn per position, m {_sampled('draws')}"
     )
-    positions: Annotated[Literal["trigger", "need", "both"], _CALLS] = Field(
-        "trigger",
-        description="What the k positions are chosen by. trigger: p(' ['), as in the paper; need: the plain loss of "
-        "the next five tokens, whatever p(' [') is (tau_s is not used); both: the product of the two. need and both "
-        "read each document once more",
-    )
     numbers: Annotated[Literal["any", "before", "same"], _CALLS] = Field(
         "any",
         description="Which calls of tools that answer with numbers (calculator) are tried. any: all, as in the paper; "
@@ -134,12 +128,6 @@ class BuildParameters(ToolChoice):
         "free",
         description="free: the model draws all that follows ' [', as in the paper; forced: the tool's name and '(' are "
         "given, and it draws the rest, so that no draw is lost to other text",
-    )
-    wordings: Annotated[Wordings, _CALLS] = Field(
-        "1",
-        description="Wordings of the annotation prompts, e.g. 1,3, or all: each is scanned, and at every position they "
-        "share the draws, which are pooled; a tool uses those that it has. More than one: each text is read twice by "
-        "every wording",
     )
     candidates: Annotated[AbsolutePath | None, _CALLS] = Field(
         None,
@@ -248,8 +236,7 @@ class BuildParameters(ToolChoice):
     )
     prompts: Annotated[AbsolutePath | None, _TOOLS] = Field(
         None,
-        description="Folder with prompts of your own: <tool>.txt, each with one {text}, and <tool>.2.txt and so on for "
-        "further wordings",
+        description="Folder with prompts of your own: <tool>.txt, each with one {text}",
     )
     passages: Annotated[Passages, _TOOLS] = None
     index: Annotated[Index, _TOOLS] = None

@@ -36,7 +36,6 @@ from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, SCORES
 from tasks.stages.ingest import CORPUS, INGEST, with_latest_date
 from tasks.thresholds import decide_thresholds, is_decided_late
-from toolformer_core.annotate.sample import scans_of
 from toolformer_core.config import keeps_repeats, tau_f_for
 from warehouse.commits import Commit, changed_parts
 from warehouse.files.overlay import OverlayFiles
@@ -323,7 +322,6 @@ class _Planner:
             depends = sum(planned.documents for planned in group if planned.state == DEPENDS)
             config = self.spec.sample[tool] if name in draw_stages else None
             draws = config.top_k * config.draws if config is not None else 0
-            draws *= scans_of(len(self.spec.prompts[tool])) if name == "sample" else 1
             model = (self.spec.for_scoring() if name in SCORES else self.spec).weights_digest
             yield StagePlan(
                 stage=name,

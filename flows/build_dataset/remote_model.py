@@ -57,7 +57,7 @@ def scan_notes(spec: BuildSpec) -> list[str]:
     if spec.remote is None:
         return []
     n = spec.remote.logprobs
-    low = {tool: c.tau_s for tool, c in spec.sample.items() if c.positions != "need" and c.tau_s * (n + 1) < 1}
+    low = {tool: c.tau_s for tool, c in spec.sample.items() if c.tau_s * (n + 1) < 1}
     if not low:
         return []
     names = ", ".join(f"{tool} {tau_s:g}" for tool, tau_s in low.items())
@@ -65,7 +65,7 @@ def scan_notes(spec: BuildSpec) -> list[str]:
     return [
         f"the server tells the {n:,} most likely tokens of a position, so that scanning is exact for a tau_s of at "
         f"least {1 / (n + 1):.2g} ({names}): where ' [' is not among them, no call is tried; the build counts these "
-        f"positions. Set --tau-s higher{most}, or --positions need"
+        f"positions. Set --tau-s higher{most}"
     ]
 
 

@@ -15,15 +15,14 @@ from typing import Any
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.remote_model import remote_model_of
 from flows.build_dataset.shard_size import auto_shard_documents
-from flows.call_forms import ALL, wordings_of
+from flows.call_forms import ALL
 from flows.chosen_tools import chosen_tools
 from flows.judging import chosen_marks
 from tasks.build_spec import BuildModel, BuildSpec
 from tasks.corpus import corpus_digest
 from toolformer_core.annotate.candidates import read_candidates
 from toolformer_core.annotate.ingest import file_digest, read_corpus
-from toolformer_core.annotate.sample import shared_draws
-from toolformer_core.annotate.tool_prompt import chain_prompt_for, prompts_for
+from toolformer_core.annotate.tool_prompt import chain_prompt_for, prompt_for
 from toolformer_core.config import (
     TOOL_NAMES,
     AssembleConfig,
@@ -105,7 +104,6 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
             inside_words=p.inside_words,
             numbers=p.numbers if declared[tool].numeric else "any",
             draw_form=p.draw_form,
-            positions=p.positions,
         )
         for tool in built
     }
@@ -128,7 +126,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         tools=tuple(built),
         tool_names={key: tool.name for key, tool in built.items()},
         tool_digests={key: tool.fingerprint for key, tool in built.items()},
-        prompts=_prompts(p, built, sample, template),
+        prompts={key: template(prompt_for(tool, _prompt_folder(p))) for key, tool in built.items()},
         chain_prompts=_chain_prompts(p, built, template) if p.chain_depth > 1 else {},
         candidates=_candidates(p.candidates),
         chat_template=p.chat_template if p.chat_template in (NONE, AUTO) else Path(p.chat_template).name,
@@ -193,19 +191,6 @@ def _digests(model: str, remote: RemoteModel | None) -> tuple[str, str, str]:
         return digest_of("remote", remote.digest, remote.tokenizer_digest), remote.digest, remote.tokenizer_digest
     check_model(model)
     return model_digests(model)
-
-
-def _prompts(
-    p: BuildParameters,
-    tools: Mapping[str, Tool],
-    sample: Mapping[str, SampleConfig],
-    in_chat: Callable[[Prompt], Prompt],
-) -> dict[str, tuple[Prompt, ...]]:
-    """Return the wordings of each tool's prompt, of those that are asked for the ones that it has."""
-    prompts = {key: prompts_for(tool, wordings_of(p.wordings), _prompt_folder(p)) for key, tool in tools.items()}
-    for key, wordings in prompts.items():
-        shared_draws(sample[key].draws, len(wordings))
-    return {key: tuple(map(in_chat, wordings)) for key, wordings in prompts.items()}
 
 
 def _chain_prompts(

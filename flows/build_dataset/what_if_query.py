@@ -94,7 +94,7 @@ def ask(
     after_top_k, after_tau_s = dict(before.top_k), dict(before.tau_s)
     notes: list[str] = []
     for tool, sampled in scores.sampled.items():
-        sampled_tau_s = 0.0 if sampled.get("positions") == "need" else sampled["tau_s"]  # need does not use it
+        sampled_tau_s = sampled["tau_s"]
         if (k := ks.get(tool)) is not None:
             if k > sampled["top_k"]:
                 notes.append(_unsampled_note(tool, "k", sampled["top_k"], f"--top-k {k}"))

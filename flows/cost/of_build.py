@@ -22,14 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.call_forms import ALL, wordings_of
+from flows.call_forms import ALL
 from flows.cost.assumptions import COMPUTED, CONFIG, GIVEN, MEASURED, VENDOR, Assumption, Assumptions, parse
 from flows.cost.figures import CARDS, DEFAULTS, examples_a_document
 from flows.cost.sample import Sample, read_sample
 from flows.cost.shapes import characters_a_token, config_of, shape_of
 from tasks.stage import at_depth
-from toolformer_core.annotate.sample import scans_of
-from toolformer_core.annotate.tool_prompt import chosen_wordings
 from toolformer_core.config import TOOL_NAMES, SampleConfig, check_tools, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
 
@@ -179,20 +177,15 @@ def _sample(p: BuildParameters, given: str | None) -> Sample | None:
 class _Tool:
     """A tool's figures: given, else measured for it, else those that all tools share."""
 
-    def __init__(self, key: str, config: SampleConfig, tau_f: float, wordings: int, run: _Run) -> None:
+    def __init__(self, key: str, config: SampleConfig, tau_f: float, run: _Run) -> None:
         self.key, self.config, self.tau_f, self._run = key, config, tau_f, run
         self._measured = {}
         if run.sample is not None:
-            planned = {
-                "positions": config.positions,
-                "draw_form": config.draw_form,
-                "wordings": wordings,
-                "decoys": run.p.decoys_of_a_call,
-            }
+            planned = {"draw_form": config.draw_form, "decoys": run.p.decoys_of_a_call}
             same_draws = run.sample.sampled_alike(key, {**planned, "model": run.p.model})
             self._measured = run.sample.rates(key, tau_f, run.lines.single("draw_tokens"), same_draws)
         self.draws = self._draws()
-        copies = run.lines.single("text_copies") * scans_of(wordings) + (config.positions != "trigger")
+        copies = run.lines.single("text_copies")
         why = f"a document kept: text_tokens x {copies:g} copies read x padding"
         scanned = run.text_tokens * copies * run.lines.single("padding")
         self.scan_tokens = self._own("scan_tokens", scanned, "tokens", why)
@@ -278,7 +271,7 @@ class _Run:
         """Return the tools with the settings that a build would resolve them to."""
         p = self.p
         given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(p, name)) is not None}
-        given |= {"positions": p.positions, "draw_form": p.draw_form}
+        given |= {"draw_form": p.draw_form}
         declared: dict[str, dict[str, float | int]] = {}
         tau_f = p.thresholds
         keys = list(check_tools(p.tools)) if p.tools else []
@@ -296,13 +289,11 @@ class _Run:
         for key in p.tau_f:
             if key not in TOOL_NAMES and key not in keys and key != ALL:
                 raise UnknownNameError("tool", key, {*TOOL_NAMES, *keys})
-        numbers, folder = wordings_of(p.wordings), Path(p.prompts) if p.prompts else None
         return [
             _Tool(
                 key,
                 SampleConfig.for_tool(key, **{**declared.get(key, {}), **given}),
                 tau_f_for(key, tau_f),
-                len(chosen_wordings(key, numbers, folder)),
                 self,
             )
             for key in keys

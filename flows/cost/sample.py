@@ -12,7 +12,6 @@ from typing import Any
 
 from tasks.cpu_time import CPU_SECONDS, MODEL_CPU_SECONDS
 from tasks.stage import LM_TOKENS
-from toolformer_core.annotate.sample import scans_of
 from toolformer_core.errors import UsageError
 from warehouse.commits import Commit
 from warehouse.store import Store
@@ -65,15 +64,12 @@ class Sample:
     examples: Mapping[tuple[str, float], int]  # tool, tau_f -> documents of C* with a call of it
 
     def text_tokens(self, draw_tokens: float) -> float | None:
-        """Return the tokens of a document, from its scans: they read it twice, each further wording four times."""
+        """Return the tokens of a document, from its scans: they read it twice."""
         texts = []
         for (stage, _), totals in self.totals.items():
-            documents, config = totals.rows_in.get("documents", 0), totals.config
+            documents = totals.rows_in.get("documents", 0)
             if stage == _ANNOTATION and documents and totals.counters.get(LM_TOKENS):
-                copies = 2 * scans_of(len(config.get("wordings", (1,)))) + (
-                    config.get("positions", "trigger") != "trigger"
-                )
-                texts.append(totals.scanned_tokens(draw_tokens) / documents / copies)
+                texts.append(totals.scanned_tokens(draw_tokens) / documents / 2)
         return sum(texts) / len(texts) if texts else None
 
     def sampled_alike(self, tool: str, planned: Mapping[str, Any]) -> bool:
@@ -83,9 +79,7 @@ class Sample:
         )
         had = {
             "model": self.model,
-            "positions": config.get("positions", "trigger"),
             "draw_form": config.get("draw_form", "free"),
-            "wordings": max(1, len(config.get("wordings", ()))),
             "decoys": scoring.get("decoys", 0),
         }
         return had == planned

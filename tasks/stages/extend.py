@@ -52,7 +52,7 @@ def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOut
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     spec = inputs.spec
     return {
-        **prompt_digests(spec, [spec.chain_prompts[inputs.tool]]),
+        **prompt_digests(spec, spec.chain_prompts[inputs.tool]),
         "starts": str(spec.chains.starts),
         "tools": names_digest(spec),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -61,9 +61,9 @@ def _candidates(file: str, digest: str) -> Candidates:
     return read_candidates(Path(file))
 
 
-def prompt_digests(spec: BuildSpec, prompts: Sequence[Prompt]) -> Mapping[str, str]:
-    """Return the parts of a fingerprint that say which model draws with which prompts."""
-    parts = {f"prompt {p.wording}" if p.wording > 1 else "prompt": p.digest for p in prompts}
+def prompt_digests(spec: BuildSpec, prompt: Prompt) -> Mapping[str, str]:
+    """Return the parts of a fingerprint that say which model draws with which prompt."""
+    parts = {"prompt": prompt.digest}
     if spec.remote is not None:  # what a scan sees depends on it
         parts["logprobs"] = str(spec.remote.logprobs)
     return {**spec.model_digests(), **parts}
@@ -72,12 +72,6 @@ def prompt_digests(spec: BuildSpec, prompts: Sequence[Prompt]) -> Mapping[str, s
 def template_note(spec: BuildSpec) -> Mapping[str, Any]:
     """Return what a commit's config says of how prompts are put, for people to read."""
     return {} if spec.chat_template == NONE else {"chat_template": spec.chat_template}
-
-
-def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
-    numbers = [prompt.wording for prompt in inputs.spec.prompts[inputs.tool]]
-    wordings = {} if numbers == [1] else {"wordings": numbers}
-    return {**wordings, **template_note(inputs.spec)}
 
 
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
@@ -97,5 +91,5 @@ SAMPLE: Stage[BuildSpec] = Stage(
     run=_run,
     config=lambda inputs: inputs.spec.sample[inputs.tool],
     digests=_digests,
-    config_notes=_config_notes,
+    config_notes=lambda inputs: template_note(inputs.spec),
 )

@@ -48,22 +48,6 @@ def test_a_step_in_the_way_is_named_with_what_to_do_and_exits_with_1() -> None:
     assert "calculator 8 texts sampled" in result.stderr
 
 
-def test_wordings_are_compared_without_a_verdict() -> None:
-    few = ["--tools", "calendar", "--documents", "4", "--top-k", "2", "--draws", "1", "--wordings", "1,5"]
-    result = run(*few, "--json")
-    assert result.exit_code == 0
-    rows = json.loads(result.stdout)["wordings"]
-    assert "chat_template" not in rows[0]
-    assert [(row["tool"], row["wording"]) for row in rows] == [("calendar", 1), ("calendar", 5)]
-    for row in rows:
-        assert row["well_formed"] > 0.5
-        assert row["right"] <= row["kept"]
-        assert row["precision"] == (row["right"] / row["kept"] if row["kept"] else None)
-    printed = run(*few)
-    assert printed.exit_code == 0
-    assert "Wordings, against gold calls" in printed.stdout
-
-
 def test_a_chat_is_compared_with_plain_text(tmp_path: Path) -> None:
     """The template adds nothing, so both give the same."""
     template = tmp_path / "contents.jinja"
@@ -71,13 +55,13 @@ def test_a_chat_is_compared_with_plain_text(tmp_path: Path) -> None:
     few = ["--tools", "calendar", "--documents", "4", "--top-k", "2", "--draws", "1", "--chat-template", str(template)]
     result = run(*few, "--json")
     assert result.exit_code == 0
-    plain, chat = json.loads(result.stdout)["wordings"]
+    plain, chat = json.loads(result.stdout)["prompts"]
     assert (plain.pop("chat_template"), chat.pop("chat_template")) == ("none", str(template))
     assert plain == chat
     assert plain["draws"] > 0
     assert [line.strip() for line in result.stderr.splitlines()] == [
-        "calendar   wording 1 measured",
-        "calendar   wording 1 in a chat measured",
+        "calendar   prompt measured",
+        "calendar   prompt in a chat measured",
     ]
 
 
@@ -92,10 +76,6 @@ def test_a_chat_is_compared_with_plain_text(tmp_path: Path) -> None:
         (["--tau-f", "calculator"], "--tau-f"),
         (["--tau-s", "2"], "tau_s"),
         (["--prompts", "nowhere"], "no prompt"),
-        (["--wordings", "none"], "--wordings: write numbers"),
-        (["--wordings", "9", "--tools", "qa"], "qa has no wording 9"),
-        (["--wordings", "all", "--tau-f", "abacus=1"], "abacus"),
-        (["--wordings", "all", "--out", "folder"], "leave --out out"),
         (["--gold", "nowhere"], "nowhere"),
         (["--model", "embeded"], "Did you mean"),
         (["--model", "no/folder/here"], "no folder"),

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from cli.options import filled, hints_of, option_of, parse_by_tool, with_options
 from flows.build_dataset.parameters import BuildParameters, build_command
-from flows.call_forms import TauF, thresholds, wordings_of
+from flows.call_forms import TauF, thresholds
 from flows.evaluate.parameters import EvaluateParameters
 from flows.export.parameters import ExportParameters
 from flows.finetune.parameters import FinetuneParameters, FitTriggerParameters
@@ -51,7 +51,7 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 }
 # What users have in their scripts.
 _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
-        --positions --numbers --draw-form --wordings --candidates --chat-template --score-from
+        --numbers --draw-form --candidates --chat-template --score-from
         --tau-f --decoys --decoy-share --inside-words --keep-repeats --score-all --not-rejected
         --only-accepted --chain-depth --chain-starts --max-examples --stop-when-full --temperature --max-call-tokens
         --mt-chunk-tokens --latest-date --seed --shard-documents --max-chars --text-column
@@ -270,9 +270,7 @@ def test_thresholds_are_written_short() -> None:
         tau_s=st.none() | st.floats(0, 1, exclude_max=True),
         top_k=st.none() | st.integers(1, 100),
         draws=st.none(),
-        positions=st.sampled_from(["trigger", "need", "both"]),
         draw_form=st.sampled_from(["free", "forced"]),
-        wordings=st.sampled_from(["1", "1,3", "all"]),
         tau_f=_thresholds,
         inside_words=st.booleans(),
         keep_repeats=st.sampled_from([None, True, False]),
@@ -310,19 +308,6 @@ def test_a_number_of_k_that_is_none_is_named(run: Run, tmp_path: Path) -> None:
     said = run("evaluate", "--task", "small-world", "--k", "0,x", "--data", tmp_path / "d")
     assert (said.code, said.out) == (2, "")
     assert said.err == "error: --k: 'x' is not a whole number; write e.g. 0,1,3,10\n"
-
-
-def test_wordings_are_numbers_from_one_or_all() -> None:
-    form = {"corpus": "/c.jsonl", "data": "/data"}
-    assert [filled(BuildParameters, **form, wordings=text).wordings for text in ("1", " 3, 1,3", "all")] == [
-        "1",
-        "1,3",
-        "all",
-    ]
-    assert [wordings_of(text) for text in ("1", "1,3", "all")] == [(1,), (1, 3), None]
-    for text in ("0", "", "1,all", "two", "-1", "²"):
-        with pytest.raises(UsageError, match="--wordings: write numbers of wordings from 1"):
-            filled(BuildParameters, **form, wordings=text)
 
 
 def test_a_value_of_every_tool_or_by_tool() -> None:

@@ -257,7 +257,7 @@ def test_no_text_is_no_annotation() -> None:
 
 @pytest.mark.parametrize(
     "chosen",
-    [{}, pytest.param({"positions": "both", "draw_form": "forced"}, marks=pytest.mark.slow)],
+    [{}, pytest.param({"draw_form": "forced"}, marks=pytest.mark.slow)],
 )
 def test_the_calls_are_those_of_the_stages_one_by_one(chosen: dict[str, str]) -> None:
     lm = tf.load_model("embedded")
@@ -269,7 +269,7 @@ def test_the_calls_are_those_of_the_stages_one_by_one(chosen: dict[str, str]) ->
         by_id = {d.doc_id: d for d in documents}
         pairs = [(by_id[v.doc_id], v) for v in verdicts]
         config = SampleConfig.for_tool(key, top_k=3, draws=2, **chosen)
-        sampled[key] = sample(lm, [load_prompt(key)], TOOL_NAMES[key], pairs, config)
+        sampled[key] = sample(lm, load_prompt(key), TOOL_NAMES[key], pairs, config)
         calls = [call for one in sampled[key] for call in one.calls if call.outcome == "ok"]
         contexts = {v.doc_id: v.context for v in verdicts}
         questions = [(call.input, contexts[call.doc_id]) for call in calls]

@@ -92,12 +92,3 @@ def test_a_draw_that_is_given_its_beginning_must_begin_so():
     assert scan.draw(asked, max_tokens=9, temperature=1.0, begin="Calculator(") == [Draw("Calculator(1)", True, 0.0)]
     with pytest.raises(ScriptError, match=r"the draw 'Calculator\(1\)] and on' does not begin with 'QA\('"):
         scan.draw(asked, max_tokens=9, temperature=1.0, begin="QA(")
-
-
-def test_each_token_of_a_plain_text_has_a_row():
-    # "a bc" has the tokens "a" and " bc": from the first on there are two, from the second on one
-    lm = ScriptedLM(log_probs={("", "a bc", 0): [-1.0, -2.0], ("", "a bc", 1): [-2.0]})
-    ((offsets, rows),) = lm.token_log_probs(["a bc"], 3)
-    assert (offsets.tolist(), rows.tolist()) == ([0, 1], [[-1.0, -2.0, 0.0], [-2.0, 0.0, 0.0]])
-    with pytest.raises(ScriptError, match="position 0 of text 'other'"):
-        lm.token_log_probs(["other"], 3)

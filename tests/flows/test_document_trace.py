@@ -98,9 +98,7 @@ def test_a_text_that_only_begins_like_a_held_out_one_was_trained_on(store: Store
     assert [one["used"] for one in path_of(store, "d1").checkpoints] == ["trained on"]
 
 
-def test_a_forced_form_is_shown_with_its_probability_and_what_ranks_with_its_name(
-    store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_forced_form_is_shown_with_its_probability(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     (texts,) = store.commits("ingest")
     draw = {
         "doc_id": "d1",
@@ -110,13 +108,10 @@ def test_a_forced_form_is_shown_with_its_probability_and_what_ranks_with_its_nam
         "log_p_form": math.log(0.25),
         "count": 3,
     }
-    made = put(
-        store, "sample", "calculator", "corpus", [draw], config={"positions": "both"}, inputs=(texts.files[0].digest,)
-    )
+    made = put(store, "sample", "calculator", "corpus", [draw], inputs=(texts.files[0].digest,))
     store.write_run(make_run("r2", [*(one.key for one in store.commits()), made.key], started="2024-06-01"))
     trace = path_of(store, "d1")
     assert [(row["position"], row["p_form"]) for row in trace.positions] == [(4, pytest.approx(0.25))]
     print_document_trace(trace)
     printed = capsys.readouterr().out
-    assert "positions (--positions both)" in printed
     assert "p_form" in printed

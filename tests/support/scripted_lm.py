@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ToolformerError
-from toolformer_core.lm.base import Draw, DrawRequest, Insertion, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion, ScoreRequest
 from toolformer_core.records import Prompt, digest_of
 from toolformer_core.syntax import find_close
 
@@ -27,27 +27,6 @@ LogProbs = Mapping[tuple[str, str, int], Sequence[float]] | Callable[[ScoreReque
 def token_starts(text: str) -> list[int]:
     """Return the character offsets at which a token starts, the first being 0; empty for the empty text."""
     return [m.start() for m in _TOKEN.finditer(text)]
-
-
-def plain_rows(
-    log_probs: Callable[[Sequence[ScoreRequest]], Sequence[NDArray[np.float32]]], texts: Sequence[str], tokens: int
-) -> list[TokenLogProbs]:
-    """Return what `LanguageModel.token_log_probs` does, for a model with the tokens of `token_starts`.
-
-    Args:
-        log_probs: the model's method of that name.
-        texts: the plain texts.
-        tokens: log-probabilities of a row.
-    """
-    out = []
-    for text in texts:
-        starts = token_starts(text)
-        rows = np.zeros((len(starts), tokens), dtype=np.float32)
-        found = log_probs([ScoreRequest("", text, start, tokens) for start in starts])
-        for row, values in zip(rows, found, strict=True):
-            row[: len(values)] = values
-        out.append(TokenLogProbs(np.array(starts, dtype=np.int64), rows))
-    return out
 
 
 class ScriptError(ToolformerError):
@@ -160,14 +139,6 @@ class ScriptedLM:
                 )
             out.append(np.array(log_probs[: request.tokens], dtype=np.float32))
         return out
-
-    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
-        """Return the scripted log-probabilities of the plain texts from each of their tokens on.
-
-        Raises:
-            ScriptError: those of a token are not in the script.
-        """
-        return plain_rows(self.log_probs, texts, tokens)
 
     def _draw(
         self, scan: _ScriptedScan, requests: Sequence[DrawRequest], max_tokens: int, begin: str = ""

@@ -39,7 +39,7 @@ def calculator_spec(data: Path, corpus: Path, **changes: Any) -> BuildSpec:
         tools=("calculator",),
         tool_names={"calculator": "Calculator"},
         tool_digests={"calculator": "v1"},
-        prompts={"calculator": (a_prompt(),)},
+        prompts={"calculator": a_prompt()},
         tool_settings=ToolSettings(),
         ingest=IngestConfig(),
         prefilter=PrefilterConfig(),

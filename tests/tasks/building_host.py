@@ -73,7 +73,7 @@ def spec_of(corpus: str, data: str, name: str) -> BuildSpec:
         tools=("calculator",),
         tool_names={"calculator": "Calculator"},
         tool_digests={"calculator": "v1"},
-        prompts={"calculator": (a_prompt(),)},
+        prompts={"calculator": a_prompt()},
         tool_settings=ToolSettings(),
         ingest=IngestConfig(shard_documents=1),
         prefilter=PrefilterConfig(),

@@ -63,13 +63,11 @@ def test_all_files_of_forced_draws_have_the_column(spec: BuildSpec, monkeypatch:
     assert [call.log_p_form for call in arrow.drawn_of(tables[0])] == [-0.5]
 
 
-def test_a_documents_path_says_what_its_positions_were_ranked_by(tmp_path: Path) -> None:
+def test_a_documents_path_shows_the_forms_log_probability(tmp_path: Path) -> None:
     store = Store(tmp_path)
     texts = put(store, "ingest", "", "s0", [{"doc_id": "d1", "text": "Two and two makes 4."}])
     row = {"doc_id": "d1", "tool": "qa", "position": 3, "log_p": -1.0, "raw": "x", "outcome": "unparsable", FORM: -0.5}
-    config = {"draw_form": "forced", "positions": "need"}
-    draws = put(store, "sample", "qa", "s0", [row], config=config, inputs=(texts.files[0].digest,))
+    draws = put(store, "sample", "qa", "s0", [row], config={"draw_form": "forced"}, inputs=(texts.files[0].digest,))
     store.write_run(make_run("r1", [texts.key, draws.key]))
     found = explain(publish(store, None), "d1")
     assert [row[FORM] for row in found.sampled] == [-0.5]
-    assert found.ranked_by == "need"

@@ -15,7 +15,7 @@ from tasks import model_thread as models
 from tasks.model_thread import ModelLease, QueuedLM, in_model_thread
 from tests.fakes import a_prompt
 from tests.support.scripted_lm import ScriptedLM
-from toolformer_core.lm.base import Scan, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.base import Scan, ScoreRequest
 from toolformer_core.records import Prompt
 
 TEXTS = ["one two", "three four"]
@@ -239,23 +239,3 @@ def test_two_shards_never_ask_at_once() -> None:
     for thread in threads:
         thread.join(60)
     assert model.most == 1
-
-
-def test_a_texts_log_probabilities_are_asked_in_the_models_thread_and_counted() -> None:
-    class Counting(Threads):
-        tokens = 0
-
-        def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
-            self.seen.add(threading.current_thread().name)
-            self.tokens += 7
-            return [TokenLogProbs(np.zeros(1, dtype=np.int64), np.zeros((1, tokens), dtype=np.float32)) for _ in texts]
-
-    model = Counting()
-    with QueuedLM(model) as lm:
-        assert len(lm.token_log_probs(TEXTS, 5)) == 2
-        assert (model.seen, lm.tokens) == ({"model"}, 7)
-        assert free()
-        scans = lm.scan(a_prompt(), TEXTS)
-        next(scans)
-        with pytest.raises(RuntimeError, match="a scan of this shard still holds the model"):
-            lm.token_log_probs(TEXTS, 5)

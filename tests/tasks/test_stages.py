@@ -84,7 +84,7 @@ CHANGES: dict[str, tuple[Change, list[str]]] = {
     "corpus": (lambda s: replace(s, corpus_digest="c2"), ["ingest"]),
     "max_chars": (lambda s: replace(s, ingest=IngestConfig(max_chars=999)), ["ingest"]),
     "seed of the prefilter": (lambda s: replace(s, prefilter=PrefilterConfig(seed=1)), ["prefilter"]),
-    "prompt": (lambda s: replace(s, prompts={"calculator": (Prompt("calculator", "Other.", "\n"),)}), ["sample"]),
+    "prompt": (lambda s: replace(s, prompts={"calculator": Prompt("calculator", "Other.", "\n")}), ["sample"]),
     "draws": (lambda s: replace(s, sample={"calculator": SampleConfig(draws=3)}), ["sample"]),
     "model": (lambda s: replace(s, model_digest="m2"), ["sample", "score"]),
     "score model": (lambda s: replace(s, other_model=BuildModel("s", "s1")), ["score"]),
@@ -94,7 +94,7 @@ CHANGES: dict[str, tuple[Change, list[str]]] = {
     "tau_f": (lambda s: replace(s, assemble=AssembleConfig(tau_f={"calculator": 0.1})), ["assemble"]),
     # ... and here the draws and the answers are others, so that all that follows is.
     "prompt, and its draws": (
-        lambda s: replace(s, prompts={"calculator": (Prompt("calculator", "Say 3 + 3.", "\n"),)}),
+        lambda s: replace(s, prompts={"calculator": Prompt("calculator", "Say 3 + 3.", "\n")}),
         ["sample", "execute", "score", "assemble"],
     ),
     "tool, and its answers": (
@@ -260,7 +260,7 @@ def test_a_shard_of_recalled_answers_is_as_old_as_they_are(
     answered = [(c.counters["cache_hits"], c.counters[OLDEST_ANSWER]) for c in spec.store().commits("execute")]
     assert sorted(answered) == [(0, 100.0), (1, 100.0), (1, 100.0)]
     monkeypatch.setattr("tasks.stages.execute.time", SimpleNamespace(time=lambda: 300.0))
-    run_all(replace(spec, prompts={"calculator": (Prompt("calculator", "Say 3 + 3.", "\n"),)}))  # another question
+    run_all(replace(spec, prompts={"calculator": Prompt("calculator", "Say 3 + 3.", "\n")}))  # another question
     assert {c.counters[OLDEST_ANSWER] for c in spec.store().commits("execute")} == {100.0, 300.0}
 
 

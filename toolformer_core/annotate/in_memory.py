@@ -97,7 +97,7 @@ def sample_all(
                 on_progress(tool.key, before + done, len(documents))
 
         some = documents[start : start + _AT_ONCE]
-        sampled += sample(lm, [prompt], tool.name, some, config, report)
+        sampled += sample(lm, prompt, tool.name, some, config, report)
     return sampled
 
 

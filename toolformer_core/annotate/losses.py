@@ -1,4 +1,4 @@
-"""L_i(z), the weighted loss of the tokens from a position on (§4.1): calls are judged by it, positions ranked.
+"""L_i(z), the weighted loss of the tokens from a position on (§4.1): calls are judged by it.
 
     L_i(z) = - sum_{j >= i} w_{j-i} log p(x_j | z, x_1:j-1)           z is put in front of the whole text
 
@@ -11,29 +11,10 @@ calls and no thresholds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.config import PAPER_DECAY
-from toolformer_core.lm.base import LanguageModel
-
-
-class PlainLosses(NamedTuple):
-    """L_i(eps) from each token of a text on."""
-
-    offsets: NDArray[np.int64]  # (n,) characters, ascending
-    losses: NDArray[np.float64]  # (n,) nats; NaN where the model has no probability for a text's first token
-
-    def at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return L_i(eps) at character offsets, as scoring has it there; 0 behind the last token.  (m,) -> (m,)
-
-        The tokens of a position are those from the first one on that starts there or later. A scan reads the text
-        behind a prompt, where its first tokens may be cut at other places than in the plain text.
-        """
-        return np.append(self.losses, 0.0)[np.searchsorted(self.offsets, positions)]
 
 
 def weights(decay: float = PAPER_DECAY) -> NDArray[np.float64]:
@@ -60,10 +41,3 @@ def window_weights(decay: float, window: int) -> NDArray[np.float64]:
 def loss(log_probs: NDArray[np.float32], w: NDArray[np.float64]) -> float:
     """Return L over the existing tokens, computed in float64.  (t,), (T,) with t <= T -> nats."""
     return 0.0 - float(w[: len(log_probs)] @ log_probs.astype(np.float64))
-
-
-def plain_losses(lm: LanguageModel, texts: Sequence[str]) -> list[PlainLosses]:
-    """Return L_i(eps) of whole texts with the paper's weights; the model reads each text once."""
-    w = weights()
-    found = lm.token_log_probs(texts, len(w))
-    return [PlainLosses(one.offsets, 0.0 - one.log_probs.astype(np.float64) @ w) for one in found]

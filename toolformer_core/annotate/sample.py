@@ -1,12 +1,6 @@
 """Sample: where would the model write a call, and which calls would it write there? (§2, sampling API calls)
 
-Of a document's positions the k best are kept; at each of them m calls are drawn.
-
-    | positions | ranked by          | only those with        |                                                    |
-    |-----------|--------------------|------------------------|----------------------------------------------------|
-    | trigger   | p(" [")            | p(" [") > tau_s        | the paper: where the model would write a call      |
-    | need      | L_i(eps)           |                        | where it predicts badly what follows (`losses`)    |
-    | both      | p(" [") x L_i(eps) | p(" [") > tau_s        |                                                    |
+Of the positions with p(" [") > tau_s the k best are kept; at each of them m calls are drawn.
 
 A draw is free, or its form is forced: the tokens of `Name` are given behind " [", the next token is drawn among those
 that go on with `(`, be it `(` alone or `()]`, and the rest is free. That is a draw from p(. | P(x), x_1:i-1, " [", it
@@ -28,22 +22,15 @@ A draw that can no longer become a call of this tool is not continued: its raw t
     | no_call               | there are draws, but none is ok                   |
     | no_position           | no position is likely enough                      |
 
-Several wordings of the prompt may be pooled. Each is scanned. A position counts if it does by one of them, and is
-ranked by the largest of their values; so k is the number of positions as ever, and `log_p` is that of the wording that
-ranks it best. At every chosen position all wordings draw: of m draws each makes m // W, and the first m % W one more. A
-draw says by which wording it was made, so the same text drawn by two of them is two records, whose counts `score` adds.
-
 A model behind a server may not tell p(" [") at every position (`lm.base.PartialScan`). Where it does not, the position
-does not count, by p(" [") or by the product; it is reported if p(" [") may exceed tau_s there. By L_i(eps) alone it
-counts as ever, and its `log_p` is -inf.
+does not count; it is reported if p(" [") may exceed tau_s there.
 
 If the prefilter names spans, each is scanned as a separate text and its positions are mapped back to the document's
 offsets; the top k is taken over the whole document. A position followed only by whitespace is never sampled, because a
 call there has nothing to predict. Neither is a position inside a word or a number (see `boundaries`), unless the config
 allows it, nor, if the config asks for numbers (`before` or `same`), one that is not in front of a number. Every draw
 has its own seed, made from the config's seed, the document, the tool, the position and the draw's number (not from its
-form), and from the wording's number if that is not 1, so neither the model's batches, nor other documents, nor other
-wordings change it.
+form), so neither the model's batches nor other documents change it.
 This stage knows no responses, no thresholds on the gain, and no tokens.
 """
 
@@ -59,14 +46,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.annotate.boundaries import before_numbers, inside_words
-from toolformer_core.annotate.losses import PlainLosses, plain_losses
 from toolformer_core.config import SampleConfig
-from toolformer_core.errors import CallSyntaxError, UsageError
+from toolformer_core.errors import CallSyntaxError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, bounds_of
 from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, numbers_of
 from toolformer_core.syntax import CLOSE, find_close, name_begun, parse
 
-__all__ = ["SampledDocument", "draw_seeds", "judged", "sample", "scans_of", "shared_draws"]
+__all__ = ["SampledDocument", "draw_seeds", "judged", "sample"]
 
 # A call is judged by this many tokens from its position on (§4.1); tokens that only continue a character do not count.
 _WINDOW = 5
@@ -86,7 +72,6 @@ class SampledDocument:
 class _Candidate(NamedTuple):
     """A position where calls may be drawn."""
 
-    value: float  # the larger, the better; see the table above
     log_p: float
     position: int
     piece: int  # index among the scanned texts
@@ -100,7 +85,6 @@ class _DocumentState:
     document: Document
     prefiltered: PrefilterResult
     pieces: dict[int, int]  # index among the scanned texts -> offset of that piece in the document
-    losses: PlainLosses | None = None  # of the document; None: its positions are chosen without
     seen: set[int] = field(default_factory=set)
     candidates: list[_Candidate] = field(default_factory=list)
     drawn: list[_Drawn] = field(default_factory=list)
@@ -109,49 +93,21 @@ class _DocumentState:
 
 
 class _Drawn(NamedTuple):
-    """The draws of one wording at one position."""
+    """The draws at one position."""
 
     place: _Candidate
     rank: int
     draws: list[Draw]
-    wording: int | None  # None: there is one
 
 
-class _Drawing(NamedTuple):
-    """What calls are drawn with."""
-
-    prompt: Prompt
-    draws: int  # at each position
-    pooled: bool  # whether other wordings draw there, too
-
-
-def draw_seeds(seed: int, doc_id: str, tool: str, position: int, draws: int, wording: int = 1) -> list[int]:
+def draw_seeds(seed: int, doc_id: str, tool: str, position: int, draws: int) -> list[int]:
     """Return the 64-bit seeds of the draws 0, 1, ... at one position; they do not depend on how many there are."""
-    other = () if wording == 1 else (f"wording {wording}",)
-    return numbers_of("draw", str(seed), doc_id, tool, str(position), *other, count=draws)
-
-
-def shared_draws(draws: int, wordings: int) -> list[int]:
-    """Return how many of the m draws at a position each of W wordings makes: m // W, and the first m % W one more.
-
-    Raises:
-        UsageError: there are fewer draws than wordings.
-    """
-    if draws < wordings:
-        raise UsageError(
-            f"{draws} draws at a position cannot be shared out over {wordings} wordings: raise --draws, or name fewer"
-        )
-    return [draws // wordings + (number < draws % wordings) for number in range(wordings)]
-
-
-def scans_of(wordings: int) -> int:
-    """Return how often a document is scanned at most: once, or by each of several wordings to choose and to draw."""
-    return 1 if wordings == 1 else 2 * wordings
+    return numbers_of("draw", str(seed), doc_id, tool, str(position), count=draws)
 
 
 def sample(
     lm: LanguageModel,
-    prompts: Sequence[Prompt],
+    prompt: Prompt,
     tool_name: str,
     documents: Iterable[tuple[Document, PrefilterResult]],
     config: SampleConfig,
@@ -161,7 +117,7 @@ def sample(
 
     Args:
         lm: the model that annotates.
-        prompts: the tool's annotation prompt, or several wordings of it, whose draws are pooled.
+        prompt: the tool's annotation prompt.
         tool_name: the tool's name in calls, e.g. `Calculator`.
         documents: documents that the prefilter kept, with its results. All are held in memory at once, because the
             model orders its batches itself; pass a shard, not a corpus.
@@ -171,17 +127,11 @@ def sample(
     Returns:
         One `SampledDocument` per document, in the order given.
 
-    Raises:
-        UsageError: there are fewer draws than wordings.
-
     Note:
         A scan expires when the next one starts, so calls are drawn while a document's scan is current. If a document's
         spans fall into several scans, its calls are drawn in a second round, over the spans that hold a chosen
-        position. So are all calls of several wordings, because the positions are chosen by all of them. The model waits
-        during a scan, so draws are parsed after the last scan.
+        position. The model waits during a scan, so draws are parsed after the last scan.
     """
-    shares = shared_draws(config.draws, len(prompts))
-    drawings = [_Drawing(prompt, m, len(prompts) > 1) for prompt, m in zip(prompts, shares, strict=True)]
     texts: list[str] = []
     states: list[_DocumentState] = []
     owner: dict[int, _DocumentState] = {}
@@ -194,41 +144,28 @@ def sample(
                 texts.append(document.text[start:end])
         states.append(state)
 
-    # before the first scan, which holds the model: other shards use it until then
-    if config.positions != "trigger":
-        asked = [state for state in states if state.pieces]
-        for state, losses in zip(asked, plain_losses(lm, [s.document.text for s in asked]), strict=True):
-            state.losses = losses
     forbidden = [] if config.inside_words else [inside_words(text) for text in texts]
     if config.numbers != "any":
         elsewhere = [~before_numbers(text) for text in texts]
         forbidden = [a | b for a, b in zip(forbidden, elsewhere, strict=True)] if forbidden else elsewhere
     second_round: list[_DocumentState] = []
     finished = 0
-    for drawing in drawings if texts else ():
-        for scan in lm.scan(drawing.prompt, texts):
-            _add_candidates(scan, texts, owner, forbidden, config)
-            if drawing.pooled:
-                continue
-            in_scan = set(scan.texts)
-            for index in in_scan:
-                owner[index].seen.add(index)
-            complete = {id(s): s for i in sorted(in_scan) if (s := owner[i]).seen == s.pieces.keys()}
-            ready = [s for s in complete.values() if s.pieces.keys() <= in_scan]
-            second_round += [s for s in complete.values() if not s.pieces.keys() <= in_scan]
-            _draw(scan, {i: i for i in in_scan}, ready, config, tool_name, drawing)
-            finished += len(ready)
-            if on_sampled and ready and finished < len(states):
-                on_sampled(finished)
-    if len(drawings) > 1:
-        second_round = states
-        for state in states:
-            state.candidates = _best(state.candidates)
+    for scan in lm.scan(prompt, texts) if texts else ():
+        _add_candidates(scan, texts, owner, forbidden, config)
+        in_scan = set(scan.texts)
+        for index in in_scan:
+            owner[index].seen.add(index)
+        complete = {id(s): s for i in sorted(in_scan) if (s := owner[i]).seen == s.pieces.keys()}
+        ready = [s for s in complete.values() if s.pieces.keys() <= in_scan]
+        second_round += [s for s in complete.values() if not s.pieces.keys() <= in_scan]
+        _draw(scan, {i: i for i in in_scan}, ready, config, tool_name)
+        finished += len(ready)
+        if on_sampled and ready and finished < len(states):
+            on_sampled(finished)
 
     rescan = sorted({place.piece for s in second_round for place in _top(s, config.top_k)})
-    for drawing in drawings if rescan else ():
-        for scan in lm.scan(drawing.prompt, [texts[i] for i in rescan]):
-            _draw(scan, {rescan[j]: j for j in scan.texts}, second_round, config, tool_name, drawing)
+    for scan in lm.scan(prompt, [texts[i] for i in rescan]) if rescan else ():
+        _draw(scan, {rescan[j]: j for j in scan.texts}, second_round, config, tool_name)
     if on_sampled:
         on_sampled(len(states))
     return [_result(state, tool_name) for state in states]
@@ -248,7 +185,7 @@ def _add_candidates(
         texts: all texts.
         owner: the document of each text.
         forbidden: for each text, the offsets at which no call may stand; empty: it may stand anywhere.
-        config: tau_s, k, and what positions are chosen by.
+        config: tau_s and k.
     """
     floor = math.log(config.tau_s) if config.tau_s > 0 else -math.inf
     bounds = bounds_of(scan)
@@ -261,57 +198,29 @@ def _add_candidates(
             allowed &= ~forbidden[index][positions]
         if bounds is not None:
             state.possible.update((positions[allowed] + start).tolist())
-        if config.positions != "need":
-            if bounds is not None:
-                unseen = allowed & (log_probs < bounds[at]) & (bounds[at].astype(np.float64) > floor)
-                state.unseen.update((positions[unseen] + start).tolist())
-            allowed &= log_probs.astype(np.float64) > floor
-        values = _values(log_probs, None if state.losses is None else state.losses.at(positions + start), config)
+            unseen = allowed & (log_probs < bounds[at]) & (bounds[at].astype(np.float64) > floor)
+            state.unseen.update((positions[unseen] + start).tolist())
+        allowed &= log_probs.astype(np.float64) > floor
         chosen = np.flatnonzero(allowed)
         if len(chosen) > config.top_k:
-            chosen = chosen[np.lexsort((positions[chosen], -values[chosen]))[: config.top_k]]  # as in `_top`
+            chosen = chosen[np.lexsort((positions[chosen], -log_probs[chosen]))[: config.top_k]]  # as in `_top`
         ends = np.append(positions, [len(texts[index])] * _WINDOW)[chosen + _WINDOW]
-        columns = (values[chosen], log_probs[chosen], positions[chosen], ends)
+        columns = (log_probs[chosen], positions[chosen], ends)
         state.candidates += [
-            _Candidate(value, log_p, start + offset, index, start + end)
-            for value, log_p, offset, end in zip(*(column.tolist() for column in columns), strict=True)
+            _Candidate(log_p, start + offset, index, start + end)
+            for log_p, offset, end in zip(*(column.tolist() for column in columns), strict=True)
         ]
-
-
-def _values(
-    log_probs: NDArray[np.float32], losses: NDArray[np.float64] | None, config: SampleConfig
-) -> NDArray[np.floating]:
-    """Return what positions are ranked by; an unknown loss ranks last.  (n,), (n,) -> (n,)"""
-    if losses is None:
-        return log_probs
-    values = losses if config.positions == "need" else np.exp(log_probs.astype(np.float64)) * losses
-    return np.where(np.isnan(values), -np.inf, values)
-
-
-def _best(candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    """Return one candidate per position, the best of all wordings; of equally good ones the first."""
-    best: dict[int, _Candidate] = {}
-    for place in candidates:
-        if place.position not in best or place.value > best[place.position].value:
-            best[place.position] = place
-    return list(best.values())
 
 
 def _top(state: _DocumentState, k: int) -> list[_Candidate]:
     """Return the k best positions, the best first; if two are equally good, the smaller comes first."""
-    return sorted(state.candidates, key=lambda place: (-place.value, place.position))[:k]
+    return sorted(state.candidates, key=lambda place: (-place.log_p, place.position))[:k]
 
 
 def _draw(
-    scan: Scan,
-    texts: dict[int, int],
-    states: list[_DocumentState],
-    config: SampleConfig,
-    tool_name: str,
-    drawing: _Drawing,
+    scan: Scan, texts: dict[int, int], states: list[_DocumentState], config: SampleConfig, tool_name: str
 ) -> None:
     """Draw calls at the chosen positions that are in this scan; `texts` maps a piece to its index in the scan."""
-    wording = drawing.prompt.wording
     chosen: list[tuple[_DocumentState, _Candidate, int]] = []
     requests: list[DrawRequest] = []
     for state in states:
@@ -320,7 +229,7 @@ def _draw(
                 continue
             chosen.append((state, at, rank))
             document, tool = state.document.doc_id, state.prefiltered.tool
-            for seed in draw_seeds(config.seed, document, tool, at.position, drawing.draws, wording):
+            for seed in draw_seeds(config.seed, document, tool, at.position, config.draws):
                 requests.append(DrawRequest(texts[at.piece], at.position - state.pieces[at.piece], seed))
     if not requests:
         return
@@ -329,13 +238,12 @@ def _draw(
         requests, max_tokens=config.max_call_tokens, temperature=config.temperature, name=tool_name, begin=begin
     )
     for i, (state, at, rank) in enumerate(chosen):
-        made = draws[i * drawing.draws : (i + 1) * drawing.draws]
-        state.drawn.append(_Drawn(at, rank, made, wording if drawing.pooled else None))
+        state.drawn.append(_Drawn(at, rank, draws[i * config.draws : (i + 1) * config.draws]))
 
 
 def _calls(state: _DocumentState, tool_name: str) -> Iterator[DrawnCall]:
-    """Yield the draws of each wording at each position, equal ones merged, in the order of first appearance."""
-    for at, rank, draws, wording in state.drawn:
+    """Yield the draws at each position, equal ones merged, in the order of first appearance."""
+    for at, rank, draws in state.drawn:
         # the log-probability of a form is that of its place; it may be rounded differently in another batch
         for draw, count in Counter(one._replace(log_p_begin=draws[0].log_p_begin) for one in draws).items():
             outcome, input_ = judged(draw, tool_name)
@@ -351,7 +259,6 @@ def _calls(state: _DocumentState, tool_name: str) -> Iterator[DrawnCall]:
                 count=count,
                 window_end=at.window_end,
                 log_p_form=draw.log_p_begin,
-                wording=wording,
             )
 
 

@@ -42,7 +42,6 @@ def annotate_texts(
     tau_s: float | None = None,
     top_k: int | None = None,
     draws: int | None = None,
-    positions: str = "trigger",
     draw_form: str = "free",
     chat_template: str = NONE,
     tau_f: float | Mapping[str, float] | None = None,
@@ -67,8 +66,6 @@ def annotate_texts(
         tau_s: smallest p(" [") of a position. None is the paper's: 0.05, 0 for calculator and mt.
         top_k: positions per text and tool. None is the paper's: 5, 20 for calculator and mt.
         draws: calls drawn per position. None is the paper's: 5, 10 for calculator and mt.
-        positions: what the positions are chosen by: p(" [") (`trigger`, the paper's), the plain loss of the next five
-            tokens (`need`, where tau_s is not used), or the product of the two (`both`).
         draw_form: `free`, as in the paper, or `forced`: every draw begins with the tool's name and "(".
         chat_template: for a chat model: `auto` writes the prompts as turns by its tokenizer's template, a path by that
             Jinja file; `none`: plain text.
@@ -110,7 +107,6 @@ def annotate_texts(
             **{**declaration_of(tool).sampling(), **given},
             seed=seed,
             inside_words=inside_words,
-            positions=positions,
             draw_form=draw_form,
         )
         for key, tool in by_key.items()

@@ -30,7 +30,7 @@ from toolformer_core.annotate.score import score, worth_scoring
 from toolformer_core.config import ExecuteConfig, SampleConfig, ScoreConfig
 from toolformer_core.diagnose.gold import ChosenDocuments, GoldCall
 from toolformer_core.errors import ContextError, ToolformerError
-from toolformer_core.lm.base import Insertion, LanguageModel, Scan, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.base import Insertion, LanguageModel, Scan, ScoreRequest
 from toolformer_core.records import Document, DrawnCall, Execution, PrefilterResult, Prompt, ScoredCall, digest_of
 from toolformer_core.tools.base import Tool
 
@@ -108,9 +108,6 @@ class _RecordingLM:
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         return self.lm.log_probs(requests)
-
-    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
-        return self.lm.token_log_probs(texts, tokens)
 
 
 def observe(

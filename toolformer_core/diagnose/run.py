@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toolformer_core.annotate.in_memory import OnProgress
-from toolformer_core.annotate.tool_prompt import prompts_for
+from toolformer_core.annotate.tool_prompt import prompt_for
 from toolformer_core.config import TOOL_NAMES, PrefilterConfig, SampleConfig, tau_f_for
 from toolformer_core.diagnose.figures import Figures, figures_of
 from toolformer_core.diagnose.gold import GoldTexts, choose
@@ -42,7 +42,6 @@ class DiagnoseConfig:
     draws: int | None = None
     tau_f: Mapping[str, float] = field(default_factory=dict)
     prompts: Path | None = None  # folder; None: the shipped ones
-    wording: int = 1  # of the tools' prompts
     chat_template: str = NONE  # by which they are written; see `prompt_in_chat`
     mt_chunk_tokens: int = 3  # the small world's foreign phrases are short
     seed: int = 0
@@ -69,12 +68,12 @@ class DiagnoseConfig:
         )
 
     def prompt(self, tool: Tool) -> Prompt:
-        """Return the wording of a tool's prompt that is measured.
+        """Return a tool's prompt.
 
         Raises:
-            PromptError: the tool has none of this number, or it cannot be read.
+            PromptError: it cannot be read.
         """
-        return prompts_for(tool, (self.wording,), self.prompts)[0]
+        return prompt_for(tool, self.prompts)
 
     def threshold(self, tool: Tool) -> float:
         """Return a tool's filtering threshold, in nats."""

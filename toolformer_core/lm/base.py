@@ -25,7 +25,6 @@ __all__ = [
     "Scan",
     "ScanWrapper",
     "ScoreRequest",
-    "TokenLogProbs",
     "bounds_of",
     "tokens_passed",
 ]
@@ -76,13 +75,6 @@ class ScoreRequest:
     position: int  # character offset of token i
     tokens: int
     from_word: bool = False
-
-
-class TokenLogProbs(NamedTuple):
-    """The tokens of a text, and how likely each of them and those behind it are, see `token_log_probs`."""
-
-    offsets: NDArray[np.int64]  # (n,) where each token that starts a character starts, ascending and starting with 0
-    log_probs: NDArray[np.float32]  # (n, tokens) log p of that token and of those behind it; 0 behind the text's end
 
 
 class Scan(Protocol):
@@ -193,14 +185,6 @@ class LanguageModel(Protocol):
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """Return, per request, log p of up to `tokens` tokens from the position on (fewer at the end of the text)."""
-        ...
-
-    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
-        """Return, per text, what `log_probs` returns of the plain text from each of its tokens on, in one pass.
-
-        Row j equals the response to `ScoreRequest("", text, offsets[j], tokens)`, with zeros behind the text's end. A
-        position that is not among the offsets has the row of the next one, as it has in `log_probs`.
-        """
         ...
 
 

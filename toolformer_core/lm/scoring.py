@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import ScoreRequest, TokenLogProbs
+from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
 from toolformer_core.lm.tokens import tokenize
 from toolformer_core.lm.windowing import score_start
@@ -68,37 +68,3 @@ def score_requests(
     for i, log_probs in score(sequences):
         out[i] = log_probs
     return out
-
-
-def score_tokens(
-    model: PromptTokenizer, texts: Sequence[str], tokens: int, score: Callable[[list[ScoreSequence]], Answers]
-) -> list[TokenLogProbs]:
-    """Answer `LanguageModel.token_log_probs`. Of a text longer than a window, a sequence for each start of one.
-
-    Args:
-        model: the model's tokenizer.
-        texts: see `LanguageModel.token_log_probs`.
-        tokens: see `LanguageModel.token_log_probs`.
-        score: returns the answers of some sequences, in any order.
-    """
-    distinct = list(dict.fromkeys(texts))
-    lead = model.lead
-    out: dict[str, TokenLogProbs] = {}
-    sequences: list[ScoreSequence] = []
-    # per sequence: its text, the rows of that text it answers, and their first tokens, from the sequence's on
-    rows: list[tuple[str, NDArray[np.int64], NDArray[np.int64]]] = []
-    for text, tokenized in zip(distinct, tokenize(model.tokenizer, distinct), strict=True):
-        firsts = np.flatnonzero(tokenized.starts_character)
-        out[text] = TokenLogProbs(tokenized.cuts[firsts], np.zeros((len(firsts), tokens), dtype=np.float32))
-        starts = np.array([score_start(int(j), tokens, model.context_length // 2) for j in firsts])
-        for start in np.unique(starts).tolist():
-            members = np.flatnonzero(starts == start)
-            first, last = int(firsts[members[0]]), min(int(firsts[members[-1]]) + tokens, len(tokenized.ids))
-            ids = np.asarray([*lead, *tokenized.ids[start:last].tolist()], dtype=np.int64)
-            sequences.append(ScoreSequence(ids, len(lead) - start, [(len(rows), first, last)]))
-            rows.append((text, members, firsts[members] - first))
-    for i, log_probs in score(sequences):
-        text, members, at = rows[i]
-        padded = np.concatenate([log_probs, np.zeros(tokens, dtype=np.float32)])
-        out[text].log_probs[members] = padded[at[:, None] + np.arange(tokens)]
-    return [out[text] for text in texts]

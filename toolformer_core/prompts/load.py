@@ -1,9 +1,8 @@
 """Reads the annotation prompts: one text file per tool, with one `{text}` where the document is inserted.
 
 The file is split at its placeholder, and nothing else in it is special, so demonstrations may hold braces, brackets and
-quotes. A tool may have several wordings: `<tool>.txt` is the first, `<tool>.2.txt` the second, and so on. In
-`<tool>.chain.txt` the tool's calls go on from other calls and their responses (`annotate.chains`). The prompts beside
-this module are the defaults. A user's folder replaces all of them; the two are never mixed.
+quotes. In `<tool>.chain.txt` the tool's calls go on from other calls and their responses (`annotate.chains`). The
+prompts beside this module are the defaults. A user's folder replaces all of them; the two are never mixed.
 """
 
 from __future__ import annotations
@@ -18,25 +17,12 @@ PLACEHOLDER = "{text}"
 _SHIPPED = Path(__file__).resolve().parent
 
 
-def wordings_in(tool_key: str, folder: Path | None = None) -> list[int]:
-    """Return which further wordings of a tool's prompt a folder holds, `<tool_key>.<n>.txt` with n >= 2, ascending.
+def load_prompt(tool_key: str, folder: Path | None = None) -> Prompt:
+    """Return the prompt of a tool, from `<folder>/<tool_key>.txt`.
 
     Args:
         tool_key: e.g. `"calculator"`.
         folder: a user's prompts; None: the shipped ones.
-    """
-    names = (path.name.split(".") for path in (_SHIPPED if folder is None else folder).glob(f"{tool_key}.*.txt"))
-    numbers = (parts[1] for parts in names if len(parts) == 3)
-    return sorted(int(n) for n in numbers if n.isascii() and n.isdecimal() and not n.startswith("0") and n != "1")
-
-
-def load_prompt(tool_key: str, folder: Path | None = None, wording: int = 1) -> Prompt:
-    """Return the prompt of a tool, from `<folder>/<tool_key>.txt`, or `<tool_key>.2.txt` etc. for another wording.
-
-    Args:
-        tool_key: e.g. `"calculator"`.
-        folder: a user's prompts; None: the shipped ones.
-        wording: from 1.
 
     Raises:
         UnknownNameError: the tool is not one of the five.
@@ -44,12 +30,12 @@ def load_prompt(tool_key: str, folder: Path | None = None, wording: int = 1) -> 
     """
     if tool_key not in TOOL_NAMES:
         raise UnknownNameError("tool", tool_key, TOOL_NAMES)
-    return read_prompt(tool_key, prompt_path(tool_key, folder, wording), wording)
+    return read_prompt(tool_key, prompt_path(tool_key, folder))
 
 
-def prompt_path(tool_key: str, folder: Path | None = None, wording: int = 1) -> Path:
-    """Return where a wording of a tool's prompt lies; the arguments are those of `load_prompt`."""
-    return (_SHIPPED if folder is None else folder) / (f"{tool_key}." + (f"{wording}." if wording > 1 else "") + "txt")
+def prompt_path(tool_key: str, folder: Path | None = None) -> Path:
+    """Return where a tool's prompt lies; the arguments are those of `load_prompt`."""
+    return (_SHIPPED if folder is None else folder) / f"{tool_key}.txt"
 
 
 def chain_prompt_path(tool_key: str, folder: Path | None = None) -> Path:
@@ -57,7 +43,7 @@ def chain_prompt_path(tool_key: str, folder: Path | None = None) -> Path:
     return (_SHIPPED if folder is None else folder) / f"{tool_key}.chain.txt"
 
 
-def read_prompt(tool_key: str, path: Path, wording: int = 1) -> Prompt:
+def read_prompt(tool_key: str, path: Path) -> Prompt:
     """Return the prompt in a file.
 
     Raises:
@@ -70,10 +56,10 @@ def read_prompt(tool_key: str, path: Path, wording: int = 1) -> Prompt:
         raise PromptError(f"no prompt at {path}; a folder of prompts must hold: {names}") from exc
     except (OSError, UnicodeDecodeError) as exc:
         raise PromptError(f"cannot read the prompt {path}: {exc}") from exc
-    return prompt_from_text(tool_key, text, str(path), wording)
+    return prompt_from_text(tool_key, text, str(path))
 
 
-def prompt_from_text(tool_key: str, text: str, source: str = "the prompt", wording: int = 1) -> Prompt:
+def prompt_from_text(tool_key: str, text: str, source: str = "the prompt") -> Prompt:
     """Split a prompt at its placeholder; line ends become `\\n`, and the last one is removed.
 
     Raises:
@@ -85,4 +71,4 @@ def prompt_from_text(tool_key: str, text: str, source: str = "the prompt", wordi
         raise PromptError(f"{source} has no {PLACEHOLDER}; put it where the document is inserted")
     if PLACEHOLDER in tail:
         raise PromptError(f"{source} has more than one {PLACEHOLDER}; it needs exactly one")
-    return Prompt(tool=tool_key, head=head, tail=tail, wording=wording)
+    return Prompt(tool=tool_key, head=head, tail=tail)

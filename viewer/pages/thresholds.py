@@ -126,7 +126,7 @@ def _fields(what_if: WhatIfQuery, tool: str) -> dict[str, Any]:
         "k": after.top_k.get(tool, sampled["top_k"]),
         "most_k": sampled["top_k"],
         "p": after.tau_s.get(tool, sampled["tau_s"]),
-        "least_p": 0.0 if sampled.get("positions") == "need" else sampled["tau_s"],  # need does not use it
+        "least_p": sampled["tau_s"],
     }
 
 

@@ -21,7 +21,6 @@ __all__ = [
     "StageBalance",
     "Stats",
     "ToolCosts",
-    "WordingYield",
     "Yield",
     "coverage",
     "current_build",
@@ -40,28 +39,6 @@ _COVERAGE = """
 SELECT c.config::JSON->'not_annotated' AS tools, sum(b.rows)::BIGINT AS documents
 FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.balances AS b USING (commit_id)
 WHERE c.stage = 'assemble' AND b.unit = 'documents' AND b.kind = 'in' GROUP BY c.commit_id, c.config"""
-
-# Whether any current draws are of several wordings: only then are the draws themselves read, which may lie far away.
-_POOLED = """
-SELECT count(*) AS pooled FROM facts.commits AS c JOIN facts.current USING (commit_id)
-WHERE c.stage = 'sample' AND (c.config::JSON->'wordings') IS NOT NULL"""
-
-# A call that several wordings drew counts for each of them.
-_WORDINGS = """
-WITH drawn AS (FROM sampled WHERE wording IS NOT NULL),
-answered AS (SELECT DISTINCT doc_id, tool, "position", input FROM scored),
-kept AS (SELECT DISTINCT doc_id, tool, "position", input FROM kept_calls),
-calls AS (
-    SELECT DISTINCT doc_id, tool, "position", input, wording FROM drawn WHERE outcome = 'ok'
-), by_call AS (
-    SELECT c.tool, c.wording, count(a.tool) AS executed, count(k.tool) AS kept FROM calls AS c
-    LEFT JOIN answered AS a USING (doc_id, tool, "position", input)
-    LEFT JOIN kept AS k USING (doc_id, tool, "position", input) GROUP BY ALL
-)
-SELECT d.tool, d.wording, sum(d."count")::BIGINT AS draws,
-       coalesce(sum(d."count") FILTER (d.outcome = 'ok'), 0)::BIGINT AS well_formed,
-       coalesce(any_value(b.executed), 0)::BIGINT AS executed, coalesce(any_value(b.kept), 0)::BIGINT AS kept
-FROM drawn AS d LEFT JOIN by_call AS b USING (tool, wording) GROUP BY ALL ORDER BY ALL"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +152,6 @@ class ToolCosts:
 
 
 @dataclass(frozen=True, slots=True)
-class WordingYield:
-    """What one of several wordings of a tool's prompt gave in the current build."""
-
-    tool: str
-    wording: int
-    draws: int
-    well_formed: int  # draws
-    executed: int  # distinct calls with a response; one that several wordings drew counts for each
-    kept: int  # of these, in C*
-
-
-@dataclass(frozen=True, slots=True)
 class Stats:
     """What `toolformer stats` prints."""
 
@@ -195,7 +160,6 @@ class Stats:
     coverage: tuple[Coverage, ...] = ()  # of tools that were not annotated on every shard
     tools: tuple[ToolCosts, ...] = ()
     rates: tuple[FalseDiscoveryRate, ...] = ()  # at the thresholds of `yields`; empty where no decoys were scored
-    wordings: tuple[WordingYield, ...] = ()  # of tools that were sampled with several
 
     @property
     def conserved(self) -> bool:
@@ -227,8 +191,6 @@ def stats(path: str | Path) -> Stats:
         yields = rows_in(connection, YIELD_BY_THRESHOLD)
         assembled = rows_in(connection, _COVERAGE)
         tools = tuple(ToolCosts(**row) for row in rows_in(connection, TOOL_COSTS))
-        pooled = rows_in(connection, _POOLED)[0]["pooled"]
-        wordings = tuple(WordingYield(**row) for row in rows_in(connection, _WORDINGS)) if pooled else ()
     grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in counts:
         stage, tool, unit, kind, reason, rows, shards = row.values()
@@ -240,7 +202,7 @@ def stats(path: str | Path) -> Stats:
         else:
             balance[kind][reason] = rows
     balances = tuple(StageBalance(*key, **values) for key, values in grouped.items())
-    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, tuple(rates), wordings)
+    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, tuple(rates))
 
 
 def coverage(path: str | Path) -> tuple[Coverage, ...]:

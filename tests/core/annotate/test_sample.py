@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_prompt, a_verdict
-from tests.support.scripted_lm import ScriptedLM, ScriptError, token_starts
+from tests.support.scripted_lm import ScriptedLM, ScriptError
 from toolformer_core.annotate.sample import draw_seeds, sample
 from toolformer_core.config import SampleConfig, canonical_json
 from toolformer_core.errors import UsageError
@@ -22,7 +22,7 @@ GOOD = "Calculator(2011 - 1994)]"
 def run(lm, documents, **config):
     given_ = {"tau_s": 0.0, "top_k": 20, "draws": 1} | config
     pairs = [d if isinstance(d, tuple) else (d, a_verdict(d)) for d in documents]
-    return sample(lm, [a_prompt()], "Calculator", pairs, SampleConfig(**given_))
+    return sample(lm, a_prompt(), "Calculator", pairs, SampleConfig(**given_))
 
 
 def scripted(places, draws=None, text=TEXT, **how):
@@ -167,7 +167,7 @@ def test_it_tells_how_many_documents_are_finished():
     pairs = [(whole, a_verdict(whole)), (parts, a_verdict(parts, spans=SPANS))]
     told = []
     config = SampleConfig(tau_s=0.0, top_k=3, draws=1)
-    sample(spans_lm(batch_size=1), [a_prompt()], "Calculator", pairs, config, told.append)
+    sample(spans_lm(batch_size=1), a_prompt(), "Calculator", pairs, config, told.append)
     # three scans, of the first document and of the other's two spans, which are drawn from in a second round
     assert told == [1, 2]
 
@@ -225,95 +225,6 @@ def test_an_unscripted_text_is_named():
         run(ScriptedLM(), [a_document(TEXT)])
 
 
-# Tokens of TEXT: "I", " went", " in", " 1994", " and", " left", " in", " 2011"; their log p, and so the plain losses:
-#   offset       0     1     6     9     14    18    23    26
-LOG_P_PLAIN = [-1.0, -3.0, -1.0, -9.0, -2.0, -3.0, -1.0, -8.0]
-
-
-def plain_rows(text=TEXT, log_p=LOG_P_PLAIN):
-    """Per offset, what `log_probs` returns of the plain text."""
-    return {("", text, at): log_p[n : n + 5] for n, at in enumerate(token_starts(text))}
-
-
-def needy(places, **how):
-    return scripted(places, log_probs=plain_rows(), **how)
-
-
-@pytest.mark.parametrize(
-    ("chosen_by", "expected"),
-    [
-        ("trigger", [(1, 0), (9, 2), (23, 1)]),
-        # weights 5, 4, 3, 2, 1 over 15; losses from 1 on: (15 + 4 + 27 + 4 + 3) / 15 = 53 / 15, from 9 on
-        # (45 + 8 + 9 + 2 + 8) / 15 = 72 / 15, from 23 on (5 + 32) / 15 = 37 / 15, from 26 on 40 / 15,
-        # from 6 on (5 + 36 + 6 + 6 + 1) / 15 = 54 / 15, and from 0 on 5 + 12 + 3 + 18 + 2 = 40 / 15
-        ("need", [(1, 2), (6, 1), (9, 0)]),
-        # p: 0.5 at 1, 0.1 at 9, 0.3 at 23: 26.5, 7.2 and 11.1 fifteenths; elsewhere p is 0
-        ("both", [(1, 0), (9, 2), (23, 1)]),
-    ],
-)
-def test_positions_are_ranked_by_probability_need_or_both(chosen_by, expected):
-    lm = needy({0: -np.inf, 1: math.log(0.5), 6: -20.0, 9: math.log(0.1), 23: math.log(0.3), 26: math.log(0.001)})
-    (got,) = run(lm, [a_document(TEXT)], top_k=3, tau_s=0.05, positions=chosen_by)
-    assert [(c.position, c.rank) for c in got.calls] == expected
-    assert {c.position: c.log_p for c in got.calls}[1] == pytest.approx(math.log(0.5))  # whatever the rank is by
-
-
-def test_tau_s_is_for_the_probability_and_need_alone_does_not_know_it():
-    lm = needy({6: math.log(0.01), 9: math.log(0.01), 26: math.log(0.9)})
-    assert [positions(run(lm, [a_document(TEXT)], top_k=2, tau_s=0.05, positions=p)[0]) for p in ("need", "both")] == [
-        [6, 9],
-        [26],
-    ]
-
-
-def test_of_equal_needs_the_smaller_position_comes_first():
-    lm = scripted({0: -3.0, 1: -2.0, 6: -1.0}, log_probs=plain_rows(log_p=[-1.0] * 8))
-    (got,) = run(lm, [a_document(TEXT)], top_k=2, positions="need")
-    assert [(c.position, c.rank) for c in got.calls] == [(0, 0), (1, 1)]
-
-
-def test_an_unknown_loss_ranks_last():
-    unknown = plain_rows() | {("", TEXT, 9): [math.nan] * 5}
-    lm = scripted(dict.fromkeys(token_starts(TEXT), -1.0), log_probs=unknown)
-    (got,) = run(lm, [a_document(TEXT)], top_k=20, positions="need")
-    assert max(got.calls, key=lambda call: call.rank).position == 9
-
-
-@pytest.mark.parametrize("batch_size", [1, 8])
-def test_the_need_of_a_span_is_that_of_the_whole_document(batch_size):
-    # tokens of the spans start at 2, 6, 9 and 18, 23, 26; fifteenths from the first token of the document on that
-    # starts there or later: 54 at 2 and 6, 72 at 9, 15 + 4 + 24 = 43 at 18, 37 at 23, 40 at 26
-    document = a_document(TEXT)
-    places = {
-        ("calculator", piece): dict.fromkeys(token_starts(piece), -1.0) for piece in (TEXT[a:b] for a, b in SPANS)
-    }
-    draws = {(tool, piece, at): [GOOD] for (tool, piece), starts in places.items() for at in starts}
-    lm = ScriptedLM(places, draws, plain_rows(), batch_size=batch_size)
-    (got,) = run(lm, [(document, a_verdict(document, spans=SPANS))], top_k=4, positions="need")
-    assert [(c.position, c.rank) for c in got.calls] == [(2, 1), (6, 2), (9, 0), (18, 3)]
-
-
-def test_needs_are_asked_before_the_first_scan():
-    asked = []
-
-    class Watching(ScriptedLM):
-        def token_log_probs(self, texts, tokens):
-            asked.append(("losses", list(texts)))
-            return super().token_log_probs(texts, tokens)
-
-        def scan(self, prompt, texts):
-            asked.append(("scan", list(texts)))
-            return super().scan(prompt, texts)
-
-    places = {("calculator", TEXT): {9: -1.0}}
-    lm = Watching(places, {("calculator", TEXT, 9): [GOOD]}, plain_rows())
-    run(lm, [a_document(TEXT)], positions="both")
-    assert asked == [("losses", [TEXT]), ("scan", [TEXT])]
-    asked.clear()
-    run(lm, [a_document(TEXT)])
-    assert asked == [("scan", [TEXT])]
-
-
 class RoundingLM(CharactersLM):
     """Tells of two draws at one place another rounding of the same log-probability."""
 
@@ -333,11 +244,9 @@ def test_a_forced_draw_is_given_the_name_and_tells_how_likely_it_was():
     assert [c.log_p_form for c in run(lm, [a_document(TEXT)])[0].calls] == [None]
 
 
-def test_what_positions_and_forms_there_are():
+def test_what_forms_there_are():
     with pytest.raises(UsageError, match="draw_form must be one of free, forced: 'fixed'"):
         SampleConfig(draw_form="fixed")
-    with pytest.raises(UsageError, match="positions must be one of trigger, need, both: 'loss'"):
-        SampleConfig(positions="loss")
 
 
 def test_results_of_the_defaults_keep_their_fingerprints():

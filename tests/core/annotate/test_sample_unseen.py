@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.core.annotate.test_sample import TEXT, needy, positions, run, scripted
+from tests.core.annotate.test_sample import TEXT, positions, run, scripted
 from tests.fakes import a_document, a_verdict
-from tests.support.scripted_lm import token_starts
 from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScanWrapper, bounds_of
 from toolformer_core.records import Prompt
 
@@ -40,7 +39,7 @@ class PartlySeeing:
     def __init__(self, inner):
         self._inner = inner
         self.name = self.digest = "partly"
-        self.log_probs, self.token_log_probs = inner.log_probs, inner.token_log_probs
+        self.log_probs = inner.log_probs
 
     def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
         for scan in self._inner.scan(prompt, texts):
@@ -59,13 +58,6 @@ class PartlySeeing:
 def test_what_is_not_told_and_may_exceed_tau_s_is_counted(tau_s, tried, unseen):
     (got,) = run(PartlySeeing(scripted(TOLD)), [a_document(TEXT)], tau_s=tau_s)
     assert (positions(got), got.positions, got.unseen) == (tried, 8, unseen)
-
-
-def test_positions_that_are_chosen_by_their_need_are_none_the_worse():
-    log_p = {at: TOLD.get(at, -math.inf) for at in token_starts(TEXT)}
-    (got,) = run(PartlySeeing(needy(log_p)), [a_document(TEXT)], positions="need")
-    assert (len(got.calls), got.unseen) == (8, 0)
-    assert {call.position: call.log_p for call in got.calls} == pytest.approx(log_p)
 
 
 def test_a_position_where_no_call_may_stand_is_not_counted():

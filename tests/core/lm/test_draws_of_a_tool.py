@@ -58,7 +58,7 @@ class FinishesEveryDraw:
     def __init__(self, lm: LanguageModel) -> None:
         self.inner = lm
         self.name, self.digest = lm.name, lm.digest
-        self.log_probs, self.token_log_probs = lm.log_probs, lm.token_log_probs
+        self.log_probs = lm.log_probs
 
     def scan(self, prompt, texts):  # type: ignore[no-untyped-def]
         return (_Unnamed(scan) for scan in self.inner.scan(prompt, texts))
@@ -71,7 +71,7 @@ def test_the_calls_of_the_embedded_model_are_those_of_finished_draws() -> None:
     config = SampleConfig.for_tool("calculator", top_k=8, draws=4, temperature=1.5)  # hot: many a draw goes wrong
 
     def calls(model: LanguageModel) -> list[DrawnCall]:
-        found = sample(model, [load_prompt("calculator")], "Calculator", pairs, config)
+        found = sample(model, load_prompt("calculator"), "Calculator", pairs, config)
         return [call for one in found for call in one.calls]
 
     whole = calls(FinishesEveryDraw(lm))

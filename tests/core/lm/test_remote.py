@@ -130,10 +130,6 @@ def test_scores_are_those_of_the_model_here() -> None:
     with remote(local) as lm:
         for got, wanted in zip(lm.log_probs(requests), local.log_probs(requests), strict=True):
             np.testing.assert_allclose(got, wanted, atol=CLOSE)
-        rows = zip(lm.token_log_probs([TEXTS[2], LONG], 5), local.token_log_probs([TEXTS[2], LONG], 5), strict=True)
-        for got, wanted in rows:
-            assert got.offsets.tolist() == wanted.offsets.tolist()
-            np.testing.assert_allclose(got.log_probs, wanted.log_probs, atol=CLOSE)
         assert lm.log_probs([]) == []
 
 
@@ -198,5 +194,3 @@ def test_a_model_that_takes_the_place_of_another_is_found_out_before_a_result_is
             next(iter(lm.scan(PROMPT, [TEXTS[0]])))
         with pytest.raises(ModelError, match=says):
             lm.log_probs([ScoreRequest("", TEXTS[0], 0, 5)])
-        with pytest.raises(ModelError, match=says):
-            lm.token_log_probs([TEXTS[0]], 5)

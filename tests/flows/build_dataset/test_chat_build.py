@@ -33,17 +33,16 @@ def file(tmp_path: Path) -> Path:
 
 def test_prompts_are_plain_unless_a_template_is_named(few_documents: Path, tmp_path: Path, file: Path) -> None:
     def asked(**changes: object) -> BuildParameters:
-        return small_build(few_documents, tmp_path / "data", **{"wordings": "1,2", **changes})
+        return small_build(few_documents, tmp_path / "data", **changes)
 
     plain, chat = (resolve(asked(**given), "run") for given in ({}, {"chat_template": str(file)}))
     assert (plain.chat_template, chat.chat_template) == ("none", "turns.jinja")
-    assert {p.turn for prompts in plain.prompts.values() for p in prompts} == {None}
+    assert {prompt.turn for prompt in plain.prompts.values()} == {None}
     for key in ("calculator", "calendar"):
-        assert [p.wording for p in chat.prompts[key]] == [1, 2]
-        for p in chat.prompts[key]:
-            assert p.head.startswith("<|turn|>system\n")
-            assert p.tail == "\nOutput:<|end|>\n<|turn|>assistant\n"
-            assert p.turn == AssistantTurn(space=False, end="<|end|>")  # a token of the embedded model, too
+        prompt = chat.prompts[key]
+        assert prompt.head.startswith("<|turn|>system\n")
+        assert prompt.tail == "\nOutput:<|end|>\n<|turn|>assistant\n"
+        assert prompt.turn == AssistantTurn(space=False, end="<|end|>")  # a token of the embedded model, too
     assert "--chat-template" not in build_command(asked())
     assert f"--chat-template {file}" in build_command(asked(chat_template=str(file)))
 
@@ -72,7 +71,7 @@ def test_the_models_own_template_is_in_the_prompts_digest_and_in_no_digest_of_th
     for template in (MARKED, TEMPLATES["switched"]):
         (model / "chat_template.jinja").write_text(template, encoding="utf-8")
         asked = small_build(few_documents, tmp_path / "data", model=str(model), chat_template="auto")
-        prompts.add(resolve(asked, "run").prompts["calculator"][0].digest)
+        prompts.add(resolve(asked, "run").prompts["calculator"].digest)
         digests.add(model_digests(str(model)))
     assert (len(prompts), len(digests)) == (2, 1)
 

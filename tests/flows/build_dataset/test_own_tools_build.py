@@ -59,7 +59,7 @@ def test_what_a_tool_declares_is_what_the_build_uses(folder: Path) -> None:
     assert spec.assemble.tau_f == {"miles": 0.5}
     assert spec.filters["miles"].keywords == ("mile", "miles")
     assert "calculator" not in spec.filters
-    assert "[Miles(26.2 miles)]" in spec.prompts["miles"][0].head
+    assert "[Miles(26.2 miles)]" in spec.prompts["miles"].head
     assert tool_of(spec, "miles").fingerprint == spec.tool_digests["miles"]
     # what the user says comes before what the tool declares
     spec = resolve(parameters(folder, top_k=3, tau_f={"miles": 0.1}), "run")
@@ -74,11 +74,9 @@ def test_a_tool_cannot_have_a_name_that_thresholds_use(folder: Path) -> None:
 def test_a_folder_of_prompts_comes_before_the_tools_own(folder: Path) -> None:
     prompts = folder / "prompts"
     prompts.mkdir()
-    assert (
-        "Add calls to a converter" in resolve(parameters(folder, prompts=str(prompts)), "run").prompts["miles"][0].head
-    )
+    assert "Add calls to a converter" in resolve(parameters(folder, prompts=str(prompts)), "run").prompts["miles"].head
     (prompts / "miles.txt").write_text("[Miles(1)] {text}", "utf-8")
-    assert resolve(parameters(folder, prompts=str(prompts)), "run").prompts["miles"][0].head == "[Miles(1)] "
+    assert resolve(parameters(folder, prompts=str(prompts)), "run").prompts["miles"].head == "[Miles(1)] "
 
 
 def test_mistakes_are_found_before_anything_runs(folder: Path) -> None:

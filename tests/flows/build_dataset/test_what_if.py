@@ -23,7 +23,6 @@ from warehouse.commits import Dataset
 from warehouse.queries import current_build, rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
-from warehouse.what_if import stored_scores
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
@@ -227,17 +226,3 @@ def test_a_build_stores_its_prompts(built: Built) -> None:
     assert [row["tool"] for row in rows] == ["calculator", "calendar"]
     for row in rows:
         assert prompt_from_text(row["tool"], row["text"]) == load_prompt(row["tool"])
-
-
-def test_of_positions_by_need_any_sampling_threshold_leaves_some_out(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Need does not know tau_s, so a smaller one than the config's is a question to what was sampled."""
-    scores = stored_scores(data / "warehouse.duckdb")
-    by_need = {tool: {**config, "positions": "need"} for tool, config in scores.sampled.items()}
-    monkeypatch.setattr(
-        "flows.build_dataset.what_if_query.stored_scores", lambda snapshot: replace(scores, sampled=by_need)
-    )
-    asked = ask(data / "warehouse.duckdb", {}, tau_s=0.01)
-    assert asked.after.tau_s == {"calculator": 0.01, "calendar": 0.01}
-    assert not [note for note in asked.notes if "tau_s" in note]

@@ -105,7 +105,7 @@ def test_what_is_given_goes_before_what_was_measured(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"model": "gpt-j-6b"}, {"positions": "need"}, {"draw_form": "forced"}, {"wordings": "1,3"}, {"decoys": 2}],
+    [{"model": "gpt-j-6b"}, {"draw_form": "forced"}, {"decoys": 2}],
     ids=str,
 )
 def test_a_build_that_was_sampled_otherwise_says_nothing_of_draws_and_tokens(
@@ -115,17 +115,6 @@ def test_a_build_that_was_sampled_otherwise_says_nothing_of_draws_and_tokens(
     assert found["calculator.kept_share"] == found["calculator.call_seconds"] == MEASURED
     assert found["ok_share"] == ASSUMED
     assert found["calculator.scan_tokens"] == found["calculator.score_tokens"] == COMPUTED
-
-
-def test_more_scans_read_a_text_more_often(tmp_path: Path) -> None:
-    def scan_tokens(**changes: Any) -> float:
-        parameters = BuildParameters(corpus="", data=str(tmp_path / "none"), tools=["calculator"], **changes)
-        plan = cost_of_build(parameters, 100)
-        return next(line.value for line in plan.assumptions if line.name == "calculator.scan_tokens")
-
-    one = scan_tokens()
-    assert scan_tokens(wordings="1,3") == pytest.approx(4 * one)  # each of two twice
-    assert scan_tokens(positions="need") == pytest.approx(1.5 * one)  # two copies, and a third
 
 
 def test_examples_are_those_of_the_nearest_threshold_on_the_samples_card(tmp_path: Path) -> None:

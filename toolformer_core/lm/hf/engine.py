@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import Draw, Insertion, Scan, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.base import Draw, Insertion, Scan, ScoreRequest
 from toolformer_core.lm.hf.batches import by_budget, pad
 from toolformer_core.lm.hf.model import HFModel, fuse_gelu
 from toolformer_core.lm.hf.scanning import call_at_end, scan_texts
-from toolformer_core.lm.scoring import ScoreSequence, score_requests, score_tokens
+from toolformer_core.lm.scoring import ScoreSequence, score_requests
 from toolformer_core.records import Prompt
 
 
@@ -95,10 +95,6 @@ class TransformersLM:
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """See `LanguageModel.log_probs`. A prefix too long for the context gives NaN: its call cannot be scored."""
         return score_requests(self.hf_model, requests, self._score, self.hf_model.context_length)
-
-    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
-        """See `LanguageModel.token_log_probs`."""
-        return score_tokens(self.hf_model, texts, tokens, self._score)
 
     def _score(self, sequences: list[ScoreSequence]) -> list[tuple[int, NDArray[np.float32]]]:
         """Return all answers of some sequences, which are batched shortest first."""

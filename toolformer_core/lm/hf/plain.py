@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import Draw, DrawRequest, Insertion, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion, ScoreRequest
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.hf.sampling import begun_name
 from toolformer_core.lm.randomness import uniform
@@ -62,19 +62,6 @@ class PlainLM:
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """See `LanguageModel.log_probs`: one pass per request, over as much text as the context holds."""
         return [self._log_probs(r) for r in requests]
-
-    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
-        """See `LanguageModel.token_log_probs`: as `log_probs` answers for each token, one pass each."""
-        out = []
-        for text in texts:
-            (tokenized,) = tokenize(self.hf_model.tokenizer, [text])
-            offsets = tokenized.cuts[tokenized.starts_character]
-            rows = np.zeros((len(offsets), tokens), dtype=np.float32)
-            for row, offset in zip(rows, offsets.tolist(), strict=True):
-                log_probs = self._log_probs(ScoreRequest("", text, offset, tokens))
-                row[: len(log_probs)] = log_probs
-            out.append(TokenLogProbs(offsets, rows))
-        return out
 
     def _log_probs(self, r: ScoreRequest) -> NDArray[np.float32]:
         hf_model = self.hf_model

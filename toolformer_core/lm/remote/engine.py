@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.base import Insertion, Scan, ScoreRequest, TokenLogProbs
+from toolformer_core.lm.base import Insertion, Scan, ScoreRequest
 from toolformer_core.lm.load import LoadedTokenizer, load_tokenizer
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
 from toolformer_core.lm.remote.identity import TOLERANCE, RemoteModel, describe, difference, probe_of, tokenizer_for
 from toolformer_core.lm.remote.scanning import ScanReader, scan_texts
-from toolformer_core.lm.scoring import ScoreSequence, score_requests, score_tokens
+from toolformer_core.lm.scoring import ScoreSequence, score_requests
 from toolformer_core.lm.served import NO_CREDENTIALS, Credentials, ServedModel, served_model
 from toolformer_core.lm.vllm_server import AT_ONCE, VllmServer
 from toolformer_core.records import Prompt, digest_of
@@ -89,14 +89,6 @@ class RemoteLM:
         """
         # a request writes a token behind its sequence
         return score_requests(self.tokenizer, requests, self._score, self.tokenizer.context_length - 1)
-
-    def token_log_probs(self, texts: Sequence[str], tokens: int) -> list[TokenLogProbs]:
-        """See `LanguageModel.token_log_probs`.
-
-        Raises:
-            ModelError: the server does not answer, or serves a different model by now.
-        """
-        return score_tokens(self.tokenizer, texts, tokens, self._score)
 
     def verify(self) -> None:
         """Ask the server for the probe again.

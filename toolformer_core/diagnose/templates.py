@@ -1,8 +1,7 @@
-"""Compares annotation prompts on texts with gold calls: what each makes a model write, and what is kept.
+"""Compares annotation prompts in plain text and in a chat: what each makes a model write, and what is kept.
 
-Prompts differ in their wording, or in the chat template by which they are written. Each is measured like any prompt
-(see `run.measure`), on the same documents and with the same settings as the others. This module judges nothing: which
-prompt is best depends on the model and the texts.
+Each is measured like any prompt (see `run.measure`), on the same documents and with the same settings. This module
+judges nothing: which prompt is best depends on the model and the texts.
 """
 
 from __future__ import annotations
@@ -11,21 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from toolformer_core.annotate.in_memory import OnProgress
-from toolformer_core.annotate.tool_prompt import prompts_for
 from toolformer_core.diagnose.figures import Figures, threshold_name
 from toolformer_core.diagnose.gold import GoldTexts
 from toolformer_core.diagnose.run import DiagnoseConfig, measure
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.prompts.chat import NONE
 from toolformer_core.tools.base import Tool
 
 
 @dataclass(frozen=True, slots=True)
-class WordingFigures:
+class TemplateFigures:
     """What one prompt of a tool gives. Shares are None where there is nothing to share."""
 
     tool: str
-    wording: int
     chat_template: str  # by which the prompt was written; "none": plain text
     draws: int  # at gold positions
     well_formed: float | None  # share of these draws
@@ -37,45 +33,39 @@ class WordingFigures:
     recall: float | None  # share of gold calls at whose position a call as good is kept
 
 
-def measure_wordings(
+def measure_templates(
     lm: TransformersLM,
     tools: Mapping[str, Tool],
     texts: GoldTexts,
     config: DiagnoseConfig,
-    wordings: Sequence[int] | None = None,
+    templates: Sequence[str],
     on_progress: OnProgress | None = None,
-    *,
-    templates: Sequence[str] = (NONE,),
-) -> Iterator[WordingFigures]:
-    """Yield the figures of each wording of each tool's prompt, by tool, number and template.
+) -> Iterator[TemplateFigures]:
+    """Yield the figures of each tool's prompt, by tool and template.
 
     Args:
         lm: the model.
         tools: by key.
         texts: with gold calls.
-        config: how much to measure, and with which settings; its own wording and template are not used.
-        wordings: numbers from 1, of which those are measured that a tool has; None: all.
+        config: how much to measure, and with which settings; its own template is not used.
+        templates: chat templates, by each of which every prompt is written; see `prompt_in_chat`.
         on_progress: as for `measure`.
-        templates: chat templates, by each of which every wording is measured; see `prompt_in_chat`.
 
     Raises:
-        UsageError: see `measure`; or a tool has none of the wordings.
+        UsageError: see `measure`.
     """
-    numbers = {key: [p.wording for p in prompts_for(tool, wordings, config.prompts)] for key, tool in tools.items()}
     for key, tool in tools.items():
-        for wording in numbers[key]:
-            for template in templates:
-                measured = replace(config, wording=wording, chat_template=template)
-                for one in measure(lm, {key: tool}, texts, measured, on_progress):
-                    yield _figures(one.figures, measured)
+        for template in templates:
+            measured = replace(config, chat_template=template)
+            for one in measure(lm, {key: tool}, texts, measured, on_progress):
+                yield _figures(one.figures, measured)
 
 
-def _figures(figures: Figures, config: DiagnoseConfig) -> WordingFigures:
+def _figures(figures: Figures, config: DiagnoseConfig) -> TemplateFigures:
     kept = figures.kept[threshold_name(figures.filter.tau_f)]
     imitation = figures.imitation
-    return WordingFigures(
+    return TemplateFigures(
         tool=figures.tool,
-        wording=config.wording,
         chat_template=config.chat_template,
         draws=imitation.at_gold,
         well_formed=imitation.well_formed,
