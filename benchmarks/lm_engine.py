@@ -38,7 +38,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from toolformer_core.config import SampleConfig
+from toolformer_core.config import MAX_CALL_TOKENS
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.hf.plain import PlainLM
@@ -60,7 +60,7 @@ class Setting:
     prompt: int = 243
     k: int = 5
     m: int = 5
-    max_tokens: int = SampleConfig().max_call_tokens
+    max_tokens: int = MAX_CALL_TOKENS
 
 
 @dataclass(slots=True)

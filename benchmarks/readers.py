@@ -84,7 +84,6 @@ FORMATS: dict[str, Callable[[list[str]], bytes]] = {
     "c.jsonl.bz2": lambda texts: bz2.compress(FORMATS["c.jsonl"](texts)),
     "c.json": lambda texts: json.dumps([{"text": text} for text in texts]).encode(),
     "c.csv": _csv,
-    "c.txt": lambda texts: "\n\n".join(texts).encode(),  # a document a paragraph
     "c.wet.gz": lambda texts: _warc(texts, html=False),
     "c.warc.gz": lambda texts: _warc(texts, html=True),
     "c.xml.bz2": _dump,
@@ -99,7 +98,7 @@ def measure(documents: int, words: int) -> list[dict[str, Any]]:
             path = Path(folder, name)
             path.write_bytes(form(texts))
             start = time.process_time()
-            read = [row for row in read_corpus(path, IngestConfig(text_unit="paragraph")) if isinstance(row, Document)]
+            read = [row for row in read_corpus(path, IngestConfig()) if isinstance(row, Document)]
             seconds = time.process_time() - start
             if len(read) != documents:
                 raise RuntimeError(f"{name}: {len(read)} documents of {documents} were read")

@@ -25,12 +25,13 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.records import digest_of
 
 __all__ = [
+    "CHAIN_STARTS",
     "DRAW_FORMS",
+    "MAX_CALL_TOKENS",
     "MAX_CHAIN_DEPTH",
     "NUMBERS",
     "NUMERIC_TOOLS",
     "PAPER_DECAY",
-    "TEXT_UNITS",
     "TOOL_NAMES",
     "AssembleConfig",
     "ChainConfig",
@@ -55,7 +56,6 @@ TOOL_NAMES: Mapping[str, str] = {
     "mt": "MT",
 }
 
-TEXT_UNITS = ("file", "paragraph", "line")
 DRAW_FORMS = ("free", "forced")
 NUMBERS = ("any", "before", "same")
 
@@ -65,6 +65,8 @@ NUMERIC_TOOLS = ("calculator",)
 _ADDED_LATER = {"added_later": True}  # the metadata of such a field; see `canonical_json`
 _ISO_DAY = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 PAPER_DECAY = 0.2  # of the weights w_t a token (§4.1)
+MAX_CALL_TOKENS = 64  # of a drawn call, "]" included
+CHAIN_STARTS = 5  # calls of a document behind which a further one is drawn, at most, at each depth
 MAX_CHAIN_DEPTH = 4  # calls of a chain; every further one needs three more stages
 MAX_DECOYS = 100  # of a call; each costs as much as the call's own response
 _TAU_F = {"calculator": 0.5, "mt": 0.5}
@@ -132,7 +134,6 @@ class IngestConfig:
         max_chars: a longer text is rejected.
         shard_documents: documents in a shard.
         limit: documents after which to stop; None for all.
-        text_unit: what a document of a .txt file is: the file, a paragraph or a line.
     """
 
     text_column: str | None = None
@@ -141,10 +142,8 @@ class IngestConfig:
     max_chars: int = 200_000
     shard_documents: int = 256
     limit: int | None = None
-    text_unit: str = field(default="file", metadata=_ADDED_LATER)
 
     def __post_init__(self) -> None:
-        _require(self.text_unit in TEXT_UNITS, f"text_unit must be one of {', '.join(TEXT_UNITS)}: {self.text_unit!r}")
         _require(self.max_chars > 0, f"max_chars must be positive, got {self.max_chars}")
         _require(self.shard_documents > 0, f"shard_documents must be positive, got {self.shard_documents}")
         _require(self.limit is None or self.limit > 0, f"limit must be positive, got {self.limit}")
@@ -180,7 +179,6 @@ class SampleConfig:
     top_k: int = 5
     draws: int = 5
     temperature: float = 1.0
-    max_call_tokens: int = 64
     seed: int = 0
     inside_words: bool = False  # True, as in the paper: a call may split a word or a number
     draw_form: str = field(default="free", metadata=_ADDED_LATER)  # forced: every draw begins with `Name(`
@@ -191,7 +189,6 @@ class SampleConfig:
         _require(self.top_k > 0, f"top_k must be positive, got {self.top_k}")
         _require(self.draws > 0, f"draws must be positive, got {self.draws}")
         _require(self.temperature > 0, f"temperature must be positive, got {self.temperature}")
-        _require(self.max_call_tokens > 0, f"max_call_tokens must be positive, got {self.max_call_tokens}")
         for name, allowed in (("draw_form", DRAW_FORMS), ("numbers", NUMBERS)):
             value = getattr(self, name)
             _require(value in allowed, f"{name} must be one of {', '.join(allowed)}: {value!r}")
@@ -209,15 +206,12 @@ class ChainConfig:
 
     Args:
         depth: calls of a chain at most; 1: there are no chains, as in the paper.
-        starts: executed calls of a document behind which a further one is drawn, at most, at each depth.
     """
 
     depth: int = 1
-    starts: int = 5
 
     def __post_init__(self) -> None:
         _require(1 <= self.depth <= MAX_CHAIN_DEPTH, f"depth must lie in [1, {MAX_CHAIN_DEPTH}], got {self.depth}")
-        _require(self.starts > 0, f"starts must be positive, got {self.starts}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,13 +244,11 @@ class ScoreConfig:
     )  # the weights begin at a word or number, see `lm.base`
     floor: float | None = field(default=0.0, metadata=_ADDED_LATER)  # nats
     decoys: int = field(default=0, metadata=_ADDED_LATER)  # of a call, at most; 0: none are scored
-    decoy_share: float = field(default=1.0, metadata=_ADDED_LATER)  # of the calls that get decoys, chosen by the seed
     decoy_seed: int = field(default=0, metadata=_ADDED_LATER)
 
     def __post_init__(self) -> None:
         _require(0.01 <= self.decay <= 1, f"decay must lie in [0.01, 1], got {self.decay}")
         _require(0 <= self.decoys <= MAX_DECOYS, f"decoys must lie in [0, {MAX_DECOYS}], got {self.decoys}")
-        _require(0 < self.decoy_share <= 1, f"decoy_share must lie in (0, 1], got {self.decoy_share}")
 
     @property
     def skips_below(self) -> float:

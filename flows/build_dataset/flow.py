@@ -177,9 +177,6 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> Assem
     if not shards:
         raise UsageError(f"no row of {spec.corpus} is a usable document: {_why_rejected(store, ingested)}")
     spec = with_latest_date(spec, ingested)
-    if "calendar" in spec.tools:
-        used = {"latest_date": spec.prefilter.latest_date}
-        ledger.run = replace(ledger.run, parameters={**ledger.run.parameters, **used})
     assembled = run_pipeline(spec, ledger, shards, workers)
     return replace(assembled, shards={shard.name: assembled.shards[shard.name] for shard in shards})
 

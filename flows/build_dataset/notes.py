@@ -11,6 +11,7 @@ from pathlib import Path
 from flows.build_dataset.parameters import BuildParameters
 from tasks.build_spec import BuildSpec
 from toolformer_core.annotate.ingest import other_files
+from toolformer_core.config import CHAIN_STARTS
 from toolformer_core.embedded import CORPUS
 from toolformer_core.folders import not_a_file
 
@@ -54,13 +55,13 @@ def notes_on_chains(spec: BuildSpec, documents: int) -> list[str]:
     chains = spec.chains
     if chains.depth == 1:
         return []
-    starts = documents * chains.starts
+    starts = documents * CHAIN_STARTS
     read = starts * len(spec.tools)
     drawn = starts * sum(config.draws for config in spec.sample.values())
     depths = "at the second depth" if chains.depth == 2 else f"at each depth from the second to number {chains.depth}"
     return [
-        f"--chain-depth {chains.depth}: {depths} at most {chains.starts} starts in each of {documents:,} documents, so "
-        f"{read:,} texts read and {drawn:,} calls drawn by {len(spec.tools)} tools; --chain-starts changes that"
+        f"--chain-depth {chains.depth}: {depths} at most {CHAIN_STARTS} starts in each of {documents:,} documents, so "
+        f"{read:,} texts read and {drawn:,} calls drawn by {len(spec.tools)} tools"
     ]
 
 

@@ -41,7 +41,6 @@ from toolformer_core.config import (
     IngestConfig,
     PrefilterConfig,
     SampleConfig,
-    ScoreConfig,
     tau_f_for,
 )
 from toolformer_core.prompts.chat import NONE
@@ -54,7 +53,6 @@ _TOOLS = Option("Tools")
 _RUNNING = Option("Running")
 
 _INGEST, _PREFILTER, _SAMPLE, _ASSEMBLE = IngestConfig(), PrefilterConfig(), SampleConfig(), AssembleConfig()
-_SCORE = ScoreConfig()
 _CHAINS = ChainConfig()
 
 DECOYS_FOR_RATES = 3  # of a call, where a threshold is to be found by them
@@ -157,9 +155,6 @@ class BuildParameters(ToolChoice):
         description="Wrong responses with which every call is scored as well, to estimate how often a wrong one would "
         f"pass; each costs as much as the call's own (default: {DECOYS_FOR_RATES} if `tau_f` promises a rate, else 0)",
     )
-    decoy_share: Annotated[float, _CALLS] = Field(
-        _SCORE.decoy_share, gt=0, le=1, description="Share of the calls that get decoys, chosen by the seed"
-    )
     inside_words: Annotated[bool, _CALLS] = Field(
         _SAMPLE.inside_words,
         description="Let a call split a word or a number, as the paper's letter allows (default: none does)",
@@ -168,11 +163,6 @@ class BuildParameters(ToolChoice):
         None,
         description="Keep all calls of one tool with the same input within five tokens of each other, as the paper "
         "does, or only the one with the largest gain (default: as each tool declares; calendar and mt keep all)",
-    )
-    score_all: Annotated[bool, _CALLS] = Field(
-        False,
-        description="Compute all three losses of every call, also of those that no threshold from 0 on can keep "
-        "(default: only what L(eps) - L+ does not rule out); for `what-if` with thresholds below 0",
     )
     not_rejected: Annotated[bool, _CALLS] = Field(
         False, description="Leave out the calls that people's marks reject (see `toolformer marks`)"
@@ -187,12 +177,6 @@ class BuildParameters(ToolChoice):
         description="Calls of a chain at most: the second is drawn behind the first one's response, at the same "
         "position, and so on (default: 1, no chains, as in the paper)",
     )
-    chain_starts: Annotated[int, _CALLS] = Field(
-        _CHAINS.starts,
-        gt=0,
-        description="With `chain_depth`: executed calls of a document behind which further ones are drawn, those that "
-        "leave most to gain; `plan` says what that costs",
-    )
     max_examples: Annotated[int, _CALLS] = Field(
         _ASSEMBLE.max_examples, gt=0, description="Examples per tool at most (paper: 25,000)"
     )
@@ -204,18 +188,10 @@ class BuildParameters(ToolChoice):
     temperature: Annotated[float, _CALLS] = Field(
         _SAMPLE.temperature, gt=0, description="Temperature of the draws; the paper samples from M as it is"
     )
-    max_call_tokens: Annotated[int, _CALLS] = Field(
-        _SAMPLE.max_call_tokens, gt=0, description="Tokens a call may take before it is given up"
-    )
     mt_chunk_tokens: Annotated[int, _CALLS] = Field(
         _PREFILTER.chunk_tokens,
         gt=0,
         description="Words a foreign passage must have for mt's prefilter to count it (paper: 10 tokens)",
-    )
-    latest_date: Annotated[str, _CALLS] = Field(
-        "",
-        description="The calendar's prefilter ignores later dates in URLs (YYYY-MM-DD; default: the newest date of a "
-        "document, if all have one, else the day on which this data folder first read the corpus)",
     )
     seed: int = Field(0, description="Seed of every random choice")
     shard_documents: Annotated[ShardDocuments, _RUNNING] = _INGEST.shard_documents
@@ -230,9 +206,6 @@ class BuildParameters(ToolChoice):
     )
     date_column: Annotated[str | None, _CORPUS] = Field(
         None, description="Column of the date, if it is not timestamp, date_download or created"
-    )
-    text_unit: Annotated[Literal["file", "paragraph", "line"], _CORPUS] = Field(
-        "file", description="What a document of a .txt file is: file, paragraph or line"
     )
     prompts: Annotated[AbsolutePath | None, _TOOLS] = Field(
         None,

@@ -74,7 +74,6 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         max_chars=p.max_chars,
         shard_documents=IngestConfig().shard_documents if p.shard_documents == "auto" else p.shard_documents,
         limit=p.limit,
-        text_unit=p.text_unit,
     )
     if p.offline and p.retry_failures:
         raise UsageError("--offline asks no tool and --retry-failures asks some again: leave one of them out")
@@ -99,7 +98,6 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
             tool,
             **{**declared[tool].sampling(), **given},
             temperature=p.temperature,
-            max_call_tokens=p.max_call_tokens,
             seed=p.seed,
             inside_words=p.inside_words,
             numbers=p.numbers if declared[tool].numeric else "any",
@@ -133,7 +131,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         filters={key: declared[key].filter for key in built if key not in TOOL_NAMES},
         tool_settings=settings,
         ingest=ingest,
-        prefilter=PrefilterConfig(chunk_tokens=p.mt_chunk_tokens, latest_date=p.latest_date, seed=p.seed),
+        prefilter=PrefilterConfig(chunk_tokens=p.mt_chunk_tokens, seed=p.seed),
         sample=sample,
         chains=_chains(p),
         execute=ExecuteConfig(),
@@ -221,15 +219,11 @@ def _score(p: BuildParameters, thresholds: list[float]) -> ScoreConfig:
         raise UsageError(
             "--tau-f fdr=... finds thresholds by decoys, and --decoys 0 scores none: leave one of them out"
         )
-    floor = None if p.score_all else min([0.0, *thresholds])
-    if not decoys:
-        return ScoreConfig(from_word=p.score_from == "word", floor=floor)
     return ScoreConfig(
         from_word=p.score_from == "word",
-        floor=floor,
+        floor=min([0.0, *thresholds]),
         decoys=decoys,
-        decoy_share=p.decoy_share,
-        decoy_seed=p.seed,
+        decoy_seed=p.seed if decoys else 0,
     )
 
 
@@ -238,7 +232,7 @@ def _chains(p: BuildParameters) -> ChainConfig:
         raise UsageError(
             "--stop-when-full ends each tool by itself, and chains need the responses of all tools: leave one out"
         )
-    return ChainConfig(p.chain_depth, p.chain_starts)
+    return ChainConfig(p.chain_depth)
 
 
 def _rates(p: BuildParameters, tools: Mapping[str, Tool]) -> dict[str, float]:

@@ -81,5 +81,5 @@ def skipped_note(snapshot: str | Path, weights: tuple[float, ...], tau_f: Mappin
     return (
         f"{count:,} {'call' if count == 1 else 'calls'} ({by_tool}) may reach their threshold with these weights, but "
         "L(e(c, eps)) was not computed where the build's own weights could not lift a gain to 0: they count as not "
-        "kept; toolformer build --score-all finds out"
+        "kept; a build with a lower --tau-f finds out"
     )

@@ -88,7 +88,7 @@ def ask(
             raise UsageError(
                 f"{tool} was scored to the end only where the gain can reach {scores.floors[tool]:g}: what "
                 f"--tau {tool}={tau_f[tool]:g} would add cannot be known from the stored scores; "
-                "toolformer build --score-all finds out"
+                "toolformer build with that --tau-f finds out"
             )
     before = CallFilter.of_build(scores.sampled, scores.assembled)
     after_top_k, after_tau_s = dict(before.top_k), dict(before.tau_s)

@@ -5,7 +5,7 @@
     LM tokens of sample = kept x scan_tokens + draws x draw_tokens,   of score = scored x score_tokens
 
 Where calls are chained, each further depth draws m calls of every tool behind the starts of a document, which are the
-smaller of chain_starts and the calls that were scored for it. On a card a token of scan and scoring takes its FLOPs /
+smaller of CHAIN_STARTS and the calls that were scored for it. On a card a token of scan and scoring takes its FLOPs /
 (rate x mfu); a drawn token the longer of that and of reading all weights once for decode_rows draws and a document's
 keys and values once for its draws. Without a card the model's tokens are CPU time.
 
@@ -28,7 +28,7 @@ from flows.cost.figures import CARDS, DEFAULTS, examples_a_document
 from flows.cost.sample import Sample, read_sample
 from flows.cost.shapes import characters_a_token, config_of, shape_of
 from tasks.stage import at_depth
-from toolformer_core.config import TOOL_NAMES, SampleConfig, check_tools, tau_f_for
+from toolformer_core.config import CHAIN_STARTS, TOOL_NAMES, SampleConfig, check_tools, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class _Tool:
 
     def score_tokens(self) -> float:
         """Return the tokens of a scored call; those of a document share its plain loss."""
-        run, decoys = self._run, self._run.p.decoys_of_a_call * self._run.p.decoy_share
+        run, decoys = self._run, self._run.p.decoys_of_a_call
         with_a_call = (run.lines.single("call_tokens") + run.text_tokens / 2) * run.lines.single("padding")
         calls = self.draws * self.rate("ok_share") * self.rate("scored_per_ok_draw")
         value = (2 + decoys) * with_a_call + run.text_tokens / max(1.0, calls) * run.lines.single("padding")
@@ -315,7 +315,7 @@ class _Run:
         for depth in range(2, self.p.chain_depth + 1):
             for tool in self.tools:
                 dated = tool.rate("kept_share") if tool.key == "calendar" else 1.0  # it needs a date
-                starts = documents * dated * min(self.p.chain_starts, scored_a_document)
+                starts = documents * dated * min(CHAIN_STARTS, scored_a_document)
                 # the text, half of it again and a call
                 read = (1.5 * self.text_tokens + single("call_tokens")) * single("padding")
                 yield from self._calls(tool, starts, tool.config.draws, read, depth)

@@ -29,7 +29,7 @@ from warehouse.store import Store
 __all__ = ["PlannedStep", "RecipePlan", "plan_recipe"]
 
 # Parameters on which no result depends, and those of which a run records what they came to.
-_NOT_COMPARED = frozenset({"workers", "gpus", "data", "shard_documents", "score_model", "latest_date"})
+_NOT_COMPARED = frozenset({"workers", "gpus", "data", "shard_documents", "score_model"})
 
 Gives = dict[str, str]  # what a step gives to others, by kind
 

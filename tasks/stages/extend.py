@@ -24,6 +24,7 @@ from tasks.stages.sample import prompt_digests, template_note
 from tasks.stages.score import names_digest
 from toolformer_core.annotate.chains import extend, starts_of
 from toolformer_core.annotate.prefilter import UNDATED
+from toolformer_core.config import CHAIN_STARTS
 from warehouse.commits import RowCounts
 
 STARTS = "starts"  # the counter of a commit: calls behind which others were drawn
@@ -33,7 +34,7 @@ def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOut
     spec, tool = inputs.spec, inputs.tool
     undated = {v.doc_id for v in inputs.records("prefilter", arrow.verdicts_of) if v.reason in UNDATED}
     scored = inputs.records(at_depth("score", depth - 1), arrow.scored_of)
-    by_document = starts_of((call for call in scored if call.doc_id not in undated), spec.chains.starts)
+    by_document = starts_of((call for call in scored if call.doc_id not in undated), CHAIN_STARTS)
     starts = [call for calls in by_document.values() for call in calls]
     drawn, tokens = [], 0
     if starts:
@@ -53,7 +54,7 @@ def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     spec = inputs.spec
     return {
         **prompt_digests(spec, spec.chain_prompts[inputs.tool]),
-        "starts": str(spec.chains.starts),
+        "starts": str(CHAIN_STARTS),
         "tools": names_digest(spec),
     }
 

@@ -140,9 +140,9 @@ def _as_number(date: str) -> int:
 
 
 def with_latest_date(spec: BuildSpec, ingested: ShardResult) -> BuildSpec:
-    """Return the build with the latest date of its corpus, unless the user gave one."""
+    """Return the build with the latest date of its corpus."""
     commit = spec.store().read_commit(ingested.key)
-    if spec.prefilter.latest_date or commit is None:
+    if commit is None:
         return spec
     latest = dt.date.fromisoformat(f"{int(commit.counters[_LATEST_DATE]):08d}").isoformat()
     return replace(spec, prefilter=replace(spec.prefilter, latest_date=latest))

@@ -52,10 +52,10 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 # What users have in their scripts.
 _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
         --numbers --draw-form --candidates --chat-template --score-from
-        --tau-f --decoys --decoy-share --inside-words --keep-repeats --score-all --not-rejected
-        --only-accepted --chain-depth --chain-starts --max-examples --stop-when-full --temperature --max-call-tokens
-        --mt-chunk-tokens --latest-date --seed --shard-documents --max-chars --text-column
-        --url-column --date-column --text-unit
+        --tau-f --decoys --inside-words --keep-repeats --not-rejected
+        --only-accepted --chain-depth --max-examples --stop-when-full --temperature
+        --mt-chunk-tokens --seed --shard-documents --max-chars --text-column
+        --url-column --date-column
         --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --offline
         --retry-failures"""
 _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --sequence-length --evaluate-every
@@ -277,16 +277,13 @@ def test_thresholds_are_written_short() -> None:
         max_examples=st.integers(1, 10**9),
         stop_when_full=st.booleans(),
         temperature=st.floats(0, exclude_min=True, allow_infinity=False),
-        max_call_tokens=st.integers(1, 1000),
         mt_chunk_tokens=st.integers(1, 100),
-        latest_date=st.just("2020-01-31"),
         seed=st.integers(0, 2**31),
         shard_documents=st.integers(1, 10**6) | st.just("auto"),
         max_chars=st.integers(1, 10**6),
         text_column=st.none() | st.sampled_from(["my text", "--text"]),
         url_column=st.none(),
         date_column=st.none(),
-        text_unit=st.sampled_from(["file", "paragraph", "line"]),
         prompts=st.none() | st.just("/my prompts"),
         passages=st.none(),
         phrases=st.none(),

@@ -177,8 +177,6 @@ def test_the_latest_date_is_the_corpuss_newest_or_the_day_it_was_first_read_and_
     for day in ("2027-01-31", "2027-02-01"):  # the same build tomorrow
         on_day(monkeypatch, day)
         assert with_latest_date(spec, ingest(spec)).prefilter.latest_date == latest
-    given = replace(spec, prefilter=PrefilterConfig(latest_date="2001-01-01"))
-    assert with_latest_date(given, ingest(given)) == given
 
 
 def test_a_later_date_drops_a_page_from_the_calendar_and_concerns_no_other_tool(spec: BuildSpec) -> None:

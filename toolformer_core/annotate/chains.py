@@ -34,7 +34,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from toolformer_core.annotate.call_filter import looked_ahead
 from toolformer_core.annotate.sample import judged
-from toolformer_core.config import SampleConfig
+from toolformer_core.config import MAX_CALL_TOKENS, SampleConfig
 from toolformer_core.lm.base import Draw, DrawRequest, Insertion, LanguageModel
 from toolformer_core.records import Call, DrawnCall, Prompt, ScoredCall, numbers_of
 from toolformer_core.syntax import linearize_chain
@@ -106,7 +106,7 @@ def extend(
         ]
         made = scan.draw(
             requests,
-            max_tokens=config.max_call_tokens,
+            max_tokens=MAX_CALL_TOKENS,
             temperature=config.temperature,
             name=names[tool],
             begin=begin,

@@ -64,7 +64,6 @@ class DecoyPool:
     Args:
         answered: (document id, response) of every executed call.
         decoys: of a call, at most.
-        share: of the calls that get any, in (0, 1].
         seed: of all choices.
         reserve: responses that fill up where there are too few.
     """
@@ -74,11 +73,10 @@ class DecoyPool:
         answered: Iterable[tuple[str, str]],
         *,
         decoys: int,
-        share: float = 1.0,
         seed: int = 0,
         reserve: Sequence[str] = (),
     ) -> None:
-        self._decoys, self._share, self._seed = decoys, share, seed
+        self._decoys, self._seed = decoys, seed
         self._own: dict[str, set[str]] = {}  # document -> its responses
         for doc_id, response in answered:
             self._own.setdefault(doc_id, set()).add(response)
@@ -93,18 +91,16 @@ class DecoyPool:
         if not config.decoys:
             return None
         reserve = RESERVE.get(tool, ())
-        return cls(answered, decoys=config.decoys, share=config.decoy_share, seed=config.decoy_seed, reserve=reserve)
+        return cls(answered, decoys=config.decoys, seed=config.decoy_seed, reserve=reserve)
 
-    def decoys_of(self, drawn: DrawnCall, response: str) -> tuple[str, ...] | None:
-        """Return a call's decoys, each a different response; None if the call is not among those that get any."""
-        first, *numbers = numbers_of(
+    def decoys_of(self, drawn: DrawnCall, response: str) -> tuple[str, ...]:
+        """Return a call's decoys, each a different response."""
+        _, *numbers = numbers_of(
             "decoys",
             str(self._seed),
             digest_of(drawn.doc_id, drawn.tool, str(drawn.position), drawn.input, response),
             count=1 + 2 * self._decoys,
         )
-        if first >= self._share * 2**64:
-            return None
         own = self._own[drawn.doc_id]
         chosen = _choose(self._responses, own, numbers[: self._decoys])
         self.from_shard += len(chosen)

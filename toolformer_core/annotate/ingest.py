@@ -186,7 +186,7 @@ def _check_columns(files: Iterable[Path], config: IngestConfig, names: list[str 
     if not missing:
         return
     valid: dict[str, None] = {}
-    rows = (row for file in files for row in rows_of(file, _line_bytes(config), text_unit=config.text_unit))
+    rows = (row for file in files for row in rows_of(file, _line_bytes(config)))
     for row in islice((r.value for r in rows if isinstance(r, RawRow) and isinstance(r.value, dict)), _PEEK):
         for key, value in row.items():
             valid[storable(key)] = None
@@ -205,7 +205,7 @@ def read_part(root: Path, part: CorpusPart, config: IngestConfig) -> Iterator[Do
     seen = DigestSet()
     for file in part.files:
         source = source_of(root, file)
-        for row in rows_of(file, _line_bytes(config), columns.roots, config.text_unit, part.lines):
+        for row in rows_of(file, _line_bytes(config), columns.roots, part.lines):
             if isinstance(row, BadRow):
                 yield _rejection(source, row, row.reason, row.detail)
                 continue

@@ -46,7 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.annotate.boundaries import before_numbers, inside_words
-from toolformer_core.config import SampleConfig
+from toolformer_core.config import MAX_CALL_TOKENS, SampleConfig
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, bounds_of
 from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, numbers_of
@@ -234,9 +234,7 @@ def _draw(
     if not requests:
         return
     begin = f"{tool_name}(" if config.draw_form == "forced" else ""
-    draws = scan.draw(
-        requests, max_tokens=config.max_call_tokens, temperature=config.temperature, name=tool_name, begin=begin
-    )
+    draws = scan.draw(requests, max_tokens=MAX_CALL_TOKENS, temperature=config.temperature, name=tool_name, begin=begin)
     for i, (state, at, rank) in enumerate(chosen):
         state.drawn.append(_Drawn(at, rank, draws[i * config.draws : (i + 1) * config.draws]))
 

@@ -342,8 +342,7 @@ def _suggest_imitation(f: Figures) -> str:
         return "Nothing was drawn at gold positions: see the step before."
     reasons = {
         "wrong_tool": "The model writes other tools' names: use one name throughout the prompt, and no other brackets.",
-        "unterminated": "The model does not end its calls: shorten the inputs in the demonstrations, or allow more "
-        "tokens per call (build --max-call-tokens).",
+        "unterminated": "The model does not end its calls: shorten the inputs in the demonstrations.",
         "unparsable": "The model's brackets are not calls, so it does not follow the demonstrations: use a larger "
         "model.",
     }

@@ -41,13 +41,6 @@ def test_too_few_are_filled_up_from_the_reserve():
     assert pool(ANSWERED[:1]).decoys_of(CALL, "0") == ()
 
 
-def test_a_share_of_the_calls_gets_decoys():
-    some = pool(share=0.25)
-    calls = [a_drawn(DOCUMENTS[0], position, "1 + 1") for position in range(2000)]
-    chosen = sum(some.decoys_of(call, "0") is not None for call in calls)
-    assert 430 < chosen < 570  # 500 expected, with a standard deviation of 19
-
-
 def test_every_other_response_is_as_likely():
     counts = Counter(
         decoy
@@ -85,7 +78,7 @@ def test_a_config_that_asks_for_none_has_no_pool():
     assert len(DecoyPool.of(ScoreConfig(decoys=2), "qa", ANSWERED[:1]).decoys_of(CALL, "0")) == 2  # of the reserve
 
 
-@pytest.mark.parametrize("wrong", [{"decoys": -1}, {"decoys": 101}, {"decoy_share": 0.0}, {"decoy_share": 1.1}])
+@pytest.mark.parametrize("wrong", [{"decoys": -1}, {"decoys": 101}])
 def test_a_config_out_of_range_is_refused(wrong):
     with pytest.raises(UsageError):
         ScoreConfig(**wrong)

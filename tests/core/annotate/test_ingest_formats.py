@@ -86,8 +86,7 @@ def test_no_damage_is_fatal_or_makes_up_documents_twice(tmp_path_factory, data) 
         whole[start : start + data.draw(st.integers(0, 40))] = data.draw(st.binary(max_size=12))
     path = tmp_path_factory.mktemp("c") / f"{name}{suffix}"
     path.write_bytes((COMPRESS[suffix](bytes(whole)) if at_first else bytes(whole)) or b" ")
-    unit = data.draw(st.sampled_from(["file", "paragraph", "line"]))
-    found = list(read_corpus(path, IngestConfig(max_chars=2_000, text_unit=unit)))
+    found = list(read_corpus(path, IngestConfig(max_chars=2_000)))
     kept = [row.doc_id for row in found if isinstance(row, Document)]
     assert len(set(kept)) == len(kept)
     assert sum(row.reason == "truncated" for row in found if isinstance(row, Rejection)) <= 1

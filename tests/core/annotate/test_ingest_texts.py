@@ -1,18 +1,14 @@
-"""Plain text as a corpus, its units, and which files of a mixed folder count."""
+"""Plain text as a corpus, and which files of a mixed folder count."""
 
 from __future__ import annotations
 
-import dataclasses
-import zlib
 from pathlib import Path
 
 import pytest
 
-from tests.core.annotate.corpora import documents, lines, read, rejected
+from tests.core.annotate.corpora import documents, lines, read
 from tests.support.corpus_formats import COMPRESS, wet
 from toolformer_core.annotate.ingest import corpus_files, other_files
-from toolformer_core.config import IngestConfig, canonical_json, config_digest
-from toolformer_core.errors import UsageError
 
 POEM = b"\xef\xbb\xbf\n  One\r\ntwo\r\n \r\n\r\nthree  \nfour"
 
@@ -28,17 +24,6 @@ def test_a_file_is_a_document_and_loses_only_its_mark_and_last_line_end(tmp_path
     ]
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_paragraphs_and_lines(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"a.txt{suffix}"
-    path.write_bytes(COMPRESS[suffix](POEM))
-    paragraphs = documents(path, text_unit="paragraph")
-    assert [(d.text, d.line) for d in paragraphs] == [("  One\r\ntwo", 2), ("three  \nfour", 6)]
-    found = [(d.text, d.line) for d in documents(path, text_unit="line")]
-    assert found == [("  One", 2), ("two", 3), ("three  ", 6), ("four", 7)]
-    assert rejected(path, text_unit="line") == [(1, "blank"), (4, "blank"), (5, "blank")]
-
-
 BAD = [(b"", "empty_text"), (b" \n", "empty_text"), (b"caf\xe9", "not_utf8"), ("é".encode("utf-16"), "not_utf8")]
 
 
@@ -50,37 +35,13 @@ def test_a_bad_file_is_one_rejected_row(tmp_path: Path, data: bytes, reason: str
     assert (bad.source, bad.line, bad.reason, good.text) == ("a.txt", 1, reason, "good")
 
 
-def test_a_paragraph_that_is_too_long_or_no_utf8_costs_no_other(tmp_path: Path) -> None:
-    long = b"x" * 1_100_000
-    (tmp_path / "a.txt").write_bytes(b"a\n\n" + long + b"\n\nb\n\ncaf\xe9\n\n" + b"word\n" * 300_000 + b"\n\nc\n")
-    found = [getattr(row, "reason", None) or row.text for row in read(tmp_path, max_chars=100, text_unit="paragraph")]
-    assert found == ["a", "too_long", "b", "not_utf8", "too_long", "c"]
-
-
-def test_a_paragraph_that_is_not_held_whole_is_no_document(tmp_path: Path) -> None:
-    # 12 * 10,000 + 1,048,576 bytes may be held; of the line behind that the first 2,000 characters are
-    (tmp_path / "a.txt").write_bytes(b"a\n\nb\n" + b"x" * 1_200_000 + b"\n\nc")
-    found = read(tmp_path, max_chars=10_000, text_unit="paragraph")
-    assert [getattr(row, "reason", None) or row.text for row in found] == ["a", "too_long", "c"]
-    assert [row.line for row in found] == [1, 3, 6]
-
-
-def test_a_paragraph_that_is_cut_short_is_lost_from_its_first_line(tmp_path: Path) -> None:
-    stream = zlib.compressobj(wbits=31)
-    (tmp_path / "a.txt.gz").write_bytes(stream.compress(b"a\n\nb\nc\n") + stream.flush(zlib.Z_SYNC_FLUSH))
-    first, cut = read(tmp_path, text_unit="paragraph")
-    assert (first.text, cut.reason, cut.line, cut.raw) == ("a", "truncated", 3, "b\nc")
-
-
-@pytest.mark.parametrize("unit", ["file", "paragraph", "line"])
 @pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESS if suffix])
-def test_a_file_cut_short_is_one_rejected_row(tmp_path: Path, suffix: str, unit: str) -> None:
+def test_a_file_cut_short_is_one_rejected_row(tmp_path: Path, suffix: str) -> None:
     texts = [f"Text {i}, {i * i * 7919 % 100_003}." for i in range(30_000)]
     data = COMPRESS[suffix]("\n\n".join(texts).encode())
     (tmp_path / f"a.txt{suffix}").write_bytes(data[: len(data) * 2 // 3])
-    found = read(tmp_path, max_chars=10**7, text_unit=unit)
-    assert [row.reason for row in found if hasattr(row, "reason") and row.reason != "blank"] == ["truncated"]
-    assert [row.text for row in found if hasattr(row, "text")] == texts[: sum(hasattr(row, "text") for row in found)]
+    found = read(tmp_path, max_chars=10**7)
+    assert [row.reason for row in found] == ["truncated"]
 
 
 def test_a_folder_is_read_in_the_first_group_of_formats_that_it_holds(tmp_path: Path) -> None:
@@ -109,13 +70,3 @@ def test_a_folder_is_read_in_the_first_group_of_formats_that_it_holds(tmp_path: 
     assert [d.text for d in documents(tmp_path)] == ["C."]
     assert names(other_files(tmp_path)) == ["LICENSE", "README.txt", "a.wet", "sub/notes.txt.bz2", "sub/urls.csv"]
     assert [d.text for d in documents(tmp_path / "a.wet")] == ["B."]  # by its name it is read all the same
-
-
-def test_a_unit_of_text_changes_no_fingerprint_until_it_is_asked_for() -> None:
-    assert "text_unit" not in canonical_json(IngestConfig())
-    assert config_digest(IngestConfig()) == "8e9fb83b8b674aacca85b753bcba5386"  # that of builds before there was one
-    assert canonical_json(IngestConfig(text_unit="line")) == canonical_json(
-        dataclasses.asdict(IngestConfig()) | {"text_unit": "line"}
-    )
-    with pytest.raises(UsageError, match="text_unit must be one of file, paragraph, line: 'word'"):
-        IngestConfig(text_unit="word")

@@ -144,8 +144,9 @@ def test_equal_draws_at_a_position_are_one_row_with_a_count():
     ]
 
 
-def test_a_call_cut_short_is_unterminated():
-    (got,) = run(scripted({9: -1.0}), [a_document(TEXT)], max_call_tokens=2)  # "Calculator(2011", " -"
+def test_a_call_cut_short_is_unterminated(monkeypatch):
+    monkeypatch.setattr("toolformer_core.annotate.sample.MAX_CALL_TOKENS", 2)
+    (got,) = run(scripted({9: -1.0}), [a_document(TEXT)])  # "Calculator(2011", " -"
     assert [(c.outcome, c.raw) for c in got.calls] == [("unterminated", "Calculator(2011 -")]
 
 
@@ -251,7 +252,6 @@ def test_what_forms_there_are():
 
 def test_results_of_the_defaults_keep_their_fingerprints():
     assert canonical_json(SampleConfig()) == (
-        '{"draws":5,"inside_words":false,"max_call_tokens":64,"seed":0,"tau_s":0.05,"temperature":1.0,"top_k":5}'
+        '{"draws":5,"inside_words":false,"seed":0,"tau_s":0.05,"temperature":1.0,"top_k":5}'
     )
     assert '"draw_form":"forced"' in canonical_json(SampleConfig(draw_form="forced"))
-    assert '"positions":"need"' in canonical_json(SampleConfig(positions="need"))

@@ -64,8 +64,8 @@ def corpus(tmp_path: Path) -> Path:
 
 def parameters(corpus: Path, data: Path, **changes: object) -> BuildParameters:
     """A build of little work; 0.05 is the least tau_s for which 20 tokens a position tell all: 1 / (20 + 1) = 0.048."""
-    few = {"tools": ["calculator"], "tau_s": 0.05, "top_k": 2, "draws": 2, "max_call_tokens": 16, "workers": 1}
-    little = {**few, "tau_f": {"calculator": -5.0}, "score_all": True}
+    few = {"tools": ["calculator"], "tau_s": 0.05, "top_k": 2, "draws": 2, "workers": 1}
+    little = {**few, "tau_f": {"calculator": -5.0}}
     return BuildParameters.model_validate({"corpus": str(corpus), "data": str(data), **little, **changes})
 
 

@@ -69,7 +69,7 @@ def test_equal_thresholds_give_the_same_bytes(built: Built, data: Path) -> None:
 def test_below_the_floor_of_the_scores_nothing_is_answered(data: Path) -> None:
     snapshot = data / "warehouse.duckdb"
     with pytest.raises(
-        UsageError, match=r"what --tau calendar=-0\.1 would add cannot be known .* --score-all finds out"
+        UsageError, match=r"what --tau calendar=-0\.1 would add cannot be known .* with that --tau-f finds out"
     ):
         ask(snapshot, {"calendar": -0.1})
     assert ask(snapshot, {"calendar": 0.0}).after.tau_f["calendar"] == 0.0
@@ -84,10 +84,10 @@ def test_below_the_floor_of_the_scores_nothing_is_answered(data: Path) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "floor"),
-    [({}, 0.0), ({"tau_f": {"calendar": -0.5}}, -0.5), ({"score_all": True}, None), ({"tau_f": {"qa": 2.0}}, 0.0)],
+    [({}, 0.0), ({"tau_f": {"calendar": -0.5}}, -0.5), ({"tau_f": {"qa": 2.0}}, 0.0)],
 )
 def test_a_build_scores_down_to_its_smallest_threshold(
-    few_documents: Path, tmp_path: Path, asked: dict[str, object], floor: float | None
+    few_documents: Path, tmp_path: Path, asked: dict[str, object], floor: float
 ) -> None:
     assert resolve(small_build(few_documents, tmp_path, **asked), run_id="r").score.floor == floor
 
@@ -110,14 +110,14 @@ def test_repeated_calls_are_kept_as_a_build_that_keeps_them_does(
     few_documents: Path, as_built: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()  # the losses below the floor are computed
-    run_build(small_build(few_documents, as_built, score_all=True))
-    store, snapshot = Store(data), data / "warehouse.duckdb"
     low = {"calendar": -1.0, "calculator": -1.0}  # so that calls are kept at neighbouring places
+    run_build(small_build(few_documents, as_built, tau_f=low))
+    store, snapshot = Store(data), data / "warehouse.duckdb"
     dropping = materialise(store, ask(snapshot, low), "once")
     keeping = materialise(store, ask(snapshot, low, keep_repeats=True), "often")
     assert keeping.counts == dropping.counts  # of each answer one call is left
     assert held(store, keeping) > held(store, dropping)
-    built = run_build(small_build(few_documents, data, tau_f=low, keep_repeats=True, score_all=True))
+    built = run_build(small_build(few_documents, data, tau_f=low, keep_repeats=True))
     assert (keeping.version, built.done) == (built.version, 0)
     asked = ask(snapshot, {})
     assert asked.before.keep_repeats

@@ -68,14 +68,14 @@ def test_work_by_hand(model: str) -> None:
 
 
 def test_chains_by_hand(model: str) -> None:
-    found = stages(by_hand(model, chain_depth=3, chain_starts=5))
+    found = stages(by_hand(model, chain_depth=3))
     # 0.5 x 4 x 0.5 x 0.25 = 0.25 calls are scored for a document, fewer than five: 1,000 x 0.25 starts, ten draws each
     for depth in (2, 3):
         units = [found[f"{stage}_{depth}"].units for stage in ("sample", "execute", "score")]
         assert units == [250, 2500 * 0.5 * 0.5, 2500 * 0.5 * 0.25]
         # one text and a half and a call of 25 tokens, x 1.05 of padding; ten tokens a draw
         assert found[f"sample_{depth}"].lm_tokens == pytest.approx(250 * (1.5 * 100 + 25) * 1.05 + 2500 * 10)
-    bounded = stages(by_hand(model, chain_depth=2, chain_starts=5, assume={"scored_per_ok_draw": 100}))
+    bounded = stages(by_hand(model, chain_depth=2, assume={"scored_per_ok_draw": 100}))
     assert bounded["sample_2"].units == 1000 * 5
     assert "sample_2" not in stages(by_hand(model))
 

@@ -72,10 +72,10 @@ def test_shared_parameters_are_those_of_every_step_that_has_them(tmp_path: Path)
 
 def test_on_off_and_dates_are_texts(tmp_path: Path) -> None:
     text = GOOD.replace("    profile: core\n", "    profile: core\n    learning_rate: 6e-4\n")
-    text = text.replace("    limit: 12\n", "    latest_date: 2023-01-30\n    chat_template: off\n")
+    text = text.replace("    limit: 12\n", "    dataset: 2023-01-30\n    chat_template: off\n")
     recipe = read_recipe(written(tmp_path, text))
     build, training, *_ = recipe.steps
-    assert (build.values["latest_date"], build.values["chat_template"]) == ("2023-01-30", "off")
+    assert (build.values["dataset"], build.values["chat_template"]) == ("2023-01-30", "off")
     assert training.values["learning_rate"] == 6e-4
 
 

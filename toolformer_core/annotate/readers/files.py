@@ -112,7 +112,6 @@ def rows_of(
     path: Path,
     max_line_bytes: int,
     columns: frozenset[str] | None = None,
-    text_unit: str = "file",
     part: LineRange | None = None,
 ) -> Iterator[RawRow | BadRow]:
     """Yield the rows of one file.
@@ -122,7 +121,6 @@ def rows_of(
         max_line_bytes: a longer row is skipped without being held in memory; a page of a WARC file or a dump may take
             8 MiB in any case.
         columns: the columns to read of a columnar file; None for all.
-        text_unit: what a row of a .txt file is: `file`, `paragraph` or `line`.
         part: the range to read of a file that `is_divisible`; None: all of it.
     """
     match format_of(path):
@@ -135,7 +133,7 @@ def rows_of(
         case "csv":
             return delimited_rows(path, max_line_bytes)
         case "text":
-            return text_rows(path, max_line_bytes, text_unit)
+            return text_rows(path, max_line_bytes)
         case "warc":
             return warc_rows(path, max(max_line_bytes, _PAGE_BYTES))
         case "wikipedia":
