@@ -9,7 +9,7 @@ A process reads each commit once. It is given its own commits directly (`committ
 The more commits there are, the less often they are listed, so that the work grows linearly with the shards. If a commit
 is found late, the only cost is that the tool is asked again.
 
-    | result of a call                                 | a later run           | a later run with `--offline` |
+    | result of a call                                 | a later run           | with `--answers stored`      |
     |--------------------------------------------------|-----------------------|------------------------------|
     | a response, a failure that is the tool's own     | uses it               | uses it                      |
     | the same of a tool that asks others (HasTTL)     | uses a response while | uses it, however old         |

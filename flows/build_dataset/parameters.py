@@ -219,13 +219,11 @@ class BuildParameters(ToolChoice):
     workers: Annotated[int, _RUNNING] = Field(4, gt=0, description="Tasks at a time (threads), or Dask workers")
     gpus: Annotated[Gpus, _RUNNING] = None
     licence: Annotated[str, _CORPUS] = Field("", description="The corpus's licence, for the dataset's card")
-    offline: Annotated[bool, _TOOLS] = Field(
-        False, description="Ask no tool: use what tools answered before, and stop where an answer is missing"
-    )
-    retry_failures: Annotated[bool, _TOOLS] = Field(
-        False,
-        description="Ask tools again what failed for a passing reason in earlier builds (timeout, crashed, "
-        "unreachable, ...); where nothing did, nothing is done again",
+    answers: Annotated[Literal["new", "stored", "retry"], _TOOLS] = Field(
+        "new",
+        description="What tools are asked. new: what no earlier build asked; stored: nothing, and the build stops where "
+        "an answer is missing; retry: also what failed for a passing reason (timeout, crashed, unreachable, ...); where "
+        "nothing did, nothing is done again",
     )
 
     @property

@@ -253,9 +253,9 @@ class _Planner:
         """Yield a note per tool with such failures."""
         for (tool, again), failures in sorted(self.transient.items()):
             if again:
-                yield f"--retry-failures: {tool} is asked {failures:,} questions again that failed for passing reasons"
+                yield f"--answers retry: {tool} is asked {failures:,} questions again that failed for passing reasons"
             elif not self.spec.retry_failures_before:
-                yield f"{failures:,} questions to {tool} failed for passing reasons: --retry-failures asks them again"
+                yield f"{failures:,} questions to {tool} failed for passing reasons: --answers retry asks them again"
 
     def _is_run_in_overlay(self, stage: Stage[Any], inputs: Inputs[BuildSpec], read: _Results) -> bool:
         """Return whether a stage is run while planning.

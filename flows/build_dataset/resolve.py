@@ -75,8 +75,6 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         shard_documents=IngestConfig().shard_documents if p.shard_documents == "auto" else p.shard_documents,
         limit=p.limit,
     )
-    if p.offline and p.retry_failures:
-        raise UsageError("--offline asks no tool and --retry-failures asks some again: leave one of them out")
     try:
         check_name("dataset", p.dataset)
     except StoreError as exc:
@@ -144,9 +142,9 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         ),
         rates=_rates(p, built),
         stop_when_full=p.stop_when_full,
-        offline=p.offline,
+        offline=p.answers == "stored",
         marks=chosen_marks(Store(p.data), not_rejected=p.not_rejected, only_accepted=p.only_accepted),
-        retry_failures_before=_after_all_calls(Store(p.data)) if p.retry_failures else "",
+        retry_failures_before=_after_all_calls(Store(p.data)) if p.answers == "retry" else "",
     )
 
 

@@ -56,8 +56,7 @@ _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --d
         --only-accepted --chain-depth --max-examples --stop-when-full --temperature
         --mt-chunk-tokens --seed --shard-documents --max-chars --text-column
         --url-column --date-column
-        --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --offline
-        --retry-failures"""
+        --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --answers"""
 _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --sequence-length --evaluate-every
         --dev-documents --keep --retries"""
 NAMES = {
@@ -290,8 +289,7 @@ def test_thresholds_are_written_short() -> None:
         workers=st.integers(1, 100),
         gpus=st.none() | st.integers(0, 8),
         licence=st.sampled_from(["", "CC BY 4.0"]),
-        offline=st.booleans(),
-        retry_failures=st.booleans(),
+        answers=st.sampled_from(["new", "stored", "retry"]),
     )
 )
 def test_the_command_that_a_build_prints_asks_for_the_same_build(parameters: BuildParameters) -> None:

@@ -196,7 +196,7 @@ def test_the_last_mark_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
 
 
 def test_failures_of_a_clock_that_was_ahead_are_asked_again(few_documents: Path, tmp_path: Path) -> None:
-    asked = small_build(few_documents, tmp_path / "data", retry_failures=True)
+    asked = small_build(few_documents, tmp_path / "data", answers="retry")
     store = Store(tmp_path / "data")
     ahead = (dt.datetime.now(dt.UTC) + dt.timedelta(days=2)).isoformat(timespec="seconds")
     for stage in ("execute", "execute_2"):

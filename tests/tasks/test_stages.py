@@ -271,7 +271,7 @@ def test_offline_a_run_is_made_of_answers_alone(spec: BuildSpec, tool: FakeTool,
 
 
 def test_offline_what_was_never_answered_stops_the_run(spec: BuildSpec, tool: FakeTool) -> None:
-    with pytest.raises(ToolError, match=r"no answer is kept of fake to '1 \+ 1'; run once without --offline"):
+    with pytest.raises(ToolError, match=r"no answer is kept of fake to '1 \+ 1'; run once without --answers stored"):
         run_all(replace(spec, offline=True))
     assert tool.asked == []
     assert list(spec.store().commits("execute")) == []

@@ -131,7 +131,7 @@ def _not_cached(tool: Tool, unknown: list[tuple[str, str]]) -> str:
     said = input_ if len(input_) <= _SHOWN_CHARS else input_[:_SHOWN_CHARS] + "..."
     where = f" (context {context!r})" if context else ""
     more = f", and to {len(unknown) - 1} more of this shard" if len(unknown) > 1 else ""
-    return f"offline: no answer is kept of {tool.key} to {said!r}{where}{more}; run once without --offline"
+    return f"offline: no answer is kept of {tool.key} to {said!r}{where}{more}; run once without --answers stored"
 
 
 def _record(tool: str, input_: str, context: str, result: ToolResult, max_chars: int) -> Execution:

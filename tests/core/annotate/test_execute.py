@@ -247,7 +247,7 @@ def test_offline_what_is_not_known_is_named_and_nothing_is_asked():
     # the first eighty characters of the input, and one more question without an answer
     assert str(caught.value) == (
         f"offline: no answer is kept of fake to {'b' * 80 + '...'!r} (context '2024-01-02'), "
-        "and to 1 more of this shard; run once without --offline"
+        "and to 1 more of this shard; run once without --answers stored"
     )
     assert (tool.asked, tool.loads) == ([], 0)
 

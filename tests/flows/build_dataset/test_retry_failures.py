@@ -1,4 +1,4 @@
-"""`build --retry-failures`, from the plan to the snapshot: a tool that could not be reached, and then could."""
+"""`build --answers retry`, from the plan to the snapshot: a tool that could not be reached, and then could."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from flows.build_dataset.flow import run_build
-from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.build_dataset.plan import plan_build
 from tests.fakes import FakeTool
 from tests.support.commands import Run
 from tests.support.small_builds import small_build
-from toolformer_core.errors import UsageError
 from toolformer_core.records import ToolFailure, ToolResult
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.calculator import Calculator
@@ -77,14 +75,14 @@ def test_only_the_failed_questions_are_asked_again(
     assert (costs.answered or 0) + (costs.failed_lasting or 0) + before["transient"] == before["rows"]
     assert costs.retries == sum(tool.asked.count((own, "")) - 1 for own in {input for input, _ in tool.asked} & failed)
 
-    retrying = asked.model_copy(update={"retry_failures": True})
+    retrying = asked.model_copy(update={"answers": "retry"})
     questions = before["transient"]
     assert plan_build(asked).nothing_to_do
-    assert f"{questions} questions to calculator failed for passing reasons: --retry-failures asks them again" in (
+    assert f"{questions} questions to calculator failed for passing reasons: --answers retry asks them again" in (
         plan_build(asked).notes
     )
     plan = plan_build(retrying)
-    assert f"--retry-failures: calculator is asked {questions} questions again that failed for passing reasons" in (
+    assert f"--answers retry: calculator is asked {questions} questions again that failed for passing reasons" in (
         plan.notes
     )
     (execute,) = [stage for stage in plan.stages if stage.stage == "execute"]
@@ -104,11 +102,3 @@ def test_only_the_failed_questions_are_asked_again(
     said = json.loads(run("stats", "--data", str(tmp_path / "data"), "--json").out)["tools"]
     assert [(one["tool"], one["failed_transient"]) for one in said] == [("calculator", 0)]
     assert "Calls of tools, in milliseconds" in run("stats", "--data", str(tmp_path / "data")).out
-
-
-def test_asking_nothing_and_asking_again_exclude_each_other(few_documents: Path, tmp_path: Path) -> None:
-    asked = small_build(few_documents, tmp_path / "data", offline=True, retry_failures=True)
-    with pytest.raises(UsageError, match="leave one of them out"):
-        run_build(asked)
-    only = BuildParameters(corpus="c.jsonl", data="d", retry_failures=True)
-    assert build_command(only) == "toolformer build --corpus c.jsonl --data d --retry-failures"
