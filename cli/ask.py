@@ -27,6 +27,7 @@ from cli.terminal import print_json, say
 from cli.warehouse import built_store, published_snapshot
 from flows.build_dataset.parameters import BuildParameters
 from tasks.environment import prepare_environment
+from tasks.mark_filter import Ratings
 from toolformer_core.errors import UsageError
 
 _PANEL = "What a run of that size costs"
@@ -241,8 +242,7 @@ def what_if(
             help="Weigh only the first N of the next tokens; log-probabilities of 5 are stored, as in the paper"
         ),
     ] = None,
-    not_rejected: Annotated[bool, option_of(BuildParameters, "not_rejected")] = False,
-    only_accepted: Annotated[bool, option_of(BuildParameters, "only_accepted")] = False,
+    ratings: Annotated[Ratings, option_of(BuildParameters, "ratings")] = "all",
     materialise: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Assemble C* with these thresholds, as a new version of the dataset NAME"),
@@ -288,7 +288,7 @@ def what_if(
     positions = (
         {tool: int(value) for tool, value in k.items()} if isinstance(k, dict) else None if k is None else int(k)
     )
-    marks = chosen_marks(store, not_rejected=not_rejected, only_accepted=only_accepted)
+    marks = chosen_marks(store, ratings)
     build = current_build(snapshot)
     with tempfile.TemporaryDirectory(prefix="toolformer-gains-") as folder:
         file = Path(folder) / "gains.parquet"

@@ -36,7 +36,7 @@ def marks(
 
     A call is right if more people accept than reject it, wrong if more reject it, else open. The precision is that of
     the judged calls; it speaks for all of a tool's calls if those were drawn at random. `toolformer build` and
-    `what-if` heed marks with --not-rejected and --only-accepted.
+    `what-if` heed marks with --ratings.
 
     Example: toolformer marks --data runs/c4
     Example: toolformer marks --export judged.jsonl --data runs/c4

@@ -16,7 +16,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
-from tasks.mark_filter import Keep, MarkFilter
+from tasks.mark_filter import Keep, MarkFilter, Ratings
 from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.statistics import cohens_kappa, wilson
@@ -110,20 +110,18 @@ def mark_filter(store: Store, keep: Keep, until: str | None = None) -> MarkFilte
     return MarkFilter(keep, until or last, calls)  # every mark that follows has a later time, whatever clocks say
 
 
-def chosen_marks(store: Store, *, not_rejected: bool, only_accepted: bool) -> MarkFilter | None:
-    """Return the filter that a user's two options ask for; None if neither does.
+def chosen_marks(store: Store, ratings: Ratings) -> MarkFilter | None:
+    """Return the filter that a user's option asks for; None for `all`.
 
     Raises:
-        UsageError: both are given, or nobody has accepted any call.
+        UsageError: nobody has accepted any call, and only such are to be kept.
         StoreError: the marks cannot be read.
     """
-    if not_rejected and only_accepted:
-        raise UsageError("--only-accepted leaves out all that --not-rejected does: give one of them")
-    if not (not_rejected or only_accepted):
+    if ratings == "all":
         return None
-    found = mark_filter(store, "not-rejected" if not_rejected else "only-accepted")
-    if only_accepted and not found.calls:
-        raise UsageError(f"--only-accepted would keep nothing: nobody has accepted a call of {store.root} yet")
+    found = mark_filter(store, ratings)
+    if ratings == "accepted" and not found.calls:
+        raise UsageError(f"--ratings accepted would keep nothing: nobody has accepted a call of {store.root} yet")
     return found
 
 

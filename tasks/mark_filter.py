@@ -12,7 +12,8 @@ from typing import Literal
 from toolformer_core.records import ScoredCall
 from warehouse.marks import MARK_REASONS, CallIdentity
 
-Keep = Literal["not-rejected", "only-accepted"]
+Keep = Literal["not-rejected", "accepted"]
+Ratings = Literal["all", "not-rejected", "accepted"]  # of an option
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +27,14 @@ class MarkFilter:
     @property
     def reason(self) -> str:
         """Why a call is left out."""
-        return MARK_REASONS[self.keep == "only-accepted"]
+        return MARK_REASONS[self.keep == "accepted"]
 
     def reasons(self, calls: Iterable[ScoredCall]) -> list[str]:
         """Return for each call why it is left out, or "".
 
         A chain is left out if any of its calls is rejected, or not all of them are accepted.
         """
-        accepting = self.keep == "only-accepted"
+        accepting = self.keep == "accepted"
         return [
             "" if all((one in self.calls) is accepting for one in digests_of(call)) else self.reason for call in calls
         ]

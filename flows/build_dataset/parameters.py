@@ -32,6 +32,7 @@ from flows.forms import (
     TranslatorModel,
     as_text,
 )
+from tasks.mark_filter import Ratings
 from toolformer_core.config import (
     MAX_CHAIN_DEPTH,
     MAX_DECOYS,
@@ -164,11 +165,10 @@ class BuildParameters(ToolChoice):
         description="Keep all calls of one tool with the same input within five tokens of each other, as the paper "
         "does, or only the one with the largest gain (default: as each tool declares; calendar and mt keep all)",
     )
-    not_rejected: Annotated[bool, _CALLS] = Field(
-        False, description="Leave out the calls that people's marks reject (see `toolformer marks`)"
-    )
-    only_accepted: Annotated[bool, _CALLS] = Field(
-        False, description="Keep only calls that people's marks accept, of those that pass the thresholds"
+    ratings: Annotated[Ratings, _CALLS] = Field(
+        "all",
+        description="Which calls are kept, of those that pass the thresholds, by what people said of them (see "
+        "`toolformer marks`): all; not-rejected: all but the rejected; accepted: the accepted alone",
     )
     chain_depth: Annotated[int, _CALLS] = Field(
         _CHAINS.depth,
@@ -221,9 +221,9 @@ class BuildParameters(ToolChoice):
     licence: Annotated[str, _CORPUS] = Field("", description="The corpus's licence, for the dataset's card")
     answers: Annotated[Literal["new", "stored", "retry"], _TOOLS] = Field(
         "new",
-        description="What tools are asked. new: what no earlier build asked; stored: nothing, and the build stops where "
-        "an answer is missing; retry: also what failed for a passing reason (timeout, crashed, unreachable, ...); where "
-        "nothing did, nothing is done again",
+        description="What tools are asked. new: what no earlier build asked; stored: nothing, and the build stops "
+        "where an answer is missing; retry: also what failed for a passing reason (timeout, crashed, unreachable, "
+        "...); where nothing did, nothing is done again",
     )
 
     @property

@@ -143,7 +143,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         rates=_rates(p, built),
         stop_when_full=p.stop_when_full,
         offline=p.answers == "stored",
-        marks=chosen_marks(Store(p.data), not_rejected=p.not_rejected, only_accepted=p.only_accepted),
+        marks=chosen_marks(Store(p.data), p.ratings),
         retry_failures_before=_after_all_calls(Store(p.data)) if p.answers == "retry" else "",
     )
 

@@ -23,7 +23,7 @@ from warehouse.what_if import StoredScores, stored_scores
 __all__ = ["WhatIfQuery", "ask"]
 
 _UNRANKED = 'SELECT count(*) AS calls FROM facts.gains WHERE "rank" IS NULL'
-_MARK_OPTIONS = {"rejected": "--not-rejected", "not_accepted": "--only-accepted"}
+_MARK_OPTIONS = {"rejected": "--ratings not-rejected", "not_accepted": "--ratings accepted"}
 
 Number = TypeVar("Number", int, float)
 

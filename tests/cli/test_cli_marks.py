@@ -48,5 +48,5 @@ def test_mistakes(run: Run, as_built: Path, tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     there = run("marks", "--data", as_built, "--export", tmp_path / "there")
     assert (there.code, "exists already" in there.err) == (2, True)
-    nobody = run("what-if", "--only-accepted", "--data", as_built)
+    nobody = run("what-if", "--ratings", "accepted", "--data", as_built)
     assert (nobody.code, "nobody has accepted a call" in nobody.err) == (2, True)

@@ -52,8 +52,8 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 # What users have in their scripts.
 _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
         --numbers --draw-form --candidates --chat-template --score-from
-        --tau-f --decoys --inside-words --keep-repeats --not-rejected
-        --only-accepted --chain-depth --max-examples --stop-when-full --temperature
+        --tau-f --decoys --inside-words --keep-repeats --ratings
+        --chain-depth --max-examples --stop-when-full --temperature
         --mt-chunk-tokens --seed --shard-documents --max-chars --text-column
         --url-column --date-column
         --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --answers"""
@@ -289,6 +289,7 @@ def test_thresholds_are_written_short() -> None:
         workers=st.integers(1, 100),
         gpus=st.none() | st.integers(0, 8),
         licence=st.sampled_from(["", "CC BY 4.0"]),
+        ratings=st.sampled_from(["all", "not-rejected", "accepted"]),
         answers=st.sampled_from(["new", "stored", "retry"]),
     )
 )

@@ -179,7 +179,7 @@ def test_the_last_mark_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
     call = CallIdentity("d", "qa", 0, "x", "y")
     add_marks(store, "a", [(call, "accept")])
     add_marks(store, "b", [(call, "accept")])
-    before = judging.mark_filter(store, "only-accepted")
+    before = judging.mark_filter(store, "accepted")
     add_marks(store, "a", [(call, "reject")])
     add_marks(store, "b", [(call, "reject")])
     said = read_marks(store)[0]
@@ -191,8 +191,8 @@ def test_the_last_mark_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
     ]
     assert standing(said) == {call: {"a": "reject", "b": "reject"}}
     assert before.calls == {call.digest}
-    assert judging.mark_filter(store, "only-accepted", before.until) == before  # later marks stay out of it
-    assert judging.mark_filter(store, "only-accepted").calls == frozenset()
+    assert judging.mark_filter(store, "accepted", before.until) == before  # later marks stay out of it
+    assert judging.mark_filter(store, "accepted").calls == frozenset()
 
 
 def test_failures_of_a_clock_that_was_ahead_are_asked_again(few_documents: Path, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_rejected_call_is_left_out_and_nothing_else(few_documents: Path, as_bu
     assert [(one.doc_id, one.tool, one.position) for one in answer.goes] == [
         (rejected.doc_id, rejected.tool, rejected.position)
     ]
-    built = run_build(small_build(few_documents, as_built, not_rejected=True))
+    built = run_build(small_build(few_documents, as_built, ratings="not-rejected"))
     after = held(store)
     assert built.done == 1  # one of the three shards holds it; the others are as they were
     assert set(before) - set(after) == {rejected}
@@ -57,8 +57,8 @@ def test_a_rejected_call_is_left_out_and_nothing_else(few_documents: Path, as_bu
     assert rows_of(snapshot, drops) == [{"n": 1}]
     # A what-if counts the call as if it took part, and says so.
     [note] = [one for one in ask(snapshot, {}).notes if "marks" in one]
-    assert note.startswith("the current C* was assembled with --not-rejected, which left out 1 scored call")
-    assert note.endswith("unless --not-rejected is given here, too")
+    assert note.startswith("the current C* was assembled with --ratings not-rejected, which left out 1 scored call")
+    assert note.endswith("unless --ratings not-rejected is given here, too")
     marked = ask(snapshot, {}, marks=mark_filter(store, "not-rejected"))
     assert [one.rpartition(": ")[2] for one in marked.notes if "marks" in one] == [
         "what it has now is counted as if they took part"
@@ -70,7 +70,7 @@ def test_a_rejected_call_is_left_out_and_nothing_else(few_documents: Path, as_bu
         and (call["input"], call["response"]) == (rejected.input, rejected.response)
     ]
     assert fate == "rejected"
-    assert run_build(small_build(few_documents, as_built, not_rejected=True)).done == 0
+    assert run_build(small_build(few_documents, as_built, ratings="not-rejected")).done == 0
     again = run_build(small_build(few_documents, as_built))  # without marks all is as it was
     assert (again.done, again.version) == (0, first.version)
 
@@ -80,24 +80,22 @@ def test_what_if_makes_the_version_that_a_build_makes(few_documents: Path, as_bu
     run_build(small_build(few_documents, as_built))
     before = held(store)
     add_marks(store, "a", [(before[0], "accept"), (before[-1], "accept"), (before[1], "reject")])
-    query = ask(snapshot, {}, marks=mark_filter(store, "only-accepted"))
+    query = ask(snapshot, {}, marks=mark_filter(store, "accepted"))
     made = materialise(store, query, "accepted")
     assert held(store, "accepted") == sorted({before[0], before[-1]})
     answer = compare_by_shard(store, query, n=1)
     assert sum(change.after.calls for change in answer.changes) == 2
     assert (len(answer.comes), len(answer.goes)) == (0, 1)
-    built = run_build(small_build(few_documents, as_built, only_accepted=True))
+    built = run_build(small_build(few_documents, as_built, ratings="accepted"))
     assert (built.done, built.version) == (0, made.version)
 
 
-def test_options_that_cannot_be_meant(tmp_path: Path) -> None:
+def test_nobody_has_rated_a_call(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    assert chosen_marks(store, not_rejected=False, only_accepted=False) is None
-    with pytest.raises(UsageError, match="give one of them"):
-        chosen_marks(store, not_rejected=True, only_accepted=True)
+    assert chosen_marks(store, "all") is None
     with pytest.raises(UsageError, match="nobody has accepted a call"):
-        chosen_marks(store, not_rejected=False, only_accepted=True)
-    nothing = chosen_marks(store, not_rejected=True, only_accepted=False)
+        chosen_marks(store, "accepted")
+    nothing = chosen_marks(store, "not-rejected")
     assert nothing is not None
     assert nothing.calls == frozenset()
 
@@ -107,4 +105,4 @@ def test_a_call_is_known_by_all_that_it_is() -> None:
     other = ScoredCall("d", "qa", 3, "Wo?", "dort", -1.0, 1, 2.0, 2.0, 1.0, seen_before=False, seen_after=False)
     said = frozenset({CallIdentity("d", "qa", 3, "Wo?", "hier").digest})
     assert MarkFilter("not-rejected", "", said).reasons([call, other]) == ["rejected", ""]
-    assert MarkFilter("only-accepted", "", said).reasons([call, other]) == ["", "not_accepted"]
+    assert MarkFilter("accepted", "", said).reasons([call, other]) == ["", "not_accepted"]
