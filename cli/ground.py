@@ -107,13 +107,14 @@ def ground_prior(
     corpus: Annotated[str, option_of(BuildParameters, "corpus")],
     out: Annotated[Path | None, typer.Option(help="File to write; it must not exist yet (default: print)")] = None,
     patterns: Annotated[str, option_of(GroundParameters, "patterns")] = "standard",
-    text_column: Annotated[str | None, option_of(BuildParameters, "text_column")] = None,
+    columns: Annotated[str, option_of(BuildParameters, "columns")] = "",
     limit: Annotated[int | None, option_of(BuildParameters, "limit")] = None,
 ) -> None:
     """Estimate the priors of a pattern set from a corpus, which the authors left open. Use the file as --patterns.
 
     Example: toolformer ground prior --corpus corpus.jsonl --out priors.json
     """
+    from flows.forms import columns_of
     from toolformer_core.annotate.ingest import read_corpus
     from toolformer_core.config import IngestConfig
     from toolformer_core.errors import UsageError
@@ -123,6 +124,10 @@ def ground_prior(
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already; choose another name")
     base = load_patterns(patterns)
+    try:
+        text_column = columns_of(columns).get("text")
+    except ValueError as exc:
+        raise UsageError(f"--columns: {exc}") from None
     rows = read_corpus(corpus, IngestConfig(text_column=text_column, limit=limit))
     texts = (row.text for row in rows if isinstance(row, Document))
     estimated = with_estimated_priors(base, texts, name=f"{base.name}, {Path(corpus).name}")

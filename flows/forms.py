@@ -155,6 +155,35 @@ DataFolder = Annotated[
     AfterValidator(checked_data),
     Option(note=DATA_NOTE, convert=data_folder),
 ]
+
+
+def columns_of(given: Any) -> Any:
+    """Parse `text=body,url=link` into columns by what they hold.
+
+    Raises:
+        ValueError: it is not written so.
+    """
+    if not isinstance(given, str):
+        return given or {}
+    pairs = [part.partition("=") for part in as_parts(given)]
+    for name, equals, column in pairs:
+        if name not in ("text", "url", "date") or not (equals and column):
+            raise ValueError(f"{name + equals + column!r} names no column; write e.g. text=body,url=link,date=when")
+    return {name: column for name, _, column in pairs}
+
+
+Columns = Annotated[
+    dict[Literal["text", "url", "date"], str],
+    BeforeValidator(columns_of),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {name: {"type": "string", "title": name} for name in ("text", "url", "date")},
+            "additionalProperties": False,
+        }
+    ),
+    Option(note=", e.g. text=body,url=link,date=when"),
+]
 Passages = Annotated[
     AbsolutePath | None, Field(description="Passages for wikisearch and qa: JSONL with title, section and text")
 ]

@@ -49,7 +49,7 @@ _BEST = 20  # calls that are looked at where none was kept
 
 # What helps where no row at all could be used, by the reason for which rows are rejected.
 _ADVICE = {
-    "no_text": "name one with --text-column",
+    "no_text": "name one with --columns text=NAME",
     "not_utf8": "convert the corpus to UTF-8, e.g. by iconv",
     "broken_json": "each row must be one JSON object",
     "not_an_object": "each row must be one JSON object",

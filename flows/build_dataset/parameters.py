@@ -15,6 +15,7 @@ from flows.call_forms import ChatTemplate, TauF, promised_rates
 from flows.forms import (
     FORM,
     AbsolutePath,
+    Columns,
     Corpus,
     DataFolder,
     DatasetName,
@@ -198,14 +199,10 @@ class BuildParameters(ToolChoice):
     max_chars: Annotated[int, _CORPUS] = Field(
         _INGEST.max_chars, gt=0, description="Characters of a text at most; longer texts are rejected as too_long"
     )
-    text_column: Annotated[str | None, _CORPUS] = Field(
-        None, description="Column of the text, if it is not text or raw_content"
-    )
-    url_column: Annotated[str | None, _CORPUS] = Field(
-        None, description="Column of the URL, if it is not url or metadata.url"
-    )
-    date_column: Annotated[str | None, _CORPUS] = Field(
-        None, description="Column of the date, if it is not timestamp, date_download or created"
+    columns: Annotated[Columns, _CORPUS] = Field(
+        default_factory=dict,
+        description="Columns of the corpus, where they have other names than usual (text, raw_content; url, "
+        "metadata.url; timestamp, date_download, created)",
     )
     prompts: Annotated[AbsolutePath | None, _TOOLS] = Field(
         None,

@@ -68,9 +68,9 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
         UsageError: a path, name or value is wrong; the message says which and how to mend it.
     """
     ingest = IngestConfig(
-        text_column=p.text_column,
-        url_column=p.url_column,
-        date_column=p.date_column,
+        text_column=p.columns.get("text"),
+        url_column=p.columns.get("url"),
+        date_column=p.columns.get("date"),
         max_chars=p.max_chars,
         shard_documents=IngestConfig().shard_documents if p.shard_documents == "auto" else p.shard_documents,
         limit=p.limit,

@@ -109,7 +109,7 @@ def test_tools_are_listed(run: Run) -> None:
         (["--tools", "calculator,calender"], ["unknown tool 'calender'", "Did you mean 'calendar'?", "wikisearch"]),
         (["--tools", " , "], ["no tool was named", "calculator"]),
         (["--model", "embeded"], ["'embeded'", "Did you mean 'embedded'?"]),
-        (["--text-column", "txt"], ["unknown column 'txt'", "Did you mean 'text'?", "timestamp, url"]),
+        (["--columns", "text=txt"], ["unknown column 'txt'", "Did you mean 'text'?", "timestamp, url"]),
         (["--tau-f", "nonsense"], ["--tau-f", "'nonsense'", "calculator=0.5"]),
         (["--tau-f", "qa=nan"], ["--tau-f", "'qa=nan'"]),
         (["--tau-f", "qa=1,calculater=1"], ["unknown tool 'calculater'", "Did you mean 'calculator'?"]),

@@ -54,8 +54,7 @@ _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --d
         --numbers --draw-form --candidates --chat-template --score-from
         --tau-f --decoys --inside-words --keep-repeats --ratings
         --chain-depth --max-examples --stop-when-full --temperature
-        --mt-chunk-tokens --seed --shard-documents --max-chars --text-column
-        --url-column --date-column
+        --mt-chunk-tokens --seed --shard-documents --max-chars --columns
         --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --answers"""
 _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --sequence-length --evaluate-every
         --dev-documents --keep --retries"""
@@ -280,9 +279,7 @@ def test_thresholds_are_written_short() -> None:
         seed=st.integers(0, 2**31),
         shard_documents=st.integers(1, 10**6) | st.just("auto"),
         max_chars=st.integers(1, 10**6),
-        text_column=st.none() | st.sampled_from(["my text", "--text"]),
-        url_column=st.none(),
-        date_column=st.none(),
+        columns=st.dictionaries(st.sampled_from(["text", "url", "date"]), st.sampled_from(["my text", "--text"])),
         prompts=st.none() | st.just("/my prompts"),
         passages=st.none(),
         phrases=st.none(),

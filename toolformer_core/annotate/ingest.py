@@ -161,8 +161,8 @@ def read_corpus(path: str | Path, config: IngestConfig) -> Iterator[Document | R
 
     Args:
         path: a file or a folder.
-        config: column names (dotted paths reach into objects), `max_chars` of a text (default 200,000), what is a
-            document of a .txt file (default: the file), and `limit`, the number of documents after which to stop
+        config: column names (dotted paths reach into objects), `max_chars` of a text (default 200,000),
+            and `limit`, the number of documents after which to stop
             (default: none). A column named by the user must occur in one of the first 1,000 rows.
 
     Raises:

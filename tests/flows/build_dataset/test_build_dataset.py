@@ -182,7 +182,7 @@ def test_a_users_mistake_is_answered_before_anything_runs(
     [
         (
             b'{"body": "one"}\n{"body": "two"}\n',
-            "no_text 2 (looked for text, raw_content, content; the row has body: name one with --text-column)",
+            "no_text 2 (looked for text, raw_content, content; the row has body: name one with --columns text=NAME)",
         ),
         # its first bytes are no UTF-8; behind the byte of the line's end there is one more, which is no JSON
         (

@@ -98,7 +98,7 @@ def test_on_off_and_dates_are_texts(tmp_path: Path) -> None:
         ("    limit: 12", "    limit: 0", 6, "build.limit: Input should be greater than 0 (got 0)"),
         ("    limit: 12", "    tau_f: {qa: much}", 6, "build.tau_f: 'much' is neither a number nor fdr="),
         ("    limit: 12", "    tau_f: {qua: 1}", 6, "build: unknown tool 'qua'. Did you mean 'qa'?"),
-        ("    limit: 12", "    text_column: nowhere", 6, "unknown column 'nowhere'"),
+        ("    limit: 12", "    columns: {text: nowhere}", 6, "unknown column 'nowhere'"),
         ("[calculator]", "[calculate]", 2, "unknown tool 'calculate'. Did you mean 'calculator'?"),
         ("corpus: embedded", "corpus: nowhere.jsonl", 4, "build: no such corpus"),
         ("task: small-world", "task: smal-world", 12, "unknown task 'smal-world'. Did you mean 'small-world'?"),
