@@ -12,11 +12,10 @@ from typing import Annotated
 
 import typer
 
-from cli.build import DaskWorkers, Runner, apply_runner_and_catalog, check_build_parameters
+from cli.build import Runner, check_build_parameters, checked_runner
 from cli.options import (
     AsJson,
     Data,
-    SharedCatalog,
     option_of,
     parse_by_tool,
     parse_rates,
@@ -96,8 +95,6 @@ def check_cost_options(
 def plan(
     parameters: BuildParameters,
     runner: Runner = None,
-    dask_workers: DaskWorkers = None,
-    catalog: SharedCatalog = None,
     documents: Documents = None,
     gpu: Gpu = "",
     gpu_count: GpuCount = 1,
@@ -141,7 +138,7 @@ def plan(
         raise UsageError(
             "--corpus names the texts to annotate; for the cost by numbers alone give --documents, e.g. 1e9"
         )
-    parameters, _ = apply_runner_and_catalog(parameters, runner, dask_workers, catalog)
+    checked_runner(runner, parameters.workers, parameters.gpus)
     check_build_parameters(parameters)
     from cli.render.answers import print_plan
     from flows.build_dataset.plan import plan_build

@@ -13,12 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.options import AsJson, SharedCatalog, with_options
+from cli.options import AsJson, with_options
 from cli.terminal import exit_on_signal, hide_logged_failures, print_json
 from flows.build_dataset.parameters import BuildParameters
 from tasks.environment import prepare_environment
-from tasks.settings import runner_named, set_shared_catalog
-from toolformer_core.errors import UsageError
+from tasks.settings import runner_named
 
 _RUNNING = "Running"  # the heading of the forms' fields that say how tasks run
 
@@ -29,50 +28,21 @@ Runner = Annotated[
         rich_help_panel=_RUNNING,
     ),
 ]
-DaskWorkers = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Dask workers on this machine: sets --runner to dask, and --workers to this number",
-        rich_help_panel=_RUNNING,
-    ),
-]
 
 
-def runner_options(
-    runner: str | None, workers: int, dask_workers: int | None, gpus: int | None = None
-) -> tuple[str, int]:
-    """Return the runner, and how many tasks it runs at a time.
+def checked_runner(runner: str | None, workers: int, gpus: int | None = None) -> str:
+    """Return the runner.
 
     Raises:
-        UsageError: there is no such runner, two runners are given, or there are too few GPUs.
+        UsageError: there is no such runner, or there are too few GPUs.
     """
-    if dask_workers is not None:
-        if runner not in (None, "dask"):
-            raise UsageError(
-                f"--dask-workers starts workers on this machine, and --runner says {runner}: give one of them"
-            )
-        runner, workers = "dask", dask_workers
     name = runner_named(runner)
     if gpus is not None:
         from flows.gpu_workers import gpus_of_workers
         from tasks.settings import visible_gpus
 
         gpus_of_workers(name, workers, gpus, visible_gpus())
-    return name, workers
-
-
-def apply_runner_and_catalog(
-    parameters: BuildParameters, runner: str | None, dask_workers: int | None, catalog: str | None
-) -> tuple[BuildParameters, str]:
-    """Return the parameters with the number of workers set, and the runner; register the shared catalog.
-
-    Raises:
-        UsageError: see `runner_options`.
-    """
-    name, workers = runner_options(runner, parameters.workers, dask_workers, parameters.gpus)
-    set_shared_catalog(catalog)
-    return parameters.model_copy(update={"workers": workers}), name
+    return name
 
 
 @contextmanager
@@ -119,8 +89,6 @@ def check_build_parameters(parameters: BuildParameters) -> None:
 def build(
     parameters: BuildParameters,
     runner: Runner = None,
-    dask_workers: DaskWorkers = None,
-    catalog: SharedCatalog = None,
     as_json: AsJson = False,
 ) -> None:
     """Corpus to C*: prefilter, sample, execute, score, filter, assemble. Stop it at any time; run it again to go on.
@@ -128,7 +96,7 @@ def build(
     Example: toolformer build --corpus c4.jsonl --data runs/c4 --model EleutherAI/gpt-j-6b --tools calculator,qa
     """
     prepare_environment()
-    parameters, runner_name = apply_runner_and_catalog(parameters, runner, dask_workers, catalog)
+    runner_name = checked_runner(runner, parameters.workers, parameters.gpus)
     check_build_parameters(parameters)
     prepare_environment(parameters.data)
     with flow_module(parameters.data, "flows.build_dataset.flow") as module, showing_shards(quiet=as_json):

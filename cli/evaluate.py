@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.build import DaskWorkers, Runner, flow_module, runner_options, showing_shards
+from cli.build import Runner, checked_runner, flow_module, showing_shards
 from cli.options import AsJson, Data, with_options
 from cli.terminal import print_json
 from cli.warehouse import built_store
@@ -27,16 +27,13 @@ _NO_FIGURE = "-"
 
 
 @with_options(EvaluateParameters)
-def evaluate(
-    parameters: EvaluateParameters, runner: Runner = None, dask_workers: DaskWorkers = None, as_json: AsJson = False
-) -> None:
+def evaluate(parameters: EvaluateParameters, runner: Runner = None, as_json: AsJson = False) -> None:
     """Put a benchmark to a model, with tools and without. Stop it at any time; run it again to go on.
 
     Example: toolformer evaluate --task svamp --path SVAMP.json --model EleutherAI/gpt-j-6b --k 0,1,3,10
     """
     prepare_environment()
-    runner, workers = runner_options(runner, parameters.workers, dask_workers, parameters.gpus)
-    parameters = parameters.model_copy(update={"workers": workers})
+    runner = checked_runner(runner, parameters.workers, parameters.gpus)
     from flows.evaluate.resolve import resolve
 
     resolve(parameters)

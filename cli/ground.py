@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cli.build import DaskWorkers, Runner, flow_module, runner_options, showing_shards
+from cli.build import Runner, checked_runner, flow_module, showing_shards
 from cli.options import AsJson, option_of, with_options
 from cli.terminal import print_json, say
 from cli.tool_options import ToolOptions, build_chosen
@@ -141,16 +141,13 @@ def ground_prior(
 
 @ground_app.command("benchmarks")
 @with_options(GroundParameters)
-def ground_benchmarks(
-    parameters: GroundParameters, runner: Runner = None, dask_workers: DaskWorkers = None, as_json: AsJson = False
-) -> None:
+def ground_benchmarks(parameters: GroundParameters, runner: Runner = None, as_json: AsJson = False) -> None:
     """Choose tools for the queries of benchmarks by GEAR, and answer them. Stop it at any time; run it again to go on.
 
     Example: toolformer ground benchmarks --task svamp=SVAMP.json --task nq=NQ.jsonl --limit 200
     """
     prepare_environment()
-    runner, workers = runner_options(runner, parameters.workers, dask_workers, parameters.gpus)
-    parameters = parameters.model_copy(update={"workers": workers})
+    runner = checked_runner(runner, parameters.workers, parameters.gpus)
     from flows.ground.resolve import resolve
 
     resolve(parameters)

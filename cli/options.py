@@ -27,14 +27,6 @@ from toolformer_core.errors import UsageError
 Form = TypeVar("Form", bound=BaseModel)
 
 Data = Annotated[str | None, typer.Option("--data", help=f"Data folder or URL{DATA_NOTE}")]
-SharedCatalog = Annotated[
-    str | None,
-    typer.Option(
-        "--catalog",
-        help="PostgreSQL that several machines share, postgresql+psycopg://host/db (default: $TOOLFORMER_CATALOG, else "
-        "a DuckDB file)",
-    ),
-]
 
 
 def _keep_stdout(ctx: typer.Context, as_json: bool) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.build import Runner, flow_module, runner_options, showing_shards
+from cli.build import Runner, checked_runner, flow_module, showing_shards
 from cli.finetune import showing_trainings
 from cli.options import AsJson, with_options
 from cli.terminal import print_json
@@ -59,7 +59,7 @@ def run(
         planned = plan_recipe(parameters)
         print_json(asdict(planned)) if as_json else print_recipe_plan(planned)
         return
-    name, _ = runner_options(runner, workers=1, dask_workers=None)
+    name = checked_runner(runner, workers=1)
     result = run_and_show(parameters, name, quiet=as_json)
     if as_json:
         print_json(asdict(result))

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import AsJson, Data, SharedCatalog
+from cli.options import AsJson, Data
 from cli.terminal import print_json, say
-from tasks.settings import data_folder, seconds, set_shared_catalog, shared_catalog
+from tasks.settings import data_folder, seconds, shared_catalog
 
 if TYPE_CHECKING:
     from warehouse.audit import Damage
@@ -61,21 +61,19 @@ def published_snapshot(data: str | None) -> Path:
     return path
 
 
-def _open_catalog(store: Store, shared: str | None, rebuild: bool = False) -> Catalog:
+def _open_catalog(store: Store, rebuild: bool = False) -> Catalog:
     """Open and lock the catalog; if a flow holds it, wait."""
     from warehouse.catalog import Catalog
 
     def report_wait(error: LockHeldError) -> None:
         print(f"waiting at most {seconds('wait'):.0f} s: {error}", file=sys.stderr, flush=True)
 
-    set_shared_catalog(shared)
     location = shared_catalog() or store.local_folder / "catalog.duckdb"
     return Catalog(location, store=store, rebuild=rebuild, wait_s=seconds("wait"), on_wait=report_wait)
 
 
 def reconcile(
     data: Data = None,
-    catalog: SharedCatalog = None,
     check: Annotated[
         bool, typer.Option("--check", help="Read every file first, and set aside what is truncated or altered")
     ] = False,
@@ -92,7 +90,7 @@ def reconcile(
 
     store = built_store(data)
     damages = audit(store) if check else []  # first, as opening the catalog sets aside damaged commits that it reads
-    with _open_catalog(store, catalog, rebuild=True) as open_catalog:
+    with _open_catalog(store, rebuild=True) as open_catalog:
         counts = open_catalog.counts()
         publish(store, open_catalog, store.local_folder, anew=True)
     if as_json:
@@ -117,7 +115,6 @@ def _print_damages(damages: Iterable[Damage]) -> None:
 
 def gc(
     data: Data = None,
-    catalog: SharedCatalog = None,
     delete: Annotated[bool, typer.Option("--delete", help="Remove what is listed")] = False,
     unfinished_days: Annotated[
         float, typer.Option(min=0.0, help="Keep what runs that have not completed did for so many days")
@@ -135,7 +132,7 @@ def gc(
     from warehouse.gc import active_runs, delete_garbage, find_garbage
 
     store = built_store(data)
-    with _open_catalog(store, catalog) if delete else contextlib.nullcontext() as open_catalog:
+    with _open_catalog(store) if delete else contextlib.nullcontext() as open_catalog:
         if (
             open_catalog is not None
             and not open_catalog.is_duckdb

@@ -7,8 +7,8 @@
                            or a Dask scheduler's address (default threads)
     TOOLFORMER_WAIT_S      seconds to wait for another flow on the same data folder before giving up (default 600)
     TOOLFORMER_REFRESH_S   seconds between two snapshots while a run goes on (default 20)
-    TOOLFORMER_CATALOG     the SQLAlchemy URL of a PostgreSQL that flows on several machines share, where `--catalog` is
-                           not given; set it for workers on other machines too (default: a DuckDB file)
+    TOOLFORMER_CATALOG     the SQLAlchemy URL of a PostgreSQL that flows on several machines share; set it for workers
+                           on other machines too (default: a DuckDB file)
     TOOLFORMER_LEASE_S     seconds without a sign of life after which a machine loses its shard to another (default 60)
     TOOLFORMER_PIN_WORKERS  1: each Dask worker on this machine stays on one core, where none has a GPU (default 0)
     CUDA_VISIBLE_DEVICES   the GPUs for Dask workers on this machine, one each (default: all)
@@ -281,12 +281,6 @@ def lineage_key() -> str:
 def shared_catalog() -> str | None:
     """Return the URL of the catalog that flows on several machines share, or None."""
     return os.environ.get("TOOLFORMER_CATALOG") or None
-
-
-def set_shared_catalog(url: str | None) -> None:
-    """Put a shared catalog's URL into the environment of this process and those it starts; None: change nothing."""
-    if url:
-        os.environ["TOOLFORMER_CATALOG"] = url
 
 
 def cache_folder() -> Path:

@@ -36,18 +36,18 @@ COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[
 COMMANDS["ground"] = COMMANDS["ground"].commands["benchmarks"]
 # Command -> the form that it fills in, and the options that are the command's own.
 FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
-    "build": (BuildParameters, {"--no-keep-repeats", "--runner", "--dask-workers", "--catalog", "--json"}),
+    "build": (BuildParameters, {"--no-keep-repeats", "--runner", "--json"}),
     "plan": (
         BuildParameters,
-        {"--no-keep-repeats", "--runner", "--dask-workers", "--catalog", "--json"}
+        {"--no-keep-repeats", "--runner", "--json"}
         | {"--documents", "--gpu", "--gpu-count", "--gpu-price", "--from", "--assume"},
     ),
     "export": (ExportParameters, {"--preview", "--json"}),
     "run": (RecipeParameters, {"--plan", "--runner", "--json"}),
     "fit-trigger": (FitTriggerParameters, {"--json"}),
-    "evaluate": (EvaluateParameters, {"--runner", "--dask-workers", "--json"}),
+    "evaluate": (EvaluateParameters, {"--runner", "--json"}),
     "finetune": (FinetuneParameters, {"--dry-run", "--json"}),
-    "ground": (GroundParameters, {"--no-answers", "--runner", "--dask-workers", "--json"}),
+    "ground": (GroundParameters, {"--no-answers", "--runner", "--json"}),
 }
 # What users have in their scripts.
 _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --dataset --limit --tau-s --top-k --draws

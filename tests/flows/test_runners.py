@@ -22,7 +22,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.context import FlowRunContext
 
 import flows.build_dataset.pipeline as pipeline
-from cli.build import runner_options
+from cli.build import checked_runner
 from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.parameters import BuildParameters
 from flows.gpu_workers import gpus_of_workers
@@ -140,20 +140,17 @@ def test_a_scheduler_that_is_not_there_is_told(prefect_server: None) -> None:
 
 def test_options_name_one_runner(own_environment: pytest.MonkeyPatch) -> None:
     own_environment.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert runner_options(None, 4, None) == ("threads", 4)
-    assert runner_options("dask", 4, None) == ("dask", 4)
-    assert runner_options(None, 4, 7) == runner_options("dask", 4, 7) == ("dask", 7)
-    with pytest.raises(UsageError, match="--dask-workers starts workers on this machine, and --runner says tcp://h:1"):
-        runner_options("tcp://h:1", 4, 7)
+    assert checked_runner(None, 4) == "threads"
+    assert checked_runner("dask", 4) == "dask"
     with pytest.raises(UsageError, match="--gpus 2: this machine shows 0 GPUs; give 0 at most"):
-        runner_options("dask", 4, None, 2)
+        checked_runner("dask", 4, 2)
     with pytest.raises(UsageError, match="the runner is threads: give --runner dask or a Dask scheduler's address"):
-        runner_options(None, 4, None, 1)
+        checked_runner(None, 4, 1)
     own_environment.setenv("TOOLFORMER_RUNNER", "tcp://scheduler:8786")
-    assert runner_options(None, 4, None) == ("tcp://scheduler:8786", 4)
+    assert checked_runner(None, 4) == "tcp://scheduler:8786"
     own_environment.setenv("TOOLFORMER_RUNNER", "ray")
     with pytest.raises(UsageError, match="TOOLFORMER_RUNNER: 'ray' is not threads, dask"):
-        runner_options(None, 4, None)
+        checked_runner(None, 4)
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,8 @@ def test_what_is_to_come_later_comes_unless_the_command_ended() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("options", "ready"), [([], "sample"), (["--dask-workers", "2"], "prefilter"), (["--workers", "1"], "prefilter")]
+    ("options", "ready"),
+    [([], "sample"), (["--runner", "dask", "--workers", "2"], "prefilter"), (["--workers", "1"], "prefilter")],
 )
 def test_a_build_with_a_server_of_its_own_leaves_no_process(options: list[str], ready: str, tmp_path: Path) -> None:
     said, data = tmp_path / "said.txt", tmp_path / "data"

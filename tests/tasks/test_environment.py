@@ -19,7 +19,6 @@ from websockets.sync.client import connect
 from tasks import environment as module
 from tasks.environment import environment, own_server_home, prepare_environment
 from tasks.provenance import host
-from tasks.settings import set_shared_catalog
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 DATABASE = "PREFECT_API_DATABASE_CONNECTION_URL"
@@ -55,7 +54,7 @@ def test_the_servers_database_lies_with_the_data_whatever_it_is_called(
 def test_flows_that_may_run_at_once_have_a_server_each(
     data: str, below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_shared_catalog(SHARED)
+    monkeypatch.setenv("TOOLFORMER_CATALOG", SHARED)
     homes = []
     for _ in range(2):
         monkeypatch.delenv("PREFECT_HOME", raising=False)  # another process

@@ -7,21 +7,8 @@ import re
 import pytest
 
 from tasks import settings
-from tasks.settings import seconds, set_shared_catalog, shared_catalog
+from tasks.settings import seconds
 from toolformer_core.errors import UsageError
-
-SHARED = "postgresql+psycopg://db.example/toolformer"
-
-
-def test_the_shared_catalog_is_what_was_given_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOOLFORMER_CATALOG", "")  # so that it is restored, whatever this test does
-    assert shared_catalog() is None
-    monkeypatch.setenv("TOOLFORMER_CATALOG", "postgresql+psycopg://other.example/db")
-    assert shared_catalog() == "postgresql+psycopg://other.example/db"
-    set_shared_catalog(SHARED)
-    assert shared_catalog() == SHARED
-    set_shared_catalog(None)
-    assert shared_catalog() == SHARED
 
 
 def test_a_lease_that_is_no_number_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
