@@ -9,7 +9,7 @@ when it has begun to score it, and goes no further: whoever started it may kill 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tasks.build_spec import BuildSpec
@@ -44,14 +44,13 @@ class NoModel:
 
 def draw(
     lm: Any,
-    prompts: Sequence[Prompt],
+    prompt: Prompt,
     name: str,
     documents: Iterable[tuple[Document, PrefilterResult]],
     config: SampleConfig,
 ) -> list[SampledDocument]:
     return [
-        SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, f"{len(d.text)} + 1", prompts[0].tool),))
-        for d, _ in documents
+        SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, f"{len(d.text)} + 1", prompt.tool),)) for d, _ in documents
     ]
 
 

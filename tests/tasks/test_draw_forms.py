@@ -31,9 +31,9 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), encoding="utf-8")
 
-    def draw(lm: Any, prompts: Any, name: str, documents: Any, config: SampleConfig) -> list[SampledDocument]:
+    def draw(lm: Any, prompt: Any, name: str, documents: Any, config: SampleConfig) -> list[SampledDocument]:
         log_p = -0.5 if config.draw_form == "forced" else None
-        calls = [replace(a_drawn(d, 4, "1 + 1", prompts[0].tool), log_p_form=log_p) for d, _ in documents]
+        calls = [replace(a_drawn(d, 4, "1 + 1", prompt.tool), log_p_form=log_p) for d, _ in documents]
         return [SampledDocument(call.doc_id, "sampled", (call,)) for call in calls]
 
     monkeypatch.setattr("tasks.stages.sample.model_of", lambda spec: None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,14 +51,14 @@ class Flaky(FakeTool):
 
 def draw(
     lm: str,
-    prompts: Sequence[Prompt],
+    prompt: Prompt,
     tool_name: str,
     documents: Iterable[tuple[Document, PrefilterResult]],
     config: SampleConfig,
 ) -> list[SampledDocument]:
     """Draw one call per document: its first word."""
     return [
-        SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, d.text.split()[0], prompts[0].tool),)) for d, _ in documents
+        SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, d.text.split()[0], prompt.tool),)) for d, _ in documents
     ]
 
 

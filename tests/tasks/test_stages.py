@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,14 +40,14 @@ TEXTS = ["Two and two makes a total of 4 apples.", "Three and three makes a tota
 
 def draw(
     lm: str,
-    prompts: Sequence[Prompt],
+    prompt: Prompt,
     tool_name: str,
     documents: Iterable[tuple[Document, PrefilterResult]],
     config: SampleConfig,
 ) -> list[SampledDocument]:
     """Draw one call per document, the same whatever is asked, but for a prompt that says `3 + 3`."""
-    said = "3 + 3" if "3 + 3" in prompts[0].head else "1 + 1"
-    return [SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, said, prompts[0].tool),)) for d, _ in documents]
+    said = "3 + 3" if "3 + 3" in prompt.head else "1 + 1"
+    return [SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, said, prompt.tool),)) for d, _ in documents]
 
 
 def judge(
