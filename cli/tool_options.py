@@ -11,10 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from flows.call_forms import Trigger
 from flows.forms import (
-    Index,
     Option,
     Passages,
-    Phrases,
     QAReader,
     References,
     ToolChoice,
@@ -35,9 +33,7 @@ class ToolData(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     passages: Annotated[Passages, _TOOLS] = None
-    index: Annotated[Index, _TOOLS] = None
     qa_reader: Annotated[QAReader, _TOOLS] = None
-    phrases: Annotated[Phrases, _TOOLS] = None
     translator: Annotated[TranslatorModel, _TOOLS] = None
 
 

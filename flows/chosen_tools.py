@@ -28,10 +28,6 @@ class NamesTools(Protocol):
     @property
     def passages(self) -> str | None: ...
     @property
-    def phrases(self) -> str | None: ...
-    @property
-    def index(self) -> str | None: ...
-    @property
     def qa_reader(self) -> str | None: ...
     @property
     def translator(self) -> str | None: ...
@@ -46,8 +42,6 @@ def chosen_tools(p: NamesTools) -> tuple[dict[str, Tool], ToolSettings]:
     """
     settings = ToolSettings(
         passages=_absolute(p.passages),
-        phrases=_absolute(p.phrases),
-        index=_absolute(p.index),
         qa_reader=_folder_or_name(p.qa_reader),
         translator=_folder_or_name(p.translator),
     )

@@ -185,10 +185,11 @@ Columns = Annotated[
     Option(note=", e.g. text=body,url=link,date=when"),
 ]
 Passages = Annotated[
-    AbsolutePath | None, Field(description="Passages for wikisearch and qa: JSONL with title, section and text")
-]
-Phrases = Annotated[
-    AbsolutePath | None, Field(description="Phrase table for mt: language, source, english, separated by tabs")
+    AbsolutePath | None,
+    Field(
+        description="Passages for wikisearch and qa: JSONL with title, section and text, or the folder that "
+        "`toolformer index` wrote"
+    ),
 ]
 # A folder's path from the root, a hub name, or `embedded`; of a server no credentials, which the API would store.
 _SERVED = r"^(?!(vllm|remote)\+[^#]*[@?])(?!(vllm|remote)\+.*#.*#)(?!(?!(vllm|remote)\+https?://).*://)[^.~ ]"
@@ -234,12 +235,6 @@ References = Annotated[
     ),
     Option(note="; may be repeated", convert=_as_list, repeated=True),
 ]
-Index = Annotated[
-    AbsolutePath | None,
-    Field(
-        description="Search index for wikisearch and qa: a folder that `toolformer index` wrote, instead of passages"
-    ),
-]
 _READER = r"^(?!https?://[^#]*[@?])(?!https?://.*#.*#)(?!(?!https?://).*://)[^ ]"  # of a server no credentials either
 _ReaderName = Annotated[str, AfterValidator(_reader_without_credentials), _text(_READER)]
 QAReader = Annotated[
@@ -251,7 +246,10 @@ QAReader = Annotated[
 ]
 TranslatorModel = Annotated[
     str | None,
-    Field(description="What translates for mt: 'phrases', or the folder or hub name of an NLLB or M2M100 model"),
+    Field(
+        description="What translates for mt: the folder or hub name of an NLLB or M2M100 model, or a phrase table: "
+        "a .tsv or .txt file of language, source, english, separated by tabs"
+    ),
 ]
 Gpus = Annotated[
     int | None,

@@ -40,7 +40,7 @@ def notes_on_build(p: BuildParameters) -> list[str]:
         who = f"{' and '.join(invented)} {'answers' if len(invented) == 1 else 'answer'}"
         notes.append(
             f"{who} from the small invented world that comes with the program, which knows nothing of your corpus: "
-            "name your own data with --index or --passages (wikisearch, qa) and --translator or --phrases (mt)"
+            "name your own data with --passages (wikisearch, qa) and --translator (mt)"
         )
     return notes
 
@@ -67,8 +67,8 @@ def notes_on_chains(spec: BuildSpec, documents: int) -> list[str]:
 
 def _invented(tool: str, p: BuildParameters) -> bool:
     if tool in ("wikisearch", "qa"):
-        return p.passages is None and p.index is None
-    return tool == "mt" and p.phrases is None and p.translator in (None, "phrases")
+        return p.passages is None
+    return tool == "mt" and p.translator is None
 
 
 def notes_on_training(model: str, annotated_by: str, scored_by: str = "") -> list[str]:

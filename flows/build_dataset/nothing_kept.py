@@ -16,7 +16,7 @@ from warehouse.queries import Sample, StageBalance
 
 _REASONS = 2  # reasons listed for the step that kept no rows
 # `diagnose` takes them as `build` does.
-_OPTIONS = ("tau_s", "top_k", "draws", "prompts", "passages", "index", "qa_reader", "phrases", "translator")
+_OPTIONS = ("tau_s", "top_k", "draws", "prompts", "passages", "qa_reader", "translator")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,9 @@ from flows.forms import (
     DataFolder,
     DatasetName,
     Gpus,
-    Index,
     ModelName,
     Option,
     Passages,
-    Phrases,
     QAReader,
     References,
     ShardDocuments,
@@ -209,9 +207,7 @@ class BuildParameters(ToolChoice):
         description="Folder with prompts of your own: <tool>.txt, each with one {text}",
     )
     passages: Annotated[Passages, _TOOLS] = None
-    index: Annotated[Index, _TOOLS] = None
     qa_reader: Annotated[QAReader, _TOOLS] = None
-    phrases: Annotated[Phrases, _TOOLS] = None
     translator: Annotated[TranslatorModel, _TOOLS] = None
     workers: Annotated[int, _RUNNING] = Field(4, gt=0, description="Tasks at a time (threads), or Dask workers")
     gpus: Annotated[Gpus, _RUNNING] = None

@@ -16,13 +16,11 @@ from flows.forms import (
     AbsolutePath,
     DataFolder,
     Gpus,
-    Index,
     Listed,
     ModelName,
     OneOf,
     Option,
     Passages,
-    Phrases,
     QAReader,
     References,
     ToolChoice,
@@ -113,9 +111,7 @@ class EvaluateParameters(ToolChoice):
     )
     tool: Annotated[References, _TOOLS] = []  # noqa: RUF012 - pydantic copies it
     passages: Annotated[Passages, _TOOLS] = None
-    index: Annotated[Index, _TOOLS] = None
     qa_reader: Annotated[QAReader, _TOOLS] = None
-    phrases: Annotated[Phrases, _TOOLS] = None
     translator: Annotated[TranslatorModel, _TOOLS] = None
     max_new_tokens: int | None = Field(None, gt=0, description="Tokens of text per item (default: by the task's rule)")
     shard_items: Annotated[int, _RUNNING] = Field(

@@ -51,7 +51,7 @@ def resolve(p: EvaluateParameters, run_id: str = "plan") -> EvaluationPlan:
 
 def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evaluation]:
     measured = task.rule is Rule.PERPLEXITY
-    if task.passages is not None and p.passages is None and p.index is None:
+    if task.passages is not None and p.passages is None:
         p = p.model_copy(update={"passages": str(task.passages)})
     tools, settings = ({}, ToolSettings()) if measured else chosen_tools(p)
     offered = tuple(key for key in tools if key not in task.excluded_tools)

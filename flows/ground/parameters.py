@@ -14,13 +14,11 @@ from flows.forms import (
     FORM,
     DataFolder,
     Gpus,
-    Index,
     Listed,
     ModelName,
     OneOf,
     Option,
     Passages,
-    Phrases,
     QAReader,
     References,
     ToolChoice,
@@ -97,9 +95,7 @@ class GroundParameters(ToolChoice):
         "prompts (default: questions; for the small world annotation)",
     )
     passages: Annotated[Passages, _TOOLS] = None
-    index: Annotated[Index, _TOOLS] = None
     qa_reader: Annotated[QAReader, _TOOLS] = None
-    phrases: Annotated[Phrases, _TOOLS] = None
     translator: Annotated[TranslatorModel, _TOOLS] = None
     encoder: Annotated[str, _SCORES] = Field(
         "",

@@ -116,7 +116,7 @@ def _task_plan(
     goes_on = task.name in EMBEDDED  # its items are the beginnings of texts, not questions
     demonstrations: DemonstrationKind = p.demonstrations or ("annotation" if goes_on else "questions")
     where = tools.settings
-    if task.passages is not None and where.passages is None and where.index is None:
+    if task.passages is not None and where.passages is None:
         where = replace(where, passages=task.passages)
     library = tools_of(tools.keys, where, demonstrations, tools.mocked)
     prompt = p.answer_prompt if p.answer_prompt is not None else ("{query}" if goes_on else None)

@@ -34,7 +34,7 @@ from warehouse.store import Store
 __all__ = ["filled", "missing_here", "resolve"]
 
 _STAND_INS = {DATASET: "cstar", MODEL: "embedded", TEXTS: str(CORPUS), TRIGGER: "calculator=0"}
-_FILES = ("corpus", "candidates", "path", "passages", "index", "phrases", "prompts")  # parameters that name files
+_FILES = ("corpus", "candidates", "path", "passages", "prompts")  # parameters that name files
 _HUB = ("translator", "qa_reader", "encoder")  # parameters that may name a model of the hub, besides those of steps
 
 

@@ -55,13 +55,13 @@ _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --d
         --tau-f --decoys --inside-words --keep-repeats --ratings
         --chain-depth --max-examples --stop-when-full --temperature
         --mt-chunk-tokens --seed --shard-documents --max-chars --columns
-        --prompts --passages --index --qa-reader --phrases --translator --workers --gpus --licence --answers"""
+        --prompts --passages --qa-reader --translator --workers --gpus --licence --answers"""
 _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --sequence-length --evaluate-every
         --dev-documents --keep --retries"""
 NAMES = {
     BuildParameters: _BUILD,
     EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --max-calls --limit
-        --seed --tools --tool --passages --index --qa-reader --phrases --translator --max-new-tokens --shard-items
+        --seed --tools --tool --passages --qa-reader --translator --max-new-tokens --shard-items
         --workers --gpus""",
     ExportParameters: """--dataset --data out --format --separator --tokenizer --dialect --arguments --request
         --next-request --dev --seed --push --public --replace""",
@@ -69,7 +69,7 @@ NAMES = {
     RecipeParameters: "recipe --data --model",
     FitTriggerParameters: "--model --data --k --needless --lost --min-calls",
     GroundParameters: """--task --data --model --large-model --toolformer --limit --seed --answers --tools --tool
-        --distractors --mock --demonstrations --passages --index --qa-reader --phrases --translator --encoder --patterns
+        --distractors --mock --demonstrations --passages --qa-reader --translator --encoder --patterns
         --gamma --smoothing --threshold --answer-prompt --max-answer-tokens --max-call-tokens --call-top-p
         --shard-items --workers --gpus""",
 }
@@ -282,7 +282,6 @@ def test_thresholds_are_written_short() -> None:
         columns=st.dictionaries(st.sampled_from(["text", "url", "date"]), st.sampled_from(["my text", "--text"])),
         prompts=st.none() | st.just("/my prompts"),
         passages=st.none(),
-        phrases=st.none(),
         workers=st.integers(1, 100),
         gpus=st.none() | st.integers(0, 8),
         licence=st.sampled_from(["", "CC BY 4.0"]),

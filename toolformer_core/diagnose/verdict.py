@@ -274,7 +274,7 @@ def _suggestion(step: str, f: Figures) -> str:
         "position": _suggest_position,
         "imitation": _suggest_imitation,
         "tool": lambda f: (
-            "Try the tool by hand (toolformer tools test). If it reads your own --passages or --phrases, leave them "
+            "Try the tool by hand (toolformer tools test). If it reads your own --passages or --translator, leave them "
             "out here, because they do not cover these texts."
         ),
         "copying": lambda f: (

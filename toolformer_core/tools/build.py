@@ -45,11 +45,10 @@ EMBEDDED_PHRASES = _CORE / "tools" / "assets" / "phrases.tsv"
 class ToolSettings:
     """Where the tools find their data, and what QA and MT work with; None means what is embedded."""
 
-    passages: Path | None = None  # for WikiSearch and QA: JSONL(.gz) of {"title", "section"?, "text"}
-    phrases: Path | None = None  # for MT: tab-separated language, source, english
-    index: Path | None = None  # for WikiSearch and QA: a folder that `toolformer index` wrote; it replaces `passages`
+    # for WikiSearch and QA: JSONL(.gz) of {"title", "section"?, "text"}, or a folder that `toolformer index` wrote
+    passages: Path | None = None
     qa_reader: str | None = None  # for QA: `embedded`, a folder or hub name of a model, or a server's URL with `#model`
-    translator: str | None = None  # for MT: `phrases` (the phrase table), or a folder or hub name of a model
+    translator: str | None = None  # for MT: a folder or hub name of a model, or a phrase table (.tsv, .txt)
     references: tuple[tuple[str, str], ...] = ()  # a user's tools: key -> reference, with whole paths
 
 
@@ -69,12 +68,10 @@ def build_tools(
     Raises:
         UnknownNameError: a name is not known.
         UsageError: no name is given; two tools have one key or one name in calls; a tool's data, model or package is
-            missing; both an index and passages, or both phrases and a translator, are given.
+            missing.
         ToolError: a tool's server does not answer.
     """
     settings = settings or ToolSettings()
-    if settings.index is not None and settings.passages is not None:
-        raise UsageError("give an index or a file of passages, not both: the index holds the passages already")
     references = dict(settings.references)
     tools: dict[str, Tool] = {}
     loaded: dict[str, str] = {}  # key -> the name that it was loaded by
@@ -133,12 +130,10 @@ def _paper_tool(key: str, settings: ToolSettings, qa_credentials: Credentials | 
 
 def _translator(settings: ToolSettings) -> Translator:
     name = settings.translator
-    if name in (None, "phrases"):
-        return PhraseTable(settings.phrases or EMBEDDED_PHRASES)
-    if settings.phrases is not None:
-        raise UsageError(f"the MT tool uses either the phrases {settings.phrases} or the translator {name}; give one")
+    if name is None or name.endswith((".tsv", ".txt")):
+        return PhraseTable(Path(name) if name else EMBEDDED_PHRASES)
     _require_package("transformers", "transformers", "mt with a model")
-    return choose_translator(str(name))
+    return choose_translator(name)
 
 
 def _reader(name: str | None, credentials: Credentials | None) -> Reader:
@@ -151,8 +146,8 @@ def _reader(name: str | None, credentials: Credentials | None) -> Reader:
 
 def _passages(settings: ToolSettings, embedded: Path) -> PassageSearch:
     _require_package("tantivy", "tantivy", "wikisearch and qa")
-    if settings.index is not None:
-        return _opened_index(settings.index.resolve(), SearchIndex(settings.index).digest)
+    if settings.passages is not None and settings.passages.is_dir():
+        return _opened_index(settings.passages.resolve(), SearchIndex(settings.passages).digest)
     return _passage_index(settings.passages, embedded)
 
 

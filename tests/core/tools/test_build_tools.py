@@ -59,7 +59,7 @@ def test_tools_built_one_by_one_share_an_index_until_the_file_changes(passages: 
 
 def test_an_index_takes_the_place_of_the_passages_and_is_opened_once(passages: Path, tmp_path: Path) -> None:
     info = build_index(open_source(passages), tmp_path / "index")
-    settings = ToolSettings(index=tmp_path / "index")
+    settings = ToolSettings(passages=tmp_path / "index")
     tools = build_tools(["wikisearch", "qa"], settings)
     wikisearch, qa = tools["wikisearch"], tools["qa"]
     assert isinstance(wikisearch, WikiSearch)
@@ -71,14 +71,9 @@ def test_an_index_takes_the_place_of_the_passages_and_is_opened_once(passages: P
     assert qa.run("Who is the mayor of Velden?").text == "Tora Lind"  # type: ignore[union-attr]
 
 
-def test_an_index_and_passages_are_one_too_many(passages: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="give an index or a file of passages, not both"):
-        build_tools(["calculator"], ToolSettings(passages=passages, index=tmp_path))
-
-
 def test_a_folder_without_an_index_is_an_error_before_the_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no search index in .*; make one: toolformer index wikipedia"):
-        build_tools(["wikisearch"], ToolSettings(index=tmp_path))
+        build_tools(["wikisearch"], ToolSettings(passages=tmp_path))
 
 
 def test_only_what_is_asked_for_is_built(tmp_path: Path) -> None:
@@ -102,7 +97,7 @@ def test_missing_data_is_an_error_before_the_run(tmp_path: Path, monkeypatch: py
     with pytest.raises(UsageError, match="no passages file at"):
         build_tools(["qa"], ToolSettings(passages=tmp_path / "none.jsonl"))
     with pytest.raises(UsageError, match="cannot read the phrase table"):
-        build_tools(["mt"], ToolSettings(phrases=tmp_path / "none.tsv"))
+        build_tools(["mt"], ToolSettings(translator=str(tmp_path / "none.tsv")))
     monkeypatch.setattr(build, "EMBEDDED_PASSAGES", tmp_path / "none.jsonl.gz")
     with pytest.raises(UsageError, match="embedded passages are missing"):
         build_tools(["wikisearch"])
@@ -154,7 +149,7 @@ def test_engines_are_chosen_by_name(passages: Path, tmp_path: Path) -> None:
     for tool in tools.values():
         assert isinstance(tool, BatchTool)
         tool.load()
-    names = ToolSettings(passages, qa_reader="embedded", translator="phrases")
+    names = ToolSettings(passages, qa_reader="embedded")
     plain = build_tools(["qa", "mt"], ToolSettings(passages))
     assert {key: tool.fingerprint for key, tool in build_tools(["qa", "mt"], names).items()} == {
         key: tool.fingerprint for key, tool in plain.items()
@@ -176,10 +171,9 @@ def test_the_phrase_table_of_earlier_builds_is_still_the_default() -> None:
 def test_engines_that_cannot_be_used_are_errors_before_the_run(passages: Path, tmp_path: Path) -> None:
     phrases = tmp_path / "phrases.tsv"
     phrases.write_text("language\tsource\tenglish\nde\thund\tdog\n")
-    both = ToolSettings(phrases=phrases, translator=str(tmp_path))
-    with pytest.raises(UsageError, match=r"either the phrases .*phrases\.tsv or the translator .*; give one"):
-        build_tools(["mt"], both)
-    assert isinstance(build_tools(["mt"], ToolSettings(phrases=phrases, translator="phrases"))["mt"], MT)
+    mt = build_tools(["mt"], ToolSettings(translator=str(phrases)))["mt"]
+    assert isinstance(mt, MT)
+    assert isinstance(mt.translator, PhraseTable)
     for name, settings in (
         ("qa", ToolSettings(passages, qa_reader="org/never-downloaded")),
         ("mt", ToolSettings(translator="org/never-downloaded")),

@@ -216,12 +216,12 @@ def test_workers_in_other_folders_are_told_the_same_paths(
     (tmp_path / "model" / "tokenizer.json").write_text("{}", encoding="utf-8")
     save_file({}, tmp_path / "model" / "model.safetensors")
     asked = small_build(
-        Path("few.jsonl"), Path("data"), model="model", passages="passages.jsonl", phrases="phrases.tsv"
+        Path("few.jsonl"), Path("data"), model="model", passages="passages.jsonl", translator="phrases.tsv"
     )
     spec = resolve(asked, "check")
     assert [spec.data, spec.corpus, spec.model] == [str(tmp_path / name) for name in ("data", "few.jsonl", "model")]
     assert spec.tool_settings.passages == tmp_path / "passages.jsonl"
-    assert spec.tool_settings.phrases == tmp_path / "phrases.tsv"
+    assert spec.tool_settings.translator == str(tmp_path / "phrases.tsv")
     # names that are no paths stay what they are, though a folder be called so
     (tmp_path / "embedded").mkdir()
     other = resolve(asked.model_copy(update={"data": "memory://data", "model": "embedded"}), "check")

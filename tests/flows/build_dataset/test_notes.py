@@ -42,7 +42,7 @@ def test_tools_that_answer_from_the_invented_world_are_named_unless_it_is_the_co
     assert note.startswith("qa and mt answer from the small invented world")
     (note,) = notes_on_build(parameters(corpus, "qa", "mt", passages="/p.jsonl"))
     assert note.startswith("mt answers from")
-    assert notes_on_build(parameters(corpus, "qa", "mt", passages="/p.jsonl", phrases="/p.tsv")) == []
+    assert notes_on_build(parameters(corpus, "qa", "mt", passages="/p.jsonl", translator="/p.tsv")) == []
     assert notes_on_build(parameters(corpus, "calculator", "calendar")) == []
     assert notes_on_build(parameters(CORPUS, "qa", "mt", "wikisearch")) == []
     for named in ({"tools": ["QA"]}, {"tool": ["qa"]}):  # in whatever way they are named
