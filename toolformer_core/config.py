@@ -180,7 +180,6 @@ class SampleConfig:
     draws: int = 5
     temperature: float = 1.0
     seed: int = 0
-    inside_words: bool = False  # True, as in the paper: a call may split a word or a number
     draw_form: str = field(default="free", metadata=_ADDED_LATER)  # forced: every draw begins with `Name(`
     numbers: str = field(default="any", metadata=_ADDED_LATER)  # which calls of numeric tools are tried, see `sample`
 

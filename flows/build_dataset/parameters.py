@@ -155,10 +155,6 @@ class BuildParameters(ToolChoice):
         description="Wrong responses with which every call is scored as well, to estimate how often a wrong one would "
         f"pass; each costs as much as the call's own (default: {DECOYS_FOR_RATES} if `tau_f` promises a rate, else 0)",
     )
-    inside_words: Annotated[bool, _CALLS] = Field(
-        _SAMPLE.inside_words,
-        description="Let a call split a word or a number, as the paper's letter allows (default: none does)",
-    )
     keep_repeats: Annotated[bool | None, _CALLS] = Field(
         None,
         description="Keep all calls of one tool with the same input within five tokens of each other, as the paper "

@@ -97,7 +97,6 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
             **{**declared[tool].sampling(), **given},
             temperature=p.temperature,
             seed=p.seed,
-            inside_words=p.inside_words,
             numbers=p.numbers if declared[tool].numeric else "any",
             draw_form=p.draw_form,
         )

@@ -52,7 +52,7 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 # What users have in their scripts.
 _BUILD = """--corpus --data --model --tokenizer --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
         --numbers --draw-form --candidates --chat-template --score-from
-        --tau-f --decoys --inside-words --keep-repeats --ratings
+        --tau-f --decoys --keep-repeats --ratings
         --chain-depth --max-examples --stop-when-full --temperature
         --mt-chunk-tokens --seed --shard-documents --max-chars --columns
         --prompts --passages --qa-reader --translator --workers --gpus --licence --answers"""
@@ -270,7 +270,6 @@ def test_thresholds_are_written_short() -> None:
         draws=st.none(),
         draw_form=st.sampled_from(["free", "forced"]),
         tau_f=_thresholds,
-        inside_words=st.booleans(),
         keep_repeats=st.sampled_from([None, True, False]),
         max_examples=st.integers(1, 10**9),
         stop_when_full=st.booleans(),

@@ -27,8 +27,8 @@ does not count; it is reported if p(" [") may exceed tau_s there.
 
 If the prefilter names spans, each is scanned as a separate text and its positions are mapped back to the document's
 offsets; the top k is taken over the whole document. A position followed only by whitespace is never sampled, because a
-call there has nothing to predict. Neither is a position inside a word or a number (see `boundaries`), unless the config
-allows it, nor, if the config asks for numbers (`before` or `same`), one that is not in front of a number. Every draw
+call there has nothing to predict. Neither is a position inside a word or a number (see `boundaries`), nor, if the config
+asks for numbers (`before` or `same`), one that is not in front of a number. Every draw
 has its own seed, made from the config's seed, the document, the tool, the position and the draw's number (not from its
 form), so neither the model's batches nor other documents change it.
 This stage knows no responses, no thresholds on the gain, and no tokens.
@@ -144,10 +144,9 @@ def sample(
                 texts.append(document.text[start:end])
         states.append(state)
 
-    forbidden = [] if config.inside_words else [inside_words(text) for text in texts]
+    forbidden = [inside_words(text) for text in texts]
     if config.numbers != "any":
-        elsewhere = [~before_numbers(text) for text in texts]
-        forbidden = [a | b for a, b in zip(forbidden, elsewhere, strict=True)] if forbidden else elsewhere
+        forbidden = [one | ~before_numbers(text) for one, text in zip(forbidden, texts, strict=True)]
     second_round: list[_DocumentState] = []
     finished = 0
     for scan in lm.scan(prompt, texts) if texts else ():
@@ -184,7 +183,7 @@ def _add_candidates(
         scan: the current scan.
         texts: all texts.
         owner: the document of each text.
-        forbidden: for each text, the offsets at which no call may stand; empty: it may stand anywhere.
+        forbidden: for each text, the offsets at which no call may stand.
         config: tau_s and k.
     """
     floor = math.log(config.tau_s) if config.tau_s > 0 else -math.inf
@@ -194,8 +193,7 @@ def _add_candidates(
         start = state.pieces[index]
         last = len(state.document.text.rstrip())
         allowed = positions + start < last
-        if forbidden:
-            allowed &= ~forbidden[index][positions]
+        allowed &= ~forbidden[index][positions]
         if bounds is not None:
             state.possible.update((positions[allowed] + start).tolist())
             unseen = allowed & (log_probs < bounds[at]) & (bounds[at].astype(np.float64) > floor)

@@ -47,7 +47,6 @@ def annotate_texts(
     tau_f: float | Mapping[str, float] | None = None,
     seed: int = 0,
     prefilter: bool | PrefilterConfig = True,
-    inside_words: bool = False,
     keep_repeats: bool | None = None,
     tool_timeout_s: float = 30.0,
     tool_workers: int = 1,
@@ -74,7 +73,6 @@ def annotate_texts(
         seed: of the draws, and of the prefilter's random share.
         prefilter: leave out the texts in which a tool is unlikely to help, as a build does; by the paper's rules, or by
             those of a config. False tries every tool on every text.
-        inside_words: let a call split a word or a number, as in the paper.
         keep_repeats: whether calls of one tool with the same input within five tokens are all kept, as in the paper;
             None: as each tool declares.
         tool_timeout_s: seconds a tool may take for one call.
@@ -106,7 +104,6 @@ def annotate_texts(
             key,
             **{**declaration_of(tool).sampling(), **given},
             seed=seed,
-            inside_words=inside_words,
             draw_form=draw_form,
         )
         for key, tool in by_key.items()

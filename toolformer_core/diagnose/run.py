@@ -45,7 +45,6 @@ class DiagnoseConfig:
     chat_template: str = NONE  # by which they are written; see `prompt_in_chat`
     mt_chunk_tokens: int = 3  # the small world's foreign phrases are short
     seed: int = 0
-    inside_words: bool = False  # let a call split a word or a number
     numbers: str = "any"  # which calls of numeric tools are tried, see `SampleConfig`
     draw_form: str = "free"  # as in `SampleConfig`
     keep_repeats: bool | None = None  # whether equal calls within five tokens are all kept; None: as the tool declares
@@ -62,7 +61,6 @@ class DiagnoseConfig:
             tool.key,
             **settings,
             seed=self.seed,
-            inside_words=self.inside_words,
             numbers=self.numbers if declaration_of(tool).numeric else "any",
             draw_form=self.draw_form,
         )

@@ -75,15 +75,11 @@ class CharactersLM:
         return [Draw("Calculator(12 * 82)", True) for _ in requests]
 
 
-@pytest.mark.parametrize(
-    ("inside_words", "expected"),
-    [(False, [0, 2, 3, 4, 5, 8]), (True, [0, 1, 2, 3, 4, 5, 6, 7, 8])],
-)
-def test_a_call_splits_no_number_unless_it_may(inside_words, expected):
+def test_a_call_splits_no_number():
     text = "98 * 984."
     #       0  3 5  8
-    (got,) = run(CharactersLM(text), [a_document(text)], inside_words=inside_words)
-    assert positions(got) == expected
+    (got,) = run(CharactersLM(text), [a_document(text)])
+    assert positions(got) == [0, 2, 3, 4, 5, 8]
 
 
 def test_places_inside_words_take_no_share_of_the_k():
@@ -251,7 +247,5 @@ def test_what_forms_there_are():
 
 
 def test_results_of_the_defaults_keep_their_fingerprints():
-    assert canonical_json(SampleConfig()) == (
-        '{"draws":5,"inside_words":false,"seed":0,"tau_s":0.05,"temperature":1.0,"top_k":5}'
-    )
+    assert canonical_json(SampleConfig()) == ('{"draws":5,"seed":0,"tau_s":0.05,"temperature":1.0,"top_k":5}')
     assert '"draw_form":"forced"' in canonical_json(SampleConfig(draw_form="forced"))
