@@ -111,8 +111,8 @@ def build(folder: Path, shard_documents: str, workers: int) -> dict[str, Any]:
     from tasks.environment import prepare_environment
 
     prepare_environment()  # as the command line does before anything else
-    from cli.build import check_build_parameters
     from flows.build_dataset.parameters import BuildParameters
+    from flows.build_dataset.resolve import resolve
 
     parameters = BuildParameters(
         corpus=str(folder / CORPUS),
@@ -123,7 +123,7 @@ def build(folder: Path, shard_documents: str, workers: int) -> dict[str, Any]:
         shard_documents=shard_documents if shard_documents == "auto" else int(shard_documents),
         workers=workers,
     )
-    check_build_parameters(parameters)
+    spec = resolve(parameters)
     prepare_environment(parameters.data)
     from flows.server import start_server, wait_for_server
 
@@ -131,6 +131,7 @@ def build(folder: Path, shard_documents: str, workers: int) -> dict[str, Any]:
     from benchmarks.overhead_stub import use_in_builds
     from flows.build_dataset.flow import run_build
     from flows.ledger import reporting_to
+    from flows.resolved import use_resolved
 
     use_in_builds(SumsLM())
 
@@ -140,7 +141,7 @@ def build(folder: Path, shard_documents: str, workers: int) -> dict[str, Any]:
             print(f"{held}  {stage} {finished}/{total}", file=sys.stderr, flush=True)  # noqa: T201
 
     wait_for_server()
-    with reporting_to(progress):
+    with reporting_to(progress), use_resolved((parameters, spec)):
         result = run_build(parameters)
     servers = psutil.Process().children(recursive=True)
     return {

@@ -110,8 +110,8 @@ def measure(
     from tasks.environment import prepare_environment
 
     prepare_environment()  # as the command line does before anything else
-    from cli.build import check_build_parameters
     from flows.build_dataset.parameters import BuildParameters
+    from flows.build_dataset.resolve import resolve
 
     asked = BuildParameters(
         corpus=str(folder / CORPUS),
@@ -123,7 +123,7 @@ def measure(
         shard_documents=shard_documents,
         workers=workers,
     )
-    check_build_parameters(asked)
+    spec = resolve(asked)
     prepare_environment(asked.data)
     from flows.server import start_server, wait_for_server
 
@@ -133,6 +133,7 @@ def measure(
     from benchmarks.overhead_stub import Clock, StubLM, TimedTool, use_in_builds
     from flows.build_dataset.flow import run_build
     from flows.ledger import reporting_to
+    from flows.resolved import use_resolved
     from tasks.run_shard import ShardResult
     from warehouse.queries import rows_of
 
@@ -145,7 +146,7 @@ def measure(
             print(f"{time.perf_counter() - begin:7.1f} s  {stage} {finished}/{total}", file=sys.stderr)  # noqa: T201
 
     wait_for_server()
-    with reporting_to(progress):
+    with reporting_to(progress), use_resolved((asked, spec)):
         result = run_build(asked)
     ended = time.perf_counter()
     wall = ended - begin

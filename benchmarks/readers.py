@@ -143,7 +143,7 @@ def beside_datatrove(python: str, documents: int, words: int, workers: int) -> d
             for number in range(_FILES):
                 (corpus / f"{number}.jsonl").write_bytes(FORMATS["c.jsonl"](texts[number::_FILES]))
             start, cpu = time.perf_counter(), sum(os.times()[:4])
-            spec = resolve(BuildParameters(corpus=str(corpus), data=f"{folder}/data-{turn}"), "benchmark")
+            spec = resolve(BuildParameters(corpus=str(corpus), data=f"{folder}/data-{turn}"))
             parts = part_specs(spec)
             if workers > 1:  # as a build does
                 with ThreadPoolExecutor(workers) as threads:

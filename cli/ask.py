@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from cli.build import Runner, check_build_parameters, checked_runner
+from cli.build import Runner, checked_runner
 from cli.options import (
     AsJson,
     Data,
@@ -139,7 +139,6 @@ def plan(
             "--corpus names the texts to annotate; for the cost by numbers alone give --documents, e.g. 1e9"
         )
     checked_runner(runner, parameters.workers, parameters.gpus)
-    check_build_parameters(parameters)
     from cli.render.answers import print_plan
     from flows.build_dataset.plan import plan_build
 

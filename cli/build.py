@@ -46,17 +46,19 @@ def checked_runner(runner: str | None, workers: int, gpus: int | None = None) ->
 
 
 @contextmanager
-def flow_module(data: str, name: str) -> Iterator[Any]:
+def flow_module(name: str, parameters: Any, spec: Any) -> Iterator[Any]:
     """Start a Prefect server if none is named, import the module of a flow meanwhile, and yield the module.
 
     Args:
-        data: the data folder or URL, of which a full disk is explained.
         name: of the module.
+        parameters: of the flow.
+        spec: what they resolve to; None: the flow finds out.
     """
     from flows.disk import explain_full_disk
+    from flows.resolved import use_resolved
     from flows.server import start_server, wait_for_server
 
-    with explain_full_disk(data):
+    with explain_full_disk(parameters.data), use_resolved((parameters, spec)):
         start_server()
         module = import_module(name)
         wait_for_server()
@@ -74,17 +76,6 @@ def showing_shards(*, quiet: bool) -> Iterator[None]:
         yield
 
 
-def check_build_parameters(parameters: BuildParameters) -> None:
-    """Report mistakes before any server is started or folder made.
-
-    Raises:
-        UsageError: a path, name or value is wrong.
-    """
-    from flows.build_dataset.resolve import resolve
-
-    resolve(parameters, run_id="check")
-
-
 @with_options(BuildParameters)
 def build(
     parameters: BuildParameters,
@@ -97,9 +88,11 @@ def build(
     """
     prepare_environment()
     runner_name = checked_runner(runner, parameters.workers, parameters.gpus)
-    check_build_parameters(parameters)
+    from flows.build_dataset.resolve import resolve
+
+    spec = resolve(parameters)  # mistakes are reported before any server is started or folder made
     prepare_environment(parameters.data)
-    with flow_module(parameters.data, "flows.build_dataset.flow") as module, showing_shards(quiet=as_json):
+    with flow_module("flows.build_dataset.flow", parameters, spec) as module, showing_shards(quiet=as_json):
         result = module.run_build(parameters, runner_name)
     if as_json:
         print_json(asdict(result))

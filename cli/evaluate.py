@@ -36,9 +36,9 @@ def evaluate(parameters: EvaluateParameters, runner: Runner = None, as_json: AsJ
     runner = checked_runner(runner, parameters.workers, parameters.gpus)
     from flows.evaluate.resolve import resolve
 
-    resolve(parameters)
+    plan = resolve(parameters)
     prepare_environment(parameters.data)
-    with flow_module(parameters.data, "flows.evaluate.flow") as module, showing_shards(quiet=as_json):
+    with flow_module("flows.evaluate.flow", parameters, plan) as module, showing_shards(quiet=as_json):
         result = module.run_evaluate(parameters, runner)
     if as_json:
         print_json(asdict(result))

@@ -74,10 +74,11 @@ def run_training(parameters: FinetuneParameters, *, quiet: bool) -> FinetuneResu
     from flows.finetune.plan import check_machine
     from flows.finetune.resolve import resolve
 
-    check_machine(resolve(parameters))  # before a server is started
+    plan = resolve(parameters)
+    check_machine(plan)  # before a server is started
     with (
-        flow_module(parameters.data, "flows.finetune.flow") as module,
-        showing_trainings([parameters], quiet=quiet) as report,
+        flow_module("flows.finetune.flow", parameters, plan) as module,
+        showing_trainings([plan], quiet=quiet) as report,
         module.reporting_events_to(partial(report, 0)),
     ):
         result: FinetuneResult = module.run_finetune(parameters)
@@ -85,7 +86,7 @@ def run_training(parameters: FinetuneParameters, *, quiet: bool) -> FinetuneResu
 
 
 @contextmanager
-def showing_trainings(trainings: Sequence[FinetuneParameters], *, quiet: bool) -> Iterator[Report]:
+def showing_trainings(plans: Sequence[FinetunePlan], *, quiet: bool) -> Iterator[Report]:
     """Show the progress of trainings that run side by side, labelled with their arms, and stop them when asked to.
 
     Raises:
@@ -93,11 +94,10 @@ def showing_trainings(trainings: Sequence[FinetuneParameters], *, quiet: bool) -
     """
     from cli.render.progress import TrainingDisplay
     from flows.finetune.flow import Stopped
-    from flows.finetune.resolve import resolve
 
-    names = [parameters.arm if len(trainings) > 1 else "" for parameters in trainings]
-    display = TrainingDisplay(names, trainings[0].steps, quiet=quiet)
-    stopping = _Stopping(display, [resolve(parameters) for parameters in trainings])
+    names = [plan.spec.arm if len(plans) > 1 else "" for plan in plans]
+    display = TrainingDisplay(names, plans[0].spec.recipe.steps, quiet=quiet)
+    stopping = _Stopping(display, plans)
     try:
         with display, handle_stop(stopping.stop):
             yield stopping.report

@@ -150,9 +150,9 @@ def ground_benchmarks(parameters: GroundParameters, runner: Runner = None, as_js
     runner = checked_runner(runner, parameters.workers, parameters.gpus)
     from flows.ground.resolve import resolve
 
-    resolve(parameters)
+    plan = resolve(parameters)
     prepare_environment(parameters.data)
-    with flow_module(parameters.data, "flows.ground.flow") as module, showing_shards(quiet=as_json):
+    with flow_module("flows.ground.flow", parameters, plan) as module, showing_shards(quiet=as_json):
         result = module.run_ground(parameters, runner)
     if as_json:
         from flows.ground.tables import grounding_tables

@@ -78,10 +78,10 @@ def run_and_show(parameters: RecipeParameters, runner: str | None = None, *, qui
     """
     from flows.recipe.resolve import resolve
 
-    resolve(parameters)
+    recipe = resolve(parameters)
     prepare_environment(parameters.data)
     with (
-        flow_module(parameters.data, "flows.recipe.flow") as module,
+        flow_module("flows.recipe.flow", parameters, recipe) as module,
         module.observed_by(partial(_show, quiet=quiet)),
     ):
         result: RecipeResult = module.run_recipe(parameters, runner)
@@ -92,7 +92,11 @@ def run_and_show(parameters: RecipeParameters, runner: str | None = None, *, qui
 def _show(forms: Sequence[Any], *, quiet: bool) -> Iterator[Any]:
     """Show the progress of steps that run side by side, and end them as asked to."""
     if isinstance(forms[0], FinetuneParameters):
-        with showing_trainings(forms, quiet=quiet) as report:
+        from flows.finetune.resolve import resolve
+        from flows.resolved import use_resolved
+
+        plans = [resolve(form) for form in forms]
+        with use_resolved(*zip(forms, plans, strict=True)), showing_trainings(plans, quiet=quiet) as report:
             yield report
         return
     with showing_shards(quiet=quiet):

@@ -25,7 +25,7 @@ from toolformer_core.config import TOOL_NAMES
 from toolformer_core.embedded import CORPUS
 from toolformer_core.endpoints import SECRET_NAME
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.served import served_model
+from toolformer_core.lm.reference import ModelRef
 from toolformer_core.tools.qa_readers.served import is_address, reader_endpoint
 
 
@@ -90,13 +90,13 @@ def _without_password(url: str) -> str:
 
 def _without_credentials(name: str) -> str:
     try:
-        served = served_model(name)
+        named = ModelRef.of(name)
     except ModelError as exc:
         raise ValueError(str(exc)) from None
-    if served is not None and served.credentials:
+    if named.credentials:
         raise ValueError(
-            f"{served.name} is given with credentials, which would be stored with the run: give them in the "
-            f"environment, in {model_key_variable(name)}"
+            f"{named.name} is given with credentials, which would be stored with the run: give them in the "
+            f"environment, in {model_key_variable(named)}"
         )
     return name
 

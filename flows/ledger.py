@@ -10,7 +10,6 @@ import datetime as dt
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -53,10 +52,6 @@ def reporting_to(progress: Progress) -> Iterator[None]:
 def now() -> str:
     """Return the time as ISO UTC text that sorts."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
-
-
-def new_run_id() -> str:
-    return f"{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ from ops.ports import port_holder
 from tasks.settings import shared_catalog, shown_url, tracking_uri
 from toolformer_core.errors import ToolformerError
 from toolformer_core.extras import how_to_install
+from toolformer_core.lm.reference import EMBEDDED
 from warehouse.errors import LockHeldError, WarehouseError, holder_of
 from warehouse.files.paths import sqlite_file
 
@@ -203,14 +204,14 @@ def _model(options: DoctorOptions) -> Findings:
     from toolformer_core.lm.load import load_parts, model_folder
 
     try:
-        folder = model_folder("embedded")
+        folder = model_folder(EMBEDDED)
         import torch
 
-        load_parts(folder, "embedded", dtype=torch.float32)
+        load_parts(folder, EMBEDDED, dtype=torch.float32)
         yield "ok", "the embedded model loads"
     except ToolformerError as exc:
         yield "fail", f"the embedded model: {exc}", "install this package again"
-    if options.model != "embedded":
+    if options.model != EMBEDDED:
         try:
             yield "ok", f"{options.model} is at {model_folder(options.model)}"
         except ToolformerError as exc:

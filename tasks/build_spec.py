@@ -10,7 +10,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tasks.mark_filter import MarkFilter
@@ -138,7 +137,25 @@ def claims_of(store: Store) -> Claims | None:
         return _claims[url, store.root]
 
 
-@lru_cache(maxsize=16)
+_TOOLS_AT_MOST = 64  # that a process keeps, the newest
+
+_tools: OrderedDict[tuple[str, ToolSettings, str], Tool] = OrderedDict()  # by key, settings and fingerprint
+
+
+def keep_tools(tools: Mapping[str, Tool], settings: ToolSettings) -> None:
+    """Have `tool_of` return tools, by key, that this process has built already."""
+    with _LOADING:
+        for key, tool in tools.items():
+            _keep((key, settings, tool.fingerprint), tool)
+
+
+def _keep(known_as: tuple[str, ToolSettings, str], tool: Tool) -> Tool:
+    _tools[known_as] = tool
+    if len(_tools) > _TOOLS_AT_MOST:
+        _tools.popitem(last=False)
+    return tool
+
+
 def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
     from toolformer_core.tools.build import build_tools
 
@@ -167,7 +184,7 @@ def model_of(spec: BuildSpec) -> LanguageModel:
     def load() -> LanguageModel:
         credentials = model_credentials(spec.model)
         if spec.remote is not None:
-            return load_remote_model(spec.model, model=spec.remote, credentials=credentials)
+            return load_remote_model(spec.model, served=spec.remote, credentials=credentials)
         return load_model(spec.model, digest=spec.model_digest, credentials=credentials)
 
     beside = [(other.name, other.digest)] if (other := spec.other_model) is not None else []
@@ -182,8 +199,9 @@ def tool_of(spec: BuildSpec, key: str) -> Tool:
     """
     if spec.overlay is not None:
         raise NotInOverlayError(f"the tool {key}")
+    known_as = key, spec.tool_settings, spec.tool_digests[key]
     with _LOADING:
-        return _build_tool(key, spec.tool_settings, spec.tool_digests[key])
+        return _tools.get(known_as) or _keep(known_as, _build_tool(*known_as))
 
 
 _POOLS_AT_MOST = 16  # that a process keeps; more are closed if nobody asks them, the one asked least lately first

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import platform
+import uuid
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
@@ -28,3 +30,8 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
+
+
+def new_run_id() -> str:
+    """Return an id for a run that begins now: UTC time and six random digits."""
+    return f"{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"

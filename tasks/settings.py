@@ -45,7 +45,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from toolformer_core.endpoints import SECRET_NAME, parse_endpoint
 from toolformer_core.errors import UsageError
-from toolformer_core.lm.served import Credentials, public_name, served_model
+from toolformer_core.lm.reference import Credentials, ModelRef
 from warehouse.files.paths import database_problem, sqlite_url
 
 _MODEL_KEY = "TOOLFORMER_MODEL_KEY"
@@ -104,27 +104,19 @@ def public_data(url: str) -> str:
     return scheme + url[match.end() :]
 
 
-def model_key_variable(name: str) -> str:
-    """Return the variable that holds the credentials of one model server, e.g. TOOLFORMER_MODEL_KEY_GPU_EXAMPLE_8000.
-
-    Raises:
-        ModelError: the name cannot be read.
-    """
-    served = served_model(name)
-    if served is None:
-        return _MODEL_KEY
-    return _variable_of(_MODEL_KEY, served.url)
+def model_key_variable(model: ModelRef) -> str:
+    """Return the variable for the credentials of one model server, e.g. TOOLFORMER_MODEL_KEY_GPU_EXAMPLE_8000."""
+    return _variable_of(_MODEL_KEY, model.url)
 
 
 def _variable_of(prefix: str, url: str) -> str:
     return f"{prefix}_{re.sub('[^A-Z0-9]+', '_', urlsplit(url).netloc.upper()).strip('_')}"
 
 
-def model_credentials(name: str) -> Credentials | None:
+def model_credentials(model: str | ModelRef) -> Credentials | None:
     """Return the credentials for a model's server from the environment; None if there are none."""
-    if served_model(name) is None:
-        return None
-    return _credentials_in(model_key_variable(name), _MODEL_KEY)
+    named = ModelRef.of(model)
+    return _credentials_in(model_key_variable(named), _MODEL_KEY) if named.url else None
 
 
 def _credentials_in(*variables: str) -> Credentials | None:
@@ -165,12 +157,12 @@ def public_model(name: str) -> tuple[str, str]:
     Raises:
         ModelError: the name cannot be read.
     """
-    served = served_model(name)
-    if served is None or not served.credentials:
+    named = ModelRef.of(name)
+    if not named.credentials:
         return name, ""
-    variable = model_key_variable(name)
-    os.environ[variable] = served.credentials.text()
-    return public_name(name), variable
+    variable = model_key_variable(named)
+    os.environ[variable] = named.credentials.text()
+    return named.name, variable
 
 
 def api_key(given: str | None = None) -> str | None:

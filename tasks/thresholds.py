@@ -6,16 +6,13 @@ Where a rate is promised, they are known when all calls are scored. How a rate i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from tasks.build_spec import BuildSpec
 from tasks.false_discovery import find_thresholds, gains_by_tool
 from tasks.run_shard import ShardResult
 from toolformer_core.annotate.false_discovery import FoundThreshold
 from toolformer_core.config import AssembleConfig
-
-FOUND_THRESHOLDS = "found_thresholds"  # the parameter of the run that holds them
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +21,6 @@ class Decided:
 
     config: AssembleConfig
     found: tuple[FoundThreshold, ...] = ()
-
-    def as_parameters(self) -> dict[str, Any]:
-        """Return what the run's parameters say of it; nothing where nothing was found out."""
-        return {FOUND_THRESHOLDS: [asdict(one) for one in self.found]} if self.found else {}
 
 
 def is_decided_late(spec: BuildSpec) -> bool:

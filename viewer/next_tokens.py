@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from toolformer_core.annotate.losses import weights
-from toolformer_core.embedded import MODEL
+from toolformer_core.lm.reference import ModelRef
 
 _STEPS = (0.01, 0.05, 0.2)  # nats of help from which a token has a stronger colour
 
@@ -77,7 +77,7 @@ def token_texts(model: str, text: str, call: Mapping[str, Any], *, from_word: bo
         call: a row of `scored`.
         from_word: whether the build was scored so, see `ScoreRequest`.
     """
-    file = _tokenizer_file(model)
+    file = ModelRef.of(model).local_file("tokenizer.json")
     count, end = len(call.get("log_p_plain") or ()), call.get("window_end")
     if file is None or not count or end is None:
         return None
@@ -105,19 +105,3 @@ def _tokenizer(file: Path, changed: int) -> Any:
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(str(file))
-
-
-def _tokenizer_file(model: str) -> Path | None:
-    if model == "embedded":
-        return MODEL / "tokenizer.json"
-    folder = Path(model).expanduser()
-    if folder.is_dir():
-        return folder / "tokenizer.json" if (folder / "tokenizer.json").is_file() else None
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        cached = try_to_load_from_cache(model, "tokenizer.json")
-    except HFValidationError:
-        return None
-    return Path(cached) if isinstance(cached, str) else None

@@ -16,6 +16,7 @@ from importlib.resources import files
 from statistics import quantiles
 from typing import Any, NamedTuple
 
+from flows.build_dataset.record import BuildRecord
 from flows.judging import judge
 from toolformer_core.config import TOOL_NAMES
 from viewer.charts import gain_chart
@@ -63,9 +64,8 @@ def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0
     Raises:
         WarehouseError: files or commits of the version are damaged or gone.
     """
-    run = next(iter(store.runs([dataset.run_id])), None)
-    parameters: Mapping[str, Any] = run.parameters if run is not None else {}
-    names = {**TOOL_NAMES, **(parameters.get("tool_names") or {})}
+    record = BuildRecord.of_run(store, dataset.run_id)
+    names, asked = {**TOOL_NAMES, **record.tool_names}, record.asked()
     tools, shown = _read(store, dataset, examples, seed)
     thresholds = sorted({tau for _, tau, _ in dataset.yields})
     by_threshold = {(tool, tau): n for tool, tau, n in dataset.yields}
@@ -91,9 +91,9 @@ def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0
         thresholds=thresholds,
         tools=rows,
         names=names,
-        asked={name: parameters[name] for name in _SHOWN_PARAMETERS if parameters.get(name) not in (None, "", [])},
+        asked={name: asked[name] for name in _SHOWN_PARAMETERS if asked.get(name) not in (None, "", [])},
         balances=_balances(store, dataset),
-        parameters=json.dumps(parameters, indent=1, sort_keys=True, default=str),
+        parameters=json.dumps(record.parameters, indent=1, sort_keys=True, default=str),
         style=files("viewer").joinpath("static/viewer.css").read_text(encoding="utf-8"),
     )
 

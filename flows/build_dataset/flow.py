@@ -20,12 +20,14 @@ from flows.build_dataset.nothing_kept import nothing_kept
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.pipeline import Assembled, run_pipeline
 from flows.build_dataset.reading import read_corpus_parts
-from flows.build_dataset.remote_model import REMOTE_MODEL, scan_notes, unseen_notes
+from flows.build_dataset.record import BuildRecord
+from flows.build_dataset.remote_model import scan_notes, unseen_notes
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.summary import build_summary
 from flows.build_dataset.tracking import track_build_if_in_use
 from flows.build_dataset.versions import coverage_note, thresholds_note, write_card, write_version
-from flows.ledger import Ledger, new_run_id, now, open_run
+from flows.ledger import Ledger, now, open_run
+from flows.resolved import resolved
 from flows.runners import check_gpus, choose_runner, use_runner
 from flows.server import guard_prefect_server, record_server
 from flows.stage_tasks import run_source
@@ -85,25 +87,17 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     record_server()
     restore_stop_handler()
     check_gpus(parameters.workers, parameters.gpus)  # before a corpus is read
-    spec = resolve(parameters, run_id=new_run_id())
+    spec = resolved(parameters, resolve)
     for note in (*scan_notes(spec), *notes_on_build(parameters)):
         get_run_logger().warning(note)
-    store = spec.store()
+    store, record = spec.store(), BuildRecord.begun(parameters, spec)
     run = Run(
         run_id=spec.run_id,
         flow="build-dataset",
         started=now(),
         finished=None,
         state="running",
-        parameters={
-            **parameters.model_dump(mode="json"),
-            "data": store.root,  # a URL may hold keys
-            "tool_names": dict(spec.tool_names),
-            "shard_documents": spec.ingest.shard_documents,  # what `auto` came to
-            **({"marks_until": spec.marks.until} if spec.marks is not None else {}),
-            "score_model": parameters.score_model if spec.other_model is not None else None,  # `model` is no other one
-            **({REMOTE_MODEL: spec.remote.as_json()} if spec.remote is not None else {}),
-        },
+        parameters=dict(record.parameters),
         corpus=parameters.corpus,
         model=parameters.model,
     )
@@ -118,8 +112,8 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             ledger.record("running")  # a later build recognises the model, however this one ends
         assembled = _build(spec, store, ledger, parameters.workers)
         files = list(assembled.shards.values())
-        if told := assembled.decided.as_parameters():
-            ledger.run = replace(ledger.run, parameters={**ledger.run.parameters, **told})
+        record = record.with_found(assembled.decided.found)
+        ledger.run = replace(ledger.run, parameters=dict(record.parameters))
         unseen = unseen_notes(store, ledger.keys, spec.tools) if spec.remote is not None else []
         for note in unseen:
             get_run_logger().warning(note)
@@ -137,12 +131,13 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
                 assembled.decided.config.tau_f,
                 snapshot,
                 licence=parameters.licence,
+                score_model=record.score_model,
                 notes="\n\n".join(filter(None, notes)),
             )
             balances, gains = stats(snapshot).balances, gain_histogram(snapshot)
             examples = sum(f.rows for f in dataset.files)
             best = [] if examples else samples(snapshot, _BEST)  # it looks at every call
-    why = [] if examples else nothing_kept(balances, best, dataset.thresholds, run.parameters).lines()
+    why = [] if examples else nothing_kept(balances, best, dataset.thresholds, parameters, store.root).lines()
     card = write_card(store, dataset)
     fresh = ledger.skipped < len(ledger.keys)
     run_id, address = (track_build_if_in_use(store, parameters.data, dataset) if fresh else None) or ("", None)

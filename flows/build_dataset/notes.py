@@ -14,6 +14,7 @@ from toolformer_core.annotate.ingest import other_files
 from toolformer_core.config import CHAIN_STARTS
 from toolformer_core.embedded import CORPUS
 from toolformer_core.folders import not_a_file
+from toolformer_core.lm.reference import ModelRef
 
 _LISTED = 3  # files that are listed by name; the others are counted
 
@@ -95,5 +96,5 @@ def notes_on_training(model: str, annotated_by: str, scored_by: str = "") -> lis
 
 def _identity(model: str) -> str:
     """Return a folder's real path; `embedded` and hub names unchanged."""
-    folder = Path(model).expanduser()
-    return str(folder.resolve()) if model != "embedded" and folder.exists() else model
+    named = ModelRef.of(model)
+    return str(named.path.resolve()) if named.kind in ("folder", "gguf") else model

@@ -1,6 +1,6 @@
 """Explains why a build kept nothing and which command to run next, from its stages' row counts and its best calls.
 
-It works on plain records; it opens no snapshot and prints nothing.
+It works on what it is given; it opens no snapshot and prints nothing.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from flows.build_dataset.parameters import BuildParameters
 from warehouse.queries import Sample, StageBalance
 
 _REASONS = 2  # reasons listed for the step that kept no rows
@@ -36,7 +36,8 @@ def nothing_kept(
     balances: Sequence[StageBalance],
     best: Sequence[Sample],
     thresholds: Mapping[str, float],
-    parameters: Mapping[str, Any],
+    parameters: BuildParameters,
+    data: str,
 ) -> NothingKept:
     """Return why nothing was kept.
 
@@ -44,7 +45,8 @@ def nothing_kept(
         balances: of every stage, in the order of the stages.
         best: the calls with the largest gains, largest first.
         thresholds: tool -> tau_f, in nats.
-        parameters: parameters of the build, from its run's manifest.
+        parameters: of the build.
+        data: its data folder or URL.
     """
     scored = sum(b.kept for b in balances if (b.stage, b.unit) == ("score", "calls"))
     below = sum(b.dropped.get("below_threshold", 0) for b in balances if (b.stage, b.unit) == ("assemble", "calls"))
@@ -55,7 +57,7 @@ def nothing_kept(
         summary = f"C* is empty: no call reached its tool's tau_f ({listed}; in nats)."
     else:
         summary = f"C* is empty: no call that reached its tool's tau_f ({listed}; in nats) may be kept."
-    return NothingKept(summary, _reason(balances), _command(best, thresholds, parameters))
+    return NothingKept(summary, _reason(balances), _command(best, thresholds, parameters, data))
 
 
 def _reason(balances: Sequence[StageBalance]) -> str:
@@ -89,17 +91,17 @@ def _reason_text(step: tuple[str, str], why: tuple[str, str], n: int) -> str:
     return f"{reason} {n:,} ({' '.join(filter(None, (step[0], tool)))})"
 
 
-def _command(best: Sequence[Sample], thresholds: Mapping[str, float], parameters: Mapping[str, Any]) -> str:
+def _command(best: Sequence[Sample], thresholds: Mapping[str, float], p: BuildParameters, data: str) -> str:
     """Return `what-if` where a lower threshold would keep calls that help, else `diagnose`."""
     reachable = {s.tool: s.gain for s in reversed(best) if _floor(s.gain) > 0 and s.gain < thresholds.get(s.tool, 0.0)}
     if reachable:
         tau = ",".join(f"{tool}={_floor(gain):g}" for tool, gain in sorted(reachable.items()))
-        return shlex.join(["toolformer", "what-if", "--tau", tau, "--data", str(parameters["data"])])
-    parts = ["toolformer", "diagnose", "--model", str(parameters["model"])]
-    parts += ["--tools", ",".join(parameters["tools"])] if parameters["tools"] else []
-    parts += [word for reference in parameters.get("tool", ()) for word in ("--tool", reference)]
+        return shlex.join(["toolformer", "what-if", "--tau", tau, "--data", data])
+    parts = ["toolformer", "diagnose", "--model", p.model]
+    parts += ["--tools", ",".join(p.tools)] if p.tools else []
+    parts += [word for reference in p.tool for word in ("--tool", reference)]
     for name in _OPTIONS:
-        if (value := parameters.get(name)) is not None:
+        if (value := getattr(p, name)) is not None:
             parts += [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(parts)
 

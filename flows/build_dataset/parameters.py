@@ -85,11 +85,9 @@ class BuildParameters(ToolChoice):
     model: ModelName = Field(
         "embedded",
         description="'embedded', a folder written by save_pretrained, a GGUF file, or a hub name; "
-        "remote+http://HOST/v1#MODEL for a model that a vLLM server serves and that is not loaded here, "
+        "remote+http://HOST/v1#MODEL for a model that a vLLM server serves and that is not loaded here "
+        "(#MODEL?tokenizer=FOLDER if MODEL does not name its tokenizer), "
         "vllm+http://HOST/v1#MODEL for one that is, and whose draws the server makes",
-    )
-    tokenizer: str = Field(
-        "", description="Folder or hub name of the tokenizer of a remote+ model (default: the MODEL in its name)"
     )
     score_model: ModelName | None = Field(
         None,

@@ -69,7 +69,7 @@ def plan_build(parameters: BuildParameters) -> Plan:
     Raises:
         UsageError: a path, name or value is wrong.
     """
-    spec = resolve(parameters, run_id="plan")
+    spec = resolve(parameters)
     with tempfile.TemporaryDirectory(prefix="toolformer-plan-") as folder:
         spec = replace(spec, overlay=OverlayFiles(open_files(spec.data), Path(folder)))
         plan = _Planner(spec).plan()

@@ -8,44 +8,34 @@ recorded one, so that the server's rounding does not make their results another 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
-from flows.build_dataset.parameters import BuildParameters
+from flows.build_dataset.record import BuildRecord
 from tasks.build_spec import BuildSpec
 from tasks.settings import model_credentials
 from tasks.stages.sample import POSITIONS, SAMPLE, UNSEEN_POSITIONS
-from toolformer_core.errors import UsageError
+from toolformer_core.lm.reference import ModelRef
 from toolformer_core.lm.remote.engine import describe_remote
 from toolformer_core.lm.remote.identity import MOST_LOGPROBS, RemoteModel
-from toolformer_core.lm.served import served_model
 from warehouse.commits import CommitKey
 from warehouse.store import Store
 
-REMOTE_MODEL = "remote_model"  # the parameter of a run that says which model the server served
 
-
-def remote_model_of(p: BuildParameters) -> RemoteModel | None:
+def remote_model_of(model: ModelRef, store: Store) -> RemoteModel | None:
     """Return the model that a server serves, as it says now; None if the build's model is loaded here.
 
     Raises:
-        UsageError: the server cannot be asked or serves something else, or the build wants what it cannot give.
+        ModelError: the server cannot be asked or serves something else.
     """
-    served = served_model(p.model)
-    if served is None or not served.remote:
-        if p.tokenizer:
-            raise UsageError(f"--tokenizer is for a model behind a server (remote+...); {p.model!r} has its own")
+    if model.kind != "remote":
         return None
-    folder = Path(p.tokenizer or served.model).expanduser()
-    tokenizer = str(folder.absolute()) if folder.is_dir() else p.tokenizer
-    now = describe_remote(served.name, tokenizer, model_credentials(p.model))
-    return now.recognised(_known_models(Store(p.data)))
+    return describe_remote(model, model_credentials(model)).recognised(_known_models(store))
 
 
 def _known_models(store: Store) -> Iterable[RemoteModel]:
     """Yield the models that earlier runs recorded, the last one first."""
     for run in reversed(store.runs()):
-        if recorded := run.parameters.get(REMOTE_MODEL):
-            yield RemoteModel.from_json(recorded)
+        if (recorded := BuildRecord(run.parameters).remote) is not None:
+            yield recorded
 
 
 def scan_notes(spec: BuildSpec) -> list[str]:

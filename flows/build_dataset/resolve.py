@@ -18,8 +18,9 @@ from flows.build_dataset.shard_size import auto_shard_documents
 from flows.call_forms import ALL
 from flows.chosen_tools import chosen_tools
 from flows.judging import chosen_marks
-from tasks.build_spec import BuildModel, BuildSpec
+from tasks.build_spec import BuildModel, BuildSpec, keep_tools
 from tasks.corpus import corpus_digest
+from tasks.provenance import new_run_id
 from toolformer_core.annotate.candidates import read_candidates
 from toolformer_core.annotate.ingest import file_digest, read_corpus
 from toolformer_core.annotate.tool_prompt import chain_prompt_for, prompt_for
@@ -36,8 +37,8 @@ from toolformer_core.config import (
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import load_tokenizer, model_digests
+from toolformer_core.lm.reference import ModelRef
 from toolformer_core.lm.remote.identity import RemoteModel
-from toolformer_core.lm.served import served_model
 from toolformer_core.prompts.chat import AUTO, NONE, prompt_in_chat
 from toolformer_core.records import Prompt, digest_of
 from toolformer_core.tools.base import Tool
@@ -55,13 +56,7 @@ def _absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).absolute())
 
 
-def _model(name: str) -> str:
-    """Return a folder as `_absolute` does; `embedded` and names on the hub as they are."""
-    folder = Path(name).expanduser()
-    return str(folder.absolute()) if name != "embedded" and folder.is_dir() else name
-
-
-def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
+def resolve(p: BuildParameters) -> BuildSpec:
     """Look every name up, take every digest, complete every config, and make every path absolute.
 
     Raises:
@@ -84,6 +79,7 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
     if p.shard_documents == "auto":
         ingest = replace(ingest, shard_documents=auto_shard_documents(p.corpus, digest, ingest))
     built, settings = chosen_tools(p)
+    keep_tools(built, settings)  # a flow in this process asks these
     if ALL in built:
         raise UsageError(f"a tool cannot be named {ALL!r}, which stands for every tool in --tau-f")
     for tool in p.tau_f:
@@ -104,19 +100,20 @@ def resolve(p: BuildParameters, run_id: str) -> BuildSpec:
     }
     repeats = repeating_tools(built, p.keep_repeats)
     tau_f = {key: tau_f for key, one in declared.items() if (tau_f := one.tau_f) is not None}
-    remote = remote_model_of(p)
-    whole, weights, tokenizer = _digests(p.model, remote)
-    template = partial(_in_chat, p.chat_template, remote.tokenizer if remote is not None else p.model)
+    model = ModelRef.of(p.model).absolute()
+    remote = remote_model_of(model, Store(p.data))
+    whole, weights, tokenizer = _digests(model, remote)
+    template = partial(_in_chat, p.chat_template, model)
     return BuildSpec(
-        run_id=run_id,
+        run_id=new_run_id(),
         data=_absolute(p.data),
         corpus=_absolute(p.corpus),
         corpus_digest=digest,
-        model=_model(p.model),
+        model=model.name,
         model_digest=whole,
         weights_digest=weights,
         tokenizer_digest=tokenizer,
-        other_model=_score_model(p, whole),
+        other_model=_score_model(p.score_model, model, whole),
         remote=remote,
         tools=tuple(built),
         tool_names={key: tool.name for key, tool in built.items()},
@@ -162,21 +159,21 @@ def _after_all_calls(store: Store) -> str:
     return (max([dt.datetime.now(dt.UTC), *made]) + dt.timedelta(microseconds=1)).isoformat()
 
 
-def _score_model(p: BuildParameters, model_digest: str) -> BuildModel | None:
+def _score_model(name: str | None, model: ModelRef, model_digest: str) -> BuildModel | None:
     """Return the model that scores, if it is another one than the model that samples."""
-    if p.score_model is None:
+    if name is None:
         return None
-    if served_model(p.score_model) is not None:
+    scoring = ModelRef.of(name).absolute()
+    if scoring.url:
         raise UsageError("--score-model is loaded here: name the model without its server")
-    check_model(p.score_model)
-    digests = model_digests(p.score_model)
+    check_model(scoring)
+    digests = model_digests(scoring)
     # Where a server draws for the model, the model itself is here, and scores.
-    served = served_model(p.model)
-    here = model_digest if served is None or served.remote else model_digests(served.model)[0]
-    return None if digests[0] == here else BuildModel(_model(p.score_model), *digests)
+    here = model_digests(model.here)[0] if model.kind == "vllm" else model_digest
+    return None if digests[0] == here else BuildModel(scoring.name, *digests)
 
 
-def _digests(model: str, remote: RemoteModel | None) -> tuple[str, str, str]:
+def _digests(model: ModelRef, remote: RemoteModel | None) -> tuple[str, str, str]:
     """Return the digests of a model, of it without its tokenizer, and of its tokenizer.
 
     Raises:
@@ -199,14 +196,14 @@ def _prompt_folder(p: BuildParameters) -> Path | None:
     return Path(p.prompts).absolute() if p.prompts else None
 
 
-def _in_chat(chat_template: str, tokenizer_name: str, prompt: Prompt) -> Prompt:
+def _in_chat(chat_template: str, model: ModelRef, prompt: Prompt) -> Prompt:
     """Return a prompt in the turns of a chat, if there is to be one.
 
     This is done here, so that workers are given texts and the fingerprint holds what the model reads.
     """
     if chat_template == NONE:
         return prompt
-    return prompt_in_chat(prompt, load_tokenizer(tokenizer_name).tokenizer, chat_template)
+    return prompt_in_chat(prompt, load_tokenizer(model).tokenizer, chat_template)
 
 
 def _score(p: BuildParameters, thresholds: list[float]) -> ScoreConfig:

@@ -15,10 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from flows.build_dataset.remote_model import REMOTE_MODEL
+from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.versions import card_of
 from tasks.settings import seconds, tracking_uri
-from tasks.thresholds import FOUND_THRESHOLDS
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset
@@ -32,8 +31,6 @@ _log = logging.getLogger(__name__)
 
 KIND = "build"  # the tag `kind` of these runs
 SAMPLED_BY = ("tau_s", "top_k", "draws")
-# Parameters that are not shown among those of the build.
-_ELSEWHERE = ("tau_f", *SAMPLED_BY, FOUND_THRESHOLDS, REMOTE_MODEL)
 _CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
 _CURRENT = """
 SELECT count(DISTINCT df.path) AS files FROM facts.dataset_files AS df
@@ -96,7 +93,7 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
     from tasks.tracking import DatasetRef, project
 
     snapshot = store.local_folder / SNAPSHOT
-    parameters = next((run.parameters for run in store.runs([dataset.run_id])), {})
+    record = BuildRecord.of_run(store, dataset.run_id)
     current = _is_current(snapshot, dataset)
     rows, digest = _corpus(store, dataset)
     started = tracking.start(
@@ -111,7 +108,7 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
             "corpus": dataset.corpus,
             "corpus_digest": digest,
             "licence": dataset.licence,
-            "build": {k: v for k, v in parameters.items() if v is not None and k not in _ELSEWHERE},
+            "build": {k: v for k, v in record.asked("tau_f", *SAMPLED_BY).items() if v is not None},
         },
         tags={"kind": KIND, "dataset": label, "dataset_digest": dataset.version, "flow_run": dataset.run_id},
         datasets=[DatasetRef(Path(dataset.corpus).name or dataset.corpus, digest, dataset.corpus, "corpus", rows)],
@@ -122,7 +119,7 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
         started.metrics(
             {"examples": sum(f.rows for f in dataset.files)} | {f"examples/{t}": n for t, n in dataset.counts.items()}
         )
-        started.metrics(_decided(parameters))
+        started.metrics(_decided(record))
         started.text(card_of(store, dataset), "card.md")
         if current:
             with in_little_memory():
@@ -146,11 +143,10 @@ def call_settings(store: Store, dataset: Dataset) -> dict[str, dict[str, Any]]:
     return settings
 
 
-def _decided(parameters: Mapping[str, Any]) -> dict[str, float]:
+def _decided(record: BuildRecord) -> dict[str, float]:
     """Return what was found out for the thresholds: promised rates and their estimates."""
-    found = parameters.get(FOUND_THRESHOLDS, ())
-    metrics = {f"promised_rate/{one['tool']}": one["promised"] for one in found}
-    return metrics | {f"estimated_rate/{one['tool']}": rate for one in found if (rate := one["at"]["rate"]) is not None}
+    metrics = {f"promised_rate/{one.tool}": one.promised for one in record.found}
+    return metrics | {f"estimated_rate/{one.tool}": rate for one in record.found if (rate := one.at.rate) is not None}
 
 
 def _is_current(snapshot: Path, dataset: Dataset) -> bool:

@@ -39,6 +39,7 @@ def write_version(
     snapshot: Path,
     *,
     licence: str = "",
+    score_model: str = "",
     notes: str = "",
 ) -> Dataset:
     """Record a version of C*, inside the run that assembled it.
@@ -48,6 +49,7 @@ def write_version(
         tau_f: thresholds that are not the paper's, per tool.
         snapshot: a snapshot that holds only this run, from `ledger.own_snapshot()`.
         licence: licence of the corpus, as its owner states it.
+        score_model: the model that scored, if it is not the run's.
         notes: further notes for the card.
     """
     files = tuple(file for done in assembled for file in done.files)
@@ -61,7 +63,7 @@ def write_version(
         thresholds={tool: tau_f_for(tool, tau_f) for tool in tools},
         run_id=run.run_id,
         model=run.model,
-        score_model=run.parameters.get("score_model") or "",
+        score_model=score_model,
         corpus=run.corpus,
         created=now(),
         licence=licence,

@@ -12,18 +12,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.versions import coverage_note, write_card, write_version
 from flows.build_dataset.what_if_query import WhatIfQuery
-from flows.ledger import new_run_id, now, open_run, reporting_to
+from flows.ledger import now, open_run, reporting_to
 from tasks.example_limit import last_ranks
 from tasks.false_discovery import find_thresholds, gains_by_tool
 from tasks.mark_filter import MarkFilter
+from tasks.provenance import new_run_id
 from tasks.run_shard import ShardResult, result_of
 from tasks.stage import Inputs, Shard, files_by_stage, files_of, run_stage, shards_of
 from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, SCORES, AssemblySpec, judged_calls
 from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.annotate.false_discovery import FoundThreshold
-from toolformer_core.config import TOOL_NAMES, AssembleConfig
+from toolformer_core.config import AssembleConfig
 from toolformer_core.errors import UsageError
 from toolformer_core.records import ScoredCall
 from warehouse.commits import Commit, CommitKey, Dataset, Run, check_name
@@ -86,22 +88,21 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         **{tool: tau for tool, tau in query.after.tau_f.items() if tau != query.before.tau_f[tool]},
     }
     positions = {"top_k": dict(query.after.top_k), "tau_s": dict(query.after.tau_s)}
+    record = base.record.assembled_anew(
+        query.marks,
+        dataset=name,
+        tau_f=thresholds,
+        narrowing=positions,
+        keep_repeats=sorted(query.after.keep_repeats),
+        **({"token_weights": list(query.weights)} if query.weights is not None else {}),
+    )
     run = Run(
         run_id=new_run_id(),
         flow=WHAT_IF,
         started=now(),
         finished=None,
         state="running",
-        parameters={
-            **base.run.parameters,
-            "dataset": name,
-            "tau_f": thresholds,
-            "narrowing": positions,
-            "keep_repeats": sorted(query.after.keep_repeats),
-            "ratings": "all" if query.marks is None else query.marks.keep,
-            **({"marks_until": query.marks.until} if query.marks is not None else {}),
-            **({"token_weights": list(query.weights)} if query.weights is not None else {}),
-        },
+        parameters=dict(record.parameters),
         corpus=base.run.corpus,
         model=base.run.model,
     )
@@ -124,11 +125,9 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
             ledger.add(result)
         for result in assembled:
             ledger.add(result)
-        licence = str(base.run.parameters.get("licence", ""))
         with ledger.own_snapshot() as snapshot:
-            dataset = write_version(
-                ledger, name, assembled, base.tools, thresholds, snapshot, licence=licence, notes=notes
-            )
+            told = {"licence": record.licence, "score_model": record.score_model, "notes": notes}
+            dataset = write_version(ledger, name, assembled, base.tools, thresholds, snapshot, **told)
     write_card(store, dataset)
     return dataset
 
@@ -201,7 +200,7 @@ def _assembly(
         run_id=run_id,
         data=store.root,
         config=AssembleConfig(*(call_filter.tau_f, limit, seed, repeats, call_filter.top_k, call_filter.tau_s)),
-        tool_names=base.tool_names,
+        tool_names=base.record.tool_names,
         marks=marks,
         weights=weights,
         not_annotated=base.not_annotated,
@@ -213,7 +212,7 @@ class _BaseRun:
     """The run whose scores are used, and the results from which a new version is assembled."""
 
     run: Run
-    tool_names: Mapping[str, str]  # key -> name in calls
+    record: BuildRecord
     shards: list[Shard]
     scored: dict[str, list[ShardResult]]  # shard -> results of `score`, one per tool and depth of chains
     sampled: dict[str, list[ShardResult]]  # shard -> results of `sample`, one per tool
@@ -223,7 +222,7 @@ class _BaseRun:
     @property
     def tools(self) -> tuple[str, ...]:
         """The keys of the build's tools."""
-        return tuple(self.tool_names)
+        return tuple(self.record.tool_names)
 
     def inputs(self, assembly: AssemblySpec, shard: Shard) -> Inputs[AssemblySpec]:
         files = {"ingest": (shard.documents,), **files_by_stage(self.scored[shard.name])}
@@ -242,8 +241,8 @@ def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:
     if not runs:
         raise UsageError("the scores belong to no run: run toolformer build to its end first")
     run = runs[0]
-    tool_names = run.parameters.get("tool_names") or {tool: TOOL_NAMES[tool] for tool in run.parameters["tools"]}
-    tools = tuple(tool_names)
+    record = BuildRecord(run.parameters)
+    tools = tuple(record.tool_names)
     commits = [c for key in run.commits if key.stage != "assemble" and (c := store.read_commit(key)) is not None]
     results = {(c.stage, c.tool, c.shard): result_of(c, skipped=True) for c in commits}
     shards = [shard for key, result in results.items() if key[0] == "ingest" for shard in shards_of(result)]
@@ -260,7 +259,7 @@ def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:
                 scored[shard].append(result)
     except KeyError as exc:
         raise UsageError(f"run {run.run_id} has not scored every shard: run the same toolformer build again") from exc
-    return _BaseRun(run, tool_names, shards, scored, sampled, not_annotated, list(results.values()))
+    return _BaseRun(run, record, shards, scored, sampled, not_annotated, list(results.values()))
 
 
 def _read_assemble_commit(store: Store, key: CommitKey) -> Commit | None:

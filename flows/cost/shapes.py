@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.embedded import MODEL
 from toolformer_core.errors import ModelError, UsageError
+from toolformer_core.lm.reference import ModelRef
 from toolformer_core.prompts.load import load_prompt
 
 _GATED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "olmo", "olmo2", "stablelm", "smollm3")
@@ -73,19 +73,14 @@ def config_of(model: str) -> Mapping[str, Any]:
     Raises:
         ModelError: there is no configuration, or it cannot be read.
     """
-    path = MODEL if model == "embedded" else Path(model).expanduser()
-    if path.suffix != ".json":
-        path /= "config.json"
-    if not path.is_file():
-        cached, known = _cached(model), model.lower().rpartition("/")[2]
-        if cached is None and known in KNOWN_SHAPES:
-            return KNOWN_SHAPES[known]
-        if cached is None:
-            raise ModelError(
-                f"no config.json of {model!r} here: give a folder or a config.json, a hub name that is cached, or one "
-                f"of {', '.join(KNOWN_SHAPES)}"
-            )
-        path = cached
+    path, known = _file(model, "config.json"), model.lower().rpartition("/")[2]
+    if path is None and known in KNOWN_SHAPES:
+        return KNOWN_SHAPES[known]
+    if path is None:
+        raise ModelError(
+            f"no config.json of {model!r} here: give a folder or a config.json, a hub name that is cached, or one "
+            f"of {', '.join(KNOWN_SHAPES)}"
+        )
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
@@ -95,29 +90,19 @@ def config_of(model: str) -> Mapping[str, Any]:
     return value
 
 
-def _cached(model: str) -> Path | None:
-    """Return the config.json of a name in the hub's cache; nothing is downloaded."""
-    if not model or model.count("/") > 1 or Path(model).is_absolute() or Path(model).exists():
-        return None
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        path = try_to_load_from_cache(model, "config.json")
-    except HFValidationError:
-        return None
-    return Path(path) if isinstance(path, str) else None
+def _file(model: str, name: str) -> Path | None:
+    """Return a file of a model that is on this machine; of a config.json, one beside it."""
+    path = Path(model).expanduser()
+    if path.suffix == ".json" and path.is_file():
+        return file if (file := path if name == "config.json" else path.with_name(name)).is_file() else None
+    return ModelRef.of(model).local_file(name)
 
 
 @lru_cache(maxsize=16)
 def characters_a_token(model: str) -> float | None:
     """Return the characters of a model's token, on the shipped prompts of the tools; None without a tokenizer.json."""
-    folder = MODEL if model == "embedded" else Path(model).expanduser()
-    file = (folder if folder.suffix != ".json" else folder.parent) / "tokenizer.json"
-    if not file.is_file():
-        config = _cached(model)
-        file = config.with_name("tokenizer.json") if config is not None else file
-    if not file.is_file():
+    file = _file(model, "tokenizer.json")
+    if file is None:
         return None
     from tokenizers import Tokenizer
 

@@ -20,7 +20,8 @@ from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan
 from flows.evaluate.resolve import resolve
 from flows.evaluate.tracking import items_page, track
-from flows.ledger import Ledger, new_run_id, now, open_run
+from flows.ledger import Ledger, now, open_run
+from flows.resolved import resolved
 from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most, use_runner
 from flows.server import guard_prefect_server, record_server
 from flows.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
@@ -54,7 +55,7 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
     record_server()
     restore_stop_handler()
     check_gpus(parameters.workers, parameters.gpus)
-    plan = resolve(parameters, new_run_id())
+    plan = resolved(parameters, resolve)
     store = plan.benchmark.store()
     run = Run(
         run_id=plan.benchmark.run_id,

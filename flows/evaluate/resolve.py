@@ -13,6 +13,7 @@ from flows.chosen_trigger import chosen_trigger
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan, choose_arms, finished_trainings
 from tasks.evaluation_spec import ARMS, TRIGGER_ARM, Benchmark, Evaluation, source_digest
+from tasks.provenance import new_run_id
 from tasks.settings import tracking_uri
 from tasks.training.registry import newest_pair, trained_model
 from toolformer_core.evaluate.answer import new_tokens_for
@@ -26,7 +27,7 @@ from warehouse.store import Store
 __all__ = ["resolve"]
 
 
-def resolve(p: EvaluateParameters, run_id: str = "plan") -> EvaluationPlan:
+def resolve(p: EvaluateParameters) -> EvaluationPlan:
     """Look up every name, compute every digest, and fill in every setting.
 
     Raises:
@@ -37,7 +38,7 @@ def resolve(p: EvaluateParameters, run_id: str = "plan") -> EvaluationPlan:
     store = Store(p.data)
     scale = 8 if task.rule is Rule.PERPLEXITY else 1  # texts are long
     benchmark = Benchmark(
-        run_id=run_id,
+        run_id=new_run_id(),
         data=p.data if "://" in p.data else str(Path(p.data).absolute()),
         task=task.name,
         path=str(path) if path else None,
@@ -55,7 +56,7 @@ def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evalua
         p = p.model_copy(update={"passages": str(task.passages)})
     tools, settings = ({}, ToolSettings()) if measured else chosen_tools(p)
     offered = tuple(key for key in tools if key not in task.excluded_tools)
-    base = p.model if p.model == "embedded" else trained_model(p.model)
+    base = trained_model(p.model)
     digest = model_digest(base)
     models = {"base": base, **_finetuned(p, store, digest)}
     for name in set(models.values()):

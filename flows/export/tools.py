@@ -8,8 +8,8 @@ file is gone, its server does not answer) is described by its name in calls alon
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from flows.build_dataset.record import BuildRecord
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import ToolformerError
 from toolformer_core.export.schemas import ToolSchema, schema_of
@@ -20,12 +20,10 @@ from warehouse.store import Store
 
 def schemas_of(store: Store, dataset: Dataset) -> tuple[dict[str, ToolSchema], list[str]]:
     """Return the schemas of a dataset's tools by their names in calls, and notes on those that are only named."""
-    run = next(iter(store.runs([dataset.run_id])), None)
-    parameters: dict[str, Any] = run.parameters if run is not None else {}
-    names = {**TOOL_NAMES, **(parameters.get("tool_names") or {})}
+    record = BuildRecord.of_run(store, dataset.run_id)
+    names = {**TOOL_NAMES, **record.tool_names}
     keys = list(dict.fromkeys((*dataset.thresholds, *dataset.counts)))
-    named = [*(parameters.get("tools") or []), *(parameters.get("tool") or [])]
-    wanted = [*(key for key in keys if key in TOOL_NAMES), *(name for name in named if name not in TOOL_NAMES)]
+    wanted = [*(key for key in keys if key in TOOL_NAMES), *(name for name in record.tools if name not in TOOL_NAMES)]
     problems: list[str] = []
     built = dict(_built(wanted, problems))
     schemas, notes = {}, []

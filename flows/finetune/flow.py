@@ -31,6 +31,7 @@ from flows.finetune.resolve import resolve
 from flows.finetune.tracking import close_run, start_run
 from flows.ledger import republish
 from flows.lineage.send import send_run
+from flows.resolved import resolved
 from flows.server import guard_prefect_server, record_server
 from flows.stopping import restore_stop_handler
 from tasks.environment import prepare_environment
@@ -189,7 +190,7 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     prepare_environment()
     record_server()
     restore_stop_handler()
-    plan = resolve(parameters)
+    plan = resolved(parameters, resolve)
     check_machine(plan)
     for note in notes_on_training(parameters.model, plan.spec.dataset.model, plan.spec.dataset.score_model):
         get_run_logger().warning(note)

@@ -24,7 +24,8 @@ from flows.ground.plan import GroundingPlan, TaskPlan
 from flows.ground.resolve import resolve
 from flows.ground.summary import summary
 from flows.ground.tracking import track
-from flows.ledger import Ledger, new_run_id, now, open_run
+from flows.ledger import Ledger, now, open_run
+from flows.resolved import resolved
 from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most, use_runner
 from flows.server import guard_prefect_server, record_server
 from flows.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
@@ -57,7 +58,7 @@ def ground(parameters: GroundParameters) -> GroundResult:
     record_server()
     restore_stop_handler()
     check_gpus(parameters.workers, parameters.gpus)
-    plan = resolve(parameters, new_run_id())
+    plan = resolved(parameters, resolve)
     store = Store(plan.data)
     run = Run(
         run_id=plan.run_id,

@@ -14,6 +14,7 @@ from flows.ground.parameters import GroundParameters
 from flows.ground.plan import GroundingPlan, TaskPlan
 from tasks.evaluation_spec import Benchmark, source_digest
 from tasks.grounding_spec import METHODS, AnswerRun, ChoiceRun, GroundingRun, NamedModel, ToolLibrary, tools_of
+from tasks.provenance import new_run_id
 from tasks.settings import tracking_uri
 from tasks.training.registry import trained_model
 from toolformer_core.errors import UsageError
@@ -51,7 +52,7 @@ class _Tools:
     mocked: tuple[str, ...]
 
 
-def resolve(p: GroundParameters, run_id: str = "plan") -> GroundingPlan:
+def resolve(p: GroundParameters) -> GroundingPlan:
     """Look up every name, compute every digest, and fill in every setting.
 
     Raises:
@@ -62,7 +63,7 @@ def resolve(p: GroundParameters, run_id: str = "plan") -> GroundingPlan:
     named = [_task_and_path(text) for text in p.task]
     if len({task.name for task, _ in named}) < len(named):
         raise UsageError("a benchmark is named twice; ground its other files in a run of their own")
-    models, tools = _models(p), _chosen_tools(p)
+    models, tools, run_id = _models(p), _chosen_tools(p), new_run_id()
     weights = Weights(p.gamma, p.smoothing, p.threshold)
     plans = [_task_plan(p, run_id, task, path, models, tools, weights) for task, path in named]
     data = p.data if "://" in p.data else str(Path(p.data).absolute())
@@ -81,7 +82,7 @@ def _task_and_path(text: str) -> tuple[Task, Path | None]:
 
 def _models(p: GroundParameters) -> _Models:
     def named(given: str) -> NamedModel:
-        name = given if given == "embedded" else trained_model(given)
+        name = trained_model(given)
         check_model(name)
         return NamedModel(name, model_digest(name))
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from flows.build_dataset.record import BuildRecord
 from flows.lineage.names import benchmark_at, model_at, place, table_at, training_of
 from flows.lineage.steps import Data, Step
 from tasks.stages import BUILD_STAGES, EVALUATION_STAGES
@@ -256,7 +257,8 @@ def _named_models(run: Run, commit: Commit) -> Iterator[tuple[str, str]]:
         if commit.config.get(name) and commit.config.get(f"{name}_digest"):
             yield str(commit.config[name]), str(commit.config[f"{name}_digest"])
     if "model" in commit.parts and "model_digest" not in commit.config:
-        yield str(run.parameters.get(f"{commit.stage}_model") or run.model), commit.parts["model"]
+        scored_by = BuildRecord(run.parameters).score_model if commit.stage == "score" else ""
+        yield scored_by or run.model, commit.parts["model"]
     if "encoder" in commit.parts and run.parameters.get("encoder"):
         yield str(run.parameters["encoder"]), commit.parts["encoder"]
 

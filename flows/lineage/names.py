@@ -18,6 +18,7 @@ from pathlib import PurePath
 from urllib.parse import urlsplit
 
 from tasks.settings import shown_url
+from toolformer_core.lm.reference import ModelRef
 from warehouse.store import Store
 
 JOBS = "toolformer"  # the namespace of jobs, and of what ships with this program
@@ -47,12 +48,11 @@ def model_at(name: str, checkpoints: Mapping[str, str]) -> tuple[str, str]:
         checkpoints: training job -> path of its checkpoint. A folder that has a job's name in its path is that job's
             checkpoint, whichever folder it was given relative to.
     """
-    if name == "embedded":
+    named = ModelRef.of(name)
+    if named.kind == "embedded":
         return JOBS, "models/embedded"
-    if "://" in name:
-        url, _, served = name.removeprefix("vllm+").partition("#")
-        namespace, path = place(url)
-        return namespace, served or path
+    if named.url:
+        return place(named.url)[0], named.model
     if job := training_of(name, checkpoints):
         return place(checkpoints[job])
     return (_FILES, name) if name.startswith(("/", "~", ".")) or name.count("/") > 1 else (HUB, name)

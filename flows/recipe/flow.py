@@ -36,6 +36,7 @@ from flows.recipe.parameters import RecipeParameters
 from flows.recipe.resolve import filled, resolve
 from flows.recipe.steps import DATASET, TRIGGER, Recipe, Step, training_gives
 from flows.recipe.tracking import put_below, start_run
+from flows.resolved import resolved, use_resolved
 from flows.runners import choose_runner
 from flows.server import guard_prefect_server, record_server
 from flows.stopping import restore_stop_handler
@@ -99,13 +100,15 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
     prepare_environment()
     record_server()
     restore_stop_handler()
-    asked, store = resolve(parameters), Store(parameters.data)
+    asked, store = resolved(parameters, resolve), Store(parameters.data)
     folder = results_folder(asked, parameters.data)
     run, done = start_run(asked, parameters.data, folder), _Done()
     try:
         for unit in asked.units:
             forms = [filled(step, parameters.data, step.given(done.gives)) for step in unit]
-            for step, result in zip(unit, _run_side_by_side(unit, forms, store), strict=True):
+            with use_resolved(*(() if done.results else asked.resolved)):  # later ones find what earlier steps made
+                results = _run_side_by_side(unit, forms, store)
+            for step, result in zip(unit, results, strict=True):
                 _add(done, step, result, store, parameters.data, run)
         pages = write_page(folder, asked.name, [done.sections[step.name] for step in asked.steps])
         for page in pages:

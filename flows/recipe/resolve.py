@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from huggingface_hub import try_to_load_from_cache
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
@@ -29,6 +29,7 @@ from flows.recipe.steps import DATASET, MODEL, TEXTS, TRIGGER, Recipe, Step
 from toolformer_core.embedded import CORPUS
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.check import check_model
+from toolformer_core.lm.reference import ModelRef
 from warehouse.store import Store
 
 __all__ = ["filled", "missing_here", "resolve"]
@@ -47,17 +48,17 @@ def resolve(parameters: RecipeParameters, *, elsewhere: bool = False) -> Recipe:
     Raises:
         UsageError: something is wrong; the message names the place in the file.
     """
-    recipe = read_recipe(parameters.recipe, {"model": parameters.model})
+    recipe, known = read_recipe(parameters.recipe, {"model": parameters.model}), []
     for step in recipe.steps:
         given: dict[str, Any] = {name: _STAND_INS[step.kind.takes[name]] for name in step.taken}
         if elsewhere:
             given |= {name: _stand_in(step, name) for name in _absent(step)}
         form = filled(step, parameters.data, given)
         try:
-            _look_up(form, step, elsewhere=elsewhere)
+            known.append((form, _look_up(form, step, elsewhere=elsewhere)))
         except UsageError as exc:
             raise _place_of(exc, step).error(f"{step.name}: {exc}") from exc
-    return recipe
+    return replace(recipe, resolved=tuple(known[: len(recipe.units[0])]))  # later steps find what earlier ones made
 
 
 def _place_of(error: UsageError, step: Step) -> Place:
@@ -142,15 +143,15 @@ def _is_here(path: str) -> bool:
 
 
 def _is_on_hub_alone(model: str) -> bool:
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", model) or Path(model).exists():
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", model):
         return False
-    return not isinstance(try_to_load_from_cache(model, "config.json"), str)
+    named = ModelRef.of(model)
+    return named.kind == "hub" and named.local_file("config.json") is None
 
 
-def _look_up(form: Any, step: Step, *, elsewhere: bool) -> None:
-    """Look up the names in a step's parameters as its flow will."""
-    if step.flow in _RESOLVERS:
-        _RESOLVERS[step.flow](form)
+def _look_up(form: Any, step: Step, *, elsewhere: bool) -> object:
+    """Look up the names in a step's parameters as its flow will; return what they resolve to, None if that is open."""
+    found = _RESOLVERS[step.flow](form) if step.flow in _RESOLVERS else None
     if step.flow == "export":
         form.settings()
     if "dataset" in step.kind.takes and "dataset" not in step.taken:
@@ -160,10 +161,11 @@ def _look_up(form: Any, step: Step, *, elsewhere: bool) -> None:
         check_model(form.model)
         if not elsewhere:
             check_hardware(*setup[:3])
+    return found
 
 
 _RESOLVERS: Mapping[str, Callable[[Any], object]] = {
-    "build": lambda form: resolve_build(form, run_id="check"),
+    "build": resolve_build,
     "evaluate": resolve_evaluation,
     "ground": resolve_grounding,
 }

@@ -97,6 +97,7 @@ class Recipe:
     file: str
     text: str
     units: tuple[tuple[Step, ...], ...]  # in the order in which they run; the steps of one run side by side
+    resolved: tuple[tuple[Any, Any], ...] = field(default=(), compare=False)  # of the first unit: form, what it is
 
     @property
     def steps(self) -> tuple[Step, ...]:

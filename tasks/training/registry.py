@@ -15,6 +15,7 @@ from toolformer_core.embedded import MODEL
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import JOB_FILE, read_job
+from toolformer_core.lm.reference import EMBEDDED, ModelRef
 
 # How the embedded model's path ends, wherever the program is installed; the second is its former place.
 _EMBEDDED = "/" + "/".join(MODEL.parts[-3:])
@@ -67,7 +68,7 @@ def finished_finetune(folder: Path) -> FinishedTraining | None:
 
 def base_name(one: FinishedTraining) -> str:
     """Return the model that a training started from as a user names it: `embedded`, a folder, or a hub name."""
-    return "embedded" if one.base.endswith(_EMBEDDED) else one.base
+    return EMBEDDED if one.base.endswith(_EMBEDDED) else one.base
 
 
 def trained_model(path: str) -> str:
@@ -76,12 +77,13 @@ def trained_model(path: str) -> str:
     Raises:
         ModelError: a job's folder whose training has not finished.
     """
-    folder = Path(path).expanduser()
-    if (folder / JOB_FILE).is_file():
+    named = ModelRef.of(path)
+    folder = named.path
+    if named.kind == "folder" and (folder / JOB_FILE).is_file():
         if not (folder / "model" / "config.json").is_file():
             raise ModelError(f"the training in {path} has not finished; run the same toolformer finetune again")
         return str((folder / "model").absolute())
-    return str(folder.absolute()) if folder.is_dir() else path
+    return named.absolute().name
 
 
 def model_label(model: str) -> str:

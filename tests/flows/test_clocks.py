@@ -201,4 +201,4 @@ def test_failures_of_a_clock_that_was_ahead_are_asked_again(few_documents: Path,
     ahead = (dt.datetime.now(dt.UTC) + dt.timedelta(days=2)).isoformat(timespec="seconds")
     for stage in ("execute", "execute_2"):
         put(store, stage, "calculator", "s0", [], created=ahead)
-    assert resolve(asked, "again").retry_failures_before > ahead
+    assert resolve(asked).retry_failures_before > ahead

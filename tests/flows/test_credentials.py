@@ -20,7 +20,7 @@ from tasks.settings import data_folder, model_credentials, public_qa_reader, qa_
 from tests.support.commands import Run
 from tests.support.fake_vllm import FakeVllm, fake_vllm
 from toolformer_core.errors import UsageError
-from toolformer_core.lm.served import Credentials
+from toolformer_core.lm.reference import Credentials
 from warehouse.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
@@ -131,7 +131,7 @@ def test_a_form_refuses_credentials_and_does_not_repeat_them(url: str) -> None:
     with pytest.raises(jsonschema.ValidationError):  # so the API refuses it, before it is in a database
         jsonschema.validate(url, deployed)
     jsonschema.validate("vllm+http://host:8000/v1#/models/x", deployed)
-    jsonschema.validate("remote+http://host:8000/v1#70b", deployed)
+    jsonschema.validate("remote+http://host:8000/v1#70b?tokenizer=/models/coded", deployed)
 
 
 def test_a_data_folders_keys_go_into_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from toolformer_core.diagnose.verdict import Verdict, judge
 from toolformer_core.errors import TokenizerError, UnknownNameError
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import load_model
-from toolformer_core.lm.served import Credentials
+from toolformer_core.lm.reference import Credentials
 from toolformer_core.lm.tokens import call_fault
 from toolformer_core.prompts.chat import NONE, prompt_in_chat
 from toolformer_core.records import Prompt

@@ -14,6 +14,7 @@ from typing import Any
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.load import TOKENIZER_FILES, model_folder
+from toolformer_core.lm.reference import ModelRef
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE_FILE = "model.safetensors"  # if it exists, no other weights are loaded
@@ -21,13 +22,17 @@ _PICKLE = b"\x80"  # how torch began a file before version 1.6
 _REMEDY = "download or save it again"
 
 
-def check_model(name: str) -> None:
+def check_model(model: str | ModelRef) -> None:
     """Check the files of a model.
+
+    Args:
+        model: its name, or what that was parsed to.
 
     Raises:
         ModelError: a file is missing, truncated or has the wrong content; or see `model_folder`.
     """
-    folder = model_folder(name)
+    named = ModelRef.of(model)
+    folder, name = model_folder(named), named.name
     for file in sorted(folder.glob("*.json")):
         if file.name in ("config.json", "tokenizer.json", "tokenizer_config.json", _INDEX):
             _read_object(file, name)

@@ -16,7 +16,6 @@ from pathlib import Path
 from toolformer_core.errors import ModelError
 from toolformer_core.extras import how_to_install, is_installed
 
-SUFFIX = ".gguf"
 _MAGIC = b"GGUF"
 
 

@@ -1,7 +1,7 @@
-"""Finds and loads a model by the name a user gives: `embedded`, a folder, or a name on the Hugging Face hub.
+"""Finds and loads a model by its name, or by what a name was parsed to (`reference`).
 
-`vllm+http://host:port/v1#model` names such a model too; a vLLM server makes its draws (see `vllm`). A model that lives
-only behind a server, `remote+http://host:port/v1#model`, is not loaded here but asked (see `remote`).
+Of a model whose draws a vLLM server makes, the model itself is loaded here too (see `vllm`). One that lives only behind
+a server is not loaded here but asked (see `remote`).
 
 The digest is computed from files alone, so a plan can be made without loading anything. Loading a hub name needs the
 network once, or the hub's cache; with HF_HUB_OFFLINE=1 only the cache is read.
@@ -19,10 +19,9 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer_core.embedded import MODEL
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.gguf import SUFFIX, gguf_folder
-from toolformer_core.lm.served import Credentials, served_model
+from toolformer_core.lm.gguf import gguf_folder
+from toolformer_core.lm.reference import EMBEDDED, Credentials, ModelRef
 from toolformer_core.records import digest_of
 
 if TYPE_CHECKING:
@@ -45,40 +44,40 @@ _MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
 _WITHOUT_WEIGHTS = ("*.json", "*.model", "*.txt", "*.jinja")
 
 
-def model_folder(name: str, *, weights: bool = True) -> Path:
+def model_folder(model: str | ModelRef, *, weights: bool = True) -> Path:
     """Return the local folder of a model, downloading it from the hub if it is not there yet.
 
     Args:
-        name: `embedded`, a folder, a GGUF file, or a hub name.
+        model: its name, or what that was parsed to.
         weights: whether the model itself is wanted; else a folder with only a tokenizer will do.
 
     Raises:
         ModelError: there is no such folder, no such name on the hub, or no network to reach the hub.
     """
-    served = served_model(name)
-    if served is not None and served.remote and weights:
+    named = ModelRef.of(model)
+    if named.kind == "remote" and weights:
         raise ModelError(
-            f"model {served.name!r} lives behind its server alone, which can annotate (build, plan); this needs the "
+            f"model {named.name!r} lives behind its server alone, which can annotate (build, plan); this needs the "
             "model here: give its folder or hub name"
         )
-    name = name if served is None else served.model
+    here = named.here
+    name, path = here.model, here.path
     if not name.strip():
         raise ModelError("no model named; give 'embedded', a folder written by save_pretrained, or a hub name")
-    if name == "embedded":
-        if not (MODEL / "config.json").is_file():
+    if here.kind == "embedded":
+        if not (path / "config.json").is_file():
             raise ModelError("the embedded model is missing from this installation; name another with --model")
-        return MODEL
-    path = Path(name).expanduser()
-    if path.suffix == SUFFIX and path.is_file():
+        return path
+    if here.kind == "gguf":
         return gguf_folder(path)
-    if path.is_dir():
+    if here.kind == "folder":
         if not weights:
             return path
         _refuse_adapter(path, name)
         if not (path / "config.json").is_file():
             raise ModelError(f"{name} is a folder without config.json; give a folder written by save_pretrained")
         return path
-    if difflib.SequenceMatcher(None, name.lower(), "embedded").ratio() > 0.7:
+    if difflib.SequenceMatcher(None, name.lower(), EMBEDDED).ratio() > 0.7:
         raise ModelError(
             f"unknown model {name!r}. Did you mean 'embedded'? Valid: 'embedded', a folder written by save_pretrained, "
             "or a hub name."
@@ -110,26 +109,27 @@ def _refuse_adapter(folder: Path, name: str) -> None:
         )
 
 
-def model_digest(name: str) -> str:
+def model_digest(model: str | ModelRef) -> str:
     """Return the digest of the model's files (weights, architecture, tokenizer), in order of their names.
 
     A model whose draws a server makes has a different digest from the same model without a server; the server's
     address does not matter.
     """
-    return _with_server(name, _combined_digest(_file_digests(name)))
+    return model_digests(model)[0]
 
 
-def _with_server(name: str, digest: str) -> str:
-    return digest if served_model(name) is None else digest_of("vllm", digest)
+def _with_server(named: ModelRef, digest: str) -> str:
+    return digest_of("vllm", digest) if named.url else digest
 
 
-def model_digests(name: str) -> tuple[str, str, str]:
+def model_digests(model: str | ModelRef) -> tuple[str, str, str]:
     """Return three digests of a model: of all its files (`model_digest`), without its tokenizer, of its tokenizer."""
-    digests = _file_digests(name)
+    named = ModelRef.of(model)
+    digests = _digests_of(model_folder(named), _MODEL_FILES)
     tokenizer = set(filter(_is_tokenizers, digests))
     return (
-        _with_server(name, _combined_digest(digests)),
-        _with_server(name, _combined_digest({f: digest for f, digest in digests.items() if f not in tokenizer})),
+        _with_server(named, _combined_digest(digests)),
+        _with_server(named, _combined_digest({f: digest for f, digest in digests.items() if f not in tokenizer})),
         _combined_digest({f: digest for f, digest in digests.items() if f in tokenizer}),
     )
 
@@ -144,11 +144,11 @@ class LoadedTokenizer:
     digest: str  # of its files, a chat template's among them
 
 
-def load_tokenizer(name: str) -> LoadedTokenizer:
+def load_tokenizer(model: str | ModelRef) -> LoadedTokenizer:
     """Load a model's tokenizer; no weights are read or downloaded.
 
     Args:
-        name: `embedded`, a folder written by `save_pretrained` of a model or of a tokenizer, or a hub name.
+        model: its name, or what that was parsed to; a folder may hold the tokenizer alone.
 
     Raises:
         ModelError: it cannot be found or read, reports no character offsets, or belongs to another model.
@@ -157,7 +157,8 @@ def load_tokenizer(name: str) -> LoadedTokenizer:
 
     from toolformer_core.lm.tokens import check_embedded, drop_unembedded_tokens, start_token
 
-    folder = model_folder(name, weights=False)
+    named = ModelRef.of(model)
+    folder, name = model_folder(named, weights=False), named.here.name
     try:
         config = (
             AutoConfig.from_pretrained(folder, local_files_only=True) if (folder / "config.json").is_file() else None
@@ -185,12 +186,8 @@ def _combined_digest(digests: dict[str, str]) -> str:
     return digest_of("model", *(part for pair in digests.items() for part in pair))
 
 
-def _file_digests(name: str) -> dict[str, str]:
-    """Return the digest of each of a model's files, in order of their names."""
-    return _digests_of(model_folder(name), _MODEL_FILES)
-
-
 def _digests_of(folder: Path, patterns: tuple[str, ...]) -> dict[str, str]:
+    """Return the digest of each file, in order of their names."""
     out = {}
     for file in sorted({f for pattern in patterns for f in folder.glob(pattern) if f.is_file()}):
         h = hashlib.blake2b(digest_size=16)
@@ -202,13 +199,16 @@ def _digests_of(folder: Path, patterns: tuple[str, ...]) -> dict[str, str]:
 
 
 def load_model(
-    name: str, *, device: str | None = None, digest: str | None = None, credentials: Credentials | None = None
+    model: str | ModelRef,
+    *,
+    device: str | None = None,
+    digest: str | None = None,
+    credentials: Credentials | None = None,
 ) -> TransformersLM:
     """Load a model for annotation.
 
     Args:
-        name: `embedded`, a folder, or a hub name; prefixed with `vllm+http://host:port/v1#` if a server makes the
-            draws.
+        model: its name (see `reference`), or what that was parsed to.
         device: `cpu`, `cuda`, ...; `auto` spreads the layers over all GPUs, and over the CPU if they do not fit;
             None takes the GPU if there is one, and all GPUs for a model that does not fit into one.
         digest: the model's digest, if it is known already.
@@ -225,25 +225,24 @@ def load_model(
 
     from toolformer_core.lm.hf.engine import TransformersLM
 
-    served = served_model(name)
-    name = name if served is None else served.name
-    folder = model_folder(name)
+    named = ModelRef.of(model)
+    folder, name = model_folder(named), named.name
     device = device or _device_for(folder)
     on_gpu = torch.cuda.is_available() if device == "auto" else torch.device(device).type != "cpu"
-    model, tokenizer = load_parts(
+    network, tokenizer = load_parts(
         folder, name, dtype=torch.bfloat16 if on_gpu else torch.float32, spread=device == "auto"
     )
-    model.eval()
-    model.requires_grad_(False)
+    network.eval()
+    network.requires_grad_(False)
     if device != "auto":
-        model.to(device)
-    lm = TransformersLM(model, tokenizer, name=name, digest=digest or model_digest(name))
-    if served is None:
+        network.to(device)
+    lm = TransformersLM(network, tokenizer, name=name, digest=digest or model_digest(named))
+    if not named.url:
         return lm
     from toolformer_core.lm.vllm import VllmLM
     from toolformer_core.lm.vllm_server import VllmServer
 
-    server = VllmServer(served.url, served.model, credentials=credentials or served.credentials)
+    server = VllmServer(named.url, named.model, credentials=credentials or named.credentials)
     return VllmLM(lm, server, name=name, digest=lm.digest)
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from toolformer_core.errors import ModelError, ServerRefusalError
 from toolformer_core.http_client import direct_client
 from toolformer_core.lm.base import Draw
-from toolformer_core.lm.served import NO_CREDENTIALS, Credentials
+from toolformer_core.lm.reference import NO_CREDENTIALS, Credentials
 from toolformer_core.syntax import CLOSE, find_close
 
 if TYPE_CHECKING:

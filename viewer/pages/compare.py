@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from flows.build_dataset.record import BuildRecord
 from viewer.data import ViewedData
 from viewer.pages.document import example_pieces
 from viewer.query import NotThereError, Query, WrongQueryError, document_link
@@ -16,7 +17,6 @@ from warehouse.queries.documents import example_of
 _ROWS = 25
 _MAX_CHARS = 100_000  # of a text on the page
 _PARAMETERS = "SELECT parameters FROM runs WHERE run_id = $run_id"
-_OF_THE_RUN = ("marks_until", "remote_model")  # parameters that say when and where, not what was asked for
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
@@ -89,9 +89,11 @@ def _differing(viewed: ViewedData, first: str, second: str) -> list[tuple[str, s
     told = []
     for label in (first, second):
         rows = rows_of(viewed.snapshot, _PARAMETERS, {"run_id": made[label]["run_id"]})
-        parameters = json.loads(rows[0]["parameters"] or "{}") if rows else {}
-        told.append({**parameters, "thresholds": _plain(made[label]["thresholds"]), "corpus": made[label]["corpus"]})
-    names = sorted({*told[0], *told[1]} - {*_OF_THE_RUN, "tau_f"})
+        record = BuildRecord(json.loads(rows[0]["parameters"] or "{}") if rows else {})
+        told.append(
+            {**record.asked("tau_f"), "thresholds": _plain(made[label]["thresholds"]), "corpus": made[label]["corpus"]}
+        )
+    names = sorted({*told[0], *told[1]})
     out = []
     for name in names:
         one, other = (_only_set(parameters.get(name)) for parameters in told)

@@ -141,9 +141,9 @@ def _copy_tables(
 def _without_paths(column: str, root: str) -> str:
     """Return SQL of a text or JSON text without absolute paths: relative below `root`, elsewhere the name alone."""
     relative = (
-        f"""regexp_replace({column}, {sql_text(f'(^|["#]){re.escape(root)}/')}, '\\1', 'g')""" if root else column
+        f"""regexp_replace({column}, {sql_text(f'(^|["#=]){re.escape(root)}/')}, '\\1', 'g')""" if root else column
     )
-    return f"""regexp_replace({relative}, '(^|["#])/(?:[^"/]*/)*([^"/]+)/*($|")', '\\1\\2\\3', 'g')"""
+    return f"""regexp_replace({relative}, '(^|["#=])/(?:[^"/]*/)*([^"/]+)/*($|")', '\\1\\2\\3', 'g')"""
 
 
 def _add_views(temporary: Path, partial: bool) -> tuple[str, ...]:

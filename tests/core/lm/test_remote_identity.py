@@ -14,9 +14,9 @@ from tiny import sentencepiece, tiny_lm
 from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
 from toolformer_core.errors import ModelError, ServerRefusalError
 from toolformer_core.lm.load import load_model, model_digest, model_folder
+from toolformer_core.lm.reference import ModelRef
 from toolformer_core.lm.remote.engine import describe_remote, load_remote_model
 from toolformer_core.lm.remote.identity import TOLERANCE, RemoteModel, difference, probe_ids
-from toolformer_core.lm.served import public_name, served_model
 from toolformer_core.lm.vllm_server import VllmServer
 
 
@@ -33,23 +33,20 @@ def server() -> Iterator[FakeVllm]:
         yield server
 
 
-def name_of(server: FakeVllm, model: str = SERVED) -> str:
-    return f"remote+{server.url}#{model}"
+def name_of(server: FakeVllm, tokenizer: str, model: str = SERVED) -> str:
+    return f"remote+{server.url}#{model}?tokenizer={tokenizer}"
 
 
 def test_a_name_says_that_the_server_does_it_all() -> None:
-    served = served_model("remote+https://me:pw@gpu.example:8000/v1#org/model")
-    assert served is not None
-    assert (served.remote, served.url, served.model) == (True, "https://gpu.example:8000/v1", "org/model")
-    assert served.name == public_name("remote+https://me:pw@gpu.example:8000/v1#org/model")
+    served = ModelRef.of("remote+https://me:pw@gpu.example:8000/v1#org/model")
+    assert (served.kind, served.url, served.model) == ("remote", "https://gpu.example:8000/v1", "org/model")
     assert served.name == "remote+https://gpu.example:8000/v1#org/model"
-    assert public_name("remote+http://me:p/w@h/v1#m") == "remote+***"
     with pytest.raises(ModelError, match=r"write remote\+http://host:port/v1#model"):
-        served_model("remote+gpu.example#m")
+        ModelRef.of("remote+gpu.example#m")
     with pytest.raises(
         ModelError, match=r"write vllm\+http.*, or remote\+http://host:port/v1#model if the model is not"
     ):
-        served_model("http://gpu.example:8000/v1#m")
+        ModelRef.of("http://gpu.example:8000/v1#m")
 
 
 @pytest.mark.parametrize("use", [load_model, model_digest, model_folder])
@@ -62,7 +59,7 @@ def test_what_needs_the_weights_is_refused_with_the_reason(use: object) -> None:
 def test_as_many_tokens_are_asked_for_as_the_server_allows(tokenizer: str, limit: int, told: int) -> None:
     """The tokenizer has 400 tokens, and no server is asked for more."""
     with fake_vllm(max_logprobs=limit) as server:
-        model = describe_remote(name_of(server), tokenizer)
+        model = describe_remote(name_of(server, tokenizer))
         assert model.logprobs == told
         assert len(server.asked) < 20  # the probe twice, then steps that halve what is left
     assert (model.name, model.root, model.context) == (SERVED, SERVED, 512)
@@ -73,17 +70,17 @@ def test_a_server_that_tells_nothing_but_a_prompts_own_tokens(tokenizer: str) ->
         fake_vllm(max_logprobs=0) as server,
         pytest.raises(ModelError, match="start the server with --max-logprobs 20 or more"),
     ):
-        describe_remote(name_of(server), tokenizer)
+        describe_remote(name_of(server, tokenizer))
 
 
 def test_the_digest_is_that_of_the_names_and_the_probe(server: FakeVllm, tokenizer: str) -> None:
-    first = describe_remote(name_of(server), tokenizer)
-    assert describe_remote(name_of(server), tokenizer) == first
+    first = describe_remote(name_of(server, tokenizer))
+    assert describe_remote(name_of(server, tokenizer)) == first
     other = tiny_lm("gpt2")
     with torch.no_grad():
         other.hf_model.model.transformer.wte.weight.mul_(1.5)
     server.lm = other
-    second = describe_remote(name_of(server), tokenizer)
+    second = describe_remote(name_of(server, tokenizer))
     assert second.digest != first.digest
     assert not second.is_model(first)
     changes = [{"name": "x"}, {"root": "x"}, {"context": 9}]
@@ -107,12 +104,12 @@ def test_a_probe_that_differs_as_batches_do_is_recognised() -> None:
 def test_a_tokenizer_of_another_model_is_found_out(server: FakeVllm, tmp_path: Path) -> None:
     sentencepiece().save_pretrained(tmp_path / "other")
     with pytest.raises(ModelError, match=r"token \d+ is .* here and .* on the server; name the model's own"):
-        describe_remote(name_of(server), str(tmp_path / "other"))
+        describe_remote(name_of(server, str(tmp_path / "other")))
 
 
 def test_a_model_that_is_not_served_names_those_that_are(server: FakeVllm, tokenizer: str) -> None:
     with pytest.raises(ModelError, match=r"serves 'folder/served', not 'folder/other'; write one of its names"):
-        describe_remote(name_of(server, "folder/other"), tokenizer)
+        describe_remote(name_of(server, tokenizer, "folder/other"))
 
 
 @pytest.mark.parametrize(
@@ -126,11 +123,11 @@ def test_a_server_without_prompt_logprobs(server: FakeVllm, tokenizer: str, choi
     listed = json.dumps(server.models()).encode()
     server.answers = [(200, listed), (200, json.dumps({"choices": [choice]}).encode())]
     with pytest.raises(ModelError, match=says):
-        describe_remote(name_of(server), tokenizer)
+        describe_remote(name_of(server, tokenizer))
 
 
 def test_numbers_that_are_no_log_probabilities(server: FakeVllm, tokenizer: str) -> None:
-    lm = load_remote_model(name_of(server), tokenizer=tokenizer)
+    lm = load_remote_model(name_of(server, tokenizer))
     ids = probe_ids(lm.tokenizer)
     logits = [None, *({str(token): {"logprob": 3.5}} for token in ids[1:])]  # with --logprobs-mode raw_logits
     server.answers = [(200, json.dumps({"choices": [{"prompt_logprobs": logits}]}).encode())]
@@ -155,7 +152,7 @@ def test_a_busy_server_is_asked_again_and_a_refusal_is_not(server: FakeVllm) -> 
 
 
 def test_a_server_that_is_away_is_waited_for_and_then_given_up(server: FakeVllm, tokenizer: str) -> None:
-    name = name_of(server)
+    name = name_of(server, tokenizer)
     server.shutdown()
     server.server_close()
     waits: list[float] = []
@@ -163,4 +160,4 @@ def test_a_server_that_is_away_is_waited_for_and_then_given_up(server: FakeVllm,
         VllmServer(server.url, SERVED, tries=8, sleep=waits.append).log_probs([1, 2])
     assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
     with pytest.raises(ModelError, match="no vLLM server answers at"):  # whoever starts a build is not kept waiting
-        describe_remote(name, tokenizer)
+        describe_remote(name)

@@ -172,7 +172,7 @@ def test_a_users_mistake_is_answered_before_anything_runs(
     few_documents: Path, tmp_path: Path, changes: dict[str, object], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error) as caught:
-        resolve(small_build(few_documents, tmp_path, **changes), "check")
+        resolve(small_build(few_documents, tmp_path, **changes))
     assert says in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -218,13 +218,13 @@ def test_workers_in_other_folders_are_told_the_same_paths(
     asked = small_build(
         Path("few.jsonl"), Path("data"), model="model", passages="passages.jsonl", translator="phrases.tsv"
     )
-    spec = resolve(asked, "check")
+    spec = resolve(asked)
     assert [spec.data, spec.corpus, spec.model] == [str(tmp_path / name) for name in ("data", "few.jsonl", "model")]
     assert spec.tool_settings.passages == tmp_path / "passages.jsonl"
     assert spec.tool_settings.translator == str(tmp_path / "phrases.tsv")
     # names that are no paths stay what they are, though a folder be called so
     (tmp_path / "embedded").mkdir()
-    other = resolve(asked.model_copy(update={"data": "memory://data", "model": "embedded"}), "check")
+    other = resolve(asked.model_copy(update={"data": "memory://data", "model": "embedded"}))
     assert (other.data, other.model) == ("memory://data", "embedded")
 
 
@@ -252,7 +252,7 @@ def test_one_more_document_makes_only_the_last_shard_anew(
 
 
 def test_work_that_went_elsewhere_is_not_passed_over(few_documents: Path, tmp_path: Path) -> None:
-    spec = resolve(small_build(few_documents, tmp_path / "here"), "check")
+    spec = resolve(small_build(few_documents, tmp_path / "here"))
     elsewhere = dataclasses.replace(spec, data=str(tmp_path / "elsewhere"))
     done = ingest(elsewhere)
     run = Run("r", "build-dataset", "2024-01-01", None, "running", {}, "c", "m")

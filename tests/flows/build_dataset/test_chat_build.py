@@ -35,7 +35,7 @@ def test_prompts_are_plain_unless_a_template_is_named(few_documents: Path, tmp_p
     def asked(**changes: object) -> BuildParameters:
         return small_build(few_documents, tmp_path / "data", **changes)
 
-    plain, chat = (resolve(asked(**given), "run") for given in ({}, {"chat_template": str(file)}))
+    plain, chat = (resolve(asked(**given)) for given in ({}, {"chat_template": str(file)}))
     assert (plain.chat_template, chat.chat_template) == ("none", "turns.jinja")
     assert {prompt.turn for prompt in plain.prompts.values()} == {None}
     for key in ("calculator", "calendar"):
@@ -49,9 +49,9 @@ def test_prompts_are_plain_unless_a_template_is_named(few_documents: Path, tmp_p
 
 def test_a_model_without_a_template_is_told_with_what_to_do(few_documents: Path, tmp_path: Path) -> None:
     with pytest.raises(PromptError, match="no chat template: leave --chat-template out"):
-        resolve(small_build(few_documents, tmp_path / "data", chat_template="auto"), "run")
+        resolve(small_build(few_documents, tmp_path / "data", chat_template="auto"))
     with pytest.raises(PromptError, match=r"cannot read the chat template autp .* give none, auto or the path"):
-        resolve(small_build(few_documents, tmp_path / "data", chat_template="autp"), "run")
+        resolve(small_build(few_documents, tmp_path / "data", chat_template="autp"))
 
 
 def test_the_form_offers_two_names_or_a_whole_path() -> None:
@@ -71,7 +71,7 @@ def test_the_models_own_template_is_in_the_prompts_digest_and_in_no_digest_of_th
     for template in (MARKED, TEMPLATES["switched"]):
         (model / "chat_template.jinja").write_text(template, encoding="utf-8")
         asked = small_build(few_documents, tmp_path / "data", model=str(model), chat_template="auto")
-        prompts.add(resolve(asked, "run").prompts["calculator"].digest)
+        prompts.add(resolve(asked).prompts["calculator"].digest)
         digests.add(model_digests(str(model)))
     assert (len(prompts), len(digests)) == (2, 1)
 

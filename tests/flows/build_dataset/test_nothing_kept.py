@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cli.render.progress import print_summary
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.nothing_kept import nothing_kept
+from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.summary import build_summary
 from tests.support.small_builds import small_build
 from warehouse.commits import Dataset
@@ -18,7 +18,8 @@ from warehouse.queries import Sample, StageBalance, rows_of
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
 TAU = {"calculator": 0.5, "qa": 1.0}
-ASKED: dict[str, Any] = {"data": "/runs/my data", "model": "gpt2", "tools": ["calculator", "qa"], "tau_s": 0.1}
+ASKED = BuildParameters(corpus="embedded", model="gpt2", tools=["calculator", "qa"], tau_s=0.1)
+DATA = "/runs/my data"
 
 
 def scored(below: int, **more: int) -> list[StageBalance]:
@@ -39,7 +40,7 @@ def call(tool: str, gain: float) -> Sample:
 
 
 def test_where_calls_help_a_little_a_lower_threshold_is_the_next_thing_to_ask_for() -> None:
-    told = nothing_kept(scored(7), [call("qa", 0.429), call("calculator", 0.31), call("qa", 0.2)], TAU, ASKED)
+    told = nothing_kept(scored(7), [call("qa", 0.429), call("calculator", 0.31), call("qa", 0.2)], TAU, ASKED, DATA)
     assert told.lines() == [
         "C* is empty: no call reached its tool's tau_f (calculator 0.5, qa 1; in nats).",
         # 193 = 200 - 7
@@ -50,15 +51,15 @@ def test_where_calls_help_a_little_a_lower_threshold_is_the_next_thing_to_ask_fo
 
 
 def test_where_every_call_hurts_the_model_is_to_be_looked_at() -> None:
-    told = nothing_kept(scored(150), [call("calculator", -0.2)], TAU, ASKED)
+    told = nothing_kept(scored(150), [call("calculator", -0.2)], TAU, ASKED, DATA)
     assert told.reason == "Main reason: below_threshold 150 (assemble), of 150 calls."  # 50 draws were lost before
     assert told.command == "toolformer diagnose --model gpt2 --tools calculator,qa --tau-s 0.1"
     # a threshold of 0.00 would be one: what gains less than a hundredth of a nat is no help
-    assert nothing_kept(scored(150), [call("qa", 0.004)], TAU, ASKED).command == told.command
+    assert nothing_kept(scored(150), [call("qa", 0.004)], TAU, ASKED, DATA).command == told.command
 
 
 def test_calls_that_may_not_be_kept_whatever_they_gain_are_no_matter_of_tau_f() -> None:
-    told = nothing_kept(scored(1, seen_only_after=150), [], {"mt": 0.5}, ASKED)
+    told = nothing_kept(scored(1, seen_only_after=150), [], {"mt": 0.5}, ASKED, DATA)
     assert told.summary == "C* is empty: no call that reached its tool's tau_f (mt 0.5; in nats) may be kept."
     assert told.reason.startswith(
         "Main reason: seen_only_after 150 (assemble) and below_threshold 1 (assemble), of 151"
@@ -73,7 +74,7 @@ def test_where_nothing_was_scored_the_step_at_which_nothing_was_left_is_named() 
         StageBalance("assemble", "", "calls", 1, 0, 0),
         StageBalance("assemble", "", "documents", 1, 30, 0, {"no_surviving_call": 30}),
     ]
-    told = nothing_kept(balances, [], TAU, {**ASKED, "top_k": 3, "prompts": "/my/prompts"})
+    told = nothing_kept(balances, [], TAU, ASKED.model_copy(update={"top_k": 3, "prompts": "/my/prompts"}), DATA)
     assert told.summary == "C* is empty: no call was scored."
     # 30 + 30 documents, one for each tool
     assert told.reason == (

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -13,14 +16,19 @@ from flows.build_dataset.resolve import resolve
 from flows.build_dataset.what_if import materialise
 from flows.build_dataset.what_if_query import ask
 from tasks.build_spec import tool_of
+from tests.support import mcp_by_hand
 from tests.support.commands import Run
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import PromptError, ToolError, UnknownNameError, UsageError
+from toolformer_core.tools.custom import load as custom
 from toolformer_core.tools.custom.scaffold import new_python_tool
 from warehouse.queries import rows_of, tool_names
 from warehouse.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+
+BY_HAND = shlex.join([sys.executable, "-I", "-S", str(mcp_by_hand.__file__)])
 
 
 @pytest.fixture
@@ -52,7 +60,7 @@ def test_a_tool_of_ones_own_stands_alone_unless_others_are_named(folder: Path) -
 
 
 def test_what_a_tool_declares_is_what_the_build_uses(folder: Path) -> None:
-    spec = resolve(parameters(folder, tools=["calculator"]), "run")
+    spec = resolve(parameters(folder, tools=["calculator"]))
     assert spec.tools == ("calculator", "miles")
     assert spec.tool_names == {"calculator": "Calculator", "miles": "Miles"}
     assert spec.sample["miles"] == SampleConfig(tau_s=0.0, top_k=10, draws=10)
@@ -62,37 +70,65 @@ def test_what_a_tool_declares_is_what_the_build_uses(folder: Path) -> None:
     assert "[Miles(26.2 miles)]" in spec.prompts["miles"].head
     assert tool_of(spec, "miles").fingerprint == spec.tool_digests["miles"]
     # what the user says comes before what the tool declares
-    spec = resolve(parameters(folder, top_k=3, tau_f={"miles": 0.1}), "run")
+    spec = resolve(parameters(folder, top_k=3, tau_f={"miles": 0.1}))
     assert (spec.sample["miles"].top_k, spec.sample["miles"].draws, spec.assemble.tau_f) == (3, 10, {"miles": 0.1})
 
 
 def test_a_tool_cannot_have_a_name_that_thresholds_use(folder: Path) -> None:
     with pytest.raises(UsageError, match="a tool cannot be named 'all', which stands for every tool"):
-        resolve(parameters(folder, tool=[f"All={folder}/miles.py:miles"]), "run")
+        resolve(parameters(folder, tool=[f"All={folder}/miles.py:miles"]))
 
 
 def test_a_folder_of_prompts_comes_before_the_tools_own(folder: Path) -> None:
     prompts = folder / "prompts"
     prompts.mkdir()
-    assert "Add calls to a converter" in resolve(parameters(folder, prompts=str(prompts)), "run").prompts["miles"].head
+    assert "Add calls to a converter" in resolve(parameters(folder, prompts=str(prompts))).prompts["miles"].head
     (prompts / "miles.txt").write_text("[Miles(1)] {text}", "utf-8")
-    assert resolve(parameters(folder, prompts=str(prompts)), "run").prompts["miles"].head == "[Miles(1)] "
+    assert resolve(parameters(folder, prompts=str(prompts))).prompts["miles"].head == "[Miles(1)] "
 
 
 def test_mistakes_are_found_before_anything_runs(folder: Path) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'miles'"):
-        resolve(parameters(folder, tau_f={"mile": 0.1}), "run")
+        resolve(parameters(folder, tau_f={"mile": 0.1}))
     (folder / "miles.txt").unlink()
     with pytest.raises(PromptError, match="the tool Miles has no annotation prompt"):
-        resolve(parameters(folder), "run")
+        resolve(parameters(folder))
 
 
-def test_a_worker_refuses_a_tool_that_changed_since_the_build_began(folder: Path) -> None:
-    spec = resolve(parameters(folder), "run")
+def test_a_worker_refuses_a_tool_that_changed_since_the_build_began(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = resolve(parameters(folder))
     code = folder / "miles.py"
     code.write_text(code.read_text("utf-8").replace("1.609344", "1.6"), "utf-8")
+    monkeypatch.setattr("tasks.build_spec._tools", OrderedDict())  # a worker is another process
     with pytest.raises(ToolError, match="miles is not the one that this run was started with"):
         tool_of(spec, "miles")
+
+
+def test_the_command_builds_a_tool_once_and_starts_a_server_once(
+    prefect_server: None, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+    load = custom.load_tool
+    monkeypatch.setattr(custom, "load_tool", lambda reference: built.append(reference.target) or load(reference))
+    starts = folder / "starts"
+    start = f"echo started >> {shlex.quote(str(starts))}; exec {BY_HAND}"
+    echo = f"mcp+stdio:{shlex.join(['sh', '-c', start])}#echo"
+    miles = f"{folder}/miles.py:miles"
+    calls = [{"tool": tool, "input": text, "position": 4} for tool, text in (("miles", "34 miles"), ("echo", "a road"))]
+    row = {"url": "http://roads", "text": "The road from the mill to the town is 34 miles long."}
+    corpus, candidates = folder / "corpus.jsonl", folder / "calls.jsonl"
+    corpus.write_text(json.dumps(row) + "\n", "utf-8")
+    candidates.write_text(json.dumps({"url": row["url"], "calls": calls}) + "\n", "utf-8")
+    words = ["--corpus", str(corpus), "--candidates", str(candidates), "--prompts", str(folder), "--tool", miles]
+    (folder / "echo.txt").write_text("[Echo(1)] {text}", "utf-8")
+    said = run("build", *words, "--tool", echo, "--data", str(folder / "data"), "--json")
+    assert said.code == 0, said.err
+    answered = rows_of(json.loads(said.out)["snapshot"], "SELECT response FROM executed ORDER BY tool")
+    assert [row["response"] for row in answered] == ["a road", "54.72 km"]
+    assert len(built) == 2
+    assert starts.read_text("utf-8") == "started\n"
 
 
 @pytest.mark.slow

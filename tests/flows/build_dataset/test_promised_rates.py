@@ -10,6 +10,7 @@ import pytest
 from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.build_dataset.plan import plan_build
+from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.what_if import materialise, thresholds_for
 from flows.build_dataset.what_if_query import ask
@@ -87,10 +88,10 @@ def test_the_threshold_lies_above_the_decoys_and_keeps_what_the_papers_would_not
     assert result.thresholds["calculator"] == 0.4
     assert (result.examples, result.counts) == (12, {"calculator": 12})
     store = Store(data)
-    (found,) = store.runs([result.run_id])[0].parameters["found_thresholds"]
-    assert (found["tool"], found["promised"], found["reason"]) == ("calculator", 0.1, "")
-    assert found["tau_f"] == result.thresholds["calculator"]
-    assert (found["at"]["calls"], found["at"]["decoys"], found["at"]["of_decoys"]) == (12, 0, 36)
+    (found,) = BuildRecord.of_run(store, result.run_id).found
+    assert (found.tool, found.promised, found.reason) == ("calculator", 0.1, "")
+    assert found.tau_f == result.thresholds["calculator"]
+    assert (found.at.calls, found.at.decoys, found.at.of_decoys) == (12, 0, 36)
     card = run("datasets", "cstar", "--data", data).out
     assert "| calculator | 0.1 | " in card
     assert "12 of 12" in card
@@ -163,7 +164,7 @@ def test_without_decoys_there_is_nothing_to_promise(
 def test_a_rate_is_for_all_tools_or_for_one(corpus: Path, tmp_path: Path) -> None:
     def rates(tau_f: str) -> dict[str, float]:
         chosen = ["calculator", "qa", "calendar"]
-        return dict(resolve(asked(corpus, tmp_path, tools=chosen, tau_f=tau_f), "r").rates)
+        return dict(resolve(asked(corpus, tmp_path, tools=chosen, tau_f=tau_f)).rates)
 
     assert rates("fdr=0.05") == dict.fromkeys(["calculator", "qa", "calendar"], 0.05)
     assert rates("qa=fdr=0.1") == {"qa": 0.1}
@@ -180,8 +181,8 @@ def test_what_is_no_rate_is_refused(corpus: Path, tmp_path: Path, wrong: str) ->
 
 def test_what_cannot_be_promised_is_said_before_anything_runs(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--decoys 0 scores none"):
-        resolve(asked(corpus, tmp_path, decoys=0), "r")
+        resolve(asked(corpus, tmp_path, decoys=0))
     with pytest.raises(UsageError, match="--stop-when-full counts examples"):
-        resolve(asked(corpus, tmp_path, stop_when_full=True), "r")
+        resolve(asked(corpus, tmp_path, stop_when_full=True))
     with pytest.raises(UnknownNameError):
-        resolve(asked(corpus, tmp_path, tau_f="wiki=fdr=0.1"), "r")
+        resolve(asked(corpus, tmp_path, tau_f="wiki=fdr=0.1"))

@@ -13,12 +13,12 @@ import torch
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.plan import plan_build
-from flows.build_dataset.remote_model import REMOTE_MODEL
+from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.versions import card_of
 from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
 from tests.tiny import tiny_lm
 from toolformer_core.embedded import MODEL
-from toolformer_core.errors import ModelError, UsageError
+from toolformer_core.errors import ModelError
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import load_model
 from warehouse.commits import Commit, Dataset
@@ -70,7 +70,7 @@ def parameters(corpus: Path, data: Path, **changes: object) -> BuildParameters:
 
 
 def behind(server: FakeVllm) -> dict[str, str]:
-    return {"model": f"remote+{server.url}#{SERVED}", "tokenizer": str(MODEL)}
+    return {"model": f"remote+{server.url}#{SERVED}?tokenizer={MODEL}"}
 
 
 def made(data: Path) -> tuple[Dataset, list[dict[str, object]]]:
@@ -105,8 +105,9 @@ def test_the_same_c_star_as_with_the_model_here_and_of_another_model_nothing_is_
 
     again = run_build(parameters(corpus, there, **behind(server)))
     assert (again.done, again.version) == (0, built.version)
-    (known,) = {str(run.parameters[REMOTE_MODEL]) for run in Store(there).runs()}
-    assert SERVED in known
+    (known,) = {BuildRecord(run.parameters).remote for run in Store(there).runs()}
+    assert known is not None
+    assert known.name == SERVED
 
     server.lm = other  # a name that stays, with another model behind it: nothing that was made counts for it
     plan = plan_build(parameters(corpus, there, **behind(server)))
@@ -148,21 +149,10 @@ def test_a_lower_tau_s_is_told_in_the_plan_and_its_unseen_positions_are_counted(
     assert told in card_of(Store(tmp_path / "data"), dataset)
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"model": "embedded"}, "--tokenizer is for a model behind a server"),
-        ({"tokenizer": ""}, "name the tokenizer of 'folder/served' with --tokenizer"),
-    ],
-)
-def test_what_a_build_cannot_ask_of_a_server(
-    server: FakeVllm, corpus: Path, tmp_path: Path, changes: dict[str, object], says: str
-) -> None:
-    with pytest.raises(UsageError, match=says):
-        plan_build(parameters(corpus, tmp_path / "data", **(behind(server) | changes)))
-
-
-def test_a_tokenizer_of_another_model(server: FakeVllm, corpus: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_that_is_not_there_or_of_another_model(server: FakeVllm, corpus: Path, tmp_path: Path) -> None:
+    named = f"remote+{server.url}#{SERVED}"
+    with pytest.raises(ModelError, match=r"name the tokenizer of 'folder/served': .*#folder/served\?tokenizer=FOLDER"):
+        plan_build(parameters(corpus, tmp_path / "data", model=named))
     tiny_lm("gpt2").hf_model.tokenizer.save_pretrained(tmp_path / "other")
     with pytest.raises(ModelError, match=r"is not that of 'folder/served': token \d+ is .* here and .* on the server"):
-        plan_build(parameters(corpus, tmp_path / "data", **behind(server) | {"tokenizer": str(tmp_path / "other")}))
+        plan_build(parameters(corpus, tmp_path / "data", model=f"{named}?tokenizer={tmp_path}/other"))

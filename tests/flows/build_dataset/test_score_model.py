@@ -129,11 +129,11 @@ def test_one_model_samples_and_another_scores(
 
 def test_the_model_itself_is_no_other_model(few_documents: Path, judge: str, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    assert resolve(asked(few_documents, data, score_model="embedded"), "run").other_model is None
-    assert resolve(asked(few_documents, data, score_model=str(MODEL)), "run").other_model is None  # its files
+    assert resolve(asked(few_documents, data, score_model="embedded")).other_model is None
+    assert resolve(asked(few_documents, data, score_model=str(MODEL))).other_model is None  # its files
     served = f"vllm+http://host/v1#{judge}"  # the server draws, and the model here has scored all along
-    assert resolve(asked(few_documents, data, model=served, score_model=judge), "run").other_model is None
-    other = resolve(asked(few_documents, data, score_model=judge), "run")
+    assert resolve(asked(few_documents, data, model=served, score_model=judge)).other_model is None
+    other = resolve(asked(few_documents, data, score_model=judge))
     assert other.other_model is not None
     assert other.other_model.name == judge
     assert other.for_scoring().model_digests() != other.model_digests()
@@ -147,7 +147,7 @@ def test_a_score_model_that_cannot_score_is_refused(few_documents: Path, tmp_pat
         ("embeded", ModelError),
     ):
         with pytest.raises(error):
-            resolve(asked(few_documents, tmp_path / "data", score_model=name), "run")
+            resolve(asked(few_documents, tmp_path / "data", score_model=name))
 
 
 def test_what_is_said_of_a_training_on_scores_of_another_model(judge: str) -> None:

@@ -69,9 +69,9 @@ def test_a_corpus_without_a_usable_document_is_left_to_the_build(tmp_path: Path)
 def test_a_build_resolves_auto_once_and_the_same_every_time(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", [f"{n:0100}" for n in range(20_000)])
     asked = BuildParameters(corpus=corpus, data=str(tmp_path / "d"), shard_documents="auto", workers=2)
-    assert resolve(asked, "r1").ingest.shard_documents == 256
+    assert resolve(asked).ingest.shard_documents == 256
     given = BuildParameters(corpus=corpus, data=str(tmp_path / "d"), shard_documents=256, workers=8)
-    assert resolve(asked, "r1").ingest == resolve(given, "r2").ingest
+    assert resolve(asked).ingest == resolve(given).ingest
 
 
 def test_the_option_takes_a_number_or_auto() -> None:

@@ -126,7 +126,7 @@ def test_the_parts_of_a_corpus_are_read_side_by_side_unless_a_limit_may_end_the_
 ) -> None:
     monkeypatch.setattr("tasks.corpus._BLOCK", 2048)
     monkeypatch.setattr("tasks.corpus._entries", {})
-    spec = resolve(small_build(few_documents, tmp_path / "data"), "r")
+    spec = resolve(small_build(few_documents, tmp_path / "data"))
     limited = replace(spec, data=str(tmp_path / "limited"), ingest=replace(spec.ingest, limit=1))
 
     @flow

@@ -89,7 +89,7 @@ def test_below_the_floor_of_the_scores_nothing_is_answered(data: Path) -> None:
 def test_a_build_scores_down_to_its_smallest_threshold(
     few_documents: Path, tmp_path: Path, asked: dict[str, object], floor: float
 ) -> None:
-    assert resolve(small_build(few_documents, tmp_path, **asked), run_id="r").score.floor == floor
+    assert resolve(small_build(few_documents, tmp_path, **asked)).score.floor == floor
 
 
 def test_other_thresholds_give_what_a_build_with_them_gives(few_documents: Path, data: Path) -> None:

@@ -31,11 +31,16 @@ def data(tmp_path: Path) -> Path:
     store = Store(data)
     commits = build(store)
     model = str(data / "finetunes" / "cstar-cc-1" / "model")
-    places = {"model": model, "base": "/models/gpt j/", "path": str(tmp_path / "svamp.json"), "source": "svamp.json"}
+    places = {
+        "model": model,
+        "base": "vllm+http://h/v1#/srv/gpt j/",
+        "path": str(tmp_path / "svamp.json"),
+        "source": "svamp.json",
+    }
     row = {"evaluation": "e1", "task": "svamp", "arm": "cc", "item_id": "a", "correct": True}
     answers = put(store, "evaluate", "", "e1-0", [row], config=ABOUT | places)
     drawn = put(store, "sample", "qa", "s0", [], parts={"prompt": "p1"})
-    corpus = {"corpus": str(tmp_path / "c4.jsonl"), "model": "vllm+http://h:1/v1#/srv/models/m"}
+    corpus = {"corpus": str(tmp_path / "c4.jsonl"), "model": "remote+http://h:1/v1#m?tokenizer=/srv/coded/m"}
     keys = [commit.key for commit in (*commits, drawn)]
     store.write_run(make_run("r1", keys, parameters={"data": str(data), **corpus}, **corpus))
     store.write_run(make_run("r2", [answers.key], flow="evaluate"))
@@ -77,12 +82,12 @@ def test_no_place_of_the_machine_is_named(data: Path, tmp_path: Path) -> None:
     pack(data / "warehouse.duckdb", packed)
     (evaluated,) = rows_of(packed, "SELECT model, base, path FROM evaluations")
     # paths in the data folder become relative to it: a checkpoint is still found; of others only the name stays
-    assert evaluated == {"model": "finetunes/cstar-cc-1/model", "base": "gpt j", "path": "svamp.json"}
+    assert evaluated == {"model": "finetunes/cstar-cc-1/model", "base": "vllm+http://h/v1#gpt j", "path": "svamp.json"}
     (trained,) = rows_of(packed, "SELECT checkpoint, model FROM trainings")
     assert trained == {"checkpoint": evaluated["model"], "model": "base"}
     parameters = "parameters->>'data' AS data, parameters->>'corpus' AS corpus, parameters->>'model' AS model"
     (run,) = rows_of(packed, f"SELECT {parameters} FROM runs WHERE run_id = 'r1'")
-    assert run == {"data": data.name, "corpus": "c4.jsonl", "model": "vllm+http://h:1/v1#m"}
+    assert run == {"data": data.name, "corpus": "c4.jsonl", "model": "remote+http://h:1/v1#m?tokenizer=m"}
     with duckdb.connect(str(packed), read_only=True) as connection:
         said = str(connection.execute("SELECT sql FROM duckdb_views() WHERE NOT internal").fetchall())
         tables = connection.execute("SELECT table_schema, table_name FROM information_schema.tables").fetchall()

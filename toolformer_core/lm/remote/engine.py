@@ -24,10 +24,10 @@ from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import Insertion, Scan, ScoreRequest
 from toolformer_core.lm.load import LoadedTokenizer, load_tokenizer
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
+from toolformer_core.lm.reference import NO_CREDENTIALS, Credentials, ModelRef
 from toolformer_core.lm.remote.identity import TOLERANCE, RemoteModel, describe, difference, probe_of, tokenizer_for
 from toolformer_core.lm.remote.scanning import ScanReader, scan_texts
 from toolformer_core.lm.scoring import ScoreSequence, score_requests
-from toolformer_core.lm.served import NO_CREDENTIALS, Credentials, ServedModel, served_model
 from toolformer_core.lm.vllm_server import AT_ONCE, VllmServer
 from toolformer_core.records import Prompt, digest_of
 
@@ -130,45 +130,42 @@ class RemoteLM:
             self._tokens += tokens
 
 
-def _server_of(name: str, credentials: Credentials | None, tries: int) -> tuple[ServedModel, VllmServer]:
-    served = served_model(name)
-    if served is None or not served.remote:
-        raise ModelError(f"model {name!r} does not live behind a server; write remote+http://host:port/v1#model")
-    known = credentials or served.credentials or NO_CREDENTIALS
-    return served, VllmServer(served.url, served.model, credentials=known, tries=tries)
+def _server_of(named: ModelRef, credentials: Credentials | None, tries: int) -> VllmServer:
+    if named.kind != "remote":
+        raise ModelError(f"model {named.name!r} does not live behind a server; write remote+http://host:port/v1#model")
+    known = credentials or named.credentials or NO_CREDENTIALS
+    return VllmServer(named.url, named.model, credentials=known, tries=tries)
 
 
-def describe_remote(name: str, tokenizer: str = "", credentials: Credentials | None = None) -> RemoteModel:
+def describe_remote(model: str | ModelRef, credentials: Credentials | None = None) -> RemoteModel:
     """Ask a server which model it serves; a server that does not answer is not waited for.
 
     Args:
-        name: `remote+http://host:port/v1#model`.
-        tokenizer: folder or hub name of the model's tokenizer; "": the name behind the #.
+        model: `remote+http://host:port/v1#model`, or what that was parsed to.
         credentials: the server's credentials; default: those in the name.
 
     Raises:
         ModelError: see `describe`.
     """
-    served, server = _server_of(name, credentials, 1)
-    return describe(server, tokenizer, served.name)
+    named = ModelRef.of(model)
+    return describe(_server_of(named, credentials, 1), named)
 
 
 def load_remote_model(
-    name: str, *, tokenizer: str = "", model: RemoteModel | None = None, credentials: Credentials | None = None
+    model: str | ModelRef, *, served: RemoteModel | None = None, credentials: Credentials | None = None
 ) -> RemoteLM:
     """Return a model that lives behind a server, for annotation; no weights are read or downloaded.
 
     Args:
-        name: `remote+http://host:port/v1#model`.
-        tokenizer: folder or hub name of the model's tokenizer; "": the name behind the #.
-        model: which model the server is to serve; None: the one that it serves now.
+        model: `remote+http://host:port/v1#model`, or what that was parsed to.
+        served: which model the server is to serve; None: the one that it serves now.
         credentials: the server's credentials; default: those in the name. The model's name never holds them.
 
     Raises:
         ModelError: see `describe`; or the server serves a different model.
     """
-    served, server = _server_of(name, credentials, _TRIES)
-    found = model or describe_remote(name, tokenizer, credentials)
-    lm = RemoteLM(server, found, load_tokenizer(found.tokenizer), name=served.name)
+    named = ModelRef.of(model)
+    found = served or describe_remote(named, credentials)
+    lm = RemoteLM(_server_of(named, credentials, _TRIES), found, load_tokenizer(found.tokenizer), name=named.name)
     lm.verify()
     return lm

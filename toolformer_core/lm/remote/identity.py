@@ -20,6 +20,7 @@ import numpy as np
 from toolformer_core.errors import ModelError, ServerRefusalError
 from toolformer_core.lm.load import LoadedTokenizer, load_tokenizer
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
+from toolformer_core.lm.reference import ModelRef
 from toolformer_core.lm.vllm_server import VllmServer
 from toolformer_core.records import digest_of
 
@@ -113,13 +114,12 @@ def tokenizer_for(loaded: LoadedTokenizer, model: str, context: int) -> PromptTo
     )
 
 
-def describe(server: VllmServer, tokenizer: str, model: str) -> RemoteModel:
+def describe(server: VllmServer, model: ModelRef) -> RemoteModel:
     """Ask a server which model it serves.
 
     Args:
         server: the server.
-        tokenizer: folder or hub name of the model's tokenizer; "": the name by which the server knows the model.
-        model: the user's name for it, for messages.
+        model: as the user names it.
 
     Raises:
         ModelError: nobody answers, the server does not serve the model or tells no log-probabilities, or the tokenizer
@@ -127,25 +127,24 @@ def describe(server: VllmServer, tokenizer: str, model: str) -> RemoteModel:
     """
     told = server.description()
     root, context = str(told.get("root") or ""), told.get("max_model_len")
-    name = tokenizer or server.model
     try:
-        loaded = load_tokenizer(name)
+        loaded = load_tokenizer(model)
     except ModelError as exc:
-        if tokenizer:
+        if model.tokenizer:
             raise
         hint = f" (the server loaded {root!r})" if root not in ("", server.model) else ""
-        raise ModelError(f"{exc}; name the tokenizer of {server.model!r} with --tokenizer{hint}") from exc
+        raise ModelError(f"{exc}; name the tokenizer of {server.model!r}: {model.name}?tokenizer=FOLDER{hint}") from exc
     context = context if isinstance(context, int) else 0
-    coded = tokenizer_for(loaded, model, context)
+    coded = tokenizer_for(loaded, model.name, context)
     probe = probe_of(server, coded)
-    _check_spelling(server, coded, name)
+    _check_spelling(server, coded, model.here.name)
     most = min(MOST_LOGPROBS, len(loaded.tokenizer))
     return RemoteModel(
         name=server.model,
         root=root,
         context=context,
         logprobs=_most_logprobs(server, probe_ids(coded)[:2], most),
-        tokenizer=name,
+        tokenizer=model.here.name,
         tokenizer_digest=loaded.digest,
         probe=probe,
     )
@@ -183,7 +182,7 @@ def _check_spelling(server: VllmServer, model: PromptTokenizer, tokenizer: str) 
         token, here, told = other[0]
         raise ModelError(
             f"the tokenizer of {tokenizer!r} is not that of {server.model!r}: token {token} is {here!r} here and "
-            f"{told!r} on the server; name the model's own with --tokenizer"
+            f"{told!r} on the server; name the model's own: remote+...#{server.model}?tokenizer=FOLDER"
         )
 
 

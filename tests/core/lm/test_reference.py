@@ -1,13 +1,15 @@
-"""Names of models behind a server: what of them is a name, and what is a secret."""
+"""How models are named: what kind of name it is, and what of one behind a server is a secret."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.served import Credentials, public_name, served_model
+from toolformer_core.lm.reference import Credentials, ModelRef
 from toolformer_core.lm.vllm_server import VllmServer
 
 _UNRESERVED = st.text("abcXYZ019-._~%", min_size=1, max_size=12)
@@ -15,8 +17,7 @@ _UNRESERVED = st.text("abcXYZ019-._~%", min_size=1, max_size=12)
 
 @given(login=_UNRESERVED, password=_UNRESERVED, query=_UNRESERVED)
 def test_what_stands_in_a_url_is_what_the_environment_holds(login: str, password: str, query: str) -> None:
-    served = served_model(f"vllm+https://{login}:{password}@gpu.example:8000/v1?key={query}#org/model")
-    assert served is not None
+    served = ModelRef.of(f"vllm+https://{login}:{password}@gpu.example:8000/v1?key={query}#org/model")
     assert (served.url, served.model) == ("https://gpu.example:8000/v1", "org/model")
     assert served.name == "vllm+https://gpu.example:8000/v1#org/model"
     assert served.credentials == Credentials(login=f"{login}:{password}", query=f"key={query}")
@@ -59,14 +60,29 @@ def test_no_repr_holds_a_secret() -> None:
 )
 def test_what_cannot_be_read_is_not_repeated(name: str) -> None:
     with pytest.raises(ModelError, match="write vllm\\+http://host:port/v1#model") as caught:
-        served_model(name)
+        ModelRef.of(name)
     assert "sesame" not in str(caught.value)
     assert "12" not in str(caught.value)
-    assert public_name(name) == "vllm+***"
 
 
 def test_a_folder_may_have_an_at_in_its_name() -> None:
-    served = served_model("vllm+http://host/v1#/models@v2/x?")
-    assert served is not None
+    served = ModelRef.of("vllm+http://host/v1#/models@v2/x?")
     assert (served.model, bool(served.credentials)) == ("/models@v2/x?", False)
-    assert public_name("embedded") == "embedded"
+
+
+def test_a_name_is_told_apart_by_what_lies_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("org/model", "coded"):
+        Path(folder).mkdir(parents=True)
+    Path("m.gguf").touch()
+    Path("coded", "tokenizer.json").touch()
+    names = ["embedded", "org/model", "m.gguf", "org/other", "none.gguf", "vllm+http://h/v1#m"]
+    assert [ModelRef.of(name).kind for name in names] == ["embedded", "folder", "gguf", "hub", "hub", "vllm"]
+    absolute = [ModelRef.of(name).absolute().name for name in names]
+    assert absolute == ["embedded", f"{tmp_path}/org/model", f"{tmp_path}/m.gguf", *names[3:]]
+    remote = ModelRef.of("remote+http://h/v1#70b?tokenizer=coded")
+    assert (remote.kind, remote.model, remote.tokenizer) == ("remote", "70b", "coded")
+    assert remote.absolute().name == f"remote+http://h/v1#70b?tokenizer={tmp_path}/coded"
+    assert remote.local_file("tokenizer.json") == Path("coded/tokenizer.json")
+    assert remote.local_file("config.json") is None
+    assert ModelRef.of("embedded").local_file("config.json") is not None

@@ -1,0 +1,103 @@
+"""The parameters of a build's run as its manifest holds them: those of the form, and what the build found out.
+
+Whoever reads or writes them does it here, so that their keys are known in one place; only the snapshot's SQL
+(`score_from`, `tool_names`) and the list of runs read the manifest itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from flows.build_dataset.parameters import BuildParameters
+from tasks.build_spec import BuildSpec
+from tasks.mark_filter import MarkFilter
+from toolformer_core.annotate.false_discovery import Estimate, FoundThreshold
+from warehouse.store import Store
+
+if TYPE_CHECKING:
+    from toolformer_core.lm.remote.identity import RemoteModel
+
+_FOUND = "found_thresholds"
+_REMOTE = "remote_model"
+_FOUND_OUT = ("marks_until", _REMOTE, _FOUND)  # say when, where and what came out, not what was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRecord:
+    """A build's record.
+
+    Args:
+        parameters: of the run's manifest.
+    """
+
+    parameters: Mapping[str, Any]
+
+    @classmethod
+    def begun(cls, p: BuildParameters, spec: BuildSpec) -> BuildRecord:
+        """Return the record of a build that begins."""
+        found = {
+            "data": spec.store().root,  # a URL may hold keys
+            "tool_names": dict(spec.tool_names),
+            "shard_documents": spec.ingest.shard_documents,  # what `auto` came to
+            "score_model": p.score_model if spec.other_model is not None else None,  # `model` is no other one
+            **_marked(spec.marks),
+            **({_REMOTE: spec.remote.as_json()} if spec.remote is not None else {}),
+        }
+        return cls({**p.model_dump(mode="json"), **found})
+
+    @classmethod
+    def of_run(cls, store: Store, run_id: str) -> BuildRecord:
+        """Return the record of a run; an empty one if the run is gone."""
+        return cls(next((run.parameters for run in store.runs([run_id])), {}))
+
+    def with_found(self, found: Sequence[FoundThreshold]) -> BuildRecord:
+        """Return the record with the thresholds that were found for promised rates."""
+        return BuildRecord({**self.parameters, **({_FOUND: [asdict(one) for one in found]} if found else {})})
+
+    def assembled_anew(self, marks: MarkFilter | None, **changes: Any) -> BuildRecord:
+        """Return the record of an assembly of the same scores, with parameters changed."""
+        ratings = "all" if marks is None else marks.keep
+        return BuildRecord({**self.parameters, "ratings": ratings, **_marked(marks), **changes})
+
+    @property
+    def tool_names(self) -> dict[str, str]:
+        """The names in calls of the build's tools, by key."""
+        return dict(self.parameters.get("tool_names", {}))
+
+    @property
+    def tools(self) -> list[str]:
+        """The build's tools as they were named: keys, and references to others' tools."""
+        return [*self.parameters.get("tools", ()), *self.parameters.get("tool", ())]
+
+    @property
+    def licence(self) -> str:
+        """The corpus's licence."""
+        return str(self.parameters.get("licence", ""))
+
+    @property
+    def score_model(self) -> str:
+        """The model that scored; "": the one that sampled."""
+        return self.parameters.get("score_model") or ""
+
+    @property
+    def remote(self) -> RemoteModel | None:
+        """Which model the server served; None: it was loaded here."""
+        from toolformer_core.lm.remote.identity import RemoteModel
+
+        given = self.parameters.get(_REMOTE)
+        return RemoteModel.from_json(given) if given else None
+
+    @property
+    def found(self) -> list[FoundThreshold]:
+        """The thresholds that were found for promised rates of false discoveries."""
+        return [FoundThreshold(**{**one, "at": Estimate(**one["at"])}) for one in self.parameters.get(_FOUND, ())]
+
+    def asked(self, *without: str) -> dict[str, Any]:
+        """Return the parameters that were given, without some."""
+        return {name: one for name, one in self.parameters.items() if name not in (*_FOUND_OUT, *without)}
+
+
+def _marked(marks: MarkFilter | None) -> dict[str, str]:
+    return {} if marks is None else {"marks_until": marks.until}

@@ -1,0 +1,126 @@
+"""How a user names a model, parsed once; a server's address is one of `toolformer_core.endpoints`.
+
+    embedded                           the model that ships with the program
+    FOLDER                             written by save_pretrained
+    FILE.gguf                          a GGUF file
+    OWNER/NAME                         a model on the Hugging Face hub
+    vllm+http://host:port/v1#MODEL     the server makes the draws; the model is loaded here too, to scan and to score
+    remote+http://host:port/v1#MODEL   the server does it all; only the tokenizer of MODEL is here
+    remote+...#MODEL?tokenizer=NAME    ... or that of NAME: a folder or a name on the hub
+
+Credentials are never part of a model's name. Code that stores, shows or digests a name uses the one without them
+(`name`), so the same server with a different key is the same model. This module does not know where credentials
+are kept, talks to no server and downloads nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from toolformer_core.embedded import MODEL
+from toolformer_core.endpoints import NO_CREDENTIALS, Credentials, holds_no_secret, parse_endpoint
+from toolformer_core.errors import ModelError
+
+__all__ = ["EMBEDDED", "NO_CREDENTIALS", "Credentials", "ModelRef"]
+
+EMBEDDED = "embedded"
+_SERVERS: tuple[Literal["vllm", "remote"], ...] = ("vllm", "remote")
+_TOKENIZER = "?tokenizer="
+_HIDDEN = "***"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    """A model as a user names it.
+
+    Args:
+        kind: what the name is of.
+        model: folder, file or hub name as given; the name by which a server knows the model.
+        url: the server's address, without credentials; "": there is none.
+        credentials: those in the name.
+        tokenizer: folder or hub name of a `remote` model's tokenizer; "": `model`.
+    """
+
+    kind: Literal["embedded", "folder", "gguf", "hub", "vllm", "remote"]
+    model: str
+    url: str = ""
+    credentials: Credentials = NO_CREDENTIALS
+    tokenizer: str = ""
+
+    @classmethod
+    def of(cls, name: str | ModelRef) -> ModelRef:
+        """Parse a model's name. What is none of the others counts as a name on the hub, whether it can be one or not.
+
+        Raises:
+            ModelError: the name holds a server but no model, or the credentials cannot be separated from the rest; the
+                message holds nothing that may be secret.
+        """
+        if isinstance(name, ModelRef):
+            return name
+        if (kind := next((one for one in _SERVERS if name.startswith(f"{one}+")), None)) or "://" in name:
+            address, _, tokenizer = name.partition(_TOKENIZER) if kind == "remote" else (name, "", "")
+            endpoint = parse_endpoint(address.removeprefix(f"{kind}+")) if kind else None
+            if kind is None or endpoint is None:
+                raise ModelError(_unreadable(name, kind))
+            return cls(kind, endpoint.model, endpoint.url, endpoint.credentials, tokenizer)
+        path = Path(name).expanduser()
+        if name == EMBEDDED:
+            return cls("embedded", name)
+        if name.strip() and path.is_dir():  # "" would be the current folder
+            return cls("folder", name)
+        return cls("gguf" if path.suffix == ".gguf" and path.is_file() else "hub", name)
+
+    @property
+    def name(self) -> str:
+        """The name without credentials."""
+        tokenizer = f"{_TOKENIZER}{self.tokenizer}" if self.tokenizer else ""
+        return f"{self.kind}+{self.url}#{self.model}{tokenizer}" if self.url else self.model
+
+    @property
+    def here(self) -> ModelRef:
+        """The model that is loaded in this process, of a server's draws as well; a `remote` one is its tokenizer's."""
+        return ModelRef.of(self.tokenizer or self.model) if self.url else self
+
+    @property
+    def path(self) -> Path:
+        """The folder or file; of a name on the hub, where none is."""
+        return MODEL if self.kind == "embedded" else Path(self.model).expanduser()
+
+    def absolute(self) -> ModelRef:
+        """Return the model as processes in other folders must name it."""
+        if self.kind in ("folder", "gguf"):
+            return replace(self, model=str(self.path.absolute()))
+        return replace(self, tokenizer=ModelRef.of(self.tokenizer).absolute().name) if self.tokenizer else self
+
+    def local_file(self, file: str) -> Path | None:
+        """Return a file of the model's folder, or of the hub's cache; None if it is not on this machine."""
+        if self.url:
+            return self.here.local_file(file)
+        if self.kind != "hub":
+            return path if (path := self.path / file).is_file() else None
+        from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import HFValidationError
+
+        try:
+            cached = try_to_load_from_cache(self.model, file)
+        except HFValidationError:
+            return None
+        return Path(cached) if isinstance(cached, str) else None
+
+
+def _unreadable(name: str, kind: str | None) -> str:
+    prefix = f"{kind or 'vllm'}+"
+    remedy = f"write {prefix}http://host:port/v1#model, with the folder or hub name given to `vllm serve`"
+    if kind is None:
+        remedy += ", or remote+http://host:port/v1#model if the model is not to be loaded here"
+    if holds_no_secret(name):
+        return f"model {name!r} does not name a server and a model; {remedy}"
+    scheme = urlsplit(name.removeprefix(prefix)).scheme
+    redacted = f"{prefix}{scheme if scheme in ('http', 'https') else _HIDDEN}://{_HIDDEN}"
+    return (
+        f"model {redacted} cannot be parsed; {remedy}, and its key in the environment; in a password in a URL write @ "
+        "as %40, / as %2F, ? as %3F and # as %23"
+    )
