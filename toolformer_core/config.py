@@ -62,7 +62,6 @@ NUMBERS = ("any", "before", "same")
 # Of these, the tools that answer with a number.
 NUMERIC_TOOLS = ("calculator",)
 
-_ADDED_LATER = {"added_later": True}  # the metadata of such a field; see `canonical_json`
 _ISO_DAY = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 PAPER_DECAY = 0.2  # of the weights w_t a token (§4.1)
 MAX_CALL_TOKENS = 64  # of a drawn call, "]" included
@@ -76,15 +75,9 @@ _SAMPLE = {"calculator": _SAMPLE_MORE, "mt": _SAMPLE_MORE}
 
 
 def canonical_json(config: Any) -> str:
-    """Return a dataclass (or plain value) as JSON with sorted keys and no spaces, so equal configs give equal texts.
-
-    A field that was added later is left out while it has its default, so that older results keep their fingerprints.
-    """
-    value = config
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        added = {one.name: one.default for one in dataclasses.fields(config) if one.metadata.get("added_later")}
-        settings = dataclasses.asdict(config)
-        value = {name: given for name, given in settings.items() if name not in added or given != added[name]}
+    """Return a dataclass (or plain value) as JSON with sorted keys and no spaces, so equal configs give equal texts."""
+    is_record = dataclasses.is_dataclass(config) and not isinstance(config, type)
+    value = dataclasses.asdict(config) if is_record else config
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -180,8 +173,8 @@ class SampleConfig:
     draws: int = 5
     temperature: float = 1.0
     seed: int = 0
-    draw_form: str = field(default="free", metadata=_ADDED_LATER)  # forced: every draw begins with `Name(`
-    numbers: str = field(default="any", metadata=_ADDED_LATER)  # which calls of numeric tools are tried, see `sample`
+    draw_form: str = "free"  # forced: every draw begins with `Name(`
+    numbers: str = "any"  # which calls of numeric tools are tried, see `sample`
 
     def __post_init__(self) -> None:
         _require(0 <= self.tau_s < 1, f"tau_s must lie in [0, 1), got {self.tau_s}")
@@ -238,12 +231,10 @@ class ScoreConfig:
     """
 
     decay: float = PAPER_DECAY
-    from_word: bool = field(
-        default=False, metadata=_ADDED_LATER
-    )  # the weights begin at a word or number, see `lm.base`
-    floor: float | None = field(default=0.0, metadata=_ADDED_LATER)  # nats
-    decoys: int = field(default=0, metadata=_ADDED_LATER)  # of a call, at most; 0: none are scored
-    decoy_seed: int = field(default=0, metadata=_ADDED_LATER)
+    from_word: bool = False  # the weights begin at a word or number, see `lm.base`
+    floor: float | None = 0.0  # nats
+    decoys: int = 0  # of a call, at most; 0: none are scored
+    decoy_seed: int = 0
 
     def __post_init__(self) -> None:
         _require(0.01 <= self.decay <= 1, f"decay must lie in [0.01, 1], got {self.decay}")

@@ -11,12 +11,11 @@ import pytest
 from tests.support.tiny_checkpoints import save_nllb, save_span_model
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UnknownNameError, UsageError
-from toolformer_core.records import digest_of
 from toolformer_core.tools import build
-from toolformer_core.tools.base import BatchTool, Tool, ToolLimits, limits_of
-from toolformer_core.tools.build import EMBEDDED_PHRASES, ToolSettings, build_tools
+from toolformer_core.tools.base import BatchTool, Tool
+from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.hf.checkpoint import find_checkpoint
-from toolformer_core.tools.mt import MT, PhraseTable
+from toolformer_core.tools.mt import MT
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers.spans import SpanReader
 from toolformer_core.tools.search.index_writer import build_index
@@ -155,17 +154,6 @@ def test_engines_are_chosen_by_name(passages: Path, tmp_path: Path) -> None:
         key: tool.fingerprint for key, tool in plain.items()
     }
     assert {tool.fingerprint for tool in tools.values()}.isdisjoint(tool.fingerprint for tool in plain.values())
-
-
-def test_the_phrase_table_of_earlier_builds_is_still_the_default() -> None:
-    tool = build_tools(["mt"])["mt"]
-    assert isinstance(tool, MT)
-    assert isinstance(tool.translator, PhraseTable)
-    assert limits_of(tool) == ToolLimits()
-    # what earlier versions translated is used again: the digest follows from the embedded table and these names alone
-    assert tool.fingerprint == digest_of("MT", "1", tool.translator.digest, tool.detector.digest)
-    table = EMBEDDED_PHRASES.read_bytes()
-    assert tool.translator.digest == digest_of("PhraseTable", "1", table)
 
 
 def test_engines_that_cannot_be_used_are_errors_before_the_run(passages: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_core.records import ToolFailure, ToolResponse
-from toolformer_core.tools.base import ToolLimits, limits_of, ttl_of
+from toolformer_core.tools.base import ToolLimits, limits_of
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers import embedded
 from toolformer_core.tools.qa_readers.embedded import ExtractiveReader, question_kind
@@ -188,13 +188,6 @@ def test_another_reader_takes_the_place_and_changes_the_fingerprint(index: Passa
     ]
     assert limits_of(tool) == ToolLimits(at_once=3)
     assert tool.fingerprint != QA(index).fingerprint
-
-
-def test_the_embedded_reader_is_the_one_that_earlier_builds_asked(index: PassageIndex) -> None:
-    # digests of what earlier versions answered: their answers are used again as long as nothing else changed
-    assert ExtractiveReader().digest == "cdbc2f49dcab8a7601f32c0c3fb3b957"
-    assert limits_of(QA(index)) == ToolLimits()
-    assert ttl_of(QA(index)) is None
 
 
 def test_the_fingerprint_follows_the_threshold(index: PassageIndex) -> None:

@@ -58,7 +58,6 @@ def test_the_shards_of_each_arm_are_cut_into_groups_and_each_is_reported(
     assert (result.done, result.skipped) == (1 + 2 * 3, 0)
     assert sorted(reported) == [1, 1, 2, 3, 4, 5, 6]  # the benchmark's one, and six shards in groups
     assert len(rows_of(result.snapshot, "SELECT DISTINCT arm, item_id FROM predictions")) == 6
-    # Evaluations of earlier versions of the program are found under these names, so they must not change.
     shards = rows_of(
         result.snapshot, "SELECT config->>'evaluation' AS evaluation, shard FROM shards WHERE stage = 'evaluate'"
     )
