@@ -21,7 +21,6 @@ from typer.models import OptionInfo
 from cli.terminal import only_json
 from flows.call_forms import ALL, thresholds
 from flows.forms import DATA_NOTE, Option, as_text
-from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UsageError
 
 Form = TypeVar("Form", bound=BaseModel)
@@ -36,8 +35,6 @@ def _keep_stdout(ctx: typer.Context, as_json: bool) -> bool:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines", callback=_keep_stdout)]
-
-ALL_TOOLS = as_text(list(TOOL_NAMES))
 
 _FIELD = re.compile(r"`(\w+)`")  # a field that another field's description names
 

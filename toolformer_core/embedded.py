@@ -7,5 +7,4 @@ from pathlib import Path
 ASSETS = Path(__file__).with_name("assets")
 MODEL = ASSETS / "model"
 CORPUS = ASSETS / "corpus.jsonl.gz"
-PASSAGES = ASSETS / "passages.jsonl.gz"
 CHAIN_PASSAGES = ASSETS / "chains-passages.jsonl.gz"  # what the items of small-world-chains ask about

