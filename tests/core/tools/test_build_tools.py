@@ -15,7 +15,7 @@ from toolformer_core.tools import build
 from toolformer_core.tools.base import BatchTool, Tool
 from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.hf.checkpoint import find_checkpoint
-from toolformer_core.tools.mt import MT
+from toolformer_core.tools.mt import MT, PhraseTable
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers.spans import SpanReader
 from toolformer_core.tools.search.index_writer import build_index
