@@ -25,8 +25,8 @@ from cli.options import (
 from cli.terminal import print_json, say
 from cli.warehouse import built_store, published_snapshot
 from flows.build_dataset.parameters import BuildParameters
+from flows.call_forms import Ratings
 from tasks.environment import prepare_environment
-from tasks.mark_filter import Ratings
 from toolformer_core.errors import UsageError
 
 _PANEL = "What a run of that size costs"

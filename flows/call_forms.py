@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
@@ -42,6 +42,7 @@ def thresholds(text: str) -> dict[str, float]:
     return out
 
 
+Ratings = Literal["all", "not-rejected", "accepted"]  # which calls are kept, by what people said of them
 ChatTemplate = Annotated[str, OneOf(lambda: (NONE, AUTO), "^/")]
 
 

@@ -16,7 +16,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
-from tasks.mark_filter import Keep, MarkFilter, Ratings
+from flows.call_forms import Ratings
+from tasks.mark_filter import Keep, MarkFilter
 from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.statistics import cohens_kappa, wilson

@@ -13,7 +13,6 @@ from toolformer_core.records import ScoredCall
 from warehouse.marks import MARK_REASONS, CallIdentity
 
 Keep = Literal["not-rejected", "accepted"]
-Ratings = Literal["all", "not-rejected", "accepted"]  # of an option
 
 
 @dataclass(frozen=True, slots=True)

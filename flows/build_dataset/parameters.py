@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from flows.call_forms import ChatTemplate, TauF, promised_rates
+from flows.call_forms import ChatTemplate, Ratings, TauF, promised_rates
 from flows.forms import (
     FORM,
     AbsolutePath,
@@ -31,7 +31,6 @@ from flows.forms import (
     TranslatorModel,
     as_text,
 )
-from tasks.mark_filter import Ratings
 from toolformer_core.config import (
     MAX_CHAIN_DEPTH,
     MAX_DECOYS,
