@@ -126,7 +126,7 @@ def test_the_command_builds_a_tool_once_and_starts_a_server_once(
     said = run("build", *words, "--tool", echo, "--data", str(folder / "data"), "--json")
     assert said.code == 0, said.err
     answered = rows_of(json.loads(said.out)["snapshot"], "SELECT response FROM executed ORDER BY tool")
-    assert [row["response"] for row in answered] == ["a road", "54.72 km"]
+    assert [row["response"] for row in answered] == ["a road", "54.7 km"]
     assert len(built) == 2
     assert starts.read_text("utf-8") == "started\n"
 
