@@ -52,6 +52,7 @@ def test_a_damaged_snapshot_is_to_be_reconciled(run: Run, as_built: Path) -> Non
     assert run("stats", "--data", as_built)[0] == 0
 
 
+@pytest.mark.parametrize("command", [["tables"], ["finetune"], ["finetune", "--dry-run"]])
 def test_nothing_is_made_in_a_folder_in_which_nothing_was_built(run: Run, tmp_path: Path, command: list[str]) -> None:
     for folder in (tmp_path, tmp_path / "none"):
         is_one_line(run(*command, "--data", folder), 2, f"nothing was built in {folder} yet; run toolformer build")
