@@ -114,11 +114,6 @@ def test_links_are_led_to_the_pages_of_the_site() -> None:
     )
 
 
-def test_the_picture_is_what_the_script_draws() -> None:
-    drawn = script("picture")
-    assert drawn.PICTURE.read_text(encoding="utf-8") == drawn.picture()
-
-
 @pytest.mark.parametrize("page", script("options").PAGES)
 def test_tables_of_options_are_those_of_the_commands(page: str) -> None:
     text = (REPOSITORY / page).read_text(encoding="utf-8")

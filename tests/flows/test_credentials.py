@@ -81,7 +81,7 @@ def test_what_is_secret_in_a_models_url_stays_nowhere(
     shutil.copyfile(empty_database, data / "mlflow.db")  # so that the build enters itself there
     url = server.url.replace("://", f"://user:{PASSWORD}@")
     words = ["--corpus", corpus, "--data", data, "--tools", "calculator", "--top-k", 1, "--draws", 1]
-    words += ["--max-call-tokens", 2, "--json"]
+    words += ["--json"]
     said = run("build", *words, "--model", f"vllm+{url}?key={KEY}#{model}")
     variable = f"TOOLFORMER_MODEL_KEY_127_0_0_1_{server.server_port}"
     assert said.code == 0, said.err
