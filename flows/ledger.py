@@ -147,6 +147,12 @@ class Ledger:
                 "%s %s in %.1f s", " ".join(filter(None, (key.stage, key.tool))), key.shard, done.seconds
             )
 
+    def also_record(self, stage: str) -> None:
+        """Have the catalog list a stage's commits that are no results of the run, such as the parts of a corpus."""
+        commits = list(self.store.commits(stage))
+        with self._counting:
+            self._unrecorded += commits
+
     def _record_commits(self) -> None:
         with self._counting:
             commits = list(self._unrecorded)

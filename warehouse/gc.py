@@ -4,6 +4,8 @@ Kept, however old it is:
     what a dataset version depends on: its files, the commits that list them, all commits that its run used, and those
         from which these were made. A finetuned model's record refers to such a version, and versions are never deleted;
     what is current: the commits of the newest completed build, and of every evaluation's newest completed run;
+    a commit of which a kept one lists a file too, as an ingest does of the parts that were read: a corpus that grows is
+        then read on from there;
     the manifests of runs and the cards of datasets, which are small and are the history.
 Kept for some days: what unfinished runs made or used, since the same command continues from it.
 Garbage: all other commits and their data, data that no commit lists, temporary files, and the quarantine.
@@ -85,7 +87,9 @@ def needed_commits(
         if state.get(commit.run_id) != "completed" and commit.created >= unfinished_since:
             keep.add(commit_id)
     keep &= by_id.keys()
-    return keep | _sources(by_id, keep)
+    keep |= _sources(by_id, keep)
+    listed = {file.path for commit_id in keep for file in by_id[commit_id].files}
+    return keep | {i for i, commit in by_id.items() if any(file.path in listed for file in commit.files)}
 
 
 def dataset_commits(dataset: Dataset, commits: Mapping[str, Commit], runs: Iterable[Run]) -> set[str]:

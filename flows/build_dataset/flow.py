@@ -36,7 +36,7 @@ from tasks.build_spec import BuildSpec
 from tasks.corpus import keep_digests
 from tasks.run_shard import ShardResult
 from tasks.stage import shards_of
-from tasks.stages.ingest import CORPUS, INGEST, with_latest_date
+from tasks.stages.ingest import CORPUS, INGEST, READ, with_latest_date
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from toolformer_core.prompts.load import PLACEHOLDER
@@ -167,6 +167,7 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> Assem
     keep_digests(spec.corpus, store)
     read_corpus_parts(spec, workers)
     ingested = run_source(INGEST, spec, CORPUS)
+    ledger.also_record(READ.name)
     ledger.add(ingested)
     shards = shards_of(ingested)
     if not shards:

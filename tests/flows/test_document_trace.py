@@ -45,7 +45,8 @@ def trained(store: Store, name: str, dataset: str, held_out: list[str]) -> Path:
     (folder / "model" / "config.json").write_text("{}")
     write_job(Job(model="m"), folder)
     (folder / "dev.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in held_out))
-    (folder / "card.json").write_text(json.dumps({"train": 1, "dev": 1, "dev_digest": "d", "dataset": dataset}))
+    card = {"train": 1, "dev": 1, "dev_digest": "d", "dataset": dataset, "base_digest": "b", "number": 1}
+    (folder / "card.json").write_text(json.dumps(card))
     ended = {"t": 2.0, "event": "finished", "step": 8, "best_step": 8, "best_perplexity": 9.0}
     (folder / "events.jsonl").write_text(json.dumps({"t": 1.0, "event": "started"}) + "\n" + json.dumps(ended) + "\n")
     return folder

@@ -67,7 +67,7 @@ def test_a_build_ends_while_its_model_computes(prefect_server: None, few_documen
     with _begun(endless + words, said, {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}) as process:
         soon(asked.exists)
         assert _terminated(process, said) == f"{STOPPED}\n"
-    assert {name.partition("/")[0] for name in Store(data).names("commits")} == {"ingest", "prefilter"}
+    assert {name.partition("/")[0] for name in Store(data).names("commits")} == {"read", "ingest", "prefilter"}
 
 
 def test_a_flow_leaves_sigterm_to_the_command_that_runs_it(prefect_server: None) -> None:

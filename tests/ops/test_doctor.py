@@ -75,7 +75,8 @@ def test_the_ports_of_our_own_servers_are_no_finding(tmp_path: Path) -> None:
     with socket.create_server((LOOPBACK, 0)) as listener, FileLock(tmp_path / "up" / "lock"):
         port = listener.getsockname()[1]
         address = f"http://{LOOPBACK}:{port}"
-        told = {"ui": address, "api": address, "mlflow": address, "warehouse": "", "logs": "", "pid": 7, "seconds": 1.0}
+        told = {**dict.fromkeys(("ui", "api", "mlflow", "viewer"), address), "warehouse": "", "logs": ""}
+        told |= {"pid": 7, "seconds": 1.0}
         (tmp_path / "up" / "addresses.json").write_text(json.dumps(told))
         one = the("ports", DoctorOptions(str(tmp_path), ports=(("up --mlflow-port", port),)))
     assert (one.level, "process 7" in one.told) == ("ok", True)

@@ -28,6 +28,7 @@ def a_finished_job(folder: Path) -> Path:
     (folder / "model" / "config.json").write_text("{}")
     write_job(Job(model="gpt", recipe=Recipe(steps=2)), folder)
     card = {"train": 3, "dev": 1, "train_digest": "a", "dev_digest": "b", "dataset": "cstar@v1", "base_digest": "d0"}
+    card |= {"number": 1}
     (folder / "card.json").write_text(json.dumps(card))
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in _EVENTS))
     return folder

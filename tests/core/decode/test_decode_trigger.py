@@ -205,7 +205,7 @@ def write(settings: GenerationSettings, seed: int) -> tuple[list[int], list[tupl
         rng = random.Random(f"{seed} {sequence.ids}")
         rank, p = rng.randrange(4), rng.random()
         if sequence.trigger is not None:
-            rest = letters(f"{rng.choice('TU')}(7) ->")
+            rest = letters(f"{rng.choice('TU')}({len(sequence.ids)}) ->")  # a repeated call would ask no tool
             opened_at = p
             sequence.advance(trigger if rank == 0 else y, rank, lambda: y, p)
         elif sequence.forbidden is not None:

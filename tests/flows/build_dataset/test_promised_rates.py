@@ -117,12 +117,11 @@ def test_the_same_build_again_finds_everything_done(built: tuple[BuildResult, Pa
     assert (again.done, again.version, again.made) == (0, result.version, result.made)
 
 
-def test_stats_say_the_rate_at_any_threshold(built: tuple[BuildResult, Path], run: Run) -> None:
+def test_the_rate_at_any_threshold_is_asked_in_sql(built: tuple[BuildResult, Path], run: Run) -> None:
     result, data = built
-    rates = {rate.tau_f: (rate.calls, rate.decoys, rate.rate) for rate in stats(result.snapshot, (0.1, 0.3, 3.0)).rates}
-    assert rates == {0.1: (12, 36, 1.0), 0.3: (12, 0, 0.0), 3.0: (0, 0, None)}
-    asked_again = rows_of(result.snapshot, "SELECT tool, rate FROM false_discovery_rate(0.1)")
-    assert asked_again == [{"tool": "calculator", "rate": 1.0}]
+    for tau, expected in ((0.1, (12, 36, 1.0)), (0.3, (12, 0, 0.0)), (3.0, (0, 0, None))):
+        (row,) = rows_of(result.snapshot, f"SELECT tool, calls, decoys, rate FROM false_discovery_rate({tau})")
+        assert tuple(row.values()) == ("calculator", *expected)
     assert "Estimated rate of false discoveries" in run("stats", "--data", data).out
     said = json.loads(run("stats", "--data", data, "--json").out)["false_discovery_rates"]
     assert [one["rate"] for one in said] == [0.0, 0.0, 0.0]  # at 0.5, 1 and 2

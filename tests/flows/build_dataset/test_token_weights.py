@@ -123,12 +123,6 @@ def test_what_is_not_stored_is_refused(tmp_path: Path, given: dict[str, Any], pr
         asked(built(tmp_path), **given)
 
 
-def test_scores_without_log_probabilities_are_refused(tmp_path: Path) -> None:
-    bare = [{name: None if name.startswith("log_p_") else value for name, value in call.items()} for call in CALLS]
-    with pytest.raises(UsageError, match="need the log-probabilities of single tokens"):
-        asked(built(tmp_path, bare), window=1)
-
-
 @pytest.mark.parametrize("given", [{"window": 1}, {"decay": 0.0, "window": 5}])
 def test_a_version_is_made_with_other_weights(as_built: Path, tmp_path: Path, given: dict[str, Any]) -> None:
     """The index, all scores and a version say the same."""
@@ -148,7 +142,7 @@ def test_a_version_is_made_with_other_weights(as_built: Path, tmp_path: Path, gi
         )
         assert calls == [(*other[:3], pytest.approx(other[3], abs=1e-6)) for other in others]
     dataset = materialise(store, query, "other")
-    kept = {change.after.tool: change.after.calls for change in found.changes if change.after.calls}
+    kept = {change.after.tool: change.after.examples for change in found.changes if change.after.calls}
     assert dataset.counts == kept
     assert any(change.after.calls != change.before.calls for change in found.changes)
     assert "Calls gain by the weights" in dataset.notes
