@@ -1,4 +1,7 @@
-"""Servers that bind their address before anything is loaded, so that a mistake is told at once. It knows no model."""
+"""Servers that bind their address before they load anything, so that a taken port is reported at once.
+
+This module knows no model.
+"""
 
 from __future__ import annotations
 

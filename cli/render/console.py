@@ -7,6 +7,7 @@ no command.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Self
 
@@ -35,7 +36,7 @@ def narrow_table(title: str) -> Table:
     return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
 
 
-class Display:
+class Display(ABC):
     """Progress on standard error: bars on a terminal, elsewhere lines. A class that extends it says which.
 
     Args:
@@ -74,6 +75,6 @@ class Display:
     def _print(self, line: str) -> None:
         self.console.print(line, soft_wrap=True, highlight=False, markup=False)
 
+    @abstractmethod
     def _due_lines(self, due: bool) -> list[str]:
         """Return the lines to print now; see `flows.progress.Lines`."""
-        raise NotImplementedError
