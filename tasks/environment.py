@@ -17,7 +17,6 @@ from tasks.tuning import limit_memory_pools, spin_count
 from toolformer_core.errors import UsageError
 from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
-from warehouse.files.paths import sqlite_url
 
 _DEFAULTS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -59,9 +58,6 @@ def prepare_environment(data: str | None = None) -> None:
     _ask_loopback_directly()
     if data is not None and "PREFECT_API_URL" not in os.environ:
         home = Path(os.environ.setdefault("PREFECT_HOME", str(_server_home(data))))
-        url = sqlite_url(home / "prefect.db", "sqlite+aiosqlite")
-        if not url.endswith("/prefect.db"):  # some of it is escaped, which Prefect does not do
-            os.environ.setdefault("PREFECT_API_DATABASE_CONNECTION_URL", url)
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as exc:

@@ -130,6 +130,18 @@ def test_forms_that_are_submitted_at_once_are_all_taken(up: Running, forms: int)
     assert len(set(made)) == forms
 
 
+def test_a_schedule_makes_runs(up: Running) -> None:
+    """With some versions of SQLAlchemy Prefect's scheduler fails, which only its log tells."""
+    deployment = up.ask("/deployments/name/export/export")["id"]
+    daily = {"schedule": {"interval": 86_400}, "active": True}
+    up.ask(f"/deployments/{deployment}/schedules", [daily])
+    made = {"deployments": {"id": {"any_": [deployment]}}, "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}
+    soon(lambda: up.ask("/flow_runs/count", made), 120)
+    logs = [log.read_text() for log in Path(up.told["logs"]).glob("*.log")]
+    assert logs
+    assert [line for log in logs for line in log.splitlines() if "Traceback" in line or "| ERROR" in line] == []
+
+
 @pytest.mark.slow
 def test_an_mlflow_that_is_killed_comes_up_again(up: Running) -> None:
     """Its process starts another one, which holds the port and does not end with it."""

@@ -13,7 +13,6 @@ from pathlib import Path
 import httpx
 import pytest
 import requests
-from sqlalchemy import make_url
 from websockets.sync.client import connect
 
 from tasks import environment as module
@@ -21,13 +20,12 @@ from tasks.environment import environment, own_server_home, prepare_environment
 from tasks.provenance import host
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-DATABASE = "PREFECT_API_DATABASE_CONNECTION_URL"
 SHARED = "postgresql+psycopg://db.example/toolformer"
 
 
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("TOOLFORMER_CATALOG", "PREFECT_HOME", DATABASE, "PREFECT_API_URL", "NO_PROXY", "no_proxy", *PROXIES):
+    for name in ("TOOLFORMER_CATALOG", "PREFECT_HOME", "PREFECT_API_URL", "NO_PROXY", "no_proxy", *PROXIES):
         monkeypatch.setenv(name, "x")  # so that it is restored, whatever a test does
         monkeypatch.delenv(name)
     monkeypatch.setattr(module, "_held", [])
@@ -37,17 +35,6 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_flow_alone_keeps_its_servers_records_with_the_data(tmp_path: Path) -> None:
     prepare_environment(str(tmp_path / "data"))
     assert own_server_home() == tmp_path / "data" / "prefect"
-    assert DATABASE not in os.environ
-
-
-def test_the_servers_database_lies_with_the_data_whatever_it_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepare_environment(str(tmp_path / "a%20b"))
-    assert make_url(os.environ[DATABASE]).database == str(tmp_path / "a%20b" / "prefect" / "prefect.db")
-    monkeypatch.setenv(DATABASE, "postgresql+asyncpg://db.example/prefect")
-    prepare_environment(str(tmp_path / "a%20b"))
-    assert os.environ[DATABASE] == "postgresql+asyncpg://db.example/prefect"
 
 
 @pytest.mark.parametrize(("data", "below"), [("data", "data/prefect"), ("s3://bucket/c4", "toolformer-remote/prefect")])

@@ -7,27 +7,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import quote, unquote
 
 _SQLITE = "sqlite:///"
-_UNUSABLE = re.compile(r"[\x00-\x1f?\\]")
-_ESCAPED = re.compile("[%:?]")  # SQLAlchemy decodes %20 and cuts at `?`; Prefect looks for `:memory:`
+_UNUSABLE = re.compile(r"[\x00-\x1f?\\]|:memory:")
 
 
-def sqlite_url(file: Path, driver: str = "sqlite") -> str:
-    """Return the SQLAlchemy URL of an SQLite file, plain if possible.
-
-    Otherwise slashes are escaped, too: MLflow creates the folder that it finds in the URL, without decoding it.
-    """
-    path = str(file.absolute())
-    return f"{driver}:///{quote(path, safe='') if _ESCAPED.search(path) else path}"
+def sqlite_url(file: Path) -> str:
+    """Return the SQLAlchemy URL of an SQLite file. SQLAlchemy 2.0 decodes nothing in it: `%20` is part of a name."""
+    return f"{_SQLITE}{file.absolute()}"
 
 
 def sqlite_file(url: str) -> Path | None:
     """Return the absolute path of an SQLite file from its URL; None: the URL names something else."""
     if not url.startswith(_SQLITE):
         return None
-    return Path(unquote(url.removeprefix(_SQLITE).partition("?")[0])).absolute()
+    return Path(url.removeprefix(_SQLITE).partition("?")[0]).absolute()
 
 
 def text_problem(text: str) -> str:
@@ -43,7 +37,7 @@ def database_problem(path: str | Path) -> str:
     r"""Return in one line why an absolute path can hold no data; "" if it can.
 
     DuckDB writes the log of a database to another folder if the path has a `?`, and reads `\` as `/`. Trainings take no
-    control characters.
+    control characters, and Prefect writes nothing at all where it sees `:memory:`.
     """
     text = str(path)
     if found := _UNUSABLE.search(text):
