@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_core.annotate.boundaries import before_numbers, inside_words, number_at, numbers_in
+from toolformer_core.annotate.boundaries import before_results, inside_words, number_at, numbers_in
 from toolformer_core.annotate.score import worth_scoring
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import UsageError
@@ -29,12 +29,17 @@ from toolformer_core.records import DrawnCall
     ],
 )
 def test_a_number_has_one_place_in_front_of_all_that_belongs_to_it(text: str, places: list[str]) -> None:
-    assert [text[at:] for at in np.flatnonzero(before_numbers(text))] == places
+    after_two = "1\n2\n" + text
+    assert [after_two[at:] for at in np.flatnonzero(before_results(after_two))] == places
+
+
+def test_the_first_two_numbers_of_a_text_result_from_nothing() -> None:
+    assert np.flatnonzero(before_results("2 * 3 = 6, 7")).tolist() == [7, 10]
 
 
 @given(st.text(alphabet="a1.,$ (-\n", max_size=30))
-def test_every_number_has_exactly_one_place_that_splits_nothing(text: str) -> None:
-    for at in np.flatnonzero(before_numbers(text)):
+def test_a_place_is_in_front_of_a_number_and_splits_nothing(text: str) -> None:
+    for at in np.flatnonzero(before_results(text)):
         assert text[at:].lstrip(" $(-.")[:1] == "1"
         assert not inside_words(text)[at] or text[at - 1] == "a"  # `a1` is one word with a digit in it
 
