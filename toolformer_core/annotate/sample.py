@@ -28,9 +28,9 @@ does not count; it is reported if p(" [") may exceed tau_s there.
 If the prefilter names spans, each is scanned as a separate text and its positions are mapped back to the document's
 offsets; the top k is taken over the whole document. A position followed only by whitespace is never sampled, because a
 call there has nothing to predict. Neither is a position inside a word or a number (see `boundaries`), nor, if the
-config asks for numbers (`before` or `same`), one that is not in front of a text's third number or a later one. Every draw has its own seed, made
-from the config's seed, the document, the tool, the position and the draw's number (not from its form), so neither the
-model's batches nor other documents change it.
+config asks for numbers (`before` or `same`), one that is not in front of a text's third number or a later one. Every
+draw has its own seed, made from the config's seed, the document, the tool, the position and the draw's number (not from
+its form), so neither the model's batches nor other documents change it.
 This stage knows no responses, no thresholds on the gain, and no tokens.
 """
 
