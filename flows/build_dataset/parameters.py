@@ -116,8 +116,8 @@ class BuildParameters(ToolChoice):
     numbers: Annotated[Literal["any", "before", "same"], _CALLS] = Field(
         "any",
         description="Which calls of tools that answer with numbers (calculator) are tried. any: all, as in the paper; "
-        "before: those in front of a text's third number or a later one; same: of these, those that answer with that number, so that no others "
-        "need a score",
+        "before: those in front of a text's third number or a later one; same: of these, those that answer with that "
+        "number, so that no others need a score",
     )
     draw_form: Annotated[Literal["free", "forced"], _CALLS] = Field(
         "free",
