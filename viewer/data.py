@@ -96,31 +96,22 @@ class ViewedData:
                 self._turn.notify_all()
 
     def build(self) -> CurrentBuild | None:
-        """Return the current build.
-
-        Raises:
-            SnapshotError: there is no snapshot.
-        """
+        """Return the current build."""
         return self._known("build", lambda: current_build(self.snapshot))
 
     def names(self) -> dict[str, str]:
-        """Return the tools' names in calls, by key."""
         return self._known("names", lambda: {**TOOL_NAMES, **tool_names(self.snapshot)})
 
     def versions(self) -> list[dict[str, Any]]:
-        """Return the versions of C*, the newest first, one row for each way in which a version was made."""
         return self._known("versions", lambda: rows_of(self.snapshot, _VERSIONS))
 
     def runs(self) -> list[dict[str, Any]]:
-        """Return the newest runs."""
         return self._known("runs", lambda: rows_of(self.snapshot, _RUNS, {"limit": _MAX_RUNS}))
 
     def drops(self) -> list[dict[str, Any]]:
-        """Return what the stages dropped: stage, tool, unit, reason, kind, rows."""
         return self._known("drops", lambda: rows_of(self.snapshot, _DROPS))
 
     def tables(self) -> list[dict[str, Any]]:
-        """Return the tables and views that a query can ask: name and comment."""
         return self._known("tables", lambda: rows_of(self.snapshot, _TABLES))
 
     def histogram(self, weights: tuple[float, ...] | None = None) -> list[GainBin]:
@@ -152,27 +143,20 @@ class ViewedData:
     def moved(
         self, query: WhatIfQuery, n: int, comes_after: CallKey | None, goes_after: CallKey | None
     ) -> tuple[MovedCalls, list[Yield]]:
-        """Return a page of the calls on which a query and the current C* disagree, and what the query yields.
-
-        Raises:
-            SnapshotError: there is no snapshot, or data that it refers to is gone.
-        """
+        """Return a page of the calls on which a query and the current C* disagree, and what the query yields."""
         calls = self.calls()
         then = calls if query.gains == STORED else IndexedCalls(self.snapshot, query.gains)
         moved = calls.moved(query.before, query.after, n, then=then, comes_after=comes_after, goes_after=goes_after)
         return moved, then.yields(query.after)
 
     def calls(self) -> IndexedCalls:
-        """Return the calls of the index."""
         with self._reading:  # it takes long, and two would take twice the memory
             return self._known("calls", lambda: IndexedCalls(self.snapshot))
 
     def yields_now(self) -> list[Yield]:
-        """Return what the thresholds of the current C* yield."""
         return self._known("yields", lambda: self.calls().yields(self.thresholds().before))
 
     def evaluated(self) -> list[EvaluatedSide]:
-        """Return every arm that completed runs have evaluated, the newest first."""
         return self._known("evaluated", lambda: evaluated_sides(self.snapshot))
 
     def changes(self, first: EvaluatedSide, second: EvaluatedSide) -> list[ChangeCount]:

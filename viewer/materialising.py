@@ -23,11 +23,7 @@ class Materialisation:
 
 
 class Materialiser:
-    """Makes versions of one data folder's C*.
-
-    Args:
-        store: the data folder's store.
-    """
+    """Makes versions of one data folder's C*."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

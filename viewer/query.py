@@ -5,12 +5,13 @@ All that a page shows follows from its URL, so every view can be shared, kept an
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 from urllib.parse import quote, urlencode
 
-from warehouse.indexed_calls import CallKey
+Place = TypeVar("Place", bound=tuple[Any, ...])
 
 _MAX_CHARS = 10_000  # of one value
 _MAX_WHOLE = 2.0**53
@@ -25,7 +26,7 @@ class NotThereError(Exception):
 
 
 class Query:
-    """The values of a query string or a form.
+    """The values of a query string or a form; reading a value that is wrong raises `WrongQueryError`.
 
     Args:
         pairs: names and values; of a name that is given several times, the last value counts.
@@ -35,33 +36,21 @@ class Query:
         self.values = {name: value.strip() for name, value in pairs if value.strip()}
 
     def text(self, name: str) -> str:
-        """Return a text; "" if it is not given.
-
-        Raises:
-            WrongQueryError: it is too long.
-        """
+        """Return a text; "" if it is not given."""
         value = self.values.get(name, "")
         if len(value) > _MAX_CHARS:
             raise WrongQueryError(f"{name} may have at most {_MAX_CHARS:,} characters")
         return value
 
     def choice(self, name: str, choices: Iterable[str]) -> str:
-        """Return one of some texts; "" if it is not given.
-
-        Raises:
-            WrongQueryError: it is none of them.
-        """
+        """Return one of some texts; "" if it is not given."""
         value, known = self.text(name), sorted(set(choices))
         if value and value not in known:
             raise WrongQueryError(f"{name} is one of {', '.join(known)}, not {value[:100]!r}")
         return value
 
     def number(self, name: str, low: float = -math.inf, high: float = math.inf) -> float | None:
-        """Return a number; None if it is not given.
-
-        Raises:
-            WrongQueryError: it is none, or out of range.
-        """
+        """Return a number; None if it is not given."""
         text = self.text(name)
         if not text:
             return None
@@ -76,42 +65,38 @@ class Query:
         return value
 
     def whole(self, name: str, low: int = 0) -> int | None:
-        """Return a whole number; None if it is not given.
-
-        Raises:
-            WrongQueryError: it is none, or too small.
-        """
+        """Return a whole number; None if it is not given."""
         value = self.number(name, low, _MAX_WHOLE)
         if value is not None and value != int(value):
             raise WrongQueryError(f"{name} is a whole number, not {value:g}")
         return None if value is None else int(value)
 
-    def key(self, name: str) -> CallKey | None:
-        """Return a call's place in a list, as `shown_key` writes it; None if it is not given.
+    def place(self, name: str, kind: type[Place]) -> Place | None:
+        """Return a place in a list, as `further` writes it; None if it is not given.
 
-        Raises:
-            WrongQueryError: it has another form.
+        Args:
+            name: of the value.
+            kind: a NamedTuple of texts, whole numbers and numbers.
         """
         text = self.text(name)
         if not text:
             return None
         try:
-            gain, slot, doc, position = text.split(",")
-            key = CallKey(float(gain), int(slot), int(doc), int(position))
-            if not (math.isfinite(key.gain) and max(key.slot, key.position) < 2**31 and 0 <= key.doc < 2**64):
+            place = kind(*(of(one) for of, one in zip(get_type_hints(kind).values(), json.loads(text), strict=True)))
+            numbers = [one for one in place if not isinstance(one, str)]
+            if not all(abs(one) < 2**64 if isinstance(one, int) else math.isfinite(one) for one in numbers):
                 raise ValueError
-        except ValueError:
+        except (ValueError, TypeError, OverflowError):
             raise WrongQueryError(f"{name} is no place in a list: {text[:100]!r}") from None
-        return key
+        return place
+
+    def further(self, path: str, name: str, last: tuple[Any, ...] | None, section: str = "") -> str | None:
+        """Return the link to the next page of a list, given the place behind which it begins; None: there is none."""
+        return None if last is None else self.to(path, **{name: json.dumps(last)}) + (f"#{section}" if section else "")
 
     def to(self, path: str, **changes: Any) -> str:
         """Return a link to a page with these values and some changes; None removes a value."""
         return link(path, **{**self.values, **changes})
-
-
-def shown_key(key: CallKey | None) -> str | None:
-    """Return a call's place in a list as text."""
-    return None if key is None else ",".join(map(repr, key))
 
 
 def link(path: str, **values: Any) -> str:

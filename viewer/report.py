@@ -56,8 +56,6 @@ def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0
     """Return the page.
 
     Args:
-        store: the data folder's store.
-        dataset: the version.
         examples: calls of each tool to show, drawn by the seed.
         seed: of the draw.
 

@@ -50,7 +50,6 @@ class ViewerServer(ListeningServer):
 
 
 def main() -> None:
-    """Serve a data folder."""
     parser = argparse.ArgumentParser(description="Serve the pages of a data folder")
     parser.add_argument("--data", required=True)
     parser.add_argument("--host", default="127.0.0.1")

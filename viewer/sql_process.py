@@ -37,7 +37,6 @@ def ask_in_process(snapshot: Path, sql: str, timeout_s: float = TIMEOUT_S) -> Sq
     """Run a query and return its first rows.
 
     Args:
-        snapshot: the snapshot.
         sql: one statement that returns rows.
         timeout_s: seconds that it may take.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from toolformer_core.embedded import MODEL
 from viewer.charts import gain_chart
 from viewer.next_tokens import next_tokens, token_texts
 from viewer.pages.document import pieces_of
-from viewer.query import Query, WrongQueryError, document_link, link, shown_key
+from viewer.query import Query, WrongQueryError, document_link, link
 from warehouse.indexed_calls import CallKey
 from warehouse.queries import GainBin
 
@@ -92,7 +93,8 @@ def test_the_pieces_of_a_document_without_its_calls_are_its_text(text: str, call
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 2**64 - 1), st.integers(0, 2**31 - 1))
 def test_places_in_lists_are_read_back(gain: float, doc: int, position: int) -> None:
     key = CallKey(gain, 7, doc, position)
-    assert Query([("after", shown_key(key) or "")]).key("after") == key
+    further = parse_qsl(urlsplit(Query([]).further("/calls", "after", key) or "").query)
+    assert Query(further).place("after", CallKey) == key
 
 
 def test_links() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from viewer.data import ViewedData
-from viewer.query import Query, shown_key
+from viewer.query import Query
+from warehouse.indexed_calls import CallKey
 
 _ROWS = 25
 OUTCOMES = {
@@ -18,13 +19,7 @@ OUTCOMES = {
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
-    """Return what the page shows.
-
-    Raises:
-        WrongQueryError: a value is wrong.
-        UsageError: nothing was scored yet.
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
-    """
+    """Return what the page shows."""
     now = viewed.thresholds().before
     low, high = query.number("low"), query.number("high")
     found = viewed.calls().by_gain(
@@ -34,7 +29,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         tool=query.choice("tool", now.tau_f),
         low=-math.inf if low is None else low,
         high=math.inf if high is None else high,
-        after=query.key("after"),
+        after=query.place("after", CallKey),
     )
-    further = query.to("/calls", after=shown_key(found.last)) if found.last else None
+    further = query.further("/calls", "after", found.last)
     return {"found": found, "further": further, "names": viewed.names(), "tau_f": now.tau_f, "outcomes": OUTCOMES}

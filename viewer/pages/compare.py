@@ -20,13 +20,7 @@ _PARAMETERS = "SELECT parameters FROM runs WHERE run_id = $run_id"
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
-    """Return what the page shows: `a` and `b` name the versions, `doc` a document of both.
-
-    Raises:
-        WrongQueryError: a value is wrong.
-        NotThereError: neither version has the document.
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
-    """
+    """Return what the page shows: `a` and `b` name the versions, `doc` a document of both."""
     labels = list(dict.fromkeys(f"{row['name']}@{row['version']}" for row in viewed.versions()))
     newest = {label.rpartition("@")[0]: label for label in reversed(labels)}
     first, second = (newest.get(query.text(name), query.text(name)) for name in ("a", "b"))
@@ -38,22 +32,20 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
             raise WrongQueryError(f"there is no version {label[:100]!r}")
     if doc_id := query.text("doc"):
         return {**shown, **_document(viewed, query, (first, second), doc_id)}
-    goes, comes = _place(query, "goes"), _place(query, "comes")
+    goes, comes = (query.place(name, CallPlace) for name in ("goes", "comes"))
     found = compare_versions(viewed.snapshot, _pair(first), _pair(second), _ROWS, goes_after=goes, comes_after=comes)
-    lists = (
+    lists = [
         (
-            "goes",
-            f"Calls of {first} alone",
-            _linked(query, found.goes),
-            _further(query, "goes", found.goes, found.more_goes),
-        ),
-        (
-            "comes",
-            f"Calls of {second} alone",
-            _linked(query, found.comes),
-            _further(query, "comes", found.comes, found.more_comes),
-        ),
-    )
+            name,
+            f"Calls of {label} alone",
+            _linked(query, calls),
+            query.further("/compare", name, calls[-1].place if more else None, name),
+        )
+        for name, label, calls, more in (
+            ("goes", first, found.goes, found.more_goes),
+            ("comes", second, found.comes, found.more_comes),
+        )
+    ]
     return {**shown, "found": found, "lists": lists, "differing": _differing(viewed, first, second), "texts": None}
 
 
@@ -65,22 +57,6 @@ def _pair(label: str) -> tuple[str, str]:
 def _linked(query: Query, calls: tuple[VersionCall, ...]) -> list[tuple[VersionCall, str]]:
     """Return calls with links to their documents in both versions."""
     return [(call, query.to("/compare", doc=call.place.doc_id, goes=None, comes=None)) for call in calls]
-
-
-def _place(query: Query, name: str) -> CallPlace | None:
-    """Return a place in a list, as `_further` writes it."""
-    text = query.text(name)
-    if not text:
-        return None
-    try:
-        doc_id, position, tool, written, response = json.loads(text)
-        return CallPlace(str(doc_id), int(position), str(tool), str(written), str(response))
-    except (ValueError, TypeError):
-        raise WrongQueryError(f"{name} is no place in a list: {text[:100]!r}") from None
-
-
-def _further(query: Query, name: str, calls: tuple[VersionCall, ...], more: bool) -> str | None:
-    return query.to("/compare", **{name: json.dumps(calls[-1].place)}) + f"#{name}" if more else None
 
 
 def _differing(viewed: ViewedData, first: str, second: str) -> list[tuple[str, str, str]]:

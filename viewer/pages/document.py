@@ -52,14 +52,8 @@ def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
     """Return what the page shows.
 
     Args:
-        viewed: the data folder.
         query: the query string: `version` (name@version) and `call` (tool:position:n, the n-th call of a tool there).
         doc_id: the document's id, or the beginning of it.
-
-    Raises:
-        WrongQueryError: there is no such version or call of the document.
-        NotThereError: there is no such document.
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
     version = query.text("version")
     names = viewed.names()

@@ -15,12 +15,7 @@ _ID_CHARS = 8  # from which on a word is looked up as the beginning of an id
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
-    """Return what the page shows.
-
-    Raises:
-        WrongQueryError: a value is wrong.
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
-    """
+    """Return what the page shows."""
     version = query.text("version")
     dataset, at, digest = version.rpartition("@")
     if version and not (dataset and at and digest):

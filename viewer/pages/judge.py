@@ -29,14 +29,8 @@ def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
     """Return what the page shows.
 
     Args:
-        viewed: the data folder.
         query: `tool` and `seed`.
         user: who judges: calls that he or she has marked are passed over.
-
-    Raises:
-        WrongQueryError: a value is wrong.
-        UsageError: nothing was scored yet.
-        WarehouseError: marks, snapshot or data cannot be read.
     """
     now, names = viewed.thresholds().before, viewed.names()
     kept = [one.tool for one in viewed.yields_now() if one.calls]
@@ -84,14 +78,8 @@ def mark(viewed: ViewedData, form: Query, user: str) -> None:
     """Add a user's mark.
 
     Args:
-        viewed: the data folder.
         form: `doc`, the document's id; `call`, the digest of one of its calls; `verdict`.
         user: who says so.
-
-    Raises:
-        WrongQueryError: the verdict is none.
-        NotThereError: the current scores do not hold the call.
-        WarehouseError: the mark could not be written; then it does not count.
     """
     verdict = next((one for one in get_args(Verdict) if one == form.text("verdict")), None)
     if verdict is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from tasks.viewer_links import arm_key
 from toolformer_core.syntax import find_calls
 from viewer.data import ViewedData
 from viewer.pages.document import Piece
-from viewer.query import NotThereError, Query, WrongQueryError
+from viewer.query import NotThereError, Query
 from warehouse.queries.item_changes import (
     CHANGES,
     Change,
@@ -57,13 +56,7 @@ WORDS: dict[Change, str] = {
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
-    """Return what the page shows: `a` and `b` name the arms (arm:k:digest), `task`, `tool` and `change` choose items.
-
-    Raises:
-        WrongQueryError: a value is wrong.
-        NotThereError: an arm is not evaluated.
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
-    """
+    """Return what the page shows: `a` and `b` name arms (arm:k:digest), `task`, `tool` and `change` choose items."""
     sides = {_key(side): side for side in viewed.evaluated()} if viewed.snapshot.is_file() else {}
     names = viewed.names() if sides else {}
     first, second = query.text("a"), query.text("b")
@@ -89,7 +82,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         changes=[one for one in CHANGES if change in ("", one)],
         task=task,
         tool={"": None, _NO_TOOL: ""}.get(tool, tool),
-        after=_place(query),
+        after=query.place("after", ItemPlace),
     )
     chosen = [one for one in counts if task in ("", one.task) and change in ("", one.change)]
     chosen = [one for one in chosen if tool in ("", one.tool or _NO_TOOL)]
@@ -101,7 +94,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         "labels": tuple(map(_label, pair)),
         "total": sum(one.items for one in chosen),
         "items": [_shown(item, names) for item in items],
-        "further": query.to("/models", after=json.dumps(last)) + "#items" if last else None,
+        "further": query.further("/models", "after", last, "items"),
     }
 
 
@@ -125,18 +118,6 @@ def _side(sides: Mapping[str, EvaluatedSide], key: str) -> EvaluatedSide:
 
 def _named(texts: Any) -> list[str]:
     return sorted(set(texts))
-
-
-def _place(query: Query) -> ItemPlace | None:
-    """Return a place in the list, as the link to the next page has it."""
-    text = query.text("after")
-    if not text:
-        return None
-    try:
-        task, source, item = json.loads(text)
-    except (ValueError, TypeError):
-        raise WrongQueryError(f"after is no place in a list: {text[:100]!r}") from None
-    return ItemPlace(str(task), str(source), str(item))
 
 
 def _table(query: Query, counts: Sequence[ChangeCount]) -> list[dict[str, Any]]:

@@ -26,7 +26,6 @@ def page(viewed: ViewedData, query: Query, answer: SqlAnswer | None) -> Mapping[
     """Return what the page shows.
 
     Args:
-        viewed: the data folder.
         query: the query string; `q` is the query.
         answer: what it answered; None: it was not run, and only stands in the form.
     """

@@ -14,7 +14,8 @@ from flows.build_dataset.what_if_query import WhatIfQuery, ask
 from toolformer_core.errors import UsageError
 from viewer.charts import gain_chart
 from viewer.data import ViewedData
-from viewer.query import Query, WrongQueryError, shown_key
+from viewer.query import Query, WrongQueryError
+from warehouse.indexed_calls import CallKey
 
 _ROWS = 10
 _MAX_TAU = 100.0  # nats
@@ -22,13 +23,7 @@ _SLIDER_TAU = 5.0  # where the slider ends; the field beside it takes more
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
-    """Return what the page shows.
-
-    Raises:
-        WrongQueryError: a value is wrong.
-        UsageError: nothing was scored yet.
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
-    """
+    """Return what the page shows."""
     problem = ""
     current = viewed.thresholds()
     try:
@@ -37,7 +32,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         problem, what_if, changes = str(exc), current, {}
     own_decay, tokens = stored_tokens(current.stored)
     before, after = what_if.before, what_if.after
-    comes_after, goes_after = (None if problem else query.key(name) for name in ("comes", "goes"))
+    comes_after, goes_after = (None if problem else query.place(name, CallKey) for name in ("comes", "goes"))
     moved, then = viewed.moved(what_if, _ROWS, comes_after, goes_after)
     names = viewed.names()
     bins = viewed.histogram(what_if.weights)
@@ -69,8 +64,18 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         "own_decay": own_decay,
         "tokens": tokens,
         "lists": (
-            ("comes", "Calls that would be added", moved.comes, _further(query, "comes", moved.comes.last)),
-            ("goes", "Calls that would be removed", moved.goes, _further(query, "goes", moved.goes.last)),
+            (
+                "comes",
+                "Calls that would be added",
+                moved.comes,
+                query.further("/thresholds", "comes", moved.comes.last, "comes"),
+            ),
+            (
+                "goes",
+                "Calls that would be removed",
+                moved.goes,
+                query.further("/thresholds", "goes", moved.goes.last, "goes"),
+            ),
         ),
         "command": _command(viewed.data, changes),
         "limit": int(what_if.stored.assembled.get("max_examples", 25_000)),
@@ -79,12 +84,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
 
 
 def asked(viewed: ViewedData, query: Query) -> tuple[WhatIfQuery, dict[str, Any]]:
-    """Return the thresholds of a query string or a form, and those that are not the current ones, by option.
-
-    Raises:
-        WrongQueryError: a value is wrong.
-        UsageError: stored scores cannot answer any of it.
-    """
+    """Return the thresholds of a query string or a form, and those that are not the current ones, by option."""
     current = viewed.thresholds()
     now = current.before
     tau_f: dict[str, float] = {}
@@ -128,10 +128,6 @@ def _fields(what_if: WhatIfQuery, tool: str) -> dict[str, Any]:
         "p": after.tau_s.get(tool, sampled["tau_s"]),
         "least_p": sampled["tau_s"],
     }
-
-
-def _further(query: Query, name: str, last: Any) -> str | None:
-    return None if last is None else query.to("/thresholds", **{name: shown_key(last)}) + f"#{name}"
 
 
 def _command(data: str, changes: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ from viewer.query import Query
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
-    """Return what the page shows."""
     if not viewed.snapshot.is_file():
         return {"build": None, "versions": [], "runs": [], "names": {}}
     made = [
