@@ -29,7 +29,7 @@ from warehouse.schema import REJECTS, stage_facts
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LabelledQuery:
     """A query with its item's id and the keys of the tools that are right for it."""
 
     item_id: str
@@ -53,7 +53,6 @@ def _column(records: Sequence[_Record], name: str) -> list[Any]:
 
 
 def stage_table(stage: str, records: Iterable[_Record]) -> pa.Table:
-    """Return a stage's records as its table."""
     rows, schema = list(records), stage_facts(stage).schema
     return pa.table([pa.array(_column(rows, field.name), field.type) for field in schema], schema)
 
@@ -68,15 +67,27 @@ def _values(table: pa.Table, name: str) -> list[Any]:
     return [tuple(AnsweredCall(**one) for one in calls) for calls in values] if name == "behind" else values
 
 
-def rejects_table(rejections: Iterable[Rejection]) -> pa.Table:
-    return pa.Table.from_pylist([asdict(r) for r in rejections], schema=REJECTS)
+def rejects_table(rejections: Iterable[Rejection | RejectedRow]) -> pa.Table:
+    """Return rejected rows as a table; of those of a benchmark no raw text is kept."""
+    return pa.Table.from_pylist([{"raw": "", **asdict(r)} for r in rejections], schema=REJECTS)
+
+
+def evaluation_table(
+    stage: str, records: Iterable[Item | Prediction | Likelihood], about: Mapping[str, Any] | None = None
+) -> pa.Table:
+    """Return records of an evaluation as their stage's table; `about`: the columns that all rows share."""
+    rows = [{**(about or {}), **asdict(record)} for record in records]
+    for row in rows:
+        if "group" in row:  # a word of SQL
+            row["group_name"] = row.pop("group")
+    return pa.Table.from_pylist(rows, schema=stage_facts(stage).schema)
 
 
 def documents_of(table: pa.Table) -> list[Document]:
     return [Document(*row) for row in _rows(table, Document.__slots__)]
 
 
-def verdicts_of(table: pa.Table) -> list[PrefilterResult]:
+def prefilter_results(table: pa.Table) -> list[PrefilterResult]:
     return [
         PrefilterResult(*(*row, tuple((s["start"], s["end"]) for s in spans or ())))
         for *row, spans in _rows(table, PrefilterResult.__slots__)
@@ -104,7 +115,9 @@ def scored_of(table: pa.Table, *, decoys: bool = False, log_probs: bool = False)
     names = ScoredCall.__slots__[: ScoredCall.__slots__.index("log_p_plain")]
     calls = [ScoredCall(*row) for row in _rows(table, names)]
     lists = [*(_LOG_PROBS if log_probs else ()), *(("decoy_gains",) if decoys else ())]
-    further = {name: list(map(_as_tuple, _values(table, name))) for name in lists}
+    further: dict[str, list[Any]] = {
+        name: [None if values is None else tuple(values) for values in _values(table, name)] for name in lists
+    }
     if "behind" in table.column_names:  # chains
         further |= {name: _values(table, name) for name in ("behind", "loss_shorter")}
     if not further:
@@ -115,20 +128,11 @@ def scored_of(table: pa.Table, *, decoys: bool = False, log_probs: bool = False)
     ]
 
 
-def _as_tuple(values: list[float] | None) -> tuple[float, ...] | None:
-    return None if values is None else tuple(values)
-
-
 def examples_of(table: pa.Table) -> list[Example]:
     return [
         Example(row["doc_id"], row["text"], tuple(InsertedCall(**call) for call in row["calls"]))
         for row in table.to_pylist()
     ]
-
-
-def items_table(items: Iterable[Item]) -> pa.Table:
-    rows = [_renamed(asdict(item)) for item in items]
-    return pa.Table.from_pylist(rows, schema=stage_facts("benchmark").schema)
 
 
 def items_of(table: pa.Table) -> list[Item]:
@@ -139,29 +143,8 @@ def items_of(table: pa.Table) -> list[Item]:
     ]
 
 
-def rejected_table(rejected: Iterable[RejectedRow]) -> pa.Table:
-    """Return the rows of a benchmark that are no items; of these the reader keeps no raw text."""
-    return pa.Table.from_pylist([{**asdict(r), "raw": ""} for r in rejected], schema=REJECTS)
-
-
-def predictions_table(predictions: Iterable[Prediction], about: Mapping[str, Any]) -> pa.Table:
-    """Return predictions as a table.
-
-    Args:
-        about: the columns all of them share: evaluation, task, arm, k, parameters.
-    """
-    rows = [{**about, **_renamed(asdict(p))} for p in predictions]
-    return pa.Table.from_pylist(rows, schema=stage_facts("evaluate").schema)
-
-
-def likelihoods_table(likelihoods: Iterable[Likelihood], about: Mapping[str, Any]) -> pa.Table:
-    """Return texts' likelihoods as a table; see `predictions_table`."""
-    rows = [{**about, **asdict(one)} for one in likelihoods]
-    return pa.Table.from_pylist(rows, schema=stage_facts("perplexity").schema)
-
-
 def groundings_table(
-    name: str, task: str, queries: Sequence[Asked], groundings: Sequence[Grounding], patterns: Sequence[str]
+    name: str, task: str, queries: Sequence[LabelledQuery], groundings: Sequence[Grounding], patterns: Sequence[str]
 ) -> pa.Table:
     """Return groundings as a table, one row per query and tool.
 
@@ -173,8 +156,8 @@ def groundings_table(
         patterns: the patterns' names.
     """
     rows: list[dict[str, Any]] = []
-    for asked, g in zip(queries, groundings, strict=True):
-        about = {"grounding": name, "task": task, **_asked_columns(asked), "context": asked.query.context}
+    for query, g in zip(queries, groundings, strict=True):
+        about = {"grounding": name, "task": task, **_query_columns(query), "context": query.query.context}
         about |= {"preliminary": g.answer, "preliminary_counts": list(g.counts), "patterns": list(patterns)}
         about |= {"pattern_weights": list(g.pattern_weights)}
         rows += [{**about, "rank": rank, **asdict(score)} for rank, score in enumerate(g.scores)]
@@ -187,7 +170,10 @@ def groundings_of(table: pa.Table) -> list[tuple[str, tuple[str, ...], Grounding
     for item_id, group in groupby(table.to_pylist(), key=lambda row: row["item_id"]):
         rows = sorted(group, key=lambda row: row["rank"])
         first = rows[0]
-        scores = tuple(_tool_score(row) for row in rows)
+        scores = tuple(
+            ToolScore(**({name: row[name] for name in ToolScore.__slots__} | {"counts": tuple(row["counts"])}))
+            for row in rows
+        )
         grounding = Grounding(
             Query(first["query"], first["context"]),
             first["preliminary"],
@@ -199,14 +185,11 @@ def groundings_of(table: pa.Table) -> list[tuple[str, tuple[str, ...], Grounding
     return out
 
 
-def _tool_score(row: Mapping[str, Any]) -> ToolScore:
-    fields: dict[str, Any] = {name: row[name] for name in ToolScore.__slots__}
-    return ToolScore(**{**fields, "counts": tuple(row["counts"])})
-
-
-def choices_table(about: Mapping[str, Any], queries: Sequence[Asked], choices: Sequence[str | None]) -> pa.Table:
+def choices_table(
+    about: Mapping[str, Any], queries: Sequence[LabelledQuery], choices: Sequence[str | None]
+) -> pa.Table:
     """Return the tools that a model chose; `about`: the columns all rows share: grounding, method, task."""
-    rows = [{**about, **_asked_columns(one), "tool": tool} for one, tool in zip(queries, choices, strict=True)]
+    rows = [{**about, **_query_columns(one), "tool": tool} for one, tool in zip(queries, choices, strict=True)]
     return pa.Table.from_pylist(rows, schema=stage_facts("choose").schema)
 
 
@@ -218,7 +201,7 @@ def choices_of(table: pa.Table) -> list[tuple[str, tuple[str, ...], str | None]]
 def answers_table(
     about: Mapping[str, Any],
     items: Sequence[Item],
-    queries: Sequence[Asked],
+    queries: Sequence[LabelledQuery],
     answers: Sequence[Answer],
     correct: Sequence[bool],
 ) -> pa.Table:
@@ -226,7 +209,7 @@ def answers_table(
     rows = [
         {
             **about,
-            **_asked_columns(asked),
+            **_query_columns(query),
             "answers": list(item.answers),
             "tool": one.tool,
             "call": one.call,
@@ -234,16 +217,10 @@ def answers_table(
             "correct": right,
             "failure": one.failure,
         }
-        for item, asked, one, right in zip(items, queries, answers, correct, strict=True)
+        for item, query, one, right in zip(items, queries, answers, correct, strict=True)
     ]
     return pa.Table.from_pylist(rows, schema=stage_facts("answer_grounded").schema)
 
 
-def _asked_columns(asked: Asked) -> dict[str, Any]:
-    return {"item_id": asked.item_id, "query": asked.query.text, "right_tools": list(asked.right)}
-
-
-def _renamed(row: dict[str, Any]) -> dict[str, Any]:
-    """`group` is a word of SQL."""
-    row["group_name"] = row.pop("group")
-    return row
+def _query_columns(query: LabelledQuery) -> dict[str, Any]:
+    return {"item_id": query.item_id, "query": query.query.text, "right_tools": list(query.right)}

@@ -48,8 +48,6 @@ class NotInOverlayError(ToolformerError):
 
 @dataclass(frozen=True, slots=True)
 class BuildModel:
-    """A model, as a build names it."""
-
     name: str
     digest: str  # of its files
     weights_digest: str = ""  # of its files but its tokenizer's; "": they are not told apart
@@ -94,7 +92,6 @@ class BuildSpec:
     overlay: Files | None = None  # stands before the data where work is only tried out: no model, no tool is asked
 
     def store(self) -> Store:
-        """Return the store that is read and written."""
         return Store(self.data, files=self.overlay)
 
     def model_digests(self) -> dict[str, str]:

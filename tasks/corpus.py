@@ -110,12 +110,10 @@ class PartSpec:
     overlay: Files | None
 
     def store(self) -> Store:
-        """Return the store that is read and written."""
         return Store(self.data, files=self.overlay)
 
 
 def part_specs(spec: BuildSpec) -> list[PartSpec]:
-    """Return the parts of a build's corpus, in order."""
     root = Path(spec.corpus)
     entries = _digested(corpus_files(root), spec.store())
 

@@ -7,13 +7,13 @@ program's own variables are read in `tasks.settings`.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import os
 from pathlib import Path
 
 from tasks.provenance import host
 from tasks.settings import shared_catalog
-from tasks.tuning import limit_memory_pools, spin_count
 from toolformer_core.errors import UsageError
 from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
@@ -36,6 +36,9 @@ _DEFAULTS = {
     # build's memory grow with the shards that its many threads ran, by 200 MB for 300,000 documents.
     "MALLOC_ARENA_MAX": "2",
 }
+_ARENA_MAX = -8  # M_ARENA_MAX in glibc's malloc.h
+_BUSY = 0.5  # processes that want to run, over the last minute
+_SPINS, _SPINS_IF_BUSY = 20_000, 2_000
 _own_server: list[str] = []  # the address of this process's own server, while it has one
 _held: list[FileLock] = []  # on the folder of this process's own server, until it ends
 
@@ -54,7 +57,7 @@ def prepare_environment(data: str | None = None) -> None:
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("GOMP_SPINCOUNT", str(spin_count()))
-    limit_memory_pools(os.environ["MALLOC_ARENA_MAX"])
+    _limit_memory_pools(os.environ["MALLOC_ARENA_MAX"])
     _ask_loopback_directly()
     if data is not None and "PREFECT_API_URL" not in os.environ:
         home = Path(os.environ.setdefault("PREFECT_HOME", str(_server_home(data))))
@@ -62,6 +65,26 @@ def prepare_environment(data: str | None = None) -> None:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise UsageError(f"the data folder {data} cannot be written: {exc.strerror}") from exc
+
+
+def _limit_memory_pools(most: str) -> None:
+    """Have this process, which has read no such variable when it began, use so many pools; other C libraries ignore it.
+
+    It must happen early: glibc fixes the number once a process has had some threads.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError, ValueError):
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, int(most))
+
+
+def spin_count() -> int:
+    """Return how often OpenMP's threads look for work before they sleep: for 0.1 ms, or 0.01 ms beside other work.
+
+    A small model's operations are shorter than waking a thread: with 2,000 in place of 20,000 they take up to 1.4 times
+    as long where nothing else runs. Where another process takes one of the cores, threads that spin hold back the one
+    they wait for: beside a single busy process on two cores 20,000 took twice the time of 2,000, with a load of 15 3.7
+    times, and the library's default up to 30 times (`benchmarks/scale/spinning.py` at commit 17d35ba).
+    """
+    return _SPINS_IF_BUSY if os.getloadavg()[0] > _BUSY else _SPINS
 
 
 def _ask_loopback_directly() -> None:

@@ -70,7 +70,6 @@ class Benchmark:
     held_out: int = 0  # of a sample: items that are never asked
 
     def store(self) -> Store:
-        """Return the store that is read and written."""
         return Store(self.data)
 
     @property
@@ -138,16 +137,13 @@ class ArmRun:
 
     @property
     def run_id(self) -> str:
-        """The run that asks."""
         return self.benchmark.run_id
 
     @property
     def name(self) -> str:
-        """The evaluation's name; see `Evaluation.name`."""
         return self.evaluation.name(self.benchmark)
 
     def store(self) -> Store:
-        """Return the store that is read and written."""
         return self.benchmark.store()
 
 

@@ -41,7 +41,6 @@ def last_inputs(stage: Stage[Any], inputs: Inputs[Any]) -> Inputs[Any]:
     """Return the inputs of the last commit of a shard's chain, or of the one that is to follow it.
 
     Args:
-        stage: the stage.
         inputs: those of the first commit.
     """
     if stage.follow is None:

@@ -77,7 +77,6 @@ class ToolLibrary:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The tools' keys."""
         return tuple(key for key, _ in self.tools)
 
     @property
@@ -99,7 +98,6 @@ class GroundingRun:
 
     @property
     def run_id(self) -> str:
-        """The run that grounds."""
         return self.benchmark.run_id
 
     @property
@@ -119,7 +117,6 @@ class GroundingRun:
         }
 
     def store(self) -> Store:
-        """Return the store that is read and written."""
         return self.benchmark.store()
 
 
@@ -143,7 +140,6 @@ class ChoiceRun:
 
     @property
     def run_id(self) -> str:
-        """The run that asks."""
         return self.grounding.run_id
 
     @property
@@ -163,7 +159,6 @@ class ChoiceRun:
         }
 
     def store(self) -> Store:
-        """Return the store that is read and written."""
         return self.grounding.store()
 
 
@@ -187,7 +182,6 @@ class AnswerRun:
 
     @property
     def run_id(self) -> str:
-        """The run that asks."""
         return self.grounding.run_id
 
     @property
@@ -211,7 +205,6 @@ class AnswerRun:
         }
 
     def store(self) -> Store:
-        """Return the store that is read and written."""
         return self.grounding.store()
 
 

@@ -120,7 +120,6 @@ class _ModelThread:
         return self._finishing if finishing else self._beginning
 
     def release(self, hold: ModelLease) -> None:
-        """Release the model, if this lease holds it."""
         with self._changed:
             if self._holder is hold:
                 self._holder = None
@@ -170,7 +169,6 @@ class ModelLease:
         return _THREAD.holder is self
 
     def release(self) -> None:
-        """Release the model for others; do nothing if this lease does not hold it."""
         _THREAD.release(self)
 
 
@@ -280,7 +278,6 @@ class QueuedLM:
 
     @property
     def digest(self) -> str:
-        """See `LanguageModel`."""
         return self._lm.digest
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:

@@ -37,12 +37,10 @@ class ShardSpec:
     inputs: tuple[DataFile, ...] = ()
 
     def all_parts(self) -> dict[str, str]:
-        """Return the named parts of the fingerprint."""
         return {"code": f"{self.stage}/{self.version}", **self.parts}
 
     @property
     def key(self) -> CommitKey:
-        """The key of its commit."""
         return CommitKey(self.stage, self.tool, self.shard, fingerprint(self.all_parts()))
 
 

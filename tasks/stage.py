@@ -31,13 +31,9 @@ class RunSpec(Protocol):
     """What a run was asked for, resolved to plain values that travel to workers."""
 
     @property
-    def run_id(self) -> str:
-        """The id of the run."""
-        ...
+    def run_id(self) -> str: ...
 
-    def store(self) -> Store:
-        """Return the store that is read and written."""
-        ...
+    def store(self) -> Store: ...
 
 
 Spec = TypeVar("Spec", bound=RunSpec)
@@ -188,7 +184,6 @@ def nonzero(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def files_by_stage(results: Iterable[ShardResult]) -> dict[str, tuple[DataFile, ...]]:
-    """Return the data files of some results by stage, in order."""
     files: dict[str, tuple[DataFile, ...]] = {}
     for result in results:
         files[result.key.stage] = (*files.get(result.key.stage, ()), *result.files)
@@ -196,5 +191,4 @@ def files_by_stage(results: Iterable[ShardResult]) -> dict[str, tuple[DataFile, 
 
 
 def files_of(results: Sequence[ShardResult]) -> tuple[DataFile, ...]:
-    """Return the data files of some results, in order."""
     return tuple(file for result in results for file in result.files)

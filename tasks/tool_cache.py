@@ -120,7 +120,6 @@ class ToolCache:
 
     Args:
         store: where shards are committed.
-        tool: the tool's key.
         parts: those of `execute`'s fingerprint; `code`, `config` and `answers` must agree.
         lifetime_s: seconds for which an answer may be used again; None: as long as the fingerprint stays.
         clock: seconds since 1970.

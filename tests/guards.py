@@ -57,7 +57,7 @@ GUARDS = (
         "warehouse/files/base.py",
         "temporary_beside(target)\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL,",
         "target\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC,",
-        (f"{_STORE}::test_a_writer_killed_at_any_step_leaves_nothing_that_counts",),
+        ("tests/warehouse/test_wh_crash.py::test_a_store_survives_every_step",),
     ),
     Guard(
         "a kill while a snapshot is written",
@@ -73,9 +73,7 @@ GUARDS = (
         "warehouse/catalog.py",
         "(self.reconcile if rebuild else self.catch_up)(store)",
         "(self.reconcile if rebuild else lambda store: None)(store)",
-        (
-            "tests/warehouse/test_wh_catalog.py::test_a_catalog_that_is_opened_learns_what_was_committed_before_its_last_flow_was_killed",
-        ),
+        (f"{_AUDIT}::test_a_catalog_is_brought_in_step_with_the_store",),
     ),
     Guard(
         "work that fails half-way",
@@ -201,7 +199,7 @@ GUARDS = (
         "warehouse/files/base.py",
         "if self._at(path).stat().st_mtime <= latest and not",
         "if not",
-        (f"{_STORE}::test_a_writer_killed_at_any_step_leaves_nothing_that_counts",),
+        (f"{_AUDIT}::test_a_sweep_never_takes_what_is_being_written",),
     ),
     Guard(
         "a sweep while somebody writes",
@@ -264,8 +262,8 @@ GUARDS = (
         "a snapshot that cannot be read",
         "it is opened before it takes the last one's place",
         "warehouse/snapshot/publish.py",
-        "            _read_through(temporary, store)\n        except duckdb.Error:",
-        "        except duckdb.Error:",
+        "        _read_through(temporary, store)\n    except duckdb.Error:",
+        "    except duckdb.Error:",
         (f"{_PUBLISH}::test_nothing_is_published_that_cannot_be_read",),
     ),
     Guard(

@@ -17,12 +17,12 @@ from flows.build_dataset.versions import coverage_note, write_card, write_versio
 from flows.build_dataset.what_if_query import WhatIfQuery
 from flows.ledger import now, open_run, reporting_to
 from tasks.example_limit import last_ranks
-from tasks.false_discovery import find_thresholds, gains_by_tool
 from tasks.mark_filter import MarkFilter
 from tasks.provenance import new_run_id
 from tasks.run_shard import ShardResult, result_of
 from tasks.stage import Inputs, Shard, files_by_stage, files_of, run_stage, shards_of
 from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, SCORES, AssemblySpec, judged_calls
+from tasks.thresholds import find_thresholds, gains_by_tool
 from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.annotate.false_discovery import FoundThreshold
 from toolformer_core.config import AssembleConfig

@@ -199,6 +199,16 @@ def accelerator_variables(accelerator: Accelerator | str) -> dict[str, str]:
     return {"DS_ACCELERATOR": "cuda"} if accelerator == Accelerator.CUDA else {}
 
 
+def rank_variables(accelerator: Accelerator | str, own: Mapping[str, str], request: LaunchRequest) -> dict[str, str]:
+    """Return the variables of every rank: the launcher's own, over which the request's have precedence."""
+    return {"PYTHONUNBUFFERED": "1", **accelerator_variables(accelerator), **own, **request.environment}
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a text that is not empty; "" if there is none."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
 def read_tail(path: Path, lines: int = 40) -> str:
     """Return a text file's last lines, reading at most its last 256 KiB; "" if there is no such file."""
     try:

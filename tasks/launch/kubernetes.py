@@ -9,22 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from enum import StrEnum
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tasks.launch import manifests
-from tasks.launch.base import (
-    Accelerator,
-    JobState,
-    LaunchError,
-    LaunchRequest,
-    LostError,
-    accelerator_variables,
-    parse_handle,
-)
+from tasks.launch.base import JobState, LaunchError, LaunchRequest, LostError, last_line, parse_handle
 from tasks.launch.cluster import Cluster, connect, error_message
+from tasks.launch.manifests import KubernetesKind, KubernetesSettings
 from toolformer_core.errors import UsageError
 
 _TIMEOUT_S = 30
@@ -34,68 +25,9 @@ _PYTORCH = {"group": manifests.PYTORCH_GROUP, "version": manifests.PYTORCH_VERSI
 _END_STATES = {"Complete": JobState.SUCCEEDED, "Succeeded": JobState.SUCCEEDED, "Failed": JobState.FAILED}
 
 
-class KubernetesKind(StrEnum):
-    """A plain `Job` runs on every cluster; a `PyTorchJob` needs Kubeflow's training operator, 1.7 or later."""
-
-    JOB = "Job"
-    PYTORCH_JOB = "PyTorchJob"
-
-
 @dataclass(frozen=True, slots=True)
-class KubernetesLauncher:
-    """Starts the program in pods, one per node.
-
-    Args:
-        image: the container image, with this project and its extra `deepspeed` installed; required.
-        claim: the PersistentVolumeClaim with the data folder (ReadWriteMany for several nodes); required.
-        mount_path: where the pods mount the claim.
-        local_root: path of the claim's root on this machine; default: `mount_path`.
-        python: the interpreter in the image; default: the request's.
-        kind: `Job` or `PyTorchJob`.
-        namespace: the namespace in which the job is created.
-        nodes: number of pods.
-        gpus_per_node: -1: as many as there are processes on a node; 0: requests none.
-        gpu_resource: the cluster's name of the resource GPU.
-        cpu: per pod, e.g. `32`; default: no request.
-        memory: per pod, e.g. `400Gi`; default: no request.
-        shared_memory: the size of /dev/shm, which NCCL and data loaders use; "": the container runtime's.
-        node_selector: labels that nodes must have.
-        tolerations: `key=value:NoSchedule`, or `key:NoSchedule` for any value.
-        secrets: Secrets whose entries become variables.
-        pull_secrets: Secrets for the image's registry.
-        service_account: default: the namespace's.
-        environment: variables for every rank; the request's have precedence.
-        accelerator: `cpu` or `cuda`; `auto`: what the nodes have.
-        grace_s: seconds that a pod has to end after it was told to; it must have time for a checkpoint.
-        ttl_s: seconds after which the cluster removes a finished job; the default is a day.
-        context: context of the kubeconfig; default: its current one.
-        kubeconfig: default: the client's usual places, then the pod's own account.
-    """
-
-    image: str = ""
-    claim: str = ""
-    mount_path: str = "/data"
-    local_root: str = ""
-    python: str = ""
-    kind: KubernetesKind = KubernetesKind.JOB
-    namespace: str = "default"
-    nodes: int = 1
-    gpus_per_node: int = -1
-    gpu_resource: str = "nvidia.com/gpu"
-    cpu: str = ""
-    memory: str = ""
-    shared_memory: str = "8Gi"
-    node_selector: dict[str, str] = field(default_factory=dict)
-    tolerations: tuple[str, ...] = ()
-    secrets: tuple[str, ...] = ()
-    pull_secrets: tuple[str, ...] = ()
-    service_account: str = ""
-    environment: dict[str, str] = field(default_factory=dict)
-    accelerator: Accelerator = Accelerator.AUTO
-    grace_s: int = 120
-    ttl_s: int = 86400
-    context: str = ""
-    kubeconfig: str = ""
+class KubernetesLauncher(KubernetesSettings):
+    """Starts the program in pods, one per node."""
 
     name: ClassVar[str] = "kubernetes"
     poll_s: ClassVar[float] = 5.0
@@ -183,47 +115,9 @@ class KubernetesLauncher:
             raise UsageError(
                 "name the container `image` and the PersistentVolumeClaim `claim` that holds the data folder"
             )
-        pods = self._pods(request)
         if self.kind == KubernetesKind.PYTORCH_JOB:
-            return [manifests.pytorch_job(request, pods)]
-        return [manifests.job(request, pods), manifests.service(request, pods)]
-
-    def _pods(self, request: LaunchRequest) -> manifests.Pods:
-        gpus = request.processes if self.gpus_per_node < 0 else self.gpus_per_node
-        resources = {self.gpu_resource: str(gpus) if gpus else "", "cpu": self.cpu, "memory": self.memory}
-        variables = {"PYTHONUNBUFFERED": "1", **accelerator_variables(self.accelerator), **self.environment}
-        return manifests.Pods(
-            image=self.image,
-            namespace=self.namespace,
-            nodes=self.nodes,
-            folder=self._path_in_pod(request.folder),
-            claim=self.claim,
-            mount_path=self.mount_path,
-            python=self.python or request.python,
-            resources={name: amount for name, amount in resources.items() if amount},
-            shared_memory=self.shared_memory,
-            variables={**variables, **request.environment},
-            secrets=self.secrets,
-            pull_secrets=self.pull_secrets,
-            node_selector=self.node_selector,
-            tolerations=self.tolerations,
-            service_account=self.service_account,
-            grace_s=self.grace_s,
-            ttl_s=self.ttl_s,
-        )
-
-    def _path_in_pod(self, folder: Path) -> Path:
-        """Return the job folder's path in a pod.
-
-        Raises:
-            UsageError: the folder does not lie on the claim.
-        """
-        root = Path(self.local_root or self.mount_path)
-        if not folder.is_relative_to(root):
-            raise UsageError(
-                f"the job folder {folder} is not on the claim {self.claim}: put the data folder under {root}"
-            )
-        return Path(self.mount_path) / folder.relative_to(root)
+            return [manifests.pytorch_job(request, self)]
+        return [manifests.job(request, self), manifests.service(request, self)]
 
     # The API.
 
@@ -318,10 +212,9 @@ class KubernetesLauncher:
             log = api.core.read_namespaced_pod_log(
                 name, namespace, tail_lines=_TAIL_LINES, _request_timeout=_TIMEOUT_S, _preload_content=False
             )
-            lines = log.data.decode("utf-8", errors="replace").splitlines()
+            last = last_line(log.data.decode("utf-8", errors="replace"))
         except (*api.connection_errors, api.api_error):  # e.g. the node or the log is gone
             return text
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"{text}: {last[:300]}" if last else text
 
 
@@ -334,7 +227,6 @@ def _error_class(api_error: Any) -> type[LaunchError]:
 
 
 def _end_condition(job: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the condition that says how a job ended; None if it has not ended."""
     conditions = job.get("status", {}).get("conditions") or []
     return next((c for c in conditions if c["type"] in _END_STATES and c["status"] == "True"), None)
 
@@ -344,7 +236,6 @@ def _container_statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _container_end(pod: dict[str, Any]) -> dict[str, Any] | None:
-    """Return how a pod's container ended; None if it has not ended."""
     states = [status.get("state", {}) for status in _container_statuses(pod)]
     ends = [state["terminated"] for state in states if state.get("terminated")]
     return {"finishedAt": None, "reason": None, **ends[0]} if ends else None

@@ -13,7 +13,7 @@ from typing import ClassVar
 import psutil
 
 from tasks.launch import processes
-from tasks.launch.base import LOG, Accelerator, JobState, LaunchRequest, accelerator_variables
+from tasks.launch.base import LOG, Accelerator, JobState, LaunchRequest, rank_variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,12 @@ class LocalLauncher:
     poll_s: ClassVar[float] = 1.0
 
     def preview(self, request: LaunchRequest) -> str:
-        """Return the command line."""
         variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in self._variables(request).items())
         return (
             f"cd {shlex.quote(str(request.folder))} &&\n{variables} \\\n{shlex.join(command(request))} >>{LOG} 2>&1\n"
         )
 
     def submit(self, request: LaunchRequest) -> str:
-        """Start the program; see `Launcher`."""
         request.check_folder()
         if (job := processes.find_job(request.folder, self.name)) is not None:
             return processes.make_handle(self.name, request.folder, *job)
@@ -52,20 +50,18 @@ class LocalLauncher:
         return processes.start(self.name, command(request), request.folder, variables, processes.new_mark())
 
     def state(self, handle: str) -> tuple[JobState, str]:
-        """Return the job's state; see `Launcher`."""
         return processes.state(handle, self.name)
 
     def cancel(self, handle: str) -> None:
-        """End the job; see `Launcher`."""
         processes.cancel(handle, self.name, self.grace_s)
 
     def _variables(self, request: LaunchRequest) -> dict[str, str]:
-        variables = {"PYTHONUNBUFFERED": "1", **accelerator_variables(self.accelerator)}
+        own = {}
         if self.devices and self.accelerator != Accelerator.CPU:
-            variables["CUDA_VISIBLE_DEVICES"] = self.devices
+            own["CUDA_VISIBLE_DEVICES"] = self.devices
         if self.accelerator == Accelerator.CPU:
-            variables["OMP_NUM_THREADS"] = str(max(1, (self.cores or _count_cores()) // request.processes))
-        return {**variables, **request.environment}
+            own["OMP_NUM_THREADS"] = str(max(1, (self.cores or _count_cores()) // request.processes))
+        return rank_variables(self.accelerator, own, request)
 
 
 def command(request: LaunchRequest) -> list[str]:

@@ -11,12 +11,12 @@ first node writes to `log.txt`, and node 3, for example, to `log-3.txt`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from tasks.launch.base import LOG, LaunchRequest
+from tasks.launch.base import LOG, Accelerator, LaunchRequest, rank_variables
 from toolformer_core.errors import UsageError
 
 MASTER_PORT = 29500  # the same for every job, as each has pods of its own
@@ -34,50 +34,71 @@ _STOP = 'echo "pod is being ended" >"$0"; while kill -0 1 2>/dev/null; do sleep 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
+class KubernetesKind(StrEnum):
+    """A plain `Job` runs on every cluster; a `PyTorchJob` needs Kubeflow's training operator, 1.7 or later."""
+
+    JOB = "Job"
+    PYTORCH_JOB = "PyTorchJob"
+
+
 @dataclass(frozen=True, slots=True)
-class Pods:
-    """The settings that all pods of a job share.
+class KubernetesSettings:
+    """A profile's settings for Kubernetes: one pod per node.
 
     Args:
-        image: the container image, with this project installed.
+        image: the container image, with this project and its extra `deepspeed` installed; required.
+        claim: the PersistentVolumeClaim with the data folder (ReadWriteMany for several nodes); required.
+        mount_path: where the pods mount the claim.
+        local_root: path of the claim's root on this machine; default: `mount_path`.
+        python: the interpreter in the image; default: the request's.
+        kind: `Job` or `PyTorchJob`.
         namespace: the namespace in which the job is created.
-        nodes: number of pods, one per node.
-        folder: the job folder's path in the pods.
-        claim: the PersistentVolumeClaim that holds it.
-        mount_path: where the claim is mounted.
-        python: the interpreter in the image.
-        resources: limits, e.g. `{"nvidia.com/gpu": "8"}`.
-        shared_memory: the size of /dev/shm; "": the container runtime's.
-        variables: environment variables for every process.
-        secrets: names of Secrets whose entries become variables.
-        pull_secrets: names of Secrets for the image's registry.
+        nodes: number of pods.
+        gpus_per_node: -1: as many as there are processes on a node; 0: requests none.
+        gpu_resource: the cluster's name of the resource GPU.
+        cpu: per pod, e.g. `32`; default: no request.
+        memory: per pod, e.g. `400Gi`; default: no request.
+        shared_memory: the size of /dev/shm, which NCCL and data loaders use; "": the container runtime's.
         node_selector: labels that nodes must have.
         tolerations: `key=value:NoSchedule`, or `key:NoSchedule` for any value.
-        service_account: "": the namespace's default.
-        grace_s: `terminationGracePeriodSeconds`.
-        ttl_s: seconds after which a finished job is removed.
+        secrets: Secrets whose entries become variables.
+        pull_secrets: Secrets for the image's registry.
+        service_account: default: the namespace's.
+        environment: variables for every rank; the request's have precedence.
+        accelerator: `cpu` or `cuda`; `auto`: what the nodes have.
+        grace_s: seconds that a pod has to end after it was told to; it must have time for a checkpoint.
+        ttl_s: seconds after which the cluster removes a finished job; the default is a day.
+        context: context of the kubeconfig; default: its current one.
+        kubeconfig: default: the client's usual places, then the pod's own account.
     """
 
-    image: str
-    namespace: str
-    nodes: int
-    folder: Path
-    claim: str
-    mount_path: str
-    python: str
-    resources: Mapping[str, str]
-    shared_memory: str
-    variables: Mapping[str, str]
-    secrets: tuple[str, ...]
-    pull_secrets: tuple[str, ...]
-    node_selector: Mapping[str, str]
-    tolerations: tuple[str, ...]
-    service_account: str
-    grace_s: int
-    ttl_s: int
+    image: str = ""
+    claim: str = ""
+    mount_path: str = "/data"
+    local_root: str = ""
+    python: str = ""
+    kind: KubernetesKind = KubernetesKind.JOB
+    namespace: str = "default"
+    nodes: int = 1
+    gpus_per_node: int = -1
+    gpu_resource: str = "nvidia.com/gpu"
+    cpu: str = ""
+    memory: str = ""
+    shared_memory: str = "8Gi"
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    pull_secrets: tuple[str, ...] = ()
+    service_account: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    accelerator: Accelerator = Accelerator.AUTO
+    grace_s: int = 120
+    ttl_s: int = 86400
+    context: str = ""
+    kubeconfig: str = ""
 
 
-def service(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
+def service(request: LaunchRequest, settings: KubernetesSettings) -> dict[str, Any]:
     """Return the headless Service through which a Job's pods find the first pod, even before that is ready."""
     spec = {
         "clusterIP": "None",
@@ -85,49 +106,49 @@ def service(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
         "selector": {_LABEL: request.name},
         "ports": [{"name": "torchrun", "port": MASTER_PORT}],
     }
-    return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(request, pods), "spec": spec}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(request, settings), "spec": spec}
 
 
-def job(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
+def job(request: LaunchRequest, settings: KubernetesSettings) -> dict[str, Any]:
     """Return the Job: one pod per node, and no retries, as those are up to the caller."""
     rank = {"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
     rendezvous = [
-        f"--nnodes={pods.nodes}",
+        f"--nnodes={settings.nodes}",
         f"--nproc-per-node={request.processes}",
         "--node-rank=$(NODE_RANK)",
         f"--master-addr={request.name}-0.{request.name}",
         f"--master-port={MASTER_PORT}",
     ]
-    template = _template(request, pods, _container("trainer", request, pods, rendezvous, [rank]))
+    template = _template(request, settings, _container("trainer", request, settings, rendezvous, [rank]))
     template["spec"]["subdomain"] = request.name
     spec = {
         "completionMode": "Indexed",
-        "completions": pods.nodes,
-        "parallelism": pods.nodes,
+        "completions": settings.nodes,
+        "parallelism": settings.nodes,
         "backoffLimit": 0,
-        "ttlSecondsAfterFinished": pods.ttl_s,
+        "ttlSecondsAfterFinished": settings.ttl_s,
         "template": template,
     }
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(request, pods), "spec": spec}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(request, settings), "spec": spec}
 
 
-def pytorch_job(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
+def pytorch_job(request: LaunchRequest, settings: KubernetesSettings) -> dict[str, Any]:
     """Return the PyTorchJob. Its operator sets torchrun's rendezvous options, as PET_ environment variables."""
-    container = _container("pytorch", request, pods, [], [])
-    template = _template(request, pods, container)
+    container = _container("pytorch", request, settings, [], [])
+    template = _template(request, settings, container)
 
     def replicas(count: int) -> dict[str, Any]:
         return {"replicas": count, "restartPolicy": "Never", "template": template}
 
     spec = {
         "nprocPerNode": str(request.processes),
-        "runPolicy": {"backoffLimit": 0, "cleanPodPolicy": "Running", "ttlSecondsAfterFinished": pods.ttl_s},
+        "runPolicy": {"backoffLimit": 0, "cleanPodPolicy": "Running", "ttlSecondsAfterFinished": settings.ttl_s},
         "pytorchReplicaSpecs": {
             "Master": replicas(1),
-            **({"Worker": replicas(pods.nodes - 1)} if pods.nodes > 1 else {}),
+            **({"Worker": replicas(settings.nodes - 1)} if settings.nodes > 1 else {}),
         },
     }
-    metadata = _metadata(request, pods)
+    metadata = _metadata(request, settings)
     return {
         "apiVersion": f"{PYTORCH_GROUP}/{PYTORCH_VERSION}",
         "kind": "PyTorchJob",
@@ -136,58 +157,80 @@ def pytorch_job(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
     }
 
 
-def _metadata(request: LaunchRequest, pods: Pods) -> dict[str, Any]:
+def _metadata(request: LaunchRequest, settings: KubernetesSettings) -> dict[str, Any]:
     return {
         "name": request.name,
-        "namespace": pods.namespace,
+        "namespace": settings.namespace,
         "labels": {_LABEL: request.name},
-        "annotations": {FOLDER: str(pods.folder)},
+        "annotations": {FOLDER: str(_path_in_pod(request, settings))},
     }
 
 
-def _template(request: LaunchRequest, pods: Pods, container: dict[str, Any]) -> dict[str, Any]:
-    volumes: list[dict[str, Any]] = [{"name": "data", "persistentVolumeClaim": {"claimName": pods.claim}}]
-    if pods.shared_memory:
-        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": pods.shared_memory}})
+def _template(request: LaunchRequest, settings: KubernetesSettings, container: dict[str, Any]) -> dict[str, Any]:
+    volumes: list[dict[str, Any]] = [{"name": "data", "persistentVolumeClaim": {"claimName": settings.claim}}]
+    if settings.shared_memory:
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": settings.shared_memory}})
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": pods.grace_s,
+        "terminationGracePeriodSeconds": settings.grace_s,
         "containers": [container],
         "volumes": volumes,
     }
-    if pods.node_selector:
-        spec["nodeSelector"] = dict(pods.node_selector)
-    if pods.tolerations:
-        spec["tolerations"] = [_parse_toleration(text) for text in pods.tolerations]
-    if pods.service_account:
-        spec["serviceAccountName"] = pods.service_account
-    if pods.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in pods.pull_secrets]
+    if settings.node_selector:
+        spec["nodeSelector"] = dict(settings.node_selector)
+    if settings.tolerations:
+        spec["tolerations"] = [_parse_toleration(text) for text in settings.tolerations]
+    if settings.service_account:
+        spec["serviceAccountName"] = settings.service_account
+    if settings.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
     return {"metadata": {"labels": {_LABEL: request.name}}, "spec": spec}
 
 
 def _container(
-    name: str, request: LaunchRequest, pods: Pods, rendezvous: list[str], first_variables: list[dict[str, Any]]
+    name: str,
+    request: LaunchRequest,
+    settings: KubernetesSettings,
+    rendezvous: list[str],
+    first_variables: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    program = [_escape(word) for word in (*request.program, str(pods.folder))]
-    torchrun = [pods.python, "-m", "torch.distributed.run", *rendezvous, *program]
-    mounts = [{"name": "data", "mountPath": pods.mount_path}]
-    if pods.shared_memory:
+    folder = _path_in_pod(request, settings)
+    program = [_escape(word) for word in (*request.program, str(folder))]
+    torchrun = [settings.python or request.python, "-m", "torch.distributed.run", *rendezvous, *program]
+    mounts = [{"name": "data", "mountPath": settings.mount_path}]
+    if settings.shared_memory:
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    variables = rank_variables(settings.accelerator, settings.environment, request)
     container: dict[str, Any] = {
         "name": name,
-        "image": pods.image,
-        "workingDir": str(pods.folder),
-        "command": ["sh", "-c", _escape(_RUN), "sh", _escape(str(pods.folder / LOG)), *torchrun],
-        "env": [*first_variables, *({"name": n, "value": _escape(value)} for n, value in pods.variables.items())],
-        "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _STOP, str(pods.folder / "stop")]}}},
+        "image": settings.image,
+        "workingDir": str(folder),
+        "command": ["sh", "-c", _escape(_RUN), "sh", _escape(str(folder / LOG)), *torchrun],
+        "env": [*first_variables, *({"name": n, "value": _escape(value)} for n, value in variables.items())],
+        "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _STOP, str(folder / "stop")]}}},
         "volumeMounts": mounts,
     }
-    if pods.secrets:
-        container["envFrom"] = [{"secretRef": {"name": secret}} for secret in pods.secrets]
-    if pods.resources:
-        container["resources"] = {"limits": dict(pods.resources), "requests": dict(pods.resources)}
+    if settings.secrets:
+        container["envFrom"] = [{"secretRef": {"name": secret}} for secret in settings.secrets]
+    gpus = request.processes if settings.gpus_per_node < 0 else settings.gpus_per_node
+    amounts = {settings.gpu_resource: str(gpus) if gpus else "", "cpu": settings.cpu, "memory": settings.memory}
+    if resources := {name: amount for name, amount in amounts.items() if amount}:
+        container["resources"] = {"limits": resources, "requests": dict(resources)}
     return container
+
+
+def _path_in_pod(request: LaunchRequest, settings: KubernetesSettings) -> Path:
+    """Return the job folder's path in a pod.
+
+    Raises:
+        UsageError: the folder does not lie on the claim.
+    """
+    root = Path(settings.local_root or settings.mount_path)
+    if not request.folder.is_relative_to(root):
+        raise UsageError(
+            f"the job folder {request.folder} is not on the claim {settings.claim}: put the data folder under {root}"
+        )
+    return Path(settings.mount_path) / request.folder.relative_to(root)
 
 
 def _escape(text: str) -> str:

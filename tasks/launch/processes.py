@@ -37,7 +37,6 @@ _EXEC_TRIES, _EXEC_POLL_S = 20, 0.002  # to read the environment of a process in
 
 
 def new_mark() -> str:
-    """Return a mark that no other job has."""
     return uuid.uuid4().hex
 
 

@@ -21,9 +21,10 @@ from tasks.launch.base import (
     LaunchError,
     LaunchRequest,
     LostError,
-    accelerator_variables,
     check_plain_words,
+    last_line,
     parse_handle,
+    rank_variables,
     run_command,
     write_file,
 )
@@ -117,7 +118,6 @@ class SlurmLauncher:
         return f"# launch/job.sbatch\n{self._script(request)}\n# command\n{shlex.join(_sbatch(request))}\n"
 
     def submit(self, request: LaunchRequest) -> str:
-        """Submit the batch script, unless the job is already waiting or running; see `Launcher`."""
         request.check_folder()
         script = self._script(request)
         job, cluster = self._find_job(request), self._cluster
@@ -163,7 +163,6 @@ class SlurmLauncher:
         return end or (JobState.GONE, "Slurm knows no such job any more")
 
     def cancel(self, handle: str) -> None:
-        """Cancel the job; see `Launcher`."""
         record = self._parse_handle(handle)
         completed = run_command(["scancel", *_cluster_option(record), record["job"]], hint=_INSTALL)
         error = completed.stderr.lower()
@@ -193,8 +192,8 @@ class SlurmLauncher:
         for line in (*self.directives, *self.setup, *self.srun_args, self.partition, self.account, self.qos):
             if "\n" in line:
                 raise UsageError(f"{line!r} holds a line break: give one line each")
-        variables = {"PYTHONUNBUFFERED": "1", **accelerator_variables(self.accelerator), **self.environment}
-        exports = "".join(f"export {k}={shlex.quote(v)}\n" for k, v in {**variables, **request.environment}.items())
+        variables = rank_variables(self.accelerator, self.environment, request)
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
         return _SCRIPT.format(
             directives="\n".join(f"#SBATCH {line}" for line in self._directives(request)),
             setup="".join(f"{line}\n" for line in self.setup),
@@ -286,5 +285,5 @@ def _read_end(record: dict[str, Any], fields: list[str] | None) -> tuple[JobStat
 
 def _last_error(text: str) -> str:
     """Return the last line of an error message, without the command's name."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1].partition("error: ")[2] or lines[-1] if lines else "it gave no reason"
+    line = last_line(text)
+    return line.partition("error: ")[2] or line or "it gave no reason"

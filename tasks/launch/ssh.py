@@ -29,6 +29,7 @@ from tasks.launch.base import (
     accelerator_variables,
     check_plain_words,
     derived_port,
+    last_line,
     parse_handle,
     run_command,
     write_file,
@@ -147,7 +148,6 @@ class SshLauncher:
         return processes.start(self.name, self._command(request), request.folder, {}, mark, end=end)
 
     def state(self, handle: str) -> tuple[JobState, str]:
-        """Return the job's state; see `Launcher`."""
         return processes.state(handle, self.name)
 
     def cancel(self, handle: str) -> None:
@@ -159,7 +159,7 @@ class SshLauncher:
         # DeepSpeed's launcher is not sent SIGTERM, on which it would end other jobs on the nodes.
         processes.cancel(handle, self.name, 15.0, terminate_first=False)
         if completed.returncode not in (0, _SIGNALLED):
-            reason = _last_line(completed.stderr)
+            reason = last_line(completed.stderr) or "no answer"
             raise LaunchError(f"the job may still run on a node that could not be reached: {reason}")
 
     # Files and commands.
@@ -258,7 +258,7 @@ class SshLauncher:
                 return f"{node}: {exc}"
             if completed.returncode == 0:
                 return ""
-            error = _last_line(completed.stderr)
+            error = last_line(completed.stderr) or "no answer"
             by_exit_code = {
                 91: f"does not see the job folder {request.folder}: put the data folder on a shared file system",
                 92: f"has no {request.python}: install this project there under the same path",
@@ -278,8 +278,3 @@ def _quote(value: str) -> str:
     pdsh replaces %n, %h and %u, and turns %% into %.
     """
     return re.sub(r'([\\"$`])', r"\\\1", value).replace("%", "%%")
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no answer"

@@ -14,7 +14,7 @@ from tasks.grounding_spec import ANSWER_VERSION, CHOSEN_BY_A_MODEL, AnswerRun, a
 from tasks.model_thread import in_model_thread
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage
-from tasks.stages.ground import asked, counters_of, notes_of
+from tasks.stages.ground import counters_of, labelled_queries, notes_of
 from toolformer_core.evaluate.tasks import is_right, task_named
 from toolformer_core.grounding.baselines import few_shot_prompt
 from toolformer_core.grounding.ground import Answer
@@ -27,7 +27,7 @@ from warehouse.commits import RowCounts
 def _run(inputs: Inputs[AnswerRun], writer: ShardWriter) -> StageOutput:
     run = inputs.spec
     items = inputs.records("benchmark", arrow.items_of)
-    queries = asked(run.grounding, items)
+    queries = labelled_queries(run.grounding, items)
     choices = _choices(inputs, queries)
 
     def answer() -> tuple[list[Answer], Cost]:
@@ -55,7 +55,7 @@ def _run(inputs: Inputs[AnswerRun], writer: ShardWriter) -> StageOutput:
     return StageOutput((counts,), table, {**counters_of(cost), "right": sum(correct)})
 
 
-def _choices(inputs: Inputs[AnswerRun], queries: Sequence[arrow.Asked]) -> list[str | None]:
+def _choices(inputs: Inputs[AnswerRun], queries: Sequence[arrow.LabelledQuery]) -> list[str | None]:
     """Return the tool that the method chooses for each query; None: no tool."""
     run = inputs.spec
     if run.method in ("gear", "cosine"):

@@ -50,7 +50,6 @@ class AssemblySpec:
     overlay: Files | None = None  # see `BuildSpec`
 
     def store(self) -> Store:
-        """Return the store that is read and written."""
         return Store(self.data, files=self.overlay)
 
 

@@ -22,7 +22,6 @@ _HELD_OUT, _NOT_CHOSEN = "held_out", "not_chosen"  # of a sample
 
 
 def benchmark_shards(result: ShardResult) -> list[Shard]:
-    """Return the shards of a benchmark, in order."""
     return [Shard(f"{number:05d}", file) for number, file in enumerate(result.files)]
 
 
@@ -35,7 +34,7 @@ def _run(inputs: Inputs[Benchmark], writer: ShardWriter) -> StageOutput:
     rejected: list[RejectedRow] = []
 
     def write_batch() -> None:
-        writer.write(arrow.items_table(batch), f"{task.name}-{(kept - len(batch)) // size:05d}")
+        writer.write(arrow.evaluation_table("benchmark", batch), f"{task.name}-{(kept - len(batch)) // size:05d}")
         batch.clear()
 
     for row in _rows(benchmark, task, left_out):
@@ -49,7 +48,7 @@ def _run(inputs: Inputs[Benchmark], writer: ShardWriter) -> StageOutput:
     if batch:
         write_batch()
     if rejected:
-        writer.write_rejects(arrow.rejected_table(rejected))
+        writer.write_rejects(arrow.rejects_table(rejected))
     reasons = Counter(row.reason for row in rejected)
     same = reasons.pop(_SAME_FACT, 0)
     dropped = nonzero({_SAME_FACT: same, **left_out})

@@ -44,7 +44,7 @@ def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
         "new_tokens": sum(p.new_tokens for p in predictions),
         "call_tokens": sum(p.call_tokens for p in predictions),
     }
-    return StageOutput((counts,), arrow.predictions_table(predictions, columns), counters)
+    return StageOutput((counts,), arrow.evaluation_table("evaluate", predictions, columns), counters)
 
 
 def arm_columns(inputs: Inputs[ArmRun]) -> dict[str, Any]:

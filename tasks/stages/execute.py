@@ -27,7 +27,7 @@ from warehouse.commits import RowCounts
 
 def _run(depth: int, inputs: Inputs[BuildSpec], _: ShardWriter) -> StageOutput:
     spec, name = inputs.spec, inputs.tool
-    contexts = {v.doc_id: v.context for v in inputs.records("prefilter", arrow.verdicts_of)}
+    contexts = {v.doc_id: v.context for v in inputs.records("prefilter", arrow.prefilter_results)}
     calls = inputs.records(at_depth("sample", depth), arrow.parsed_calls_of)
     requests = list(dict.fromkeys((call.input, contexts[call.doc_id]) for call in calls))
     if not requests:

@@ -32,7 +32,7 @@ STARTS = "starts"  # the counter of a commit: calls behind which others were dra
 
 def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     spec, tool = inputs.spec, inputs.tool
-    undated = {v.doc_id for v in inputs.records("prefilter", arrow.verdicts_of) if v.reason in UNDATED}
+    undated = {v.doc_id for v in inputs.records("prefilter", arrow.prefilter_results) if v.reason in UNDATED}
     scored = inputs.records(at_depth("score", depth - 1), arrow.scored_of)
     by_document = starts_of((call for call in scored if call.doc_id not in undated), CHAIN_STARTS)
     starts = [call for calls in by_document.values() for call in calls]

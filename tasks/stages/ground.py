@@ -31,10 +31,10 @@ from toolformer_core.grounding.small_lm import HFSmallLM
 from warehouse.commits import RowCounts
 
 
-def asked(run: GroundingRun, items: Sequence[Item]) -> list[arrow.Asked]:
+def labelled_queries(run: GroundingRun, items: Sequence[Item]) -> list[arrow.LabelledQuery]:
     """Return the queries of items, with the tools that are right."""
     task = task_named(run.benchmark.task)
-    return [arrow.Asked(item.item_id, query_of(task, item), right_tools(task, item)) for item in items]
+    return [arrow.LabelledQuery(item.item_id, query_of(task, item), right_tools(task, item)) for item in items]
 
 
 def counters_of(cost: Cost) -> dict[str, int]:
@@ -70,7 +70,7 @@ def notes_of(run: GroundingRun) -> dict[str, Any]:
 
 def _ground(inputs: Inputs[GroundingRun], writer: ShardWriter) -> StageOutput:
     run = inputs.spec
-    queries = asked(run, inputs.records("benchmark", arrow.items_of))
+    queries = labelled_queries(run, inputs.records("benchmark", arrow.items_of))
 
     def ground() -> tuple[list[Grounding], Cost]:
         grounder = grounder_of(run)
@@ -109,7 +109,7 @@ GROUND: Stage[GroundingRun] = Stage(
 
 def _choose(inputs: Inputs[ChoiceRun], writer: ShardWriter) -> StageOutput:
     run = inputs.spec
-    queries = asked(run.grounding, inputs.records("benchmark", arrow.items_of))
+    queries = labelled_queries(run.grounding, inputs.records("benchmark", arrow.items_of))
 
     def choose() -> tuple[list[str | None], Cost]:
         lm = HFSmallLM(lm_of(run.model))

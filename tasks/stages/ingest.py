@@ -140,7 +140,6 @@ def _as_number(date: str) -> int:
 
 
 def with_latest_date(spec: BuildSpec, ingested: ShardResult) -> BuildSpec:
-    """Return the build with the latest date of its corpus."""
     commit = spec.store().read_commit(ingested.key)
     if commit is None:
         return spec

@@ -27,7 +27,7 @@ def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
     failed = Counter(text.problem for text in measured if text.problem)
     counts = RowCounts("texts", len(items), len(items) - failed.total(), failed=dict(sorted(failed.items())))
     counters = {"tokens": sum(text.tokens for text in measured)}
-    return StageOutput((counts,), arrow.likelihoods_table(measured, columns), counters)
+    return StageOutput((counts,), arrow.evaluation_table("perplexity", measured, columns), counters)
 
 
 PERPLEXITY: Stage[ArmRun] = Stage(

@@ -27,7 +27,7 @@ POSITIONS, UNSEEN_POSITIONS = "positions", "unseen_positions"
 def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     spec, tool = inputs.spec, inputs.tool
     documents = {d.doc_id: d for d in inputs.records("ingest", arrow.documents_of)}
-    kept = [v for v in inputs.records("prefilter", arrow.verdicts_of) if v.kept]
+    kept = [v for v in inputs.records("prefilter", arrow.prefilter_results) if v.kept]
     sampled, tokens = [], 0
     if spec.candidates is not None:
         found = _candidates(*spec.candidates)

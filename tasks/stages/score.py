@@ -27,7 +27,7 @@ from warehouse.commits import RowCounts
 
 def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     spec = inputs.spec.for_scoring()
-    contexts = {v.doc_id: v.context for v in inputs.records("prefilter", arrow.verdicts_of)}
+    contexts = {v.doc_id: v.context for v in inputs.records("prefilter", arrow.prefilter_results)}
     executions = {(e.input, e.context): e for e in inputs.records(at_depth("execute", depth), arrow.executions_of)}
     calls = inputs.records(at_depth("sample", depth), arrow.parsed_calls_of)
     answered = [

@@ -71,20 +71,12 @@ class TrackedRun:
         self._monitor.start()  # type: ignore[no-untyped-call]
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Log figures of one step.
-
-        Raises:
-            TrackingError: MLflow could not be reached.
-        """
+        """Log figures of one step."""
         now = int(time.time() * 1000)
         self.log([[Metric(k, float(v), now, step) for k, v in values.items()]])
 
     def figure(self, figure: Figure, path: str) -> None:
-        """Store a figure as an artifact under a path such as `figures/loss.png`.
-
-        Raises:
-            TrackingError: MLflow could not be reached.
-        """
+        """Store a figure as an artifact under a path such as `figures/loss.png`."""
         with as_tracking_error(f"keeping {path}"):
             self.client.log_figure(self.run_id, figure, path)
 
@@ -93,9 +85,6 @@ class TrackedRun:
 
         Args:
             rows: flat; a column that a row lacks, and a number that is not finite, become null.
-
-        Raises:
-            TrackingError: MLflow could not be reached.
         """
         columns = list(dict.fromkeys(name for row in rows for name in row))
         data = [[_plain(row.get(name)) for name in columns] for row in rows]
@@ -107,11 +96,7 @@ class TrackedRun:
                 self.client.set_tag(self.run_id, MLFLOW_LOGGED_ARTIFACTS, json.dumps(known))
 
     def text(self, text: str, path: str) -> None:
-        """Store a text as an artifact.
-
-        Raises:
-            TrackingError: MLflow could not be reached.
-        """
+        """Store a text as an artifact."""
         with as_tracking_error(f"keeping {path}"):
             self.client.log_text(self.run_id, text, path)
 
@@ -137,9 +122,6 @@ class TrackedRun:
         """Log metrics in batches that do not split a group; MLflow stores a batch completely or not at all.
 
         MLflow's own batching could split a group, and a resumed run would then find half a step.
-
-        Raises:
-            TrackingError: MLflow could not be reached.
         """
         batch: list[Metric] = []
         with as_tracking_error("logging metrics"):

@@ -173,11 +173,7 @@ class Tracking:
         return started
 
     def find(self, experiment: str, tags: Mapping[str, str]) -> str | None:
-        """Return the id of the newest finished run of an experiment that has these tags; None if there is none.
-
-        Raises:
-            TrackingError: MLflow could not be reached.
-        """
+        """Return the id of the newest finished run of an experiment that has these tags; None if there is none."""
         with as_tracking_error(f"looking into {experiment}"):
             found = self.client.get_experiment_by_name(experiment)
             if found is None:
@@ -191,9 +187,6 @@ class Tracking:
         """Return params of some runs, those of the last where they differ; names also mean `name.<key>`.
 
         A run that was deleted has none.
-
-        Raises:
-            TrackingError: MLflow could not be reached.
         """
         found: dict[str, str] = {}
         with as_tracking_error("reading params"):

@@ -1,11 +1,16 @@
-"""The MLflow run of one training: turns the events of its rank 0 into curves, tags, checkpoints and the candidate."""
+"""The MLflow run of one training: turns the events of its rank 0 into curves, tags, checkpoints and the candidate.
+
+An event counts once even if it comes twice: of each kind only steps after the last known one are used, so the steps
+that a new attempt repeats after a failure get no second value.
+"""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import (
@@ -29,9 +34,20 @@ from mlflow.utils.mlflow_tags import (
 )
 from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
-from tasks.tracking.events import METRICS, Event, new_points, tags_of
 from tasks.tracking.figures import Point, curves
 from tasks.tracking.run import TrackedRun, as_tracking_error, page, safe_name
+
+Event = Mapping[str, Any]
+
+# Of each event, its figures and the metrics they become. The first is in every event of its kind.
+_METRICS: Mapping[str, Mapping[str, str]] = {
+    "step": {
+        name: name for name in ("loss", "learning_rate", "grad_norm", "tokens", "tokens_per_second", "memory_bytes")
+    },
+    "evaluated": {"loss": "dev_loss", "perplexity": "dev_perplexity"},
+    "finished": {"best_step": "best_step", "best_perplexity": "best_dev_perplexity"},
+}
+_ENDINGS = ("reason", "message", "failed_step", "stopped_step")  # tags that a new attempt removes
 
 CHECKPOINT = "finetune-checkpoint"  # the name of every checkpoint's LoggedModel
 CANDIDATE = "candidate"  # the alias of the best checkpoint
@@ -57,7 +73,7 @@ class TrainingRun(TrackedRun):
         inputs = run.inputs.dataset_inputs if run.inputs else []
         self._dev = next((i.dataset for i in inputs if _context(i) == "dev"), None)
         self._outputs = {output.model_id for output in run.outputs.model_outputs} if run.outputs else set()
-        self._last = {kind: self._last_step(next(iter(names.values()))) for kind, names in METRICS.items()}
+        self._last = {kind: self._last_step(next(iter(names.values()))) for kind, names in _METRICS.items()}
         dev = self.client.get_metric_history(run_id, "dev_perplexity")
         self._measured: dict[int, tuple[int, float]] = {m.step: (m.timestamp, m.value) for m in dev}
         found = self.client.search_logged_models([self._experiment_id], f"source_run_id = '{run_id}'")
@@ -77,7 +93,7 @@ class TrainingRun(TrackedRun):
         Raises:
             TrackingError: MLflow could not be reached; pass the same events again.
         """
-        points = list(new_points(events, self._last))
+        points = list(_new_points(events, self._last))
         self.log([[Metric(k, v, _ms(e), e["step"]) for k, v in figures.items()] for e, figures in points])
         for event, figures in points:
             self._last[event["event"]] = event["step"]
@@ -88,7 +104,7 @@ class TrainingRun(TrackedRun):
                 if event["event"] == "saved" and event["model"] is not None:  # not one to go on from only
                     self._checkpoint(event)
         with as_tracking_error("setting tags"):
-            self._label(tags_of(events))
+            self._label(_tags_of(events))
 
     def _label(self, tags: Mapping[str, str | None]) -> None:
         wanted = {k: v if v is None else v[:MAX_TAG_VAL_LENGTH] for k, v in tags.items()}
@@ -176,11 +192,7 @@ class TrainingRun(TrackedRun):
         return (Path(self.folder).absolute() / path).as_uri()
 
     def figures(self) -> None:
-        """Store the run's curves as artifacts, and those of all arms: finished runs with the same `dataset_digest`.
-
-        Raises:
-            TrackingError: MLflow could not be reached.
-        """
+        """Store the run's curves as artifacts, and those of all arms: finished runs with the same `dataset_digest`."""
         label = self._curve_name(self._tags)
         self.figure(curves("Training loss", "loss (nats per token)", {label: self.history("loss")}), "figures/loss.png")
         perplexity = {label: self.history("dev_perplexity")}
@@ -215,3 +227,39 @@ def _context(given: DatasetInput) -> str:
 
 def _ms(event: Event) -> int:
     return int(event["t"] * 1000)
+
+
+def _new_points(events: Iterable[Event], last: Mapping[str, int]) -> Iterator[tuple[Event, dict[str, float]]]:
+    """Yield each event that has figures not seen before, and its metrics; figures that are null are left out.
+
+    Args:
+        events: in the order of the file.
+        last: by kind of event, the last step known.
+    """
+    reached = dict(last)
+    for event in events:
+        kind = event["event"]
+        if kind not in _METRICS or event["step"] <= reached.get(kind, -1):
+            continue
+        reached[kind] = event["step"]
+        figures = {metric: event.get(name) for name, metric in _METRICS[kind].items()}
+        yield event, {metric: float(value) for metric, value in figures.items() if value is not None}
+
+
+def _tags_of(events: Iterable[Event]) -> dict[str, str | None]:
+    """Return the run's tags, each from the last event that sets it; None removes a tag.
+
+    `started` gives its facts (attempt, engine, world_size, ...), `failed` the reason and message, `failed` and
+    `stopped` the step; a new attempt removes the tags that the previous attempt's end had set.
+    """
+    tags: dict[str, str | None] = {}
+    for event in events:
+        match event["event"]:
+            case "started":
+                tags |= dict.fromkeys(_ENDINGS)
+                tags |= {k: str(v) for k, v in event.items() if k not in ("t", "event")}
+            case "failed":
+                tags |= {"reason": event["reason"], "message": event["message"], "failed_step": str(event["step"])}
+            case "stopped":
+                tags["stopped_step"] = str(event["step"])
+    return tags

@@ -17,7 +17,7 @@ from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import JOB_FILE, read_job
 from toolformer_core.lm.reference import EMBEDDED, ModelRef
 
-# How the embedded model's path ends, wherever the program is installed; the second is its former place.
+# How the embedded model's path ends, wherever the program is installed.
 _EMBEDDED = "/" + "/".join(MODEL.parts[-3:])
 MLFLOW_NOTE = "mlflow_run"  # in a job's folder: the id of its MLflow run
 

@@ -15,7 +15,7 @@ __all__ = ["LENGTHS"]
 
 def _run(inputs: Inputs[BuildSpec], _: ShardWriter) -> StageOutput:
     texts = {document.doc_id: document.text for document in inputs.records("ingest", arrow.documents_of)}
-    verdicts = inputs.records("prefilter", arrow.verdicts_of)
+    verdicts = inputs.records("prefilter", arrow.prefilter_results)
     kept = [verdict.doc_id for verdict in verdicts if verdict.kept]
     table = pa.table({"doc_id": kept, "tool": [inputs.tool] * len(kept), "characters": [len(texts[d]) for d in kept]})
     dropped = len(verdicts) - len(kept)

@@ -19,7 +19,7 @@ from warehouse.store import Store
 
 BACK: dict[str, Callable[[pa.Table], list[Any]]] = {
     "ingest": translate.documents_of,
-    "prefilter": translate.verdicts_of,
+    "prefilter": translate.prefilter_results,
     "sample": translate.drawn_of,
     "execute": translate.executions_of,
     "score": translate.scored_of,

@@ -16,7 +16,7 @@ import requests
 from websockets.sync.client import connect
 
 from tasks import environment as module
-from tasks.environment import environment, own_server_home, prepare_environment
+from tasks.environment import environment, own_server_home, prepare_environment, spin_count
 from tasks.provenance import host
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
@@ -142,3 +142,9 @@ def test_what_a_user_asks_directly_stays_so(named: str, expected: str | None, mo
 def test_without_a_proxy_the_environment_stays_as_it_is() -> None:
     prepare_environment()
     assert not {"NO_PROXY", "no_proxy"} & os.environ.keys()
+
+
+@pytest.mark.parametrize(("load", "spins"), [(0.0, 20_000), (0.5, 20_000), (0.6, 2_000), (15.0, 2_000)])
+def test_threads_spin_less_beside_other_work(load: float, spins: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert spin_count() == spins

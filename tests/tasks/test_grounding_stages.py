@@ -183,7 +183,7 @@ groundings = st.builds(
 
 @given(st.lists(groundings, max_size=4))
 def test_groundings_come_back_from_their_table(some: list[Grounding]) -> None:
-    asked = [arrow.Asked(f"q{n}", g.query, ("a",)) for n, g in enumerate(some)]
+    asked = [arrow.LabelledQuery(f"q{n}", g.query, ("a",)) for n, g in enumerate(some)]
     table = arrow.groundings_table("g", "svamp", asked, some, ("number", "english"))
     back = arrow.groundings_of(table)
     assert back == [(one.item_id, ("a",), g) for one, g in zip(asked, some, strict=True)]

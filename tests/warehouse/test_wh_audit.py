@@ -117,16 +117,6 @@ def test_what_a_dataset_lacks_is_seen_without_reading_it(tmp_path: Path) -> None
     assert missing_files(store, dataset) == [path]
 
 
-def test_altered_data_of_the_same_size_is_kept_from_the_snapshot(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    _, scores, _ = build(store)
-    assert rows_of(publish(store, None), "SELECT gain FROM scored") == [{"gain": 2.0}]
-    alter(tmp_path / scores.files[0].path)
-    path = publish(store, None)
-    assert rows_of(path, "SELECT gain FROM scored") == []
-    assert rows_of(path, "SELECT stage FROM shards WHERE NOT intact") == [{"stage": "score"}]
-
-
 def test_a_file_is_compared_again_only_when_it_was_written_since(tmp_path: Path) -> None:
     store = Store(tmp_path)
     (file,) = put(store, "ingest", "", "s0", [{"doc_id": "d1"}]).files

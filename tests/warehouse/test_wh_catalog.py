@@ -78,16 +78,6 @@ def test_reconcile_rebuilds_from_the_commits_alone(tmp_path: Path) -> None:
     assert (counts["commits"], counts["run_commits"], counts["datasets"]) == (3, 3, 1)
 
 
-def test_a_catalog_that_is_opened_learns_what_was_committed_before_its_last_flow_was_killed(tmp_path: Path) -> None:
-    store, path = Store(tmp_path), tmp_path / "catalog.duckdb"
-    first = put(store, "ingest", "", "s0", [{"doc_id": "d0"}])
-    with Catalog(path, store=store) as catalog:
-        catalog.record([first])
-    second = put(store, "ingest", "", "s1", [{"doc_id": "d1"}])  # ... and the flow died before it said so
-    with Catalog(path, store=store) as catalog:
-        assert set(catalog.facts()["commits"].column("commit_id").to_pylist()) == {first.id, second.id}
-
-
 def test_a_file_that_is_no_catalog_is_said_so_and_the_lock_freed(tmp_path: Path) -> None:
     path = tmp_path / "catalog.duckdb"
     path.write_bytes(b"not a database" * 1000)

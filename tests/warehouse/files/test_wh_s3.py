@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
-from wh_fixtures import make_commit, make_run, put, scored, table
+from wh_fixtures import make_run, put, scored
 
 from warehouse.catalog import Catalog
-from warehouse.commits import Commit, fingerprint
-from warehouse.errors import CorruptDataError, StoreError
+from warehouse.commits import Commit
+from warehouse.errors import StoreError
 from warehouse.files.remote import RemoteFiles
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
@@ -38,16 +38,6 @@ def test_what_is_written_is_found_by_whoever_opens_the_url(url: str) -> None:
     other.write_run(make_run("r", [commit.key]))
     assert [run.run_id for run in Store(url).runs()] == ["r"]
     assert sorted(p.split("/")[0] for p in other.files.walk("")) == ["commits", "runs", "shards"]
-
-
-def test_a_commit_whose_data_is_not_there_is_refused(url: str) -> None:
-    store = Store(url)
-    parts = {"config": "c1", "code": "score"}
-    file = store.write("score", "qa", "s0", fingerprint(parts), table("score", [scored("d", "qa", 0, 1.0)]))
-    store.files.delete(file.path)
-    with pytest.raises(StoreError, match="data comes first"):
-        store.commit(make_commit("score", "qa", "s0", [file], parts=parts))
-    assert list(store.commits()) == []
 
 
 def test_a_file_is_made_once(url: str) -> None:
@@ -108,20 +98,6 @@ def test_of_two_workers_on_one_shard_of_which_one_stalls_the_committed_bytes_sta
     assert other.read(commit.files[0])["gain"].to_pylist() == [1.0]
     with Catalog(other.local_folder / "catalog.duckdb", store=other) as catalog:
         assert rows_of(publish(other, catalog, other.local_folder), "SELECT gain FROM scored") == [{"gain": 1.0}]
-
-
-def test_damage_is_found_and_set_aside(url: str) -> None:
-    store = Store(url)
-    commit = put(store, "score", "qa", "s0", [scored("d", "qa", 0, 1.0)])
-    data = store.files.get(commit.files[0].path)
-    assert data is not None
-    store.files.put(commit.files[0].path, data[:40] + bytes([data[40] ^ 1]) + data[41:])
-    with pytest.raises(CorruptDataError):
-        store.read(commit.files[0])
-    store.quarantine(commit)
-    assert list(store.commits()) == []
-    assert commit.files[0].path not in set(store.files.walk("shards"))
-    assert any(path.endswith(".parquet") for path in store.files.walk("quarantine"))
 
 
 def test_the_snapshot_lies_in_a_folder_of_the_urls_own(url: str, tmp_path: Path) -> None:

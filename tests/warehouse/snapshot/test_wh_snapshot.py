@@ -256,15 +256,6 @@ def test_views_and_empty_tables_have_the_same_columns(snapshot: Path) -> None:
             assert [(f.name, f.type) for f in found.schema] == [(f.name, f.type) for f in TABLES[name]], name
 
 
-def test_a_shard_whose_data_is_gone_is_shown_and_not_read(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    commits = build(store)
-    store.files.delete(commits[1].files[0].path)
-    path = publish(store, None)
-    assert rows_of(path, "SELECT tool FROM shards WHERE NOT intact") == [{"tool": "calculator"}]
-    assert {row["tool"] for row in rows_of(path, "SELECT tool FROM scored")} == {"qa", "mt"}
-
-
 def test_rejects_are_a_table(tmp_path: Path) -> None:
     store, fp = Store(tmp_path), fingerprint({"a": "b"})
     row = pa.table({"source": ["f"], "line": [7], "reason": ["no_text"], "detail": [""], "raw": ["{}"]})
