@@ -18,8 +18,6 @@ from warehouse.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One damaged file."""
-
     path: str  # within the store, where it was
     why: str
     datasets: tuple[str, ...]  # labels of the dataset records that depend on it: name@version-made

@@ -153,11 +153,9 @@ class Catalog:
         return run
 
     def record_run(self, run: Run) -> None:
-        """Add or replace a run's manifest."""
         self._replace(facts_from_records(runs=[run]), RUN_TABLES)
 
     def record_dataset(self, dataset: Dataset) -> None:
-        """Add the record of how a dataset version was made."""
         self._replace(facts_from_records(datasets=[dataset]), DATASET_TABLES)
 
     def reconcile(self, store: Store) -> dict[str, int]:
@@ -227,7 +225,6 @@ class Catalog:
         return facts | {"run_commits": summaries}
 
     def facts(self) -> Facts:
-        """Return all rows of all tables."""
         with self._write() as connection:
             return {name: self._select(connection, table, None) for name, table in METADATA.tables.items()}
 

@@ -69,7 +69,6 @@ class Claims:
 
     Args:
         url: a SQLAlchemy URL of PostgreSQL.
-        store: the data folder.
         lease_s: seconds after which a process that renews nothing counts as dead.
 
     Raises:
@@ -172,7 +171,7 @@ class Claims:
         statement = _CLAIMS.update().where(_CLAIMS.c.token.in_(tokens)).values(ends=self._lease_end())
         return self._execute(statement.returning(_CLAIMS.c.token))
 
-    def _execute(self, statement: sa.sql.dml.ReturningInsert[str] | sa.Executable) -> set[str]:
+    def _execute(self, statement: sa.Executable) -> set[str]:
         """Execute a statement that returns tokens; return them."""
         try:
             with self._engine.begin() as connection:

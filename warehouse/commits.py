@@ -114,8 +114,6 @@ class RowCounts:
 
 @dataclass(frozen=True, slots=True, order=True)
 class CommitKey:
-    """The name of a commit."""
-
     stage: str
     tool: str  # "" where the stage runs once for all tools
     shard: str
@@ -190,7 +188,6 @@ class Commit:
                 raise ConservationError(f"{self.id}: {exc}") from exc
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values (dicts, lists, numbers, strings)."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -283,7 +280,6 @@ class Dataset:
         return f"{self.name}@{self.id}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
         return dataclasses.asdict(self)
 
     @classmethod

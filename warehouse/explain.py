@@ -2,19 +2,19 @@
 
 The snapshot's index says which file contains a document, and so which shard's files can have rows about it: only these
 are opened. The rows are returned as they are stored; this module knows no rule by which a call is kept.
+Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from warehouse.queries import open_snapshot, rows_in
+from warehouse.queries.rows import data_root, open_snapshot, rows_in
 from warehouse.snapshot.relations import parquet_sql
 
 _LAST = chr(0x10FFFF)  # sorts after every text
@@ -84,11 +84,7 @@ class Explanation:
 
 
 def ids_with_prefix(path: str | Path, start: str, limit: int = 2) -> list[str]:
-    """Return the first document ids that begin with a text, sorted.
-
-    Raises:
-        SnapshotError: there is no snapshot.
-    """
+    """Return the first document ids that begin with a text, sorted."""
     sql = "SELECT doc_id FROM facts.places WHERE doc_id >= $start AND doc_id < $end ORDER BY doc_id LIMIT $limit"
     with open_snapshot(path) as connection:
         rows = rows_in(connection, sql, {"start": start, "end": start + _LAST, "limit": limit})
@@ -96,27 +92,19 @@ def ids_with_prefix(path: str | Path, start: str, limit: int = 2) -> list[str]:
 
 
 def nearest_ids(path: str | Path, doc_id: str, limit: int = 3) -> list[str]:
-    """Return the document ids that are most similar to an id, the most similar first.
-
-    Raises:
-        SnapshotError: there is no snapshot.
-    """
+    """Return the document ids that are most similar to an id, the most similar first."""
     sql = "SELECT doc_id FROM facts.places ORDER BY jaro_winkler_similarity(doc_id, $id) DESC, doc_id LIMIT $limit"
     with open_snapshot(path) as connection:
         return [row["doc_id"] for row in rows_in(connection, sql, {"id": doc_id, "limit": limit})]
 
 
 def explain(path: str | Path, doc_id: str) -> Explanation:
-    """Return everything in the current tables about one document; for an unknown id, no document and no rows.
-
-    Raises:
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
-    """
+    """Return everything in the current tables about one document; for an unknown id, no document and no rows."""
     with open_snapshot(path) as connection:
         homes = rows_in(connection, _HOME, {"doc_id": doc_id})
         if not homes:
             return Explanation(None, "", (), (), (), (), (), None, ())
-        root = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")[0]["value"]
+        root = str(data_root(connection))
         [home] = homes
         files: dict[str, list[str]] = {"documents": [f"{root}/{home['path']}"]}
         assembled: dict[str, Any] | None = None
@@ -176,7 +164,7 @@ def _datasets(connection: duckdb.DuckDBPyConnection, root: str, digest: str, doc
     paths = sorted({row["path"] for row in files} & there)
     if not paths:
         return ()
-    sql = f"SELECT file_index, calls FROM {parquet_sql(_under(root, paths))} WHERE doc_id = $doc_id"
+    sql = f"SELECT file_index, calls FROM {parquet_sql(f'{root}/{path}' for path in paths)} WHERE doc_id = $doc_id"
     calls = {paths[row["file_index"]]: row["calls"] for row in rows_in(connection, sql, {"doc_id": doc_id})}
     versions = {(row["name"], row["version"]): calls[row["path"]] for row in files if row["path"] in calls}
     order = rows_in(
@@ -184,7 +172,3 @@ def _datasets(connection: duckdb.DuckDBPyConnection, root: str, digest: str, doc
         "SELECT name, version FROM facts.datasets GROUP BY ALL ORDER BY min(number), min(created), name, version",
     )
     return tuple({**row, "calls": versions[key]} for row in order if (key := (row["name"], row["version"])) in versions)
-
-
-def _under(root: str, paths: Iterable[str]) -> list[str]:
-    return [f"{root}/{path}" for path in paths]

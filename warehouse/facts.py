@@ -22,7 +22,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from warehouse.commits import Commit, Dataset, RowCounts, Run, canonical_json
-from warehouse.schema import STAGES
+from warehouse.schema import STAGES, columns
 
 METADATA = sa.MetaData()
 Facts = dict[str, pa.Table]  # table name -> rows
@@ -33,93 +33,43 @@ RUN_TABLES = ("runs", "run_commits")
 DATASET_TABLES = ("datasets", "dataset_files")
 
 
-def _text(name: str, *, key: bool = False, null: bool = False) -> sa.Column[str]:
-    return sa.Column(name, sa.Text, primary_key=key, nullable=null)
+_TYPES = {pa.string(): sa.Text, pa.int64(): sa.BigInteger, pa.float64(): sa.Double}
 
 
-def _int(name: str) -> sa.Column[int]:
-    return sa.Column(name, sa.BigInteger, nullable=False)
+def _table(name: str, text: str, *keys: str) -> None:
+    """Declare a table by its columns, as `schema.columns` reads them, and those of its primary key."""
+    declared = (
+        sa.Column(field.name, _TYPES[field.type], primary_key=field.name in keys, nullable=field.nullable)
+        for field in columns(text)
+    )
+    sa.Table(name, METADATA, *declared)
 
 
-def _real(name: str) -> sa.Column[float]:
-    return sa.Column(name, sa.Double, nullable=False)
-
-
-sa.Table(
+_table(
     "commits",
-    METADATA,
-    _text("commit_id", key=True),
-    _text("stage"),
-    _text("stage_version"),
-    _text("tool"),
-    _text("shard"),
-    _text("fingerprint"),
-    _int("rows"),
-    _int("bytes"),
-    _real("seconds"),
-    _text("host"),
-    _text("created"),
-    _text("run_id"),
-    _text("content_digest"),
-    _text("config"),
-    _text("counters"),
-    _text("versions"),
+    "commit_id text, stage text, stage_version text, tool text, shard text, fingerprint text, rows int, bytes int, "
+    "seconds real, host text, created text, run_id text, content_digest text, config text, counters text, "
+    "versions text",
+    "commit_id",
 )
-sa.Table("commit_parts", METADATA, _text("commit_id"), _text("part"), _text("value"))
-sa.Table("commit_inputs", METADATA, _text("commit_id"), _text("digest"))
-sa.Table(
-    "files",
-    METADATA,
-    _text("commit_id"),
-    _text("path"),
-    _text("table_name"),
-    _text("digest"),
-    _int("rows"),
-    _int("bytes"),
-)
-sa.Table("balances", METADATA, _text("commit_id"), _text("unit"), _text("kind"), _text("reason"), _int("rows"))
-sa.Table(
+_table("commit_parts", "commit_id text, part text, value text")
+_table("commit_inputs", "commit_id text, digest text")
+_table("files", "commit_id text, path text, table_name text, digest text, rows int, bytes int")
+_table("balances", "commit_id text, unit text, kind text, reason text, rows int")
+_table(
     "runs",
-    METADATA,
-    _text("run_id", key=True),
-    _text("flow"),
-    _text("started"),
-    _text("finished", null=True),
-    _text("state"),
-    _text("parameters"),
-    _text("corpus"),
-    _text("model"),
-    _text("dataset"),
-    _int("number"),
+    "run_id text, flow text, started text, finished text?, state text, parameters text, corpus text, model text, "
+    "dataset text, number int",
+    "run_id",
 )
-sa.Table("run_commits", METADATA, _text("run_id"), _text("commit_id"))
-sa.Table(
+_table("run_commits", "run_id text, commit_id text")
+_table(
     "datasets",
-    METADATA,
-    _text("name", key=True),
-    _text("version", key=True),
-    _text("made", key=True),
-    _text("counts"),
-    _text("thresholds"),
-    _text("run_id"),
-    _text("model"),
-    _text("corpus"),
-    _text("created"),
-    _text("licence"),
-    _text("notes"),
-    _int("number"),
+    "name text, version text, made text, counts text, thresholds text, run_id text, model text, corpus text, "
+    "created text, licence text, notes text, number int",
+    *("name", "version", "made"),
 )
-sa.Table(
-    "dataset_files",
-    METADATA,
-    _text("name"),
-    _text("version"),
-    _text("made"),
-    _text("path"),
-    _text("digest"),
-    _int("rows"),
-    _int("bytes"),
-)
+_table("dataset_files", "name text, version text, made text, path text, digest text, rows int, bytes int")
 
 # The columns in which two versions of a commit, a run or a dataset record differ. A commit is replaced only after its
 # data was damaged: the shard is then computed again, at another time.
@@ -212,5 +162,5 @@ def facts_from_records(
 
 def _arrow(table: sa.Table, rows: list[tuple[Any, ...]]) -> pa.Table:
     schema = arrow_schema(table)
-    columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema]
-    return pa.table([pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema)
+    values = list(zip(*rows, strict=True)) if rows else [() for _ in schema]
+    return pa.table([pa.array(column, field.type) for column, field in zip(values, schema, strict=True)], schema)

@@ -35,7 +35,7 @@ from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, Run
 from warehouse.facts import Facts, facts_from_records
 from warehouse.snapshot.publish import publish
-from warehouse.snapshot.views import CURRENT
+from warehouse.snapshot.views import query
 from warehouse.store import Store
 
 _DAY_S = 86_400.0
@@ -66,9 +66,6 @@ def needed_commits(
     """Return the ids of the commits that must be kept.
 
     Args:
-        commits: all commits.
-        runs: all runs.
-        datasets: all dataset records.
         unfinished_since: ISO UTC; keep what unfinished runs that started later made or used.
         all_completed: keep everything that a completed run used; for data folders in which a dataset's card is lost, so
             that its needs are unknown.
@@ -96,9 +93,7 @@ def dataset_commits(dataset: Dataset, commits: Mapping[str, Commit], runs: Itera
     """Return the ids of the commits that a dataset version depends on, including lost ones.
 
     Args:
-        dataset: the dataset record.
         commits: id -> commit.
-        runs: all runs.
     """
     ids = {key.id for run in runs if run.run_id == dataset.run_id for key in run.commits}
     files = {(file.path, file.digest) for file in dataset.files}
@@ -116,7 +111,7 @@ def _current(facts: Facts) -> Iterator[str]:
             connection.register("_rows", facts[name])
             connection.execute(f"CREATE TABLE facts.{name} AS SELECT * FROM _rows")
             connection.unregister("_rows")
-        yield from (commit_id for (commit_id,) in connection.execute(CURRENT).fetchall())
+        yield from (commit_id for (commit_id,) in connection.execute(query("current")).fetchall())
 
 
 def _sources(by_id: Mapping[str, Commit], keep: set[str]) -> set[str]:
@@ -145,7 +140,6 @@ def find_garbage(
     """Return the files that nothing refers to, commits first.
 
     Args:
-        store: the data folder.
         unfinished_days: for how many days the work of unfinished runs is kept.
         temporary_s: the age in seconds from which temporary files and data without a commit count as left by a dead
             writer.
@@ -211,7 +205,6 @@ def delete_garbage(store: Store, catalog: Catalog, garbage: Iterable[Garbage]) -
     """Delete garbage, commits first.
 
     Args:
-        store: the data folder.
         catalog: the open catalog, so that no flow is working.
         garbage: the files to delete, see `find_garbage`.
 

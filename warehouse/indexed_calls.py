@@ -5,6 +5,7 @@ filter takes a few passes over arrays (`call_filter`); only the calls that are s
 
 A page begins behind the last call of the page before, by that call's place in the order and not by its number: so every
 call is on one page. The index has the best scored call of each tool at a position; `explain` has all.
+Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
 from __future__ import annotations
@@ -40,8 +41,6 @@ class CallKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CallPage:
-    """Some calls of a list."""
-
     calls: tuple[Sample, ...]
     total: int  # on all pages
     last: CallKey | None  # behind which the next page begins; None: this is the last page
@@ -68,12 +67,8 @@ class IndexedCalls:
     """The best call of each tool at each position.
 
     Args:
-        path: the snapshot.
         gains: what the calls gain.
         least: only calls with at least this gain, in nats; filters with lower thresholds are then not answered.
-
-    Raises:
-        SnapshotError: there is no snapshot, or it cannot be read.
     """
 
     def __init__(self, path: str | Path, gains: Gains = STORED, least: float = -math.inf) -> None:
@@ -118,9 +113,6 @@ class IndexedCalls:
             comes_after: where the last page of those that come ended; None: this is the first page.
             goes_after: ... of those that go.
             width: characters of text before and after a call's position.
-
-        Raises:
-            SnapshotError: there is no snapshot, or data that it refers to is gone.
         """
         then = then or self
         was, becomes = self._kept(before), then._kept(after)
@@ -155,9 +147,6 @@ class IndexedCalls:
             high: only gains below this.
             after: the last call of the page before; None: this is the first page.
             width: characters of text before and after a call's position.
-
-        Raises:
-            SnapshotError: there is no snapshot, or data that it refers to is gone.
         """
         gain, allowed, kept = self._columns.gain, self._columns.allowed(call_filter), self._kept(call_filter)
         chosen = {"": np.ones_like(kept), "kept": kept, "below_threshold": ~allowed, "outdone": allowed & ~kept}
@@ -176,13 +165,9 @@ class IndexedCalls:
 
         Args:
             call_filter: which calls are kept.
-            tool: the tool's key.
             seed: of the order; the same seed gives the same order.
             without: document and position of calls that are passed over.
             width: characters of text before and after the call's position.
-
-        Raises:
-            SnapshotError: there is no snapshot, or data that it refers to is gone.
         """
         passed = dict.fromkeys(without)
         kept = np.flatnonzero(self._kept(call_filter) & self._of_tool(tool))
@@ -215,7 +200,6 @@ class IndexedCalls:
         return same
 
     def _page(self, mask: Mask, n: int, after: CallKey | None, width: int) -> CallPage:
-        """Return a page of the calls of a mask."""
         gain, rows, wanted = self._columns.gain, np.flatnonzero(mask), n + 1
         total = len(rows)
         if after is not None:

@@ -56,8 +56,6 @@ class CallIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One user's verdict on one call."""
-
     call: CallIdentity
     verdict: Verdict
     user: str
@@ -68,7 +66,6 @@ def add_marks(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, Ve
     """Add a batch of a user's marks; return them.
 
     Args:
-        store: the data folder's store.
         user: the name under which the marks stand, any text but an empty one.
         verdicts: calls and what is said of them, in this order.
 
@@ -130,7 +127,6 @@ def read_marks(store: Store, until: str | None = None) -> tuple[list[Mark], int]
     """Return all users' marks in the order of their times, and how many lines are none.
 
     Args:
-        store: the data folder's store.
         until: only marks up to this time, in ISO UTC text; None: all.
 
     Raises:

@@ -18,31 +18,14 @@ from typing import Any
 import pyarrow as pa
 
 from warehouse.commits import canonical_json, check_name, digest
+from warehouse.schema import columns
 from warehouse.store import Store
 
-_TEXT, _INT, _REAL = pa.string(), pa.int64(), pa.float64()
-_PROMPTS = pa.schema([("tool", _TEXT), ("digest", _TEXT), ("text", _TEXT)])
-_TRAININGS = pa.schema(
-    [
-        ("job", _TEXT),
-        ("run_id", _TEXT),
-        ("arm", _TEXT),
-        ("dataset", _TEXT),
-        ("version", _TEXT),
-        ("model", _TEXT),
-        ("model_digest", _TEXT),
-        ("recipe", _TEXT),
-        ("steps", _INT),
-        ("train_loss", _REAL),
-        ("dev_loss", _REAL),
-        ("dev_perplexity", _REAL),
-        ("base_perplexity", _REAL),
-        ("best_step", _INT),
-        ("best_perplexity", _REAL),
-        ("checkpoint", _TEXT),
-        ("seconds", _REAL),
-        ("finished", _TEXT),
-    ]
+_PROMPTS = columns("tool text?, digest text?, text text?")
+_TRAININGS = columns(
+    "job text?, run_id text?, arm text?, dataset text?, version text?, model text?, model_digest text?, recipe text?, "
+    "steps int?, train_loss real?, dev_loss real?, dev_perplexity real?, base_perplexity real?, best_step int?, "
+    "best_perplexity real?, checkpoint text?, seconds real?, finished text?"
 )
 
 
@@ -95,8 +78,6 @@ def write_prompt(store: Store, tool: str, digest: str, text: str) -> None:
     """Write a prompt's text, unless it is stored already.
 
     Args:
-        store: the data folder.
-        tool: the tool's key.
         digest: the value of the part `prompt` in the commits.
         text: the prompt with one `{text}`, the place of the document.
 
@@ -149,20 +130,15 @@ def _checkpoint(store: Store, path: str) -> str:
 
 def prompts_table(store: Store) -> pa.Table:
     """Return the prompts whose text is stored (tool, digest, text)."""
-    return _table(_records(store, "prompts"), _PROMPTS)
+    return pa.Table.from_pylist(list(_records(store, "prompts")), _PROMPTS)
 
 
 def trainings_table(store: Store) -> pa.Table:
     """Return the finished trainings, one per row; `recipe` is JSON text, `checkpoint` an absolute path."""
     rows = [{**row, "recipe": canonical_json(row["recipe"]).decode()} for row in trainings(store)]
-    return _table(rows, _TRAININGS)
+    return pa.Table.from_pylist(rows, _TRAININGS)
 
 
 def _records(store: Store, kind: str) -> Iterable[dict[str, Any]]:
     records = (store.read_json(f"{kind}/{name}.json") for name in sorted(store.names(kind)))
     return (record for record in records if record is not None)
-
-
-def _table(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return the rows with the schema's columns; what a record of another program version lacks is null."""
-    return pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema)

@@ -7,6 +7,7 @@ with the columns of `facts.gains` (see `snapshot.index`), which queries take in 
 the rule on repeated calls, stays as it was stored. It has single calls alone: of a chain, the log-probabilities behind
 the calls in front are not stored with it. Where L(e(c, eps)) was not computed, there is only an upper bound of
 the gain: such calls are not in the file, and `skipped_calls` counts them. Which weights there are is not known here.
+Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
 from __future__ import annotations
@@ -16,15 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warehouse.queries.rows import open_snapshot, rows_in
-from warehouse.snapshot.rate_views import CHAINS
 from warehouse.snapshot.relations import parquet_sql, sql_text
 from warehouse.snapshot.views import LOOKED_AHEAD, PRECEDENCE, RULES
 
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """Where gains are from."""
-
     relation: str = "facts.gains"  # SQL of a relation with its columns
     of_call: str = "gain"  # SQL of the gain of a row of `scored`
 
@@ -36,12 +34,8 @@ def reweigh(path: str | Path, weights: Sequence[float], file: Path) -> Gains:
     """Write the gains under other weights to a file, and return them.
 
     Args:
-        path: the snapshot.
         weights: of the tokens from a position on, no more than are stored; those behind them weigh nothing.
         file: where to write (Parquet).
-
-    Raises:
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
     gain = _gain_sql(weights)
     sql = f"""
@@ -64,20 +58,15 @@ def skipped_calls(path: str | Path, weights: Sequence[float], tau_f: Mapping[str
     """Return how many calls might reach their threshold under other weights, had L(e(c, eps)) been computed, by tool.
 
     Args:
-        path: the snapshot.
         weights: see `reweigh`.
         tau_f: nats by tool.
-
-    Raises:
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
     cases = " ".join(f"WHEN {sql_text(tool)} THEN {float(tau)!r}::DOUBLE" for tool, tau in tau_f.items())
     columns = "tool, seen_before, seen_after, loss_call, log_p_plain, log_p_call, log_p_response"
     with open_snapshot(path) as connection:
         # The bound of a chain is that of a single call in its place: shorter chains could only lower it.
-        tables = ["scored", "chain_scored"] if rows_in(connection, CHAINS)[0]["chains"] else ["scored"]
         sql = f"""SELECT tool, count(*) AS calls
-            FROM ({" UNION ALL ".join(f"SELECT {columns} FROM {table}" for table in tables)})
+            FROM (SELECT {columns} FROM scored UNION ALL SELECT {columns} FROM chain_scored)
             WHERE loss_call IS NULL AND log_p_plain IS NOT NULL AND log_p_response IS NOT NULL AND NOT {LOOKED_AHEAD}
             AND {_gain_sql(weights)} >= CASE tool {cases} END GROUP BY tool ORDER BY tool"""
         return {row["tool"]: row["calls"] for row in rows_in(connection, sql)} if tau_f else {}

@@ -31,7 +31,6 @@ is. `rejects` belongs to no stage: any stage may reject rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -39,187 +38,79 @@ import pyarrow as pa
 from warehouse.errors import SchemaError, StoreError
 
 
-def _schema(required: dict[str, pa.DataType], nullable: dict[str, pa.DataType] | None = None) -> pa.Schema:
-    fields = [pa.field(name, kind, nullable=False) for name, kind in required.items()]
-    fields += [pa.field(name, kind, nullable=True) for name, kind in (nullable or {}).items()]
+def columns(text: str) -> pa.Schema:
+    """Return a schema from its columns as `name type, ...`; `type[]` is a list, and `type?` may be null."""
+    fields = []
+    for column in text.split(","):
+        name, kind = column.split()
+        element = _TYPES[kind.rstrip("?").removesuffix("[]")]
+        fields.append(pa.field(name, pa.list_(element) if "[]" in kind else element, nullable=kind.endswith("?")))
     return pa.schema(fields)
 
 
-def _with_nulls(schema: pa.Schema, name: str) -> pa.Schema:
-    """Return a schema in which a column may be null, at the same place."""
-    at = schema.get_field_index(name)
-    return schema.set(at, schema.field(at).with_nullable(True))
+def _struct(text: str) -> pa.StructType:
+    return pa.struct([(field.name, field.type) for field in columns(text)])
 
 
-_TEXT, _INT, _REAL, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+_TYPES: dict[str, pa.DataType] = {
+    "text": pa.string(),
+    "int": pa.int64(),
+    "real": pa.float64(),
+    "flag": pa.bool_(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "uint64": pa.uint64(),
+    "float32": pa.float32(),
+}
+_TYPES |= {
+    "span": _struct("start int, end int"),
+    "call": _struct("tool text, position int, start int, end int, input text, response text, gain real"),
+    "predicted_call": _struct("tool text, position int, input text, response text, failure text, asked flag"),
+    "link": _struct("tool text, input text, response text"),
+}
 
-_LOG_PROBS = pa.list_(pa.float32())  # of the tokens from a position on
-_SPAN = pa.struct([("start", _INT), ("end", _INT)])
-_CALL = pa.struct(
-    [
-        ("tool", _TEXT),
-        ("position", _INT),
-        ("start", _INT),
-        ("end", _INT),
-        ("input", _TEXT),
-        ("response", _TEXT),
-        ("gain", _REAL),
-    ]
+_DOCUMENTS = columns("doc_id text, text text, source text, line int, url text?, created text?")
+REJECTS = columns("source text, line int, reason text, detail text, raw text")
+_PREFILTERED = columns("doc_id text, tool text, kept flag, reason text, context text, spans span[]")
+_SAMPLED = columns(
+    "doc_id text, tool text, position int, log_p real, rank int, raw text, outcome text, input text, count int, "
+    "window_end int?, log_p_form real?"
 )
-_PREDICTED_CALL = pa.struct(
-    [
-        ("tool", _TEXT),
-        ("position", _INT),
-        ("input", _TEXT),
-        ("response", _TEXT),
-        ("failure", _TEXT),
-        ("asked", _FLAG),
-    ]
+_EXECUTED = columns("tool text, input text, context text, response text, failure text, detail text, transient flag?")
+# Where `loss_call` is null, no threshold needs it, and `gain` is the upper bound that is in `bound` as well. The
+# log-probabilities are those of the tokens from the position on.
+_SCORED = columns(
+    "doc_id text, tool text, position int, input text, response text, log_p real, count int, "
+    "loss_plain real, loss_call real?, loss_response real, seen_before flag, seen_after flag, gain real, "
+    "bound real?, window_end int?, log_p_plain float32[]?, log_p_call float32[]?, log_p_response float32[]?, "
+    "decoy_gains real[]?"
 )
-
-_DOCUMENTS = _schema(
-    {"doc_id": _TEXT, "text": _TEXT, "source": _TEXT, "line": _INT}, nullable={"url": _TEXT, "created": _TEXT}
-)
-REJECTS = _schema({"source": _TEXT, "line": _INT, "reason": _TEXT, "detail": _TEXT, "raw": _TEXT})
-_PREFILTERED = _schema(
-    {"doc_id": _TEXT, "tool": _TEXT, "kept": _FLAG, "reason": _TEXT, "context": _TEXT, "spans": pa.list_(_SPAN)}
-)
-_SAMPLED = _schema(
-    {
-        "doc_id": _TEXT,
-        "tool": _TEXT,
-        "position": _INT,
-        "log_p": _REAL,
-        "rank": _INT,
-        "raw": _TEXT,
-        "outcome": _TEXT,
-        "input": _TEXT,
-        "count": _INT,
-    },
-    nullable={"window_end": _INT, "log_p_form": _REAL},
-)
-_EXECUTED = _schema(
-    {"tool": _TEXT, "input": _TEXT, "context": _TEXT, "response": _TEXT, "failure": _TEXT, "detail": _TEXT},
-    nullable={"transient": _FLAG},
-)
-_SCORED = _schema(
-    {
-        "doc_id": _TEXT,
-        "tool": _TEXT,
-        "position": _INT,
-        "input": _TEXT,
-        "response": _TEXT,
-        "log_p": _REAL,
-        "count": _INT,
-        "loss_plain": _REAL,
-        "loss_call": _REAL,
-        "loss_response": _REAL,
-        "seen_before": _FLAG,
-        "seen_after": _FLAG,
-        "gain": _REAL,  # where loss_call is null, the upper bound that is in `bound` as well
-    },
-    nullable={
-        "bound": _REAL,
-        "window_end": _INT,
-        "log_p_plain": _LOG_PROBS,
-        "log_p_call": _LOG_PROBS,
-        "log_p_response": _LOG_PROBS,
-        "decoy_gains": pa.list_(_REAL),
-    },
-)
-_SCORED = _with_nulls(_SCORED, "loss_call")  # not computed where no threshold needs it
-_LINK = pa.struct([("tool", _TEXT), ("input", _TEXT), ("response", _TEXT)])
-_BEHIND = pa.field("behind", pa.list_(_LINK), nullable=False)  # the calls in front of the last one of a chain
+_BEHIND = columns("behind link[]").field(0)  # the calls in front of the last one of a chain
 _CHAIN_SAMPLED = _SAMPLED.append(_BEHIND)
-_CHAIN_SCORED = _SCORED.append(_BEHIND).append(pa.field("loss_shorter", _REAL, nullable=False))
-_EXAMPLES = _schema({"doc_id": _TEXT, "text": _TEXT, "calls": pa.list_(_CALL)})
-_ITEMS = _schema(
-    {
-        "item_id": _TEXT,
-        "task": _TEXT,
-        "prompt": _TEXT,
-        "answers": pa.list_(_TEXT),
-        "group_name": _TEXT,
-        "source": _TEXT,
-        "line": _INT,
-    },
-    nullable={"date": _TEXT, "tool": _TEXT},
+_CHAIN_SCORED = _SCORED.append(_BEHIND).append(columns("loss_shorter real").field(0))
+_EXAMPLES = columns("doc_id text, text text, calls call[]")
+_ITEMS = columns(
+    "item_id text, task text, prompt text, answers text[], group_name text, source text, line int, date text?, "
+    "tool text?"
 )
-_EVALUATED = {"evaluation": _TEXT, "task": _TEXT, "arm": _TEXT, "k": _INT, "parameters": _INT, "item_id": _TEXT}
-_PREDICTIONS = _schema(
-    _EVALUATED
-    | {
-        "group_name": _TEXT,
-        "prompt": _TEXT,
-        "answers": pa.list_(_TEXT),
-        "continuation": _TEXT,
-        "clean": _TEXT,
-        "correct": _FLAG,
-        "called": _FLAG,
-        "new_tokens": _INT,
-        "call_tokens": _INT,
-        "problem": _TEXT,
-    },
-    nullable={
-        "tool": _TEXT,
-        "input": _TEXT,
-        "response": _TEXT,
-        "failure": _TEXT,
-        "calls": pa.list_(_PREDICTED_CALL),
-    },
+_EVALUATED = "evaluation text, task text, arm text, k int, parameters int, item_id text"
+_PREDICTIONS = columns(
+    f"{_EVALUATED}, group_name text, prompt text, answers text[], continuation text, clean text, correct flag, "
+    "called flag, new_tokens int, call_tokens int, problem text, "
+    "tool text?, input text?, response text?, failure text?, calls predicted_call[]?"
 )
-_PERPLEXITIES = _schema(
-    _EVALUATED | {"source": _TEXT, "nll": _REAL, "tokens": _INT, "characters": _INT, "problem": _TEXT}
+_PERPLEXITIES = columns(f"{_EVALUATED}, source text, nll real, tokens int, characters int, problem text")
+_GROUNDINGS = columns(
+    "grounding text, task text, item_id text, query text, context text, right_tools text[], preliminary text, "
+    "preliminary_counts int[], rank int, tool text, semantic real, call text, response text, failure text, "
+    "counts int[], mock flag, patterns text[], pattern_weights real[]"
 )
-_GROUNDINGS = _schema(
-    {
-        "grounding": _TEXT,
-        "task": _TEXT,
-        "item_id": _TEXT,
-        "query": _TEXT,
-        "context": _TEXT,
-        "right_tools": pa.list_(_TEXT),
-        "preliminary": _TEXT,
-        "preliminary_counts": pa.list_(_INT),
-        "rank": _INT,
-        "tool": _TEXT,
-        "semantic": _REAL,
-        "call": _TEXT,
-        "response": _TEXT,
-        "failure": _TEXT,
-        "counts": pa.list_(_INT),
-        "mock": _FLAG,
-        "patterns": pa.list_(_TEXT),
-        "pattern_weights": pa.list_(_REAL),
-    }
+_TOOL_CHOICES = columns(
+    "grounding text, method text, task text, item_id text, query text, right_tools text[], tool text?"
 )
-_TOOL_CHOICES = _schema(
-    {
-        "grounding": _TEXT,
-        "method": _TEXT,
-        "task": _TEXT,
-        "item_id": _TEXT,
-        "query": _TEXT,
-        "right_tools": pa.list_(_TEXT),
-    },
-    nullable={"tool": _TEXT},
-)
-_GROUNDED_ANSWERS = _schema(
-    {
-        "grounding": _TEXT,
-        "answering": _TEXT,
-        "method": _TEXT,
-        "task": _TEXT,
-        "item_id": _TEXT,
-        "query": _TEXT,
-        "answers": pa.list_(_TEXT),
-        "right_tools": pa.list_(_TEXT),
-        "call": _TEXT,
-        "answer": _TEXT,
-        "correct": _FLAG,
-        "failure": _TEXT,
-    },
-    nullable={"tool": _TEXT},
+_GROUNDED_ANSWERS = columns(
+    "grounding text, answering text, method text, task text, item_id text, query text, answers text[], "
+    "right_tools text[], call text, answer text, correct flag, failure text, tool text?"
 )
 
 
@@ -230,94 +121,64 @@ class StageFacts:
     name: str
     table: str
     schema: pa.Schema
-    per_tool: bool  # whether there is one commit per tool and shard, or one per shard
     about: str  # one sentence: the comment on the table in the snapshot
 
 
 CHAIN_DEPTHS = (2, 3, 4)  # calls of a chain
 
 
-def _chain_stages() -> Iterator[StageFacts]:
-    """Yield the stages of each depth; all depths share three tables."""
-    for depth in CHAIN_DEPTHS:
-        yield StageFacts(
-            f"sample_{depth}",
-            "chain_sampled",
-            _CHAIN_SAMPLED,
-            True,
-            "Per tool of the last call: the distinct draws behind calls that were executed.",
-        )
-        yield StageFacts(
-            f"execute_{depth}",
-            "chain_executed",
-            _EXECUTED,
-            True,
-            "Per tool of the last call: each distinct call at the end of a chain, and its response or failure.",
-        )
-        yield StageFacts(
-            f"score_{depth}",
-            "chain_scored",
-            _CHAIN_SCORED,
-            True,
-            "Every executed chain of calls with its losses (nats), kept or not.",
-        )
-
+# The stages of each depth of chains; all depths share three tables.
+_CHAINED = {
+    "sample": (
+        "chain_sampled",
+        _CHAIN_SAMPLED,
+        "Per tool of the last call: the distinct draws behind calls that were executed.",
+    ),
+    "execute": (
+        "chain_executed",
+        _EXECUTED,
+        "Per tool of the last call: each distinct call at the end of a chain, and its response or failure.",
+    ),
+    "score": ("chain_scored", _CHAIN_SCORED, "Every executed chain of calls with its losses (nats), kept or not."),
+}
 
 # In the order in which they run.
 STAGES: dict[str, StageFacts] = {
-    facts.name: facts
-    for facts in (
-        StageFacts("ingest", "documents", _DOCUMENTS, False, "The texts of the corpus, one row per document."),
-        StageFacts(
-            "prefilter", "prefiltered", _PREFILTERED, True, "Per tool: whether a document is worth annotating, and why."
-        ),
-        StageFacts(
-            "sample", "sampled", _SAMPLED, True, "Per tool: the distinct draws at each position, parsed or not."
-        ),
-        StageFacts("execute", "executed", _EXECUTED, True, "Per tool: each distinct call and its response or failure."),
-        StageFacts("score", "scored", _SCORED, True, "Every executed call with its losses (nats), kept or not."),
-        *_chain_stages(),
-        StageFacts(
-            "assemble", "examples", _EXAMPLES, False, "C*: texts with calls, and where each call is in the text."
-        ),
-        StageFacts("benchmark", "items", _ITEMS, False, "The examples of each benchmark, as last read."),
-        StageFacts(
-            "evaluate",
-            "predictions",
-            _PREDICTIONS,
-            False,
-            "The result of each arm at each k on every example of a benchmark.",
-        ),
-        StageFacts(
-            "perplexity", "perplexities", _PERPLEXITIES, False, "Summed negative log-likelihood (nats) of every text."
-        ),
-        StageFacts(
+    name: StageFacts(name, table, schema, about)
+    for name, table, schema, about in (
+        ("ingest", "documents", _DOCUMENTS, "The texts of the corpus, one row per document."),
+        ("prefilter", "prefiltered", _PREFILTERED, "Per tool: whether a document is worth annotating, and why."),
+        ("sample", "sampled", _SAMPLED, "Per tool: the distinct draws at each position, parsed or not."),
+        ("execute", "executed", _EXECUTED, "Per tool: each distinct call and its response or failure."),
+        ("score", "scored", _SCORED, "Every executed call with its losses (nats), kept or not."),
+        *((f"{stage}_{depth}", *facts) for depth in CHAIN_DEPTHS for stage, facts in _CHAINED.items()),
+        ("assemble", "examples", _EXAMPLES, "C*: texts with calls, and where each call is in the text."),
+        ("benchmark", "items", _ITEMS, "The examples of each benchmark, as last read."),
+        ("evaluate", "predictions", _PREDICTIONS, "The result of each arm at each k on every example of a benchmark."),
+        ("perplexity", "perplexities", _PERPLEXITIES, "Summed negative log-likelihood (nats) of every text."),
+        (
             "ground",
             "groundings",
             _GROUNDINGS,
-            False,
             "Per query and tool: cosine, call, response and pattern counts, from which every score is computed.",
         ),
-        StageFacts(
-            "choose", "tool_choices", _TOOL_CHOICES, False, "Per query: the tool that a model chose without scores."
-        ),
-        StageFacts(
+        ("choose", "tool_choices", _TOOL_CHOICES, "Per query: the tool that a model chose without scores."),
+        (
             "answer_grounded",
             "grounded_answers",
             _GROUNDED_ANSWERS,
-            False,
             "Per query and method of choosing: the tool, the large LM's call, and whether the answer is right.",
         ),
     )
 }
 
-# Stages that measure models: their runs and those of builds do not replace each other (see `views.CURRENT`).
+# Stages that measure models: their runs and those of builds do not replace each other (see `current` in `views.sql`).
 EVALUATION_STAGES = ("benchmark", "evaluate", "perplexity", "ground", "choose", "answer_grounded")
 
 # The flow that assembles other versions of C* from a build's scores; the build's commits stay current.
 WHAT_IF = "what-if"
 
-_VERSIONED = _EXAMPLES.append(pa.field("dataset", _TEXT)).append(pa.field("version", _TEXT))
+_VERSIONED = pa.schema([*_EXAMPLES, *columns("dataset text?, version text?")])
 
 # Every big table of the snapshot: name -> schema. In the snapshot examples also have the version of C*.
 TABLES: dict[str, pa.Schema] = {facts.table: facts.schema for facts in STAGES.values()} | {
@@ -340,7 +201,6 @@ def stage_facts(stage: str) -> StageFacts:
 
 
 def empty_table(stage: str) -> pa.Table:
-    """Return a stage's table without rows."""
     return stage_facts(stage).schema.empty_table()
 
 

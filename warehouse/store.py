@@ -259,7 +259,6 @@ class Store:
         return self._commits(self.files.walk(folder, ".json"))
 
     def commits_by_id(self, ids: Iterable[str]) -> Iterator[Commit]:
-        """Yield the readable commits with these ids."""
         return self._commits(f"commits/{commit_id}.json" for commit_id in ids)
 
     def _commits(self, paths: Iterable[str]) -> Iterator[Commit]:
@@ -345,7 +344,6 @@ class Store:
         return value
 
     def write_run(self, run: Run) -> None:
-        """Write or replace a run's manifest."""
         self.write_json(f"runs/{check_name('run', run.run_id)}.json", run.to_json())
 
     def runs(self, names: Iterable[str] | None = None) -> list[Run]:

@@ -3,7 +3,7 @@
 Every call with a response is stored with its score, whatever its gain, so every tau_f can be tried from the floor on
 below which scores are not complete (0 nats, unless the build asked for more). Fewer positions (a smaller k, a larger
 tau_s) are a part of what was sampled; more positions or more draws need the model. The limit on examples per tool is
-not applied.
+not applied. Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
 from __future__ import annotations
@@ -43,27 +43,19 @@ class StoredScores:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What two filters yield for one tool."""
-
     before: Yield
     after: Yield
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """How the results of two filters differ."""
-
     changes: tuple[Change, ...]  # by tool
     comes: tuple[Sample, ...]  # calls that survive only the second filter, the largest gain first
     goes: tuple[Sample, ...]  # ... only the first filter
 
 
 def stored_scores(path: str | Path) -> StoredScores:
-    """Return how the current scores were made.
-
-    Raises:
-        SnapshotError: there is no snapshot.
-    """
+    """Return how the current scores were made."""
     sql = """SELECT c.stage, c.tool, any_value(c.config) AS config FROM facts.commits AS c
         JOIN facts.current USING (commit_id) WHERE c.stage IN ('sample', 'assemble', 'score_2')
         GROUP BY ALL ORDER BY ALL"""
@@ -97,15 +89,11 @@ def what_if(
     """Compare two filters.
 
     Args:
-        path: the snapshot.
         before: the first filter.
         after: the second filter, with the same tools.
         n: how many calls to return at most of those that come, and of those that go.
         width: characters of text before and after a call's position.
         gains: what calls gain under the second filter; others than the stored ones come of other weights.
-
-    Raises:
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
     least = min((*before.tau_f.values(), *after.tau_f.values()), default=0.0)
     calls = IndexedCalls(path, least=least)

@@ -18,8 +18,8 @@ from toolformer_core.grounding.scores import Weights
 from warehouse.commits import Commit
 from warehouse.queries import rows_of
 from warehouse.schema import empty_table
-from warehouse.snapshot.grounding_views import MACROS
 from warehouse.snapshot.publish import publish
+from warehouse.snapshot.views import statements
 from warehouse.store import Store
 
 NAMES = ("number", "english")
@@ -32,7 +32,7 @@ def grounding(counts: tuple[int, int], scores: dict[str, tuple[float, tuple[int,
 
 
 def grounded(store: Store, name: str, groundings: list[Grounding], right: list[tuple[str, ...]]) -> Commit:
-    asked = [arrow.Asked(f"q{n}", g.query, r) for n, (g, r) in enumerate(zip(groundings, right, strict=True))]
+    asked = [arrow.LabelledQuery(f"q{n}", g.query, r) for n, (g, r) in enumerate(zip(groundings, right, strict=True))]
     rows = arrow.groundings_table(name, "svamp", asked, groundings, NAMES).to_pylist()
     config = {"evaluation": f"ground/{name}", "grounding": name, "task": "svamp"}
     return put(store, "ground", "", f"{name}-0", rows, parts={"name": name}, config=config)
@@ -74,8 +74,9 @@ def macros() -> Iterator[duckdb.DuckDBPyConnection]:
     """An empty database with the macros."""
     with duckdb.connect() as connection:
         connection.register("groundings", empty_table("ground"))
-        for name, (parameters, sql) in MACROS.items():
-            connection.execute(f"CREATE MACRO {name}({parameters}) AS TABLE {sql}")
+        for name in ("grounding_scores", "grounding_accuracy"):
+            macro = statements()[name]
+            connection.execute(f"CREATE MACRO {name}({macro.parameters}) AS TABLE {macro.sql}")
         yield connection
 
 
@@ -83,7 +84,7 @@ def macros() -> Iterator[duckdb.DuckDBPyConnection]:
 def test_sql_scores_as_the_core_does(
     macros: duckdb.DuckDBPyConnection, groundings: list[Grounding], gamma: float, smoothing: float
 ) -> None:
-    asked = [arrow.Asked(f"q{n}", g.query, ()) for n, g in enumerate(groundings)]
+    asked = [arrow.LabelledQuery(f"q{n}", g.query, ()) for n, g in enumerate(groundings)]
     macros.register("groundings", arrow.groundings_table("g", "svamp", asked, groundings, NAMES))
     found = macros.execute(
         f"SELECT item_id, tool, total, chosen FROM grounding_scores({gamma}, {smoothing}) ORDER BY item_id, tool"

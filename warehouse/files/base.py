@@ -181,11 +181,9 @@ class LocalFiles:
         self.root = str(Path(root).absolute())
 
     def put(self, path: str, data: bytes) -> None:
-        """See `Files`."""
         self._write(path, data, put_local)
 
     def create(self, path: str, data: bytes) -> bool:
-        """See `Files`."""
         return self._write(path, data, create_local)
 
     def _write(self, path: str, data: bytes, write: Callable[[Path, bytes, int], Written]) -> Written:
@@ -197,7 +195,6 @@ class LocalFiles:
             raise StoreError(f"cannot write {target}: {error_line(exc)}") from exc
 
     def get(self, path: str) -> bytes | None:
-        """See `Files`."""
         try:
             return self._at(path).read_bytes()
         except FileNotFoundError:
@@ -206,7 +203,6 @@ class LocalFiles:
             raise StoreError(f"cannot read {self._at(path)}: {exc.strerror or exc}") from exc
 
     def stat(self, path: str) -> tuple[int, float] | None:
-        """See `Files`."""
         try:
             result = self._at(path).stat()
             return result.st_size, result.st_mtime
@@ -216,13 +212,11 @@ class LocalFiles:
             raise StoreError(f"cannot look at {self._at(path)}: {exc.strerror or exc}") from exc
 
     def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
-        """See `Files`."""
         for path in self._walk(folder):
             if path.endswith(suffix) and not TEMPORARY.search(path):
                 yield path
 
     def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
-        """See `Files`."""
         pending = [folder]
         while pending:
             relative = pending.pop()
@@ -243,7 +237,6 @@ class LocalFiles:
                 raise StoreError(f"cannot list {self._at(relative)}: {exc.strerror or exc}") from exc
 
     def get_range(self, path: str, start: int, length: int) -> bytes | None:
-        """See `Files`."""
         try:
             with self._at(path).open("rb") as stream:
                 stream.seek(start)
@@ -254,7 +247,6 @@ class LocalFiles:
             raise StoreError(f"cannot read {self._at(path)}: {exc.strerror or exc}") from exc
 
     def move(self, path: str, target: str) -> None:
-        """See `Files`."""
         try:
             make_folder(self._at(target).parent)
             os.replace(self._at(path), self._at(target))
@@ -266,14 +258,12 @@ class LocalFiles:
         fsync_folder(self._at(path).parent)
 
     def delete(self, path: str) -> None:
-        """See `Files`."""
         try:
             self._at(path).unlink(missing_ok=True)
         except OSError as exc:
             raise StoreError(f"cannot delete {self._at(path)}: {error_line(exc)}") from exc
 
     def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
-        """See `Files`."""
         latest = time.time() - older_than_s
         for path in list(self._walk("")):
             if not TEMPORARY.search(path):

@@ -31,33 +31,27 @@ class OverlayFiles:
         self._written.put(path, data)
 
     def create(self, path: str, data: bytes) -> bool:
-        """See `Files`."""
         return self.stat(path) is None and self._written.create(path, data)
 
     def get(self, path: str) -> bytes | None:
-        """See `Files`."""
         data = self._written.get(path)
         return data if data is not None or path in self._deleted else self._data.get(path)
 
     def stat(self, path: str) -> tuple[int, float] | None:
-        """See `Files`."""
         stat = self._written.stat(path)
         return stat if stat is not None or path in self._deleted else self._data.stat(path)
 
     def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
-        """See `Files`."""
         paths = set(self._data.walk(folder, suffix)) - self._deleted
         yield from sorted(paths | set(self._written.walk(folder, suffix)))
 
     def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
-        """See `Files`."""
         written = dict(self._written.stats(folder))
         hidden = self._deleted | written.keys()
         yield from ((path, stat) for path, stat in self._data.stats(folder) if path not in hidden)
         yield from written.items()
 
     def get_range(self, path: str, start: int, length: int) -> bytes | None:
-        """See `Files`."""
         data = self._written.get_range(path, start, length)
         return data if data is not None or path in self._deleted else self._data.get_range(path, start, length)
 

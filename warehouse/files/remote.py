@@ -45,7 +45,6 @@ class RemoteFiles:
         self._create_object = create_object
 
     def put(self, path: str, data: bytes) -> None:
-        """See `Files`."""
         target = self._at(path)
         try:
             if self._fs.type_name in _NO_FOLDERS:
@@ -59,7 +58,6 @@ class RemoteFiles:
             raise StoreError(f"cannot write {self.root}/{path}: {exc}") from exc
 
     def create(self, path: str, data: bytes) -> bool:
-        """See `Files`."""
         if self._create_object is not None:
             created = self._create_object(self._at(path), data)
             if created is not None:
@@ -74,7 +72,6 @@ class RemoteFiles:
             stream.write(data)
 
     def get(self, path: str) -> bytes | None:
-        """See `Files`."""
         try:
             with self._fs.open_input_stream(self._at(path)) as stream:
                 return bytes(stream.read())
@@ -84,7 +81,6 @@ class RemoteFiles:
             raise StoreError(f"cannot read {self.root}/{path}: {exc}") from exc
 
     def stat(self, path: str) -> tuple[int, float] | None:
-        """See `Files`."""
         try:
             info = self._fs.get_file_info(self._at(path))
         except (OSError, pa.ArrowException) as exc:
@@ -94,7 +90,6 @@ class RemoteFiles:
         return _stat(info)
 
     def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
-        """See `Files`."""
         for path in self._walk(folder):
             if path.endswith(suffix) and not TEMPORARY.search(path):
                 yield path
@@ -118,7 +113,6 @@ class RemoteFiles:
             yield info.path[len(self._base) + 1 :], _stat(info)
 
     def get_range(self, path: str, start: int, length: int) -> bytes | None:
-        """See `Files`."""
         try:
             with self._fs.open_input_file(self._at(path)) as stream:
                 return bytes(stream.read_at(length, start))
@@ -128,14 +122,12 @@ class RemoteFiles:
             raise StoreError(f"cannot read {self.root}/{path}: {exc}") from exc
 
     def move(self, path: str, target: str) -> None:
-        """See `Files`."""
         data = self.get(path)
         if data is not None:
             self.put(target, data)
             self.delete(path)
 
     def delete(self, path: str) -> None:
-        """See `Files`."""
         try:
             self._fs.delete_file(self._at(path))
         except FileNotFoundError:

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from warehouse.queries.rows import open_snapshot, rows_in, rows_of
-from warehouse.snapshot.analyst_views import CURRENT_BUILD
 from warehouse.snapshot.outcomes import THRESHOLDS
-from warehouse.snapshot.rate_views import CHAINS, DECOYS, rate_sql
-from warehouse.snapshot.tool_views import TOOL_COSTS
-from warehouse.snapshot.views import YIELD_BY_THRESHOLD
+from warehouse.snapshot.views import query
 
 __all__ = [
     "Coverage",
@@ -39,6 +36,11 @@ _COVERAGE = """
 SELECT c.config::JSON->'not_annotated' AS tools, sum(b.rows)::BIGINT AS documents
 FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.balances AS b USING (commit_id)
 WHERE c.stage = 'assemble' AND b.unit = 'documents' AND b.kind = 'in' GROUP BY c.commit_id, c.config"""
+
+# Whether the current calls were scored with decoys.
+_DECOYS = """SELECT coalesce(bool_or(TRY_CAST(c.config::JSON->>'decoys' AS INTEGER) > 0), false) AS decoys
+FROM facts.commits AS c JOIN facts.current USING (commit_id) WHERE c.stage = 'score'"""
+_RATES = "FROM false_discovery_rate($tau_f)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,29 +170,20 @@ class Stats:
 
 
 def yield_by_threshold(path: str | Path) -> list[Yield]:
-    """Return examples and calls per tool at each of the `THRESHOLDS`, sorted by tool and threshold.
-
-    Raises:
-        SnapshotError: there is no snapshot.
-    """
-    return [Yield(**row) for row in rows_of(path, YIELD_BY_THRESHOLD)]
+    """Return examples and calls per tool at each of the `THRESHOLDS`, sorted by tool and threshold."""
+    return [Yield(**row) for row in rows_of(path, "FROM yield_by_threshold")]
 
 
 def stats(path: str | Path) -> Stats:
-    """Return the balances of all current shards, in the order of the stages, the yields, and rates if there are decoys.
-
-    Raises:
-        SnapshotError: there is no snapshot.
-    """
+    """Return the balances of all current shards, in the order of the stages, yields, and rates if there are decoys."""
     with open_snapshot(path) as connection:
         counts = rows_in(connection, _STATS)
-        decoys = rows_in(connection, DECOYS)[0]["decoys"]
-        chains = rows_in(connection, CHAINS)[0]["chains"]
-        rated = rows_in(connection, rate_sql(THRESHOLDS, chains=chains)) if decoys else []
-        rates = [FalseDiscoveryRate(**row) for row in rated]
-        yields = rows_in(connection, YIELD_BY_THRESHOLD)
+        thresholds = THRESHOLDS if rows_in(connection, _DECOYS)[0]["decoys"] else ()
+        rated = [row for tau_f in thresholds for row in rows_in(connection, _RATES, {"tau_f": tau_f})]
+        rates = tuple(sorted((FalseDiscoveryRate(**row) for row in rated), key=lambda rate: (rate.tool, rate.tau_f)))
+        yields = rows_in(connection, "FROM yield_by_threshold")
         assembled = rows_in(connection, _COVERAGE)
-        tools = tuple(ToolCosts(**row) for row in rows_in(connection, TOOL_COSTS))
+        tools = tuple(ToolCosts(**row) for row in rows_in(connection, "FROM tool_costs"))
     grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in counts:
         stage, tool, unit, kind, reason, rows, shards = row.values()
@@ -202,15 +195,11 @@ def stats(path: str | Path) -> Stats:
         else:
             balance[kind][reason] = rows
     balances = tuple(StageBalance(*key, **values) for key, values in grouped.items())
-    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, tuple(rates))
+    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, rates)
 
 
 def coverage(path: str | Path) -> tuple[Coverage, ...]:
-    """Return the tools that were not annotated on every shard (`--stop-when-full`), and on how many they were.
-
-    Raises:
-        SnapshotError: there is no snapshot.
-    """
+    """Return the tools that were not annotated on every shard (`--stop-when-full`), and on how many they were."""
     return _coverage(rows_of(path, _COVERAGE))
 
 
@@ -229,10 +218,6 @@ def _coverage(assembled: list[dict[str, Any]]) -> tuple[Coverage, ...]:
 
 
 def current_build(path: str | Path) -> CurrentBuild | None:
-    """Return the current build; None if nothing was built.
-
-    Raises:
-        SnapshotError: there is no snapshot.
-    """
-    rows = rows_of(path, CURRENT_BUILD)
+    """Return the current build; None if nothing was built."""
+    rows = rows_of(path, query("current_build"))
     return CurrentBuild(**rows[0]) if rows else None

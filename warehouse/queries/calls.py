@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from warehouse.errors import SnapshotError
-from warehouse.queries.rows import open_snapshot, rows_in, rows_of
+from warehouse.queries.rows import data_root, open_snapshot, rows_in, rows_of
 from warehouse.snapshot.index import BIN_NATS
 from warehouse.snapshot.relations import parquet_sql
 from warehouse.snapshot.views import CHAIN_PRECEDENCE, MEASURED, PRECEDENCE, RULES
@@ -29,8 +29,6 @@ __all__ = [
 ]
 
 _BEHIND = "SELECT slot, behind FROM facts.slots WHERE slot IN (SELECT unnest($slots))"
-
-_HAS_CHAINS = "SELECT 1 FROM facts.slots WHERE behind <> [] LIMIT 1"
 
 _FILES_OF_DOCUMENTS = """SELECT DISTINCT f.path FROM facts.places AS p JOIN facts.homes AS h USING (home)
 JOIN facts.slots AS s USING (shard) JOIN facts.files AS f USING (commit_id)
@@ -120,14 +118,10 @@ def samples(
     """Return the calls with the largest gains.
 
     Args:
-        path: the snapshot.
         n: how many calls at most.
         tool: only calls of this tool; None: of all tools.
         width: characters of text before and after the call's position.
         kept: only calls in C*; False: all calls that a lower threshold could keep.
-
-    Raises:
-        SnapshotError: there is no snapshot.
     """
     asked = {"n": n, "tool": tool}
     with open_snapshot(path) as connection:
@@ -140,11 +134,7 @@ def samples(
 
 
 def tool_names(path: str | Path) -> dict[str, str]:
-    """Return the names in calls of the tools of all builds, by key.
-
-    Raises:
-        SnapshotError: there is no snapshot.
-    """
+    """Return the names in calls of the tools of all builds, by key."""
     names: dict[str, str] = {}
     for row in rows_of(path, _TOOL_NAMES):
         names |= json.loads(row["names"] or "null") or {}
@@ -152,11 +142,7 @@ def tool_names(path: str | Path) -> dict[str, str]:
 
 
 def nearest_call(path: str | Path, tool: str, gain: float, width: int = 40) -> Sample | None:
-    """Return the tool's scored call, kept or not, whose gain (nats) is nearest; None if the tool has no calls.
-
-    Raises:
-        SnapshotError: there is no snapshot.
-    """
+    """Return the tool's scored call, kept or not, whose gain (nats) is nearest; None if the tool has no calls."""
     rows = rows_of(path, _NEAREST, {"tool": tool, "gain": gain, "width": width})
     return Sample(**rows[0]) if rows else None
 
@@ -167,14 +153,10 @@ def gain_histogram(
     """Return how many scored calls of every tool, kept or not, gain how much: by tool, all its bins in rising order.
 
     Args:
-        path: the snapshot.
         low: all calls below this gain (nats) are in one bin; a multiple of `width`, like `high`.
         high: all calls from this gain on are in one bin.
         width: nats of a bin between them.
         gain: SQL of the gain of a scored row; any but the stored one has every call read.
-
-    Raises:
-        SnapshotError: there is no snapshot.
     """
     with open_snapshot(path) as connection:
         binned = gain == "gain" and width % BIN_NATS == 0
@@ -200,7 +182,6 @@ def calls_with_text(
     """Return calls of the index with the text around them, in the same order; only their shards' files are read.
 
     Args:
-        connection: to the snapshot.
         picked: the calls, with `slot`, `tool`, `doc` and `position` as in `facts.gains`.
         width: characters of text before and after a call's position.
         gain: SQL of the gain of a scored row, by which the best call at a position is found.
@@ -234,7 +215,7 @@ def _scored_rows(
     connection: duckdb.DuckDBPyConnection, table: str, picked: list[dict[str, Any]], gain: str
 ) -> list[dict[str, Any]]:
     """Return the scored rows of calls of the index, with `slot` and `doc`; see `calls_with_text`."""
-    root, relation, chained = _root(connection), table, table == "chain_scored"
+    root, relation, chained = data_root(connection), table, table == "chain_scored"
     slots = _slots(picked)
     if root is not None:
         files = rows_in(
@@ -273,16 +254,12 @@ def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[st
     """Return the current scored calls of documents: doc_id, tool, position, input, response, gain.
 
     Chains come first, each as its last call. Only the files of the documents' shards are read.
-
-    Raises:
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
     ids = sorted(set(doc_ids))
     found: list[dict[str, Any]] = []
     with open_snapshot(path) as connection:
-        root = _root(connection)
-        tables = ["chain_scored", "scored"] if rows_in(connection, _HAS_CHAINS) else ["scored"]
-        for table in tables:
+        root = data_root(connection)
+        for table in ("chain_scored", "scored"):
             relation = table
             if root is not None:
                 files = rows_in(connection, _FILES_OF_DOCUMENTS, {"ids": ids, "table": table})
@@ -302,15 +279,9 @@ def _sample(call: dict[str, Any], texts: dict[str, str], width: int) -> Sample:
     return Sample(**{**call, **around, "behind": behind})
 
 
-def _root(connection: duckdb.DuckDBPyConnection) -> str | None:
-    """Return the folder or URL of the data files; None: the snapshot is packed and holds the tables themselves."""
-    near = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")
-    return str(near[0]["value"]) if near else None
-
-
 def _texts(connection: duckdb.DuckDBPyConnection, doc_ids: list[str]) -> dict[str, str]:
     """Return the texts of documents by id; only the files that contain them are read."""
-    root, relation = _root(connection), "documents"
+    root, relation = data_root(connection), "documents"
     if root is not None:
         homes = rows_in(
             connection,

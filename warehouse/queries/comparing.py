@@ -6,7 +6,6 @@ files, so it works whatever is current.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +13,8 @@ from typing import Any, NamedTuple
 import duckdb
 
 from warehouse.errors import SnapshotError
-from warehouse.queries.rows import open_snapshot, rows_in
-from warehouse.snapshot.relations import parquet_sql
+from warehouse.queries.rows import open_snapshot, rows_in, version_sql
 
-_FILES = "SELECT path FROM facts.version_files WHERE dataset = $dataset AND version = $version ORDER BY path"
-_HAS_VERSIONS = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'version_files'"
 _NO_CALLS = """
 SELECT '' AS doc_id, '' AS tool, 0 AS "position", '' AS input, '' AS response, 0.0 AS gain WHERE false"""
 _SAME = 'doc_id, "position", tool, input, response'
@@ -48,8 +44,6 @@ class CallPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VersionCall:
-    """A call of a version."""
-
     place: CallPlace
     gain: float
 
@@ -68,8 +62,6 @@ class ComparedTool:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How two versions differ."""
-
     tools: tuple[ComparedTool, ...]
     goes: tuple[VersionCall, ...]  # of the first version alone, a page of them
     comes: tuple[VersionCall, ...]  # of the second
@@ -89,7 +81,6 @@ def compare_versions(
     """Compare two versions of C*.
 
     Args:
-        path: the snapshot.
         first: name and version.
         second: name and version.
         n: how many calls of each list to return at most.
@@ -119,17 +110,10 @@ def _calls_sql(connection: duckdb.DuckDBPyConnection, version: tuple[str, str]) 
     asked = {"dataset": dataset, "version": digest}
     if not rows_in(connection, known, asked):
         raise SnapshotError(f"there is no version {dataset}@{digest}")
-    files = rows_in(connection, _FILES, asked) if rows_in(connection, _HAS_VERSIONS) else []
-    if not files:
+    if (relation := version_sql(connection, dataset, digest)) is None:
         return _NO_CALLS
-    near = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")[0]["value"]
-    relation = parquet_sql(_under(str(near), (row["path"] for row in files)))
     names = ", ".join(f'c."{name}"' for name in ("tool", "position", "input", "response", "gain"))
     return f"SELECT doc_id, {names} FROM (SELECT doc_id, unnest(calls) AS c FROM {relation})"
-
-
-def _under(root: str, paths: Iterable[str]) -> list[str]:
-    return [f"{root}/{path}" for path in paths]
 
 
 def _only(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from warehouse.queries.rows import open_snapshot, rows_in
+from warehouse.queries.rows import data_root, open_snapshot, rows_in, version_sql
 from warehouse.snapshot.relations import parquet_sql
 from warehouse.snapshot.views import MEASURED
 
@@ -58,7 +58,6 @@ DROP_STAGES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
 }
 
-_HAS_VERSIONS = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'version_files'"
 _NO_EXAMPLES = """SELECT NULL::VARCHAR AS doc_id, NULL::VARCHAR AS text,
     NULL::STRUCT(tool VARCHAR, gain DOUBLE)[] AS calls WHERE false"""
 _HOST = "lower(regexp_extract(d.url, '^[a-zA-Z][a-zA-Z0-9+.-]*://([^/?#@]*@)?([^/:?#]+)', 2))"
@@ -95,8 +94,6 @@ class DocumentFilter:
 
 @dataclass(frozen=True, slots=True)
 class FoundDocument:
-    """A document in a list."""
-
     doc_id: str
     text: str  # its beginning, or what stands around the first word that was sought
     cut: bool  # whether that begins inside the text
@@ -136,7 +133,6 @@ def find_documents(
     """Search documents.
 
     Args:
-        path: the snapshot.
         wanted: what they must be like.
         n: how many to return at most.
         after: where the last page ended; None: this is the first page.
@@ -164,20 +160,10 @@ def find_documents(
 
 
 def example_of(path: str | Path, dataset: str, version: str, doc_id: str) -> dict[str, Any] | None:
-    """Return a document of a version of C*, `text` with its calls and `calls`; None if the version does not have it.
-
-    Raises:
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
-    """
-    listed = "SELECT path FROM facts.version_files WHERE dataset = $dataset AND version = $version ORDER BY path"
+    """Return a document of a version of C*, `text` with its calls and `calls`; None if the version does not have it."""
     with open_snapshot(path) as connection:
-        if not rows_in(connection, _HAS_VERSIONS):
+        if (relation := version_sql(connection, dataset, version)) is None:
             return None
-        files = rows_in(connection, listed, {"dataset": dataset, "version": version})
-        if not files:
-            return None
-        root = _root(connection)
-        relation = parquet_sql(f"{root}/{row['path']}" for row in files)
         rows = rows_in(connection, f"SELECT text, calls FROM {relation} WHERE doc_id = $id LIMIT 1", {"id": doc_id})
     return rows[0] if rows else None
 
@@ -191,12 +177,10 @@ def _first_name(after: DocumentKey | None) -> str:
 
 def _parts(connection: duckdb.DuckDBPyConnection, wanted: DocumentFilter, first: str) -> Iterator[_Part]:
     """Yield the files to search, from one name on."""
-    root = _root(connection)
+    root = data_root(connection)
     parameters: dict[str, Any] = {"limit": _PARTS}
     sql = _CURRENT
     if wanted.version:
-        if not rows_in(connection, _HAS_VERSIONS):
-            return
         sql, parameters = _OF_VERSION, {**parameters, "dataset": wanted.dataset, "version": wanted.version}
     while True:
         rows = rows_in(connection, sql, {**parameters, "after": first})
@@ -301,7 +285,3 @@ def _conditions(wanted: DocumentFilter) -> list[_Condition]:
 
 def _words(text: str) -> list[str]:
     return [quoted or word for quoted, word in _WORDS.findall(text)][:_MAX_WORDS]
-
-
-def _root(connection: duckdb.DuckDBPyConnection) -> str:
-    return str(rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")[0]["value"])

@@ -50,7 +50,6 @@ def run_query(path: str | Path, sql: str, timeout_s: float = TIMEOUT_S, memory: 
     The restrictions hold for all open connections of this process to the snapshot.
 
     Args:
-        path: the snapshot.
         sql: one statement that returns rows: SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN.
         timeout_s: seconds for the query and for reading its rows.
         memory: how much it may use, e.g. `500MB`.
@@ -112,7 +111,7 @@ def _kinds_of_statements(sql: str) -> list[duckdb.StatementType]:
 def _restrict(connection: duckdb.DuckDBPyConnection, snapshot: Path, memory: str) -> None:
     """Close everything to a connection but the data folder."""
     about = dict(connection.execute("SELECT name, value FROM facts.about").fetchall())
-    folder = about.get("near") or about.get("data") or str(snapshot.absolute().parent)
+    folder = about.get("data") or str(snapshot.absolute().parent)
     try:
         connection.execute("SET memory_limit = $memory", {"memory": memory})
     except duckdb.Error as exc:

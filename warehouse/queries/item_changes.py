@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import duckdb
 
-from warehouse.queries.rows import open_snapshot, rows_in, rows_of
+from warehouse.queries.rows import data_root, open_snapshot, rows_in, rows_of
 from warehouse.snapshot.relations import parquet_sql
 
 # Of an item that both sides answered; `unpaired`: only one of them did, as under another --limit.
@@ -106,8 +106,6 @@ class SideResult:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedItem:
-    """An item, and what the two sides made of it."""
-
     place: ItemPlace
     tool: str
     change: Change
@@ -118,11 +116,7 @@ class EvaluatedItem:
 
 
 def evaluated_sides(path: str | Path) -> list[EvaluatedSide]:
-    """Return every arm that completed runs have evaluated, the one that was evaluated last first.
-
-    Raises:
-        SnapshotError: there is no snapshot.
-    """
+    """Return every arm that completed runs have evaluated, the one that was evaluated last first."""
     found: dict[tuple[str, int, str], EvaluatedSide] = {}
     for row in rows_of(path, _SIDES):  # the newest last
         key = row["arm"], row["k"], row["digest"]
@@ -133,11 +127,7 @@ def evaluated_sides(path: str | Path) -> list[EvaluatedSide]:
 
 
 def count_changes(path: str | Path, first: EvaluatedSide, second: EvaluatedSide) -> list[ChangeCount]:
-    """Return how many items of each task and tool have which change, by task, tool and change.
-
-    Raises:
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
-    """
+    """Return how many items of each task and tool have which change, by task, tool and change."""
     asked = _asked(first, second)
     if asked is None:
         return []
@@ -160,17 +150,11 @@ def changed_items(
     """Return a page of items by task, source and id, and the place behind which the next page begins (None: no more).
 
     Args:
-        path: the snapshot.
-        first: the first side.
-        second: the second side.
         n: how many items to return at most.
         changes: only items with one of these changes.
         task: only items of this task; "": of all.
         tool: only items of this tool, "" for those without a call; None: of all.
         after: the last item of the page before; None: this is the first page.
-
-    Raises:
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
     """
     asked = _asked(first, second)
     if asked is None:
@@ -209,13 +193,13 @@ def _asked(first: EvaluatedSide, second: EvaluatedSide) -> dict[str, Any] | None
 
 def _predictions(connection: duckdb.DuckDBPyConnection, asked: Mapping[str, Any]) -> str:
     """Return SQL of the predictions of some evaluations: their files, or the table of a packed snapshot."""
-    near = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'near'")
-    if not near:
+    root = data_root(connection)
+    if root is None:
         return "predictions"
     files = rows_in(connection, _FILES, {"evaluations": sorted(set(asked["evaluations"]))})
     if not files:
         return "(FROM predictions WHERE false)"
-    return parquet_sql(f"{near[0]['value']}/{row['path']}" for row in files)
+    return parquet_sql(f"{root}/{row['path']}" for row in files)
 
 
 def _texts(

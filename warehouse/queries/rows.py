@@ -1,4 +1,4 @@
-"""Opening the published snapshot, and the rows of a query as dicts."""
+"""Opening the published snapshot, the rows of a query as dicts, and the data files that a snapshot refers to."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from warehouse.errors import SnapshotError, error_line, holder_of
 from warehouse.snapshot.index import FORMAT
+from warehouse.snapshot.relations import parquet_sql
 from warehouse.snapshot.remote import register_files_of_snapshot
 
 __all__ = ["in_little_memory", "open_snapshot", "rows_in", "rows_of", "table_in"]
@@ -106,7 +107,6 @@ def rows_of(path: str | Path, sql: str, parameters: dict[str, Any] | None = None
     """Return the rows of a query on a snapshot as dicts.
 
     Args:
-        path: the snapshot.
         sql: any SELECT; named parameters are written `$name`.
         parameters: the parameters' values.
 
@@ -126,6 +126,23 @@ def rows_in(
         SnapshotError: the query fails.
     """
     return _asked(connection, lambda: _fetch(connection, sql, parameters))
+
+
+def data_root(connection: duckdb.DuckDBPyConnection) -> str | None:
+    """Return the folder or URL of the data files; None: the snapshot is packed and holds the tables themselves."""
+    rows = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'data'")
+    return str(rows[0]["value"]) if rows else None
+
+
+def version_sql(connection: duckdb.DuckDBPyConnection, dataset: str, version: str) -> str | None:
+    """Return SQL of a relation over the files of a version of C*; None if they are not all there.
+
+    Raises:
+        SnapshotError: the snapshot is packed, or cannot be read.
+    """
+    sql = "SELECT path FROM facts.version_files WHERE dataset = $dataset AND version = $version ORDER BY path"
+    files = rows_in(connection, sql, {"dataset": dataset, "version": version})
+    return parquet_sql(f"{data_root(connection)}/{row['path']}" for row in files) if files else None
 
 
 def table_in(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:

@@ -41,19 +41,15 @@ class FactsSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordedFacts:
-    """Facts that are in memory."""
-
     tables: Facts
 
     def identities(self) -> Facts:
-        """See `FactsSource`."""
         with duckdb.connect() as connection:
             connection.register("pairs", self.tables["run_commits"])
             summaries = connection.sql(RUN_SUMMARIES.format("pairs")).to_arrow_table()
         return {name: self.tables[name] for name in IDENTITIES} | {"run_commits": summaries}
 
     def facts_of(self, keys: Facts) -> Facts:
-        """See `FactsSource`."""
         del keys
         return self.tables
 

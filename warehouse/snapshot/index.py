@@ -30,7 +30,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from warehouse.schema import CHAIN_DEPTHS
+from warehouse.schema import CHAIN_DEPTHS, columns
 from warehouse.snapshot.outcomes import YIELDS, Tools, best, columns_of, repeats_of, yields
 from warehouse.snapshot.places import update_places
 from warehouse.snapshot.relations import parquet_sql, sql_text
@@ -38,49 +38,27 @@ from warehouse.snapshot.remote import connect
 from warehouse.snapshot.views import CHAIN_PRECEDENCE, MEASURED, RULES
 from warehouse.store import Store
 
-FORMAT = f"6, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ between versions of DuckDB
+FORMAT = f"7, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ between versions of DuckDB
 BIN_NATS = 0.5  # the width of a bin of gains
 _LAST_BIN = 1000  # in both directions
 _BATCH = 50_000  # rows that are read at once: more cost memory and save no time
 _COMMITTED = 250_000  # rows after which a transaction ends, as it holds what it has inserted in memory
 _MEMORY = "512MB"  # for reading and sorting; the rest goes to disk
 
-_GAINS = pa.schema(
-    [
-        ("slot", pa.int32()),
-        ("doc", pa.uint64()),
-        ("position", pa.int32()),
-        ("gain", pa.float64()),
-        ("log_p", pa.float64()),
-        ("rank", pa.int32()),
-        ("alike", pa.uint64()),
-        ("window_end", pa.int32()),
-    ]
+_GAINS = columns(
+    "slot int32?, doc uint64?, position int32?, gain real?, log_p real?, rank int32?, alike uint64?, window_end int32?"
 )
-
-_BINS = pa.schema([("slot", pa.int32()), ("bin", pa.int16()), ("calls", pa.int64())])
-
-_SLOTS = pa.schema(
-    [
-        ("slot", pa.int32()),
-        ("commit_id", pa.string()),
-        ("tool", pa.string()),
-        ("shard", pa.string()),
-        ("behind", pa.list_(pa.string())),
-        ("repeats", pa.list_(pa.string())),
-    ]
-)
+_BINS = columns("slot int32?, bin int16?, calls int?")
+_SLOTS = columns("slot int32?, commit_id text?, tool text?, shard text?, behind text[]?, repeats text[]?")
+_TABLES = {
+    "slots": _SLOTS,
+    "gains": _GAINS.append(pa.field("best", pa.bool_())),
+    "yields": YIELDS,
+    "gain_bins": _BINS,
+}
 
 _STAGES = ("score", *(f"score_{depth}" for depth in CHAIN_DEPTHS))
 _SCORES = f"({', '.join(map(sql_text, _STAGES))})"
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS facts.slots (slot INTEGER, commit_id VARCHAR, tool VARCHAR, shard VARCHAR, behind VARCHAR[],
-                                        repeats VARCHAR[]);
-CREATE TABLE IF NOT EXISTS facts.gains (slot INTEGER, doc UBIGINT, "position" INTEGER, gain DOUBLE, log_p DOUBLE,
-                                        "rank" INTEGER, alike UBIGINT, window_end INTEGER, best BOOLEAN);
-CREATE TABLE IF NOT EXISTS facts.yields (shard VARCHAR, tool VARCHAR, tau_f DOUBLE, examples BIGINT, calls BIGINT);
-CREATE TABLE IF NOT EXISTS facts.gain_bins (slot INTEGER, bin SMALLINT, calls BIGINT)"""
 
 # The current commits with scores, and the shards whose commits are not those of the index.
 _CHANGED = f"""
@@ -132,13 +110,15 @@ def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     Args:
         connection: to the snapshot that is being written, in a transaction; it may be in another one afterwards. Its
             other facts are those of the store.
-        store: the data folder.
 
     Raises:
         duckdb.Error: the snapshot cannot be written.
     """
     connection.execute(f"SET memory_limit = '{_MEMORY}'")
-    connection.execute(_TABLES)
+    for name, schema in _TABLES.items():
+        connection.register("_rows", schema.empty_table())
+        connection.execute(f"CREATE TABLE IF NOT EXISTS facts.{name} AS FROM _rows")
+        connection.unregister("_rows")
     repeats = repeats_of(connection)
     connection.execute(_CHANGED.format(repeats=f"[{', '.join(map(sql_text, repeats))}]"))
     _add_gains(connection, store, repeats)
@@ -182,8 +162,8 @@ def _judged(gains: pa.Table, slots: _Slots, repeats: frozenset[str]) -> Iterator
     yield "gains", gains.append_column("best", pa.array(best(columns_of(gains, tools), repeats)))
     counts: list[tuple[Any, ...]] = []
     for shard, own in shards.items():
-        columns = columns_of(gains.filter(pc.is_in(gains["slot"], pa.array(own, pa.int32()))), tools)
-        counts += yields(columns, shard, repeats)
+        own_gains = gains.filter(pc.is_in(gains["slot"], pa.array(own, pa.int32())))
+        counts += yields(columns_of(own_gains, tools), shard, repeats)
     yield "yields", _table(YIELDS, counts)
 
 
@@ -196,7 +176,6 @@ class _Slots:
     of_chains: dict[tuple[int, Tools], int] = field(default_factory=dict)  # by the first slot of the commit
 
     def add(self, commit_id: str, tool: str, shard: str, behind: Tools = ()) -> int:
-        """Return a new slot."""
         self.rows[self.next] = commit_id, tool, shard, behind
         self.next += 1
         return self.next - 1
@@ -307,12 +286,12 @@ def _chain_slots(reader: duckdb.DuckDBPyConnection, files: str, chains: Sequence
     """Return the slots of the chains of some files: file (its number), behind (tools), slot."""
     sql = f"SELECT DISTINCT file_index::BIGINT AS file, {_TOOLS_BEHIND} AS behind FROM {files} ORDER BY ALL"
     rows = [(file, behind, slots.of(chains[file].slot, behind)) for file, behind in reader.sql(sql).fetchall()]
-    return _table(pa.schema([("file", pa.int64()), ("behind", pa.list_(pa.string())), ("slot", pa.int32())]), rows)
+    return _table(columns("file int?, behind text[]?, slot int32?"), rows)
 
 
 def _table(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
-    columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
-    return pa.table(dict(zip(schema.names, map(list, columns), strict=True)), schema)
+    values = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    return pa.table(dict(zip(schema.names, map(list, values), strict=True)), schema)
 
 
 def _used(given: Mapping[str, Any], sql: str) -> dict[str, Any]:

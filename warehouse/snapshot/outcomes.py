@@ -18,21 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolformer_core.annotate.call_filter import CallColumns, CallFilter, Mask
+from warehouse.schema import columns
 
 THRESHOLDS = (0.5, 1.0, 2.0)  # nats, as in the paper's Table 2
 UNRANKED = np.iinfo(np.int32).max  # the rank of a position whose draws are gone
 
 Tools = tuple[str, ...]  # of a chain in order; a single call has one
 
-YIELDS = pa.schema(
-    [
-        ("shard", pa.string()),
-        ("tool", pa.string()),
-        ("tau_f", pa.float64()),
-        ("examples", pa.int64()),
-        ("calls", pa.int64()),
-    ]
-)
+YIELDS = columns("shard text?, tool text?, tau_f real?, examples int?, calls int?")
 
 
 def columns_of(gains: pa.Table, tools: Mapping[int, Tools]) -> CallColumns:
@@ -71,18 +64,18 @@ def repeats_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
     return sorted(CallFilter.of_build(tools or (), {"keep_repeats": json.loads(repeats or "null")}).keep_repeats)
 
 
-def best(columns: CallColumns, repeats: frozenset[str]) -> Mask:
+def best(calls: CallColumns, repeats: frozenset[str]) -> Mask:
     """Return the calls that are kept if every threshold is low enough."""
-    return columns.kept(CallFilter(dict.fromkeys(_tools(columns), -math.inf), keep_repeats=repeats))
+    return calls.kept(CallFilter(dict.fromkeys(_tools(calls), -math.inf), keep_repeats=repeats))
 
 
-def yields(columns: CallColumns, shard: str, repeats: frozenset[str]) -> Iterator[tuple[str, str, float, int, int]]:
+def yields(calls: CallColumns, shard: str, repeats: frozenset[str]) -> Iterator[tuple[str, str, float, int, int]]:
     """Yield the rows of `facts.yields` of a shard."""
     for tau_f in THRESHOLDS:
-        kept = columns.kept(CallFilter(dict.fromkeys(_tools(columns), tau_f), keep_repeats=repeats))
-        for tool, counts in columns.count(kept).items():
+        kept = calls.kept(CallFilter(dict.fromkeys(_tools(calls), tau_f), keep_repeats=repeats))
+        for tool, counts in calls.count(kept).items():
             yield shard, tool, tau_f, *counts
 
 
-def _tools(columns: CallColumns) -> set[str]:
-    return {tools[-1] for tools in columns.kinds}
+def _tools(calls: CallColumns) -> set[str]:
+    return {tools[-1] for tools in calls.kinds}

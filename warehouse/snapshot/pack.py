@@ -29,7 +29,7 @@ __all__ = ["Packed", "pack"]
 _MEMORY = "512MB"  # for copying; the rest goes to disk, beside the file
 _THREADS = 2  # each keeps rows in that memory
 _POINTERS = ("homes", "places", "version_files", "views")  # tables of `facts` that refer to files
-_ABOUT_ROWS = "name NOT IN ('data', 'near', 'url')"  # the rows of `facts.about` that are not paths
+_ABOUT_ROWS = "name NOT IN ('data', 'url')"  # the rows of `facts.about` that are not paths
 _UNCHANGED = ("prompts",)  # tables of `facts` with texts of the user, which stay as they are
 
 
@@ -50,7 +50,6 @@ def pack(
     """Write a snapshot and the data that it refers to into one file, replacing an existing one.
 
     Args:
-        snapshot: the published snapshot.
         out: the file to write.
         on_table: called with each table and its number of rows before it is copied.
         tables: the tables to copy, of those that the snapshot only refers to; views of others are left out. None: all.
@@ -67,7 +66,7 @@ def pack(
     try:
         make_folder(out.parent)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f"{temporary.name}.") as spill:
-            rows = _copy_tables(snapshot, temporary, about.get("near", ""), spill, chosen, on_table)
+            rows = _copy_tables(snapshot, temporary, about.get("data", ""), spill, chosen, on_table)
         views = _add_views(temporary, partial=tables is not None)
         replace_file(temporary, out)
     except (OSError, duckdb.Error) as exc:
@@ -102,7 +101,6 @@ def _copy_tables(
     """Copy all tables; return the number of rows of those that the snapshot only refers to.
 
     Args:
-        snapshot: the published snapshot.
         temporary: the file to write.
         root: the folder of the data files; "" if unknown.
         spill: the folder for what does not fit into memory.

@@ -33,7 +33,6 @@ def update_places(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 
     Args:
         connection: to the snapshot that is being written, whose other facts are those of the store.
-        store: the data folder.
 
     Raises:
         duckdb.Error: a file cannot be read, or the snapshot cannot be written.

@@ -12,6 +12,8 @@ applied to an empty file: the result has the same rows. This module does not kno
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +32,6 @@ from warehouse.records import prompts_table, trainings_table
 from warehouse.schema import STAGES
 from warehouse.snapshot import views
 from warehouse.snapshot.changes import FactsSource, RecordedFacts, apply_changes
-from warehouse.snapshot.copying import begin_as_copy
 from warehouse.snapshot.index import FORMAT, update_index
 from warehouse.snapshot.integrity import update_broken
 from warehouse.snapshot.remote import register_files
@@ -39,6 +40,7 @@ from warehouse.store import Store
 
 SNAPSHOT = "warehouse.duckdb"
 _BLOCK_BYTES = 16_384  # DuckDB's least: of 262,144, its default, small tables would leave most unused in every copy
+_MANY_BLOCKS = 256  # a file of fewer may be mostly unused
 
 
 def publish(
@@ -52,7 +54,6 @@ def publish(
     """Write `warehouse.duckdb` into a local folder, replacing the last snapshot in one step; return its path.
 
     Args:
-        store: the data folder.
         catalog: whose facts are copied; None: read the store's commits instead.
         root: the folder; default: the data folder, which must then be local.
         recheck: check whether every data file is still as its commit says; False: only those of commits that the last
@@ -66,27 +67,21 @@ def publish(
     if root is None and not store.is_local:
         raise SnapshotError(f"{store.root} is not local: choose a local folder for the snapshot")
     target = Path(store.root if root is None else root).absolute() / SNAPSHOT
-    source: FactsSource = catalog if catalog is not None else _recorded(store)
+    source: FactsSource = (
+        catalog
+        if catalog is not None
+        else RecordedFacts(facts_from_records(store.commits(), store.runs(), store.datasets()))
+    )
     temporary = temporary_beside(target)
     try:
         make_folder(target.parent)
-        try:
-            _write(temporary, store, source, None if anew else target, recheck)
-            _read_through(temporary, store)
-        except duckdb.Error:  # DuckDB has written checkpoints that it could not read, and a data file may be gone
-            _remove(temporary)
-            _write(temporary, store, source, None, True)  # once more, from the beginning
-            _read_through(temporary, store)
+        _write_readable(temporary, store, source, None if anew else target, recheck)
         replace_file(temporary, target, private_mode(target.parent) & 0o444)  # nobody writes to it
     except (OSError, duckdb.Error) as exc:
         raise SnapshotError(f"cannot publish {target}: {error_line(exc)}") from exc
     finally:
         _remove(temporary)
     return target
-
-
-def _recorded(store: Store) -> RecordedFacts:
-    return RecordedFacts(facts_from_records(store.commits(), store.runs(), store.datasets()))
 
 
 @contextlib.contextmanager
@@ -110,12 +105,7 @@ def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
     try:
         try:
             make_folder(temporary.parent)
-            try:
-                _write(temporary, store, source, published, recheck=False)
-                _read_through(temporary, store)
-            except duckdb.Error:  # a data file may be gone since it was checked
-                _remove(temporary)
-                _write(temporary, store, source, None, recheck=True)
+            _write_readable(temporary, store, source, published, False)
         except (OSError, duckdb.Error) as exc:
             raise SnapshotError(
                 f"cannot write a snapshot of run {run_id} beside {published}: {error_line(exc)}"
@@ -133,7 +123,6 @@ class _FactsOfRun:
     run_id: str
 
     def identities(self) -> Facts:
-        """See `FactsSource`."""
         facts = self.catalog.identities()
         this_run = {"commits": [], "runs": [self.run_id], "datasets": []}
         used = self.catalog.facts_of({name: _keys(name, ids) for name, ids in this_run.items()})["run_commits"]
@@ -146,7 +135,6 @@ class _FactsOfRun:
         }
 
     def facts_of(self, keys: Facts) -> Facts:
-        """See `FactsSource`."""
         return self.catalog.facts_of(keys)
 
 
@@ -162,10 +150,26 @@ def _remove(temporary: Path) -> None:
             file.unlink(missing_ok=True)
 
 
+def _write_readable(
+    temporary: Path, store: Store, source: FactsSource, last_snapshot: Path | None, recheck: bool
+) -> None:
+    """Write a snapshot and read it through; if that fails, once more from the beginning.
+
+    DuckDB has written checkpoints that it could not read, and a data file may be gone since it was checked.
+    """
+    try:
+        _write(temporary, store, source, last_snapshot, recheck)
+        _read_through(temporary, store)
+    except duckdb.Error:
+        _remove(temporary)
+        _write(temporary, store, source, None, True)
+        _read_through(temporary, store)
+
+
 def _write(temporary: Path, store: Store, source: FactsSource, last_snapshot: Path | None, recheck: bool) -> None:
     """Write a snapshot as changes to the last one, or to an empty file if there is none that they can be applied to."""
     if last_snapshot is not None:
-        begin_as_copy(last_snapshot, temporary)
+        _begin_as_copy(last_snapshot, temporary)
     with duckdb.connect(str(temporary), config={"default_block_size": _BLOCK_BYTES}) as connection:
         make_private(temporary, create=False)
         register_files(connection, store)
@@ -173,6 +177,46 @@ def _write(temporary: Path, store: Store, source: FactsSource, last_snapshot: Pa
         _update(connection, store, source, recheck)
         connection.execute("COMMIT")
         connection.execute("CHECKPOINT")
+
+
+def _begin_as_copy(last: Path, temporary: Path) -> bool:
+    """Copy the bytes of the last snapshot; return False, without a copy, if no changes can be applied to it.
+
+    That is the case for a file of another version of this program, and for one of which more than half is unused. Where
+    the file system can (XFS, Btrfs), the copy shares the blocks of the original and costs nothing.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
+        duckdb.Error: the last snapshot cannot be read.
+    """
+    try:
+        source = last.open("rb")
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    with source:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, private_mode(temporary.parent))
+        with os.fdopen(handle, "wb") as target:
+            try:
+                while os.copy_file_range(source.fileno(), target.fileno(), 1 << 30):
+                    pass
+            except OSError:  # not on this file system; what is there is overwritten
+                source.seek(0)
+                target.seek(0)
+                shutil.copyfileobj(source, target, 1 << 20)
+    if _can_be_changed(temporary):
+        return True
+    temporary.unlink()
+    return False
+
+
+def _can_be_changed(copy: Path) -> bool:
+    with duckdb.connect(str(copy)) as connection:
+        try:
+            rows = connection.execute("SELECT value FROM facts.about WHERE name = 'index'").fetchall()
+        except duckdb.CatalogException:  # an older one has no such table
+            return False
+        [(total, free)] = connection.execute("SELECT total_blocks, free_blocks FROM pragma_database_size()").fetchall()
+    return rows == [(FORMAT,)] and (total <= _MANY_BLOCKS or 2 * free <= total)
 
 
 def _update(connection: duckdb.DuckDBPyConnection, store: Store, source: FactsSource, recheck: bool) -> None:
@@ -194,7 +238,7 @@ def _update(connection: duckdb.DuckDBPyConnection, store: Store, source: FactsSo
         connection.unregister("_rows")
     connection.execute("CREATE TABLE IF NOT EXISTS facts.current (commit_id VARCHAR)")
     if changes.commits or changes.runs:
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE now_current AS {views.CURRENT}")
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE now_current AS {views.query('current')}")
         connection.execute("DELETE FROM facts.current WHERE commit_id NOT IN (FROM now_current)")
         connection.execute("INSERT INTO facts.current FROM now_current ANTI JOIN facts.current USING (commit_id)")
     update_index(connection, store)
@@ -202,8 +246,8 @@ def _update(connection: duckdb.DuckDBPyConnection, store: Store, source: FactsSo
 
 
 def _describe(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Note what the snapshot is and where its data lies: `near` is the folder or URL of the files."""
-    about = {"published": datetime.now(UTC).isoformat(), "data": store.root, "near": store.root, "index": FORMAT}
+    """Note what the snapshot is and where its data lies: `data` is the folder or URL of the files."""
+    about = {"published": datetime.now(UTC).isoformat(), "data": store.root, "index": FORMAT}
     if not store.is_local:
         about["url"] = store.url
     connection.execute("DELETE FROM facts.about WHERE name IN (SELECT unnest($names))", {"names": [*about, "url"]})

@@ -14,7 +14,6 @@ _SEPARATOR = "\n"
 
 
 def sql_text(text: str) -> str:
-    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -34,7 +34,6 @@ def connect(store: Store, config: dict[str, Any] | None = None) -> duckdb.DuckDB
     """Open an empty database in memory that can read the store's files.
 
     Args:
-        store: the data folder.
         config: DuckDB's settings.
     """
     connection = duckdb.connect(config=config or {})

@@ -16,7 +16,8 @@ from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, dataset_version
 from warehouse.facts import Facts
 from warehouse.queries import rows_of, samples, yield_by_threshold
-from warehouse.snapshot import copying, places
+from warehouse.snapshot import places
+from warehouse.snapshot import publish as publishing
 from warehouse.snapshot.publish import publish, run_snapshot
 from warehouse.snapshot.relations import parquet_sql
 from warehouse.store import Store
@@ -190,13 +191,13 @@ def test_a_copy_is_of_this_version_and_has_the_bytes_of_the_last(
         def refuse(*_: Any) -> int:
             raise OSError("not supported")
 
-        monkeypatch.setattr("warehouse.snapshot.copying.os.copy_file_range", refuse)
+        monkeypatch.setattr("warehouse.snapshot.publish.os.copy_file_range", refuse)
     last, copy = publish(Store(tmp_path), None), tmp_path / "copy"
-    assert copying.begin_as_copy(last, copy)
+    assert publishing._begin_as_copy(last, copy)
     assert rows_of(copy, "FROM facts.stages") == rows_of(last, "FROM facts.stages")
-    monkeypatch.setattr(copying, "FORMAT", "another")
-    assert not copying.begin_as_copy(last, tmp_path / "other")
-    assert not copying.begin_as_copy(tmp_path / "none", tmp_path / "other")
+    monkeypatch.setattr(publishing, "FORMAT", "another")
+    assert not publishing._begin_as_copy(last, tmp_path / "other")
+    assert not publishing._begin_as_copy(tmp_path / "none", tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
