@@ -13,6 +13,8 @@ export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export GOMP_SPINCOUNT := 20000
+# what is compiled once, tests and the processes that they start by the hundred read
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install dev demo test fuzz test-slow test-mcp certify case-study chaos guards bench system check format docs clean
@@ -45,7 +47,7 @@ demo: $(VENV)/.run ## corpus to C* on the embedded corpus and model (DATA=folder
 test: $(VENV)/.dev system ## pass the tests, in two processes, a file in one
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
-fuzz: $(VENV)/.dev system ## pass the property tests with up to 20 times their examples, drawn anew each time (SEED=n: as then)
+fuzz: $(VENV)/.dev system ## pass the property tests with 2,000 examples each, drawn anew each time (SEED=n: as then)
 	@seed=$(or $(SEED),$$RANDOM); echo "the same again: make fuzz SEED=$$seed"; \
 	$(BIN)/pytest -m hypothesis --hypothesis-profile=fuzz --hypothesis-seed=$$seed --numprocesses 2 --dist loadfile
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 
@@ -27,6 +28,10 @@ pytest_plugins = [
 ]
 
 _status = 0
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # a million objects of imported modules, which every collection would look through
 
 
 def pytest_sessionfinish(exitstatus: int | pytest.ExitCode) -> None:

@@ -20,7 +20,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".zst": zstandard.compress,
     ".bz2": bz2.compress,
-    ".xz": lzma.compress,
+    ".xz": lambda data: lzma.compress(data, preset=0),
 }
 DATE = "2024-05-01T12:30:00Z"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import shake_128
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +27,11 @@ def rejected(path, **config):
 
 def lines(*values):
     return "".join(json.dumps(v) + "\n" for v in values).encode()
+
+
+def incompressible(count):
+    """Texts of 400 letters and digits that take half as much room compressed."""
+    return [f"Text {i}, {shake_128(str(i).encode()).hexdigest(200)}." for i in range(count)]
 
 
 def write(table, path):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.annotate.corpora import documents, read, rejected
+from tests.core.annotate.corpora import documents, incompressible, read, rejected
 from tests.support.corpus_formats import COMPRESS, delimited
 from toolformer_core import compression
 from toolformer_core.annotate.readers.delimited import records_of
@@ -136,11 +136,11 @@ def test_a_file_whose_header_cannot_be_read_is_one_bad_row(tmp_path: Path, heade
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESS if suffix])
 def test_a_file_cut_short_is_rejected_once_and_what_stands_before_is_kept(tmp_path: Path, suffix: str) -> None:
-    texts = [f"Text {i}, {i * i * 7919 % 100_003}." for i in range(60_000)]
+    texts = incompressible(3_000)
     data = COMPRESS[suffix](delimited(texts))
     (tmp_path / f"c.csv{suffix}").write_bytes(data[: len(data) * 5 // 6])
     *good, bad = read(tmp_path)
-    assert [d.text for d in good] == texts[: len(good)]
+    assert [d.text for d in good] == texts[: len(good)] != []
     assert bad.reason == "truncated"
     # cut in the header's first block, nothing is there to be read
     (tmp_path / f"c.csv{suffix}").write_bytes(data[:30])

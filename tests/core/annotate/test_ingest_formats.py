@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.annotate.corpora import documents, read, rejected
+from tests.core.annotate.corpora import documents, incompressible, read, rejected
 from tests.strategies import encodable_texts
 from tests.support.corpus_formats import COMPRESS, delimited, dump, json_array, jsonl, page, response, wet, write_texts
 from toolformer_core.annotate.ingest import read_corpus
@@ -74,7 +74,7 @@ WHOLE = {
 }
 
 
-@settings(max_examples=300)
+@settings(max_examples=60)
 @given(st.data())
 def test_no_damage_is_fatal_or_makes_up_documents_twice(tmp_path_factory, data) -> None:
     name = data.draw(st.sampled_from(sorted(WHOLE)))
@@ -107,13 +107,13 @@ def test_bzip2_and_xz_are_read_in_several_streams_and_with_padding(tmp_path: Pat
 @pytest.mark.parametrize("suffix", [".bz2", ".xz"])
 @pytest.mark.parametrize("damage", ["cut", "garbled"])
 def test_a_damaged_file_keeps_the_rows_before_the_damage(tmp_path: Path, suffix: str, damage: str) -> None:
-    texts = [f"Text {i}, {i * i * 7919 % 100_003}." for i in range(50_000)]
+    texts = incompressible(4_500)
     data = COMPRESS[suffix](jsonl(texts))
     half = len(data) * 2 // 3
     (tmp_path / f"c.jsonl{suffix}").write_bytes(data[:half] + (b"" if damage == "cut" else b"\xff" * 99 + data[half:]))
     *good, last = read(tmp_path)
-    assert len(good) > 10_000
-    assert [d.text for d in good if isinstance(d, Document)][:10_000] == texts[:10_000]
+    assert len(good) > 1_000
+    assert [d.text for d in good if isinstance(d, Document)][:1_000] == texts[:1_000]
     assert last.reason == "truncated"
 
 
