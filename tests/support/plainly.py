@@ -30,7 +30,7 @@ def scanned(
 
 
 def drawn(
-    lm: LanguageModel, texts: Sequence[str], temperature: float, tokens: int = 10, prompt: Prompt = PROMPT
+    lm: LanguageModel, texts: Sequence[str], temperature: float, tokens: int = 6, prompt: Prompt = PROMPT
 ) -> dict[DrawRequest, Draw]:
     """Two draws each at the first, a middle and the last position of every text."""
     out = {}

@@ -28,9 +28,9 @@ def texts() -> GoldTexts:
     return read_gold()
 
 
-def measured(lm: TransformersLM, tool: str = "calculator", prompts: Path | None = None) -> Measured:
-    config = DiagnoseConfig(**FEW, prompts=prompts)
-    (one,) = measure(lm, build_tools([tool]), texts(), config)
+def measured(lm: TransformersLM, prompts: Path | None = None, **fewer: int) -> Measured:
+    config = DiagnoseConfig(**FEW | fewer, prompts=prompts)
+    (one,) = measure(lm, build_tools(["calculator"]), texts(), config)
     return one
 
 
@@ -51,7 +51,7 @@ def test_the_whole_model_can_be_taught() -> None:
 
 
 def test_random_weights() -> None:
-    verdict = judge(measured(broken.random_weights()).figures)
+    verdict = judge(measured(broken.random_weights(), documents=4).figures)
     assert verdict.step == "language"
     assert "checkpoint" in verdict.suggestion
 
@@ -96,7 +96,7 @@ def test_a_tokenizer_that_loses_a_part_of_a_call(normalizer: normalizers.Normali
 
 
 def test_a_diagnosis_looks_at_what_the_tokenizer_loses() -> None:
-    figures = measured(broken.losing(normalizers.Replace("->", ""))).figures
+    figures = measured(broken.losing(normalizers.Replace("->", "")), documents=2).figures
     assert judge(figures).step == "tokenizer"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.core.finetune.training_runs import STEPS, events, job_in, losses, run_program
+from tests.core.finetune.training_runs import STEPS, events, job_in, losses, run_here, run_program
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune import checkpoints, loop
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
@@ -60,7 +60,9 @@ def test_another_engine_s_checkpoint_is_refused(tmp_path: Path, model: str) -> N
         train(job_in(tmp_path, model, lora=LoraRecipe(), steps=6), tmp_path)
 
 
-def test_a_full_disk_leaves_the_last_checkpoint_and_a_word(tmp_path: Path, model: str) -> None:
+def test_a_full_disk_leaves_the_last_checkpoint_and_a_word(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train(job_in(tmp_path, model, steps=2), tmp_path)
     job_in(tmp_path, model)
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"  # files end at 20 kB
@@ -68,7 +70,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_a_word(tmp_path: Path, model
     assert done.returncode == 1
     assert json.loads((tmp_path / FAILURE_FILE).read_text())["reason"] == "disk_full"
     assert [p.name for p in (tmp_path / "checkpoints").glob("step-*")] == ["step-000002"]
-    assert run_program(tmp_path).returncode == 0  # with room again it goes on
+    assert run_here(tmp_path, monkeypatch) == 0  # with room again it goes on
     assert not (tmp_path / FAILURE_FILE).exists()
     assert events(tmp_path, "started")[-1]["from_step"] == 2
 

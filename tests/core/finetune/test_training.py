@@ -18,7 +18,16 @@ import torch
 from tiny import TEXTS, tiny_lm
 from transformers import AutoTokenizer
 
-from tests.core.finetune.training_runs import RECIPE, STEPS, TRAIN, events, job_in, losses, run_program
+from tests.core.finetune.training_runs import (
+    RECIPE,
+    STEPS,
+    TRAIN,
+    events,
+    job_in,
+    losses,
+    run_here,
+    run_program,
+)
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.finetune.engines import PlainEngine
 from toolformer_core.finetune.events import EVENTS_FILE, FAILURE_FILE, event_writer, read_events
@@ -187,14 +196,19 @@ def test_models_that_keep_texts_apart_are_packed(family: str) -> None:
         engine.model.eval().requires_grad_(False)  # it is shared
 
 
-def test_whatever_ends_a_process_is_told(tmp_path: Path, model: str) -> None:
+def test_whatever_ends_a_process_is_told(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     job_in(tmp_path, model)
-    broken = "from toolformer_core.finetune import program\ndef fails(*a, **k): raise AssertionError('ranks differ')\n"
-    done = run_program(tmp_path, broken + "program.train = fails")
-    assert done.returncode == 1
+
+    def fails(*_: object, **__: object) -> None:
+        raise AssertionError("ranks differ")
+
+    monkeypatch.setattr("toolformer_core.finetune.program.train", fails)
+    assert run_here(tmp_path, monkeypatch) == 1
     told = json.loads((tmp_path / FAILURE_FILE).read_text())
     assert (told["reason"], told["message"]) == ("error", "ranks differ")
-    assert "Traceback" in done.stderr
+    assert "Traceback" in capsys.readouterr().err
 
 
 @pytest.mark.slow

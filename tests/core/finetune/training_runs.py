@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
 from tiny import TEXTS
 
+from toolformer_core.finetune.__main__ import main
 from toolformer_core.finetune.events import EVENTS_FILE
 from toolformer_core.finetune.recipe import Job, Recipe, write_job
 
@@ -42,3 +45,14 @@ def run_program(folder: Path, before: str = "") -> subprocess.CompletedProcess[s
     code = f"{before}\nfrom toolformer_core.finetune.__main__ import main\nimport sys\nsys.exit(main())"
     command = [sys.executable, "-c", code, str(folder)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def run_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The program in this process; returns its exit code."""
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "DS_ACCELERATOR": "cpu"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["finetune", str(folder)])
+    try:
+        return main()
+    finally:
+        torch.set_flush_denormal(False)
