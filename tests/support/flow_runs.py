@@ -31,9 +31,17 @@ if TYPE_CHECKING:
 def prefect_server() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the server's own
+        from prefect import settings
         from prefect.testing.utilities import prefect_test_harness
 
-        with prefect_test_harness(server_startup_timeout=120):
+        # Nobody stores blocks, waits for a trigger or reads a log there.
+        unused = {
+            settings.PREFECT_API_BLOCKS_REGISTER_ON_START: False,
+            settings.PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION: False,
+            settings.PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED: False,
+            settings.PREFECT_LOGGING_TO_API_ENABLED: False,
+        }
+        with settings.temporary_settings(unused), prefect_test_harness(server_startup_timeout=120):
             yield
 
 
