@@ -302,13 +302,13 @@ def _module_from_file(path: Path) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if spec is None:
         raise UsageError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         with without_exit():
-            spec.loader.exec_module(module)
+            exec(compile(content, path, "exec"), module.__dict__)  # Python's cache goes by the second and the size
     except BaseException as exc:
         del sys.modules[name]
         if isinstance(exc, UsageError) or not isinstance(exc, Exception | SystemExit):
