@@ -34,6 +34,7 @@ _PANEL = "What a run of that size costs"
 Documents = Annotated[
     float | None,
     typer.Option(
+        min=1,
         help="Plan by numbers: what a run on so many documents costs, e.g. 1e9. --corpus is then not needed, and is "
         "not read",
         rich_help_panel=_PANEL,
@@ -47,10 +48,10 @@ Gpu = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
-GpuCount = Annotated[int, typer.Option(help="How many of them", rich_help_panel=_PANEL)]
+GpuCount = Annotated[int, typer.Option(min=1, help="How many of them", rich_help_panel=_PANEL)]
 GpuPrice = Annotated[
     float | None,
-    typer.Option(help="What an hour of one card costs, in your currency, e.g. 2.5", rich_help_panel=_PANEL),
+    typer.Option(min=0, help="What an hour of one card costs, in your currency, e.g. 2.5", rich_help_panel=_PANEL),
 ]
 SampleFrom = Annotated[
     str | None,
@@ -70,25 +71,6 @@ Assume = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
-
-
-def check_cost_options(
-    gpu: str, gpu_count: int, gpu_price: float | None, sample: str | None, assume: list[str] | None
-) -> None:
-    """Check that nothing that only a plan by numbers uses was given without `--documents`.
-
-    Raises:
-        UsageError: it was.
-    """
-    given = {
-        "--gpu": gpu,
-        "--gpu-count": gpu_count != 1,
-        "--gpu-price": gpu_price is not None,
-        "--from": sample is not None,
-        "--assume": assume,
-    }
-    if names := [name for name, value in given.items() if value]:
-        raise UsageError(f"{', '.join(names)}: for a plan by numbers; say how many documents, e.g. --documents 1e9")
 
 
 @with_options(BuildParameters, optional=("corpus",))
@@ -133,7 +115,11 @@ def plan(
         )
         print_json(cost_as_json(cost)) if as_json else print_cost(cost)
         return
-    check_cost_options(gpu, gpu_count, gpu_price, sample, assume)
+    if gpu or gpu_count != 1 or gpu_price is not None or sample is not None or assume:
+        raise UsageError(
+            "--gpu, --gpu-count, --gpu-price, --from and --assume are for a plan by numbers: say how many documents, "
+            "e.g. --documents 1e9"
+        )
     if not parameters.corpus:
         raise UsageError(
             "--corpus names the texts to annotate; for the cost by numbers alone give --documents, e.g. 1e9"

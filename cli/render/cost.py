@@ -72,8 +72,8 @@ def print_cost(plan: CostPlan) -> None:
     t = plan.training
     where = f"{t.gpu_hours:,.1f} GPU hours" if t.gpu_hours else f"{t.cpu_hours:,.1f} core hours"
     say(
-        f"[bold]Finetuning[/bold]: C* of at most {amount(t.texts)} texts; {t.steps:,.0f} steps train "
-        f"{amount(t.trained_tokens)} tokens: {where}, {hours(t.hours)}, money {plan.training_money:,.2f}."
+        f"[bold]Finetuning[/bold]: C* of at most {amount(t.units)} texts; {amount(t.lm_tokens)} tokens trained: "
+        f"{where}, {hours(plan.training_hours)}, money {plan.training_money:,.2f}."
     )
     console.print("\nWhat it rests on: replace any of them with --assume NAME=VALUE", style="italic")
     names = max(len(line.name) for line in plan.assumptions)

@@ -23,13 +23,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.call_forms import ALL
-from flows.cost.assumptions import COMPUTED, CONFIG, GIVEN, MEASURED, VENDOR, Assumption, Assumptions, parse
-from flows.cost.figures import CARDS, DEFAULTS, examples_a_document
+from flows.chosen_tools import chosen_tools
+from flows.cost.assumptions import (
+    CARDS,
+    COMPUTED,
+    CONFIG,
+    GIVEN,
+    MEASURED,
+    VENDOR,
+    Assumption,
+    Assumptions,
+    examples_a_document,
+    parse,
+)
 from flows.cost.sample import Sample, read_sample
-from flows.cost.shapes import characters_a_token, config_of, shape_of
+from flows.cost.shapes import config_of, shape_of
 from tasks.stage import at_depth
-from toolformer_core.config import CHAIN_STARTS, TOOL_NAMES, SampleConfig, check_tools, tau_f_for
+from toolformer_core.config import CHAIN_STARTS, TOOL_NAMES, SampleConfig, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.tools.declaration import declaration_of
 
 if TYPE_CHECKING:
     from flows.build_dataset.parameters import BuildParameters
@@ -52,18 +64,6 @@ class StageCost:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingCost:
-    """What finetuning on the planned C* costs, and the measurements of perplexity within it."""
-
-    texts: float  # in C*, at most
-    steps: float
-    trained_tokens: float
-    gpu_hours: float  # of one card, at work; without a card, 0
-    cpu_hours: float  # of one core; with a card, 0
-    hours: float  # on the clock
-
-
-@dataclass(frozen=True, slots=True)
 class CostPlan:
     """What a run of that size costs."""
 
@@ -77,7 +77,8 @@ class CostPlan:
     wall_hours: float
     bottleneck: str  # the longest part of the wall time
     build_money: float  # cards and cores for the whole wall time, in the unit of the prices
-    training: TrainingCost
+    training: StageCost  # finetuning on C*: its texts, at most, and the tokens trained
+    training_hours: float  # on the clock
     training_money: float
     assumptions: tuple[Assumption, ...]
     sample: str  # the build that was measured; "" without one
@@ -112,66 +113,28 @@ def cost_of_build(
         UsageError: a value is wrong, a name is unknown, or nothing was built in `sample`.
         ModelError: nothing is known of the model's shape.
     """
-    if not math.isfinite(documents) or documents < 1:
-        raise UsageError(f"--documents must be at least 1, got {documents:g}")
-    if gpu_count < 1:
-        raise UsageError(f"--gpu-count must be at least 1, got {gpu_count}")
     if gpu and gpu_price is None:
         raise UsageError("--gpu needs the price of an hour of one card, e.g. --gpu-price 2.5 (0: it costs nothing)")
-    if gpu_price is not None and not (math.isfinite(gpu_price) and gpu_price >= 0):
-        raise UsageError(f"--gpu-price is an amount of money per card and hour, at least 0; got {gpu_price:g}")
     if not gpu and (gpu_price is not None or gpu_count != 1):
         raise UsageError("--gpu-count and --gpu-price need a card: name it with --gpu, e.g. --gpu h100")
-    run = _Run(p, documents, gpu, gpu_count, _sample(p, sample), parse(assume))
-    single = run.lines.single
-    stages = tuple(run.stages())
-    if gpu:
-        cores = run.add("cores", gpu_count * single("cores_per_gpu"), "cores", COMPUTED, "gpu-count x cores_per_gpu")
-    else:
-        cores = run.add("cores", p.workers, "cores", CONFIG, "--workers, each with a core")
-    hours = {"cores": sum(cost.cpu_hours for cost in stages[1:]) / cores}
-    if gpu:
-        hours["cards"] = sum(cost.gpu_hours for cost in stages) / (gpu_count * single("gpu_busy_share"))
-    for tool in run.tools:
-        asked = sum(cost.tool_hours for cost in stages if cost.tool == tool.key)
-        hours[f"tool {tool.key}"] = asked / (tool.rate("calls_at_once") * cores)
-    ingest = stages[0].cpu_hours
-    wall = ingest + max(hours.values())
-    parts = {**hours, "ingest, in one process": ingest}
-    training = run.training()
-    gpu_price = run.add("gpu_price", gpu_price or 0.0, "per card-hour", GIVEN, "--gpu-price", positive=False)
-    run.lines.check()
-    return CostPlan(
-        documents=documents,
-        model=p.model,
-        score_model=p.score_model or "",
-        where=f"{gpu_count} x {gpu}" if gpu else f"{p.workers} workers without a card",
-        stages=stages,
-        hours=dict(sorted(hours.items(), key=lambda one: -one[1])),
-        ingest_hours=ingest,
-        wall_hours=wall,
-        bottleneck=max(parts, key=lambda name: parts[name]),
-        build_money=wall * (gpu_price * gpu_count + single("cpu_price") * cores),
-        training=training,
-        training_money=gpu_price * training.gpu_hours + single("cpu_price") * training.cpu_hours,
-        assumptions=run.lines.lines,
-        sample=run.source.removeprefix("sample build: "),
-    )
+    try:
+        return _Run(p, documents, gpu, gpu_count, _sample(p, sample), parse(assume)).plan(gpu_price or 0.0)
+    except ZeroDivisionError:
+        raise UsageError("--assume: what others are divided by cannot be 0") from None
 
 
 def _sample(p: BuildParameters, given: str | None) -> Sample | None:
     """Return the sample build: of the folder that was named, else of the parameters' own if one was completed there."""
-    if given is not None:
-        found = read_sample(given) if "://" in given or Path(given).is_dir() else None
-        if found is None:
-            raise UsageError(f"--from {given}: nothing was built there; name the data folder of a finished build")
-        return found
-    if "://" in p.data or not Path(p.data).is_dir():
-        return None
+    data = p.data if given is None else given
     try:
-        return read_sample(p.data)
-    except UsageError:  # begun and not ended: there is nothing to measure yet
+        found = read_sample(data) if "://" in data or Path(data).is_dir() else None
+    except UsageError:  # begun and not ended
+        if given is not None:
+            raise
         return None
+    if given is not None and found is None:
+        raise UsageError(f"--from {given}: nothing was built there; name the data folder of a finished build")
+    return found
 
 
 class _Tool:
@@ -179,16 +142,17 @@ class _Tool:
 
     def __init__(self, key: str, config: SampleConfig, tau_f: float, run: _Run) -> None:
         self.key, self.config, self.tau_f, self._run = key, config, tau_f, run
-        self._measured = {}
+        self._measured: dict[str, float] = {}
         if run.sample is not None:
-            planned = {"draw_form": config.draw_form, "decoys": run.p.decoys_of_a_call}
-            same_draws = run.sample.sampled_alike(key, {**planned, "model": run.p.model})
-            self._measured = run.sample.rates(key, tau_f, run.lines.single("draw_tokens"), same_draws)
-        self.draws = self._draws()
-        copies = run.lines.single("text_copies")
+            same_draws = run.sample.sampled_alike(key, run.p.model, config.draw_form, run.p.decoys_of_a_call)
+            self._measured = run.sample.rates(key, tau_f, run.single("draw_tokens"), same_draws)
+        km = config.top_k * config.draws
+        if (share := self._measured.pop("draws_of_km", None)) is not None:
+            self._measured["draws"] = share * km  # in proportion, if the sample build had other k and m
+        self.draws = self._own("draws", km, "draws", "a document kept: k x m, as if k positions exceeded tau_s", CONFIG)
+        copies = run.single("text_copies")
         why = f"a document kept: text_tokens x {copies:g} copies read x padding"
-        scanned = run.text_tokens * copies * run.lines.single("padding")
-        self.scan_tokens = self._own("scan_tokens", scanned, "tokens", why)
+        self.scan_tokens = self._own("scan_tokens", run.text_tokens * copies * run.single("padding"), "tokens", why)
 
     def rate(self, name: str) -> float:
         """Return a figure that is a line of the plan from now on."""
@@ -197,14 +161,7 @@ class _Tool:
     def _own(self, name: str, computed: float, unit: str, why: str, origin: str = COMPUTED) -> float:
         if (measured := self._measured.get(name)) is not None:
             computed, origin, why = measured, MEASURED, self._run.source
-        return self._run.add(f"{self.key}.{name}", computed, unit, origin, why, positive=False)
-
-    def _draws(self) -> float:
-        """Return the draws of a document kept, in proportion to k x m if the sample build had others."""
-        km = self.config.top_k * self.config.draws
-        if (share := self._measured.pop("draws_of_km", None)) is not None:
-            self._measured["draws"] = share * km
-        return self._own("draws", km, "draws", "a document kept: k x m, as if k positions exceeded tau_s", CONFIG)
+        return self._run.add(f"{self.key}.{name}", computed, unit, origin, why)
 
     def examples(self) -> float:
         """Return the examples of C* per document of the corpus."""
@@ -213,17 +170,16 @@ class _Tool:
 
     def score_tokens(self) -> float:
         """Return the tokens of a scored call; those of a document share its plain loss."""
-        run, decoys = self._run, self._run.p.decoys_of_a_call
-        with_a_call = (run.lines.single("call_tokens") + run.text_tokens / 2) * run.lines.single("padding")
-        calls = self.draws * self.rate("ok_share") * self.rate("scored_per_ok_draw")
-        value = (2 + decoys) * with_a_call + run.text_tokens / max(1.0, calls) * run.lines.single("padding")
+        run = self._run
+        with_a_call = run.single("call_tokens") + run.text_tokens / 2
+        calls = max(1.0, self.draws * self.rate("ok_share") * self.rate("scored_per_ok_draw"))
+        value = (2 + run.p.decoys_of_a_call) * with_a_call + run.text_tokens / calls
         why = "a scored call: e(c, r), e(c, eps) and decoys before half a text, and a share of the plain pass"
-        return self._own("score_tokens", value, "tokens", why)
+        return self._own("score_tokens", value * run.single("padding"), "tokens", why)
 
     def model_us(self, stage: str) -> float:
         """Return the CPU microseconds of the model per token."""
-        single = self._run.lines.single
-        value = self._run.flops(stage) / (1e3 * single("cpu_gflops") * single("cpu_mfu"))
+        value = 1e6 * self._run.flops(stage) / self._run.core_flops()
         return self._own(f"{stage}_model_us", value, "us CPU per token", "FLOPs of a token / (cpu_gflops x cpu_mfu)")
 
 
@@ -242,66 +198,88 @@ class _Run:
         self.p, self.documents, self.sample = p, documents, sample
         self.gpu, self.gpu_count = gpu, gpu_count
         self.source = f"sample build: {sample.source}" if sample is not None else ""
-        self.lines = Assumptions(given, DEFAULTS)
+        self.lines = Assumptions(given)
+        self.single = self.lines.single
         self.tflops = self.bandwidth = 0.0
         if gpu:
             card = CARDS.get(gpu.lower())
-            if card is None and not (self.lines.gives("tflops") and self.lines.gives("bandwidth")):
+            if card is None and not given.keys() >= {"tflops", "bandwidth"}:
                 raise UnknownNameError("card", gpu, [*CARDS, "or another, with --assume tflops=...,bandwidth=..."])
             rate, memory_rate, source = card or (0.0, 0.0, f"of {gpu}")
             self.tflops = self.add("tflops", rate, "TFLOP/s bf16", VENDOR, source)
             self.bandwidth = self.add("bandwidth", memory_rate, "GB/s", VENDOR, source)
         self.shape = shape_of(config_of(p.model))
-        if (a_token := characters_a_token(p.model)) is not None:
-            why = f"the tools' prompts in tokens of {p.model}"
-            self.add("characters_a_token", a_token, "characters", MEASURED, why)
-        tokens = self.lines.single("characters") / self.lines.single("characters_a_token")
+        tokens = self.single("characters") / self.single("characters_a_token")
         why, origin = "a document: characters / characters_a_token", COMPUTED
-        measured = sample.text_tokens(self.lines.single("draw_tokens")) if sample is not None else None
-        if measured is not None and sample is not None and sample.model == p.model:
+        same_model = sample is not None and sample.model == p.model
+        if sample is not None and same_model and (measured := sample.text_tokens(self.single("draw_tokens"))):
             tokens, why, origin = measured, self.source, MEASURED
-        self.text_tokens = self.add("text_tokens", tokens, "tokens", origin, why, positive=False)
+        self.text_tokens = self.add("text_tokens", tokens, "tokens", origin, why)
         self.tools = self._tools()
 
-    def add(self, name: str, value: float, unit: str, origin: str, source: str, *, positive: bool = True) -> float:
+    def add(self, name: str, value: float, unit: str, origin: str, source: str) -> float:
         """Add a line; return the value that counts."""
-        return self.lines.add(Assumption(name, value, unit, origin, source, positive))
+        return self.lines.add(Assumption(name, value, unit, origin, source))
 
     def _tools(self) -> list[_Tool]:
         """Return the tools with the settings that a build would resolve them to."""
         p = self.p
         given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(p, name)) is not None}
-        given |= {"draw_form": p.draw_form}
-        declared: dict[str, dict[str, float | int]] = {}
-        tau_f = p.thresholds
-        keys = list(check_tools(p.tools)) if p.tools else []
-        if p.tool:
-            from flows.chosen_tools import chosen_tools
-            from toolformer_core.tools.declaration import declaration_of
-
-            built, _ = chosen_tools(p)
-            for key, tool in built.items():
-                declaration = declaration_of(tool)
-                declared[key] = dict(declaration.sampling())
-                if declaration.tau_f is not None:
-                    tau_f.setdefault(key, declaration.tau_f)
-            keys = list(built)
+        declared = {key: declaration_of(tool) for key, tool in chosen_tools(p)[0].items()}
         for key in p.tau_f:
-            if key not in TOOL_NAMES and key not in keys and key != ALL:
-                raise UnknownNameError("tool", key, {*TOOL_NAMES, *keys})
-        return [
-            _Tool(
-                key,
-                SampleConfig.for_tool(key, **{**declared.get(key, {}), **given}),
-                tau_f_for(key, tau_f),
-                self,
+            if key not in TOOL_NAMES and key not in declared and key != ALL:
+                raise UnknownNameError("tool", key, {*TOOL_NAMES, *declared})
+        tau_f = {key: one.tau_f for key, one in declared.items() if one.tau_f is not None} | p.thresholds
+        configs = {
+            key: SampleConfig.for_tool(key, **{**one.sampling(), **given, "draw_form": p.draw_form})
+            for key, one in declared.items()
+        }
+        return [_Tool(key, config, tau_f_for(key, tau_f), self) for key, config in configs.items()]
+
+    def plan(self, gpu_price: float) -> CostPlan:
+        """Return the plan, in which an hour of a card costs so much."""
+        single, gpu_count = self.single, self.gpu_count
+        stages = tuple(self.stages())
+        if self.gpu:
+            cores = self.add(
+                "cores", gpu_count * single("cores_per_gpu"), "cores", COMPUTED, "gpu-count x cores_per_gpu"
             )
-            for key in keys
-        ]
+        else:
+            cores = self.add("cores", self.p.workers, "cores", CONFIG, "--workers, each with a core")
+        hours = {"cores": sum(cost.cpu_hours for cost in stages[1:]) / cores}
+        if self.gpu:
+            hours["cards"] = sum(cost.gpu_hours for cost in stages) / (gpu_count * single("gpu_busy_share"))
+        for tool in self.tools:
+            waited = sum(cost.tool_hours for cost in stages if cost.tool == tool.key)
+            hours[f"tool {tool.key}"] = waited / (tool.rate("calls_at_once") * cores)
+        ingest = stages[0].cpu_hours
+        wall = ingest + max(hours.values())
+        parts = {**hours, "ingest, in one process": ingest}
+        training = self.training()
+        gpu_price = self.add("gpu_price", gpu_price, "per card-hour", GIVEN, "--gpu-price")
+        cpu_price = single("cpu_price")
+        self.lines.check()
+        return CostPlan(
+            documents=self.documents,
+            model=self.p.model,
+            score_model=self.p.score_model or "",
+            where=f"{gpu_count} x {self.gpu}" if self.gpu else f"{self.p.workers} workers without a card",
+            stages=stages,
+            hours=dict(sorted(hours.items(), key=lambda one: -one[1])),
+            ingest_hours=ingest,
+            wall_hours=wall,
+            bottleneck=max(parts, key=lambda name: parts[name]),
+            build_money=wall * (gpu_price * gpu_count + cpu_price * cores),
+            training=training,
+            training_hours=training.gpu_hours / gpu_count if self.gpu else training.cpu_hours / self.p.workers,
+            training_money=gpu_price * training.gpu_hours + cpu_price * training.cpu_hours,
+            assumptions=tuple(self.lines.lines.values()),
+            sample=self.sample.source if self.sample is not None else "",
+        )
 
     def stages(self) -> Iterator[StageCost]:
         """Yield the cost of every stage, in the order of the flow."""
-        documents, single = self.documents, self.lines.single
+        documents, single = self.documents, self.single
         yield StageCost("ingest", "", documents, cpu_hours=documents * single("ingest_ms") / 1000 / _HOUR)
         scored_a_document = 0.0
         for tool in self.tools:
@@ -328,7 +306,7 @@ class _Run:
         draws = texts * draws_a_text
         ok = draws * tool.rate("ok_share")
         calls, scored = ok * tool.rate("calls_per_ok_draw"), ok * tool.rate("scored_per_ok_draw")
-        decoded = draws * self.lines.single("draw_tokens")
+        decoded = draws * self.single("draw_tokens")
         yield self._stage("sample", tool, texts, texts * scan_tokens, decoded, draws_a_text, depth=depth)
         yield self._stage("execute", tool, calls, tool_calls=calls, depth=depth)
         yield self._stage("score", tool, scored, scored * tool.score_tokens(), depth=depth)
@@ -346,7 +324,7 @@ class _Run:
     ) -> StageCost:
         gpu_s, cpu_s = 0.0, units * tool.rate(f"{stage}_ms") / 1000
         if prefill and self.gpu:
-            gpu_s = prefill * self.flops(stage) / (1e12 * self.tflops * self.lines.single("mfu"))
+            gpu_s = prefill * self.flops(stage) / (1e12 * self.tflops * self.single("mfu"))
             gpu_s += decode * self._drawn_token_s(draws_a_text) if decode else 0.0
         elif prefill:
             cpu_s += (prefill + decode) * tool.model_us(stage) / 1e6
@@ -357,23 +335,23 @@ class _Run:
     def flops(self, stage: str) -> float:
         """Return the FLOPs of a token that passes through the model with many others."""
         if stage == "score":  # it stands behind a call in half a text; five tokens need the output layer
-            return self.shape.flops_per_token((self.lines.single("call_tokens") + self.text_tokens / 2) / 2, 0.0)
-        copies = self.lines.single("text_copies")  # behind the prompt; the last one is searched
-        behind = self.lines.single("prompt_tokens") + copies * self.text_tokens / 2
+            return self.shape.flops_per_token((self.single("call_tokens") + self.text_tokens / 2) / 2, 0.0)
+        copies = self.single("text_copies")  # behind the prompt; the last one is searched
+        behind = self.single("prompt_tokens") + copies * self.text_tokens / 2
         return self.shape.flops_per_token(behind, 1 / copies)
 
     def _drawn_token_s(self, draws_a_text: float) -> float:
         """Return the seconds of one card for a token that is drawn."""
-        single, shape = self.lines.single, self.shape
+        single, shape = self.single, self.shape
         scanned = single("text_copies") * self.text_tokens + single("prompt_tokens")
         compute = shape.flops_per_token(scanned) / (1e12 * self.tflops * single("mfu"))
         sharing = min(max(draws_a_text, 1.0), single("decode_rows"))
         read = shape.weight_bytes() / single("decode_rows") + shape.kv_bytes_per_token() * scanned / sharing
         return max(compute, read / (1e9 * self.bandwidth * single("bandwidth_share")))
 
-    def training(self) -> TrainingCost:
+    def training(self) -> StageCost:
         """Return what finetuning the planned model on the planned C* costs."""
-        single = self.lines.single
+        single = self.single
         texts = sum(min(self.p.max_examples, self.documents * tool.examples()) for tool in self.tools)
         length = single("sequence_length")
         text_tokens = min(length, self.text_tokens + single("call_tokens"))
@@ -381,8 +359,10 @@ class _Run:
         measurements = 1 + math.ceil(single("steps") / single("evaluate_every"))
         dev_tokens = measurements * single("dev_documents") * min(length, self.text_tokens)
         flops = self.shape.flops_per_token(text_tokens / 2) * (single("training_passes") * trained + dev_tokens)
-        if self.gpu:
-            gpu_hours = flops / (1e12 * self.tflops * single("training_mfu")) / _HOUR
-            return TrainingCost(texts, single("steps"), trained, gpu_hours, 0.0, gpu_hours / self.gpu_count)
-        cpu_hours = flops / (1e9 * single("cpu_gflops") * single("cpu_mfu")) / _HOUR
-        return TrainingCost(texts, single("steps"), trained, 0.0, cpu_hours, cpu_hours / self.p.workers)
+        rate = 1e12 * self.tflops * single("training_mfu") if self.gpu else self.core_flops()
+        hours = {"gpu_hours" if self.gpu else "cpu_hours": flops / rate / _HOUR}
+        return StageCost("finetune", "", texts, trained, **hours)
+
+    def core_flops(self) -> float:
+        """Return the FLOPs of the model that a core does in a second."""
+        return 1e9 * self.single("cpu_gflops") * self.single("cpu_mfu")

@@ -6,6 +6,7 @@ computed from them. The commits of the last completed build count, those that it
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,44 +14,18 @@ from typing import Any
 from tasks.cpu_time import CPU_SECONDS, MODEL_CPU_SECONDS
 from tasks.stage import LM_TOKENS
 from toolformer_core.errors import UsageError
-from warehouse.commits import Commit
 from warehouse.store import Store
 
-_ANNOTATION = "sample"  # the stage without which there is nothing to learn from
+# Stage -> the sum that says how much work it had.
+_UNITS = {"prefilter": "documents in", "sample": "documents in", "execute": "calls", "score": "calls kept"}
 
 
 @dataclass(slots=True)
-class StageTotals:
+class _Totals:
     """Sums over the commits of one stage and tool."""
 
-    counters: dict[str, float] = field(default_factory=dict)
-    rows_in: dict[str, int] = field(default_factory=dict)  # unit -> rows
-    kept: dict[str, int] = field(default_factory=dict)  # unit -> rows
+    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # counters, and rows as `calls kept`
     config: Mapping[str, Any] = field(default_factory=dict)  # of the last commit
-
-    def add(self, commit: Commit) -> None:
-        """Add a commit."""
-        self.config = commit.config
-        for name, value in commit.counters.items():
-            self.counters[name] = self.counters.get(name, 0.0) + value
-        for counts in commit.balances:
-            self.rows_in[counts.unit] = self.rows_in.get(counts.unit, 0) + counts.rows_in
-            self.kept[counts.unit] = self.kept.get(counts.unit, 0) + counts.kept
-
-    def scanned_tokens(self, draw_tokens: float) -> float:
-        """Return the tokens of the scans of `sample`: all but those of its draws, and at least half.
-
-        Args:
-            draw_tokens: of a draw; commits count the draws, not their tokens.
-        """
-        tokens = self.counters.get(LM_TOKENS, 0.0)
-        return max(tokens - self.rows_in.get("draws", 0) * draw_tokens, tokens / 2)
-
-    def units(self, stage: str) -> float:
-        """Return how much work the stage had: documents, calls of the tool, or scored calls."""
-        if stage == "execute":
-            return self.counters.get("calls", 0)
-        return self.kept.get("calls", 0) if stage == "score" else self.rows_in.get("documents", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +34,34 @@ class Sample:
 
     source: str  # for people: which folder and run
     model: str  # as the build named it
-    totals: Mapping[tuple[str, str], StageTotals]  # by stage and tool
+    totals: Mapping[tuple[str, str], _Totals]  # by stage and tool
     documents: int
     examples: Mapping[tuple[str, float], int]  # tool, tau_f -> documents of C* with a call of it
 
-    def text_tokens(self, draw_tokens: float) -> float | None:
-        """Return the tokens of a document, from its scans: they read it twice."""
-        texts = []
-        for (stage, _), totals in self.totals.items():
-            documents = totals.rows_in.get("documents", 0)
-            if stage == _ANNOTATION and documents and totals.counters.get(LM_TOKENS):
-                texts.append(totals.scanned_tokens(draw_tokens) / documents / 2)
-        return sum(texts) / len(texts) if texts else None
+    def _of(self, stage: str, tool: str) -> _Totals:
+        return self.totals.get((stage, tool), _Totals())
 
-    def sampled_alike(self, tool: str, planned: Mapping[str, Any]) -> bool:
-        """Return whether a tool's calls were drawn as planned: with this model, with these settings."""
-        config, scoring = (
-            self.totals[stage, tool].config if (stage, tool) in self.totals else {} for stage in (_ANNOTATION, "score")
-        )
-        had = {
-            "model": self.model,
-            "draw_form": config.get("draw_form", "free"),
-            "decoys": scoring.get("decoys", 0),
-        }
-        return had == planned
+    def scan_tokens(self, tool: str, draw_tokens: float) -> float:
+        """Return the LM tokens of a document's scan: all but those of its draws, and at least half; 0 if unknown.
+
+        Args:
+            tool: its key.
+            draw_tokens: of a draw; commits count the draws, not their tokens.
+        """
+        sums = self._of("sample", tool).sums
+        tokens = max(sums[LM_TOKENS] - sums["draws in"] * draw_tokens, sums[LM_TOKENS] / 2)
+        return tokens / sums["documents in"] if sums["documents in"] else 0.0
+
+    def text_tokens(self, draw_tokens: float) -> float:
+        """Return the tokens of a document, from its scans, which read it twice; 0 if unknown."""
+        scans = [self.scan_tokens(tool, draw_tokens) for stage, tool in self.totals if stage == "sample"]
+        texts = [scan / 2 for scan in scans if scan]
+        return sum(texts) / max(1, len(texts))
+
+    def sampled_alike(self, tool: str, model: str, draw_form: str, decoys: int) -> bool:
+        """Return whether a tool's calls were drawn and scored so."""
+        drawn, scored = self._of("sample", tool).config, self._of("score", tool).config
+        return (self.model, drawn.get("draw_form", "free"), scored.get("decoys", 0)) == (model, draw_form, decoys)
 
     def rates(self, tool: str, tau_f: float, draw_tokens: float, same_draws: bool) -> dict[str, float]:
         """Return a tool's rates by the names of the plan's assumptions; those that the build cannot tell are missing.
@@ -93,37 +72,31 @@ class Sample:
             draw_tokens: of a draw.
             same_draws: whether it was sampled as it is planned; if not, nothing is told of draws and LM tokens.
         """
-        of = {stage: totals for (stage, owner), totals in self.totals.items() if owner == tool}
-        if _ANNOTATION not in of:
+        if ("sample", tool) not in self.totals:
             return {}
-        rates: dict[str, float] = {}
-        for stage in ("prefilter", "sample", "execute", "score"):
-            if stage in of and (units := of[stage].units(stage)):
-                rates[f"{stage}_ms"] = 1000 * of[stage].counters.get(CPU_SECONDS, 0.0) / units
-        if "prefilter" in of and (read := of["prefilter"].rows_in.get("documents")):
-            rates["kept_share"] = of["prefilter"].kept.get("documents", 0) / read
-        sampled, scored = of["sample"], of.get("score", StageTotals())
-        documents, draws = sampled.rows_in.get("documents", 0), sampled.rows_in.get("draws", 0)
-        ok, calls = sampled.kept.get("draws", 0), of.get("execute", StageTotals()).counters.get("calls", 0)
-        if calls:
-            rates["call_seconds"] = of["execute"].counters.get("tool_seconds", 0.0) / calls
-        if ok:
-            rates["calls_per_ok_draw"] = calls / ok
-            rates["scored_per_ok_draw"] = scored.units("score") / ok
-        if same_draws and documents and draws:
-            rates["scan_tokens"] = sampled.scanned_tokens(draw_tokens) / documents
-            rates["ok_share"] = ok / draws
-            rates["draws_of_km"] = draws / documents / (sampled.config["top_k"] * sampled.config["draws"])
-            if scored.units("score"):
-                rates["score_tokens"] = scored.counters.get(LM_TOKENS, 0.0) / scored.units("score")
-            for stage, totals in (("sample", sampled), ("score", scored)):
-                if tokens := totals.counters.get(LM_TOKENS, 0.0):
-                    rates[f"{stage}_model_us"] = 1e6 * totals.counters.get(MODEL_CPU_SECONDS, 0.0) / tokens
+        found: dict[str, tuple[float, float]] = {}  # name -> dividend, divisor; none where the latter is 0
+        sums = {stage: self._of(stage, tool).sums for stage in _UNITS}
+        for stage, unit in _UNITS.items():
+            found[f"{stage}_ms"] = 1000 * sums[stage][CPU_SECONDS], sums[stage][unit]
+        filtered, drawn, executed, scored = sums.values()
+        ok = drawn["draws kept"]
+        found["kept_share"] = filtered["documents kept"], filtered["documents in"]
+        found["call_seconds"] = executed["tool_seconds"], executed["calls"]
+        found["calls_per_ok_draw"] = executed["calls"], ok
+        found["scored_per_ok_draw"] = scored["calls kept"], ok
+        if same_draws and drawn["documents in"] and drawn["draws in"]:
+            config = self._of("sample", tool).config
+            found["scan_tokens"] = self.scan_tokens(tool, draw_tokens), 1
+            found["ok_share"] = ok, drawn["draws in"]
+            found["draws_of_km"] = drawn["draws in"], drawn["documents in"] * config["top_k"] * config["draws"]
+            found["score_tokens"] = scored[LM_TOKENS], scored["calls kept"]
+            for stage in ("sample", "score"):
+                found[f"{stage}_model_us"] = 1e6 * sums[stage][MODEL_CPU_SECONDS], sums[stage][LM_TOKENS]
         counts = {tau: count for (owner, tau), count in self.examples.items() if owner == tool}
-        if counts and self.documents:
+        if counts:
             nearest = min(counts, key=lambda tau: (abs(tau - tau_f), tau))
-            rates["examples"] = counts[nearest] / self.documents
-        return rates
+            found["examples"] = counts[nearest], self.documents
+        return {name: dividend / divisor for name, (dividend, divisor) in found.items() if divisor}
 
 
 def read_sample(data: str) -> Sample | None:
@@ -133,17 +106,23 @@ def read_sample(data: str) -> Sample | None:
         UsageError: builds were begun there and none was completed.
     """
     store = Store(data)
-    runs = [run for run in store.runs() if any(key.stage == _ANNOTATION for key in run.commits)]
+    runs = [run for run in store.runs() if any(key.stage == "sample" for key in run.commits)]
     completed = [run for run in runs if run.state == "completed"]
     if not completed:
         if runs:
             raise UsageError(f"no build in {store.root} was completed: end it (the same toolformer build), then plan")
         return None
     run = completed[-1]
-    totals: dict[tuple[str, str], StageTotals] = {}
+    totals: dict[tuple[str, str], _Totals] = defaultdict(_Totals)
     for commit in store.commits_by_id(key.id for key in run.commits):
-        totals.setdefault((commit.stage, commit.tool), StageTotals()).add(commit)
-    filtered = [t.rows_in.get("documents", 0) for (stage, _), t in totals.items() if stage == "prefilter"]
+        total = totals[commit.stage, commit.tool]
+        total.config = commit.config
+        for name, value in commit.counters.items():
+            total.sums[name] += value
+        for counts in commit.balances:
+            total.sums[f"{counts.unit} in"] += counts.rows_in
+            total.sums[f"{counts.unit} kept"] += counts.kept
+    filtered = [int(total.sums["documents in"]) for (stage, _), total in totals.items() if stage == "prefilter"]
     documents = max(filtered, default=0)
     examples: dict[tuple[str, float], int] = {}
     for card in store.datasets([run.dataset] if run.dataset else []):

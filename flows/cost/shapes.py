@@ -10,14 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.lm.reference import ModelRef
-from toolformer_core.prompts.load import load_prompt
 
 _GATED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "olmo", "olmo2", "stablelm", "smollm3")
 
@@ -73,43 +70,19 @@ def config_of(model: str) -> Mapping[str, Any]:
     Raises:
         ModelError: there is no configuration, or it cannot be read.
     """
-    path, known = _file(model, "config.json"), model.lower().rpartition("/")[2]
-    if path is None and known in KNOWN_SHAPES:
+    path, known = Path(model).expanduser(), model.lower().rpartition("/")[2]
+    file = path if path.suffix == ".json" and path.is_file() else ModelRef.of(model).local_file("config.json")
+    if file is None and known in KNOWN_SHAPES:
         return KNOWN_SHAPES[known]
-    if path is None:
+    if file is None:
         raise ModelError(
             f"no config.json of {model!r} here: give a folder or a config.json, a hub name that is cached, or one "
             f"of {', '.join(KNOWN_SHAPES)}"
         )
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as exc:
-        raise ModelError(f"{path} cannot be read ({exc}); give a model's config.json") from exc
-    if not isinstance(value, dict):
-        raise ModelError(f"{path} is no JSON object; give a model's config.json")
-    return value
-
-
-def _file(model: str, name: str) -> Path | None:
-    """Return a file of a model that is on this machine; of a config.json, one beside it."""
-    path = Path(model).expanduser()
-    if path.suffix == ".json" and path.is_file():
-        return file if (file := path if name == "config.json" else path.with_name(name)).is_file() else None
-    return ModelRef.of(model).local_file(name)
-
-
-@lru_cache(maxsize=16)
-def characters_a_token(model: str) -> float | None:
-    """Return the characters of a model's token, on the shipped prompts of the tools; None without a tokenizer.json."""
-    file = _file(model, "tokenizer.json")
-    if file is None:
-        return None
-    from tokenizers import Tokenizer
-
-    prompts = [load_prompt(tool) for tool in TOOL_NAMES]
-    texts = [prompt.head + prompt.tail for prompt in prompts]
-    tokenizer = Tokenizer.from_file(str(file))
-    return sum(map(len, texts)) / sum(len(tokenizer.encode(text, add_special_tokens=False).ids) for text in texts)
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as exc:
+        raise ModelError(f"{file} cannot be read ({exc}); give a model's config.json") from exc
 
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape:
@@ -118,28 +91,24 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     Raises:
         UsageError: a figure is missing.
     """
-    kind = str(config.get("model_type", ""))
-    hidden = _figure(config, "hidden_size", "n_embd", "d_model")
-    layers = _figure(config, "num_hidden_layers", "n_layer", "num_layers")
-    vocabulary = _figure(config, "vocab_size")
-    heads = _figure(config, "num_attention_heads", "n_head", "num_heads", default=max(1, hidden // 64))
-    kv_heads = _figure(config, "num_key_value_heads", default=heads)
-    head_width = _figure(config, "head_dim", default=hidden // heads)
-    inner = _figure(config, "intermediate_size", "n_inner", "ffn_dim", default=4 * hidden)
+
+    def figure(*names: str, default: int = 0) -> int:
+        if found := next((config[name] for name in names if config.get(name)), default):
+            return int(found)
+        raise UsageError(f"the model's config.json has no {' or '.join(names)}")
+
+    hidden = figure("hidden_size", "n_embd", "d_model")
+    layers = figure("num_hidden_layers", "n_layer", "num_layers")
+    heads = figure("num_attention_heads", "n_head", "num_heads", default=max(1, hidden // 64))
+    kv_heads = figure("num_key_value_heads", default=heads)
+    head_width = figure("head_dim", default=hidden // heads)
+    inner = figure("intermediate_size", "n_inner", "ffn_dim", default=4 * hidden)
     attention = 2 * hidden * heads * head_width + 2 * hidden * kv_heads * head_width
+    gated = config.get("model_type") in _GATED
     return ModelShape(
         layers=layers,
         hidden=hidden,
-        vocabulary=vocabulary,
+        vocabulary=figure("vocab_size"),
         kv_width=kv_heads * head_width,
-        matrix_parameters=layers * (attention + (3 if kind in _GATED else 2) * hidden * inner),
+        matrix_parameters=layers * (attention + (3 if gated else 2) * hidden * inner),
     )
-
-
-def _figure(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:
-    for name in names:
-        if isinstance(value := config.get(name), int) and not isinstance(value, bool) and value > 0:
-            return value
-    if default is None:
-        raise UsageError(f"the model's config.json has no {' or '.join(names)}")
-    return default
