@@ -13,7 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from flows.export import ExportSettings, export_to
+from flows.export.run import export_to
+from flows.export.settings import ExportSettings
 from tasks.arrow import stage_table
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.diagnose.gold import read_gold

@@ -249,6 +249,8 @@ def what_if(
 
     store, snapshot = built_store(data), published_snapshot(data)
     thresholds = parse_thresholds(tau, "--tau")
+    from cli.render.tables import print_tables
+    from flows.build_dataset.versions import found_table
     from flows.build_dataset.what_if import compare_by_shard, thresholds_for
     from flows.build_dataset.what_if import materialise as assemble
     from flows.build_dataset.what_if_query import ask
@@ -261,9 +263,7 @@ def what_if(
     if len(rates) > 1:
         if materialise is not None:
             raise UsageError("--materialise assembles C* with one rate: give --fdr a single number")
-        from cli.render.answers import print_found_thresholds
-
-        print_json({"found": [asdict(one) for one in found]}) if as_json else print_found_thresholds(found)
+        print_json({"found": [asdict(one) for one in found]}) if as_json else print_tables([found_table(found)])
         return
     thresholds = {one.tool: one.tau_f for one in found} | thresholds
     k, p = parse_by_tool(top_k, "--top-k", 1), parse_by_tool(tau_s, "--tau-s", 0, 1)
@@ -293,11 +293,10 @@ def what_if(
         notes = {"notes": what_if_query.notes, "max_examples": limit}
         print_json({"now": now, **asdict(answer), **notes, **rated, **version})
         return
-    from cli.render.answers import print_found_thresholds, print_what_if
+    from cli.render.answers import print_what_if
 
     if found:
-        print_found_thresholds(found)
-
+        print_tables([found_table(found)])
     print_what_if(what_if_query, answer, limit, {**TOOL_NAMES, **tool_names(snapshot)}, build)
     if dataset is not None:
         kept = ", ".join(f"{tool} {n:,}" for tool, n in dataset.counts.items())
@@ -320,7 +319,7 @@ def datasets(
     store = built_store(data)
     if name:
         from flows.build_dataset.versions import card_of
-        from flows.export import find_dataset
+        from flows.export.find import find_dataset
 
         dataset = find_dataset(store, name)
         card = card_of(store, dataset)

@@ -14,7 +14,8 @@ from flows.export.parameters import ExportParameters
 from tasks.environment import names_server, prepare_environment
 
 if TYPE_CHECKING:
-    from flows.export import ExportResult, Preview
+    from flows.export.previews import Preview
+    from flows.export.run import ExportResult
 
 
 @with_options(ExportParameters, optional={"out"})
@@ -35,7 +36,7 @@ def export(
 
     To the hub: toolformer export --format chat cstar.jsonl --push OWNER/NAME
     """
-    from flows.export import preview as preview_of
+    from flows.export.previews import preview as preview_of
     from toolformer_core.errors import UsageError
 
     settings = parameters.settings()
@@ -59,7 +60,7 @@ def _export(parameters: ExportParameters) -> ExportResult:
 
         hide_logged_failures()
         return run_export(parameters)
-    from flows.export import deliver
+    from flows.export.delivery import deliver
 
     return deliver(parameters)
 

@@ -45,7 +45,7 @@ def finetune(
     Example: toolformer finetune --dataset cstar --model EleutherAI/gpt-j-6b --profile gpu
     """
     prepare_environment()
-    from flows.export import find_dataset
+    from flows.export.find import find_dataset
     from flows.finetune.resolve import resolve
 
     find_dataset(built_store(parameters.data), parameters.dataset)  # before anything is written beside it

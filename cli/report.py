@@ -25,7 +25,7 @@ def report(
 
     Example: toolformer report cstar.html --data runs/c4
     """
-    from flows.export import find_dataset
+    from flows.export.find import find_dataset
     from viewer.report import report_page
     from warehouse.queries import current_build
 

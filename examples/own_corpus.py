@@ -95,7 +95,7 @@ print(f"at tau_f 0.0 {now.examples} texts with {now.calls} calls, at 1.0 {then.e
 # `text`, `jsonl` (with the spans of the calls, from which the plain text is recovered), or `hf`.
 
 # %%
-from flows.export import export_dataset
+from flows.export.run import export_dataset
 from warehouse.store import Store
 
 exported = folder / f"cstar-{built.version}.jsonl"

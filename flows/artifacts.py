@@ -14,7 +14,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
@@ -212,12 +212,6 @@ def publish_summary(markdown: str, key: str, description: str = "") -> None:
     """Attach a Markdown artifact to the flow run; if Prefect does not answer, only log it."""
     with _logging_failures():
         create_markdown_artifact(markdown, key=key, description=description)
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown; a bar in a cell is escaped."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def publish_link(address: str | None, key: str, text: str) -> None:

@@ -23,6 +23,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.cutting import TASKS_PER_GPU, cut_evenly, tasks_allowed
 from flows.dask_losses import WorkerWatch, explain_losses, quiet_client, scheduler_lost
 from flows.gpu_workers import gpu_cluster, gpus_of_workers
+from flows.server import guard_prefect_server
 from tasks.settings import pin_workers, runner_named, visible_gpus
 from toolformer_core.errors import UsageError
 
@@ -97,11 +98,16 @@ _dask_run: ContextVar[_DaskRun | None] = ContextVar("dask_run", default=None)
 
 @contextmanager
 def choose_runner(name: str | None) -> Iterator[None]:
-    """Have the flows that are called inside this block run their tasks there; None: as the environment says.
+    """Have the flows that are called inside this block run their tasks there.
+
+    Args:
+        name: `threads`, `dask` (a local cluster of as many processes as the flow has workers), or a Dask scheduler's
+            address; None: as $TOOLFORMER_RUNNER says, else threads.
 
     Raises:
         UsageError: there is no such runner.
     """
+    guard_prefect_server()
     token = _asked.set(runner_named(name))
     try:
         yield

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from benchmarks.levers import THRESHOLDS, figures, gold_texts, query, scored_calls
-from flows.artifacts import markdown_table
 from flows.recipe.flow import results_folder
 from flows.recipe.read import read_recipe
+from flows.tables import markdown_table
 from toolformer_core.evaluate.figures import TABLES
 from toolformer_core.records import digest_of
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from cli.render.console import Console, narrow_table
-from toolformer_core.annotate.false_discovery import REASONS, FoundThreshold
 from toolformer_core.syntax import written_calls
 from warehouse.commits import Dataset
 
@@ -219,27 +218,6 @@ def print_what_if(
         console.print(f"\nOf each tool at most {limit:,} examples go into C*.", highlight=False)
     for note in query.notes:
         console.print(f"[yellow]{escape(note)}[/yellow]", highlight=False, soft_wrap=True)
-
-
-def print_found_thresholds(found: Iterable[FoundThreshold]) -> None:
-    """Print the thresholds for promised rates of false discoveries, with what is estimated at them."""
-    table = narrow_table("Thresholds for a promised rate of false discoveries")
-    table.add_column("tool", no_wrap=True)
-    for name in ("promised", "tau_f", "estimated", "95 % interval", "calls"):
-        table.add_column(name, justify="right", no_wrap=True)
-    reasons: dict[tuple[str, str], None] = {}
-    for one in found:
-        at = one.at
-        interval = "" if at.rate is None else f"{at.low:.3f} to {at.high:.3f}"
-        mark = "*" if one.reason else ""
-        rate = "-" if at.rate is None else f"{at.rate:.3f}"
-        table.add_row(one.tool, f"{one.promised:g}", f"{one.tau_f:g}{mark}", rate, interval, f"{at.calls:,}")
-        if one.reason:
-            reasons[one.tool, REASONS[one.reason]] = None
-    console = Console()
-    console.print(table)
-    for tool, why in reasons:
-        console.print(f"[yellow]* {escape(tool)}: {why}[/yellow]", highlight=False, soft_wrap=True)
 
 
 def _format_change(before: str, after: str) -> str:

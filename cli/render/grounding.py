@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cli.render.console import Console
-from cli.render.paper_tables import print_tables
+from cli.render.tables import print_tables
 from flows.commands import sql_command
 from flows.ground.metrics import GroundResult
 from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table

@@ -176,15 +176,12 @@ class TrainingDisplay(Display):
 
 def print_finetune_result(result: FinetuneResult) -> None:
     """Print the result of a training."""
+    from flows.finetune.flow import training_rows
+
     console = Console()
-    before, after = (
-        "not measured" if p is None else f"{p:.3f}" for p in (result.base_perplexity, result.best_perplexity)
-    )
-    best = "" if result.best_step is None else f" at step {result.best_step:,}"
     table = Table(show_header=False)
-    table.add_row("dataset", f"{escape(result.dataset)}, arm {result.arm}")
-    table.add_row("dev perplexity", f"{before} before, {after}{best}")
-    table.add_row("MLflow", f"run {result.run_id} in {escape(result.tracking)}")
+    for name, value in training_rows(result):
+        table.add_row(name, escape(value))
     console.print(table)
     if result.skipped:
         console.print("Nothing was left to do: this training was found finished.")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from prefect import flow, get_run_logger
 
-from flows.artifacts import publish_link, publish_summary, report_progress, run_name_from
+from flows.artifacts import publish_link, publish_summary, run_name_from
 from flows.build_dataset.notes import notes_on_build
 from flows.build_dataset.nothing_kept import nothing_kept
 from flows.build_dataset.parameters import BuildParameters
@@ -26,12 +26,11 @@ from flows.build_dataset.resolve import resolve
 from flows.build_dataset.summary import build_summary
 from flows.build_dataset.tracking import track_build_if_in_use
 from flows.build_dataset.versions import coverage_note, thresholds_note, write_card, write_version
-from flows.ledger import Ledger, now, open_run
+from flows.ledger import Ledger
 from flows.resolved import resolved
-from flows.runners import check_gpus, choose_runner, use_runner
-from flows.server import guard_prefect_server, record_server
+from flows.runners import check_gpus, choose_runner
+from flows.running import begin_flow, running
 from flows.stage_tasks import run_source
-from flows.stopping import restore_stop_handler
 from tasks.build_spec import BuildSpec
 from tasks.corpus import keep_digests
 from tasks.run_shard import ShardResult
@@ -40,7 +39,6 @@ from tasks.stages.ingest import CORPUS, INGEST, READ, with_latest_date
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from toolformer_core.prompts.load import PLACEHOLDER
-from warehouse.commits import Run
 from warehouse.queries import gain_histogram, samples, stats
 from warehouse.records import write_prompt
 from warehouse.store import Store
@@ -84,28 +82,13 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         parameters: corpus, model, tools and thresholds.
     """
     begin = time.monotonic()
-    record_server()
-    restore_stop_handler()
+    begin_flow()
     check_gpus(parameters.workers, parameters.gpus)  # before a corpus is read
     spec = resolved(parameters, resolve)
     for note in (*scan_notes(spec), *notes_on_build(parameters)):
         get_run_logger().warning(note)
     store, record = spec.store(), BuildRecord.begun(parameters, spec)
-    run = Run(
-        run_id=spec.run_id,
-        flow="build-dataset",
-        started=now(),
-        finished=None,
-        state="running",
-        parameters=dict(record.parameters),
-        corpus=parameters.corpus,
-        model=parameters.model,
-    )
-    with (
-        open_run(store, run) as ledger,
-        report_progress(ledger, get_run_logger()),
-        use_runner(parameters.workers, parameters.gpus),
-    ):
+    with running("build-dataset", spec.run_id, store, parameters, parameters.corpus, record.parameters) as ledger:
         for prompt in spec.prompts.values():
             write_prompt(store, prompt.tool, prompt.digest, f"{prompt.head}{PLACEHOLDER}{prompt.tail}")
         if spec.remote is not None:
@@ -204,15 +187,6 @@ def _first_detail(store: Store, ingested: ShardResult, reason: str) -> str:
 
 
 def run_build(parameters: BuildParameters, runner: str | None = None) -> BuildResult:
-    """Run the flow in this process.
-
-    Args:
-        runner: `threads`, `dask` (a local cluster of `parameters.workers` processes), or a Dask scheduler's address;
-            default: as $TOOLFORMER_RUNNER says, else threads.
-
-    Raises:
-        UsageError: something asked for is wrong.
-    """
-    guard_prefect_server()
+    """Run the flow in this process; see `choose_runner`."""
     with choose_runner(runner):
         return build_dataset(parameters)

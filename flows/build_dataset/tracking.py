@@ -115,7 +115,7 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
         system_metrics=False,
         links={"Its page in the viewer": version_page(label)},
     )
-    try:
+    with started:
         started.metrics(
             {"examples": sum(f.rows for f in dataset.files)} | {f"examples/{t}": n for t, n in dataset.counts.items()}
         )
@@ -124,10 +124,6 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
         if current:
             with in_little_memory():
                 _figures(started, snapshot, dataset)
-    except BaseException:
-        started.finish("FAILED")
-        raise
-    started.finish("FINISHED")
     return str(started.run_id)
 
 

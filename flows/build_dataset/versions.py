@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.ledger import Ledger, now
+from flows.tables import ResultTable, markdown_table
 from tasks.example_limit import examples_per_tool
 from tasks.run_shard import ShardResult
 from tasks.stages.assemble import NOT_ANNOTATED
@@ -98,20 +99,29 @@ def coverage_note(store: Store, assembled: Sequence[ShardResult]) -> str:
 
 def thresholds_note(found: Sequence[FoundThreshold]) -> str:
     """Return the card's note on thresholds that were found for promised rates; "" if none were."""
-    if not found:
-        return ""
-    lines = [
-        "Thresholds found by decoys for a promised rate of false discoveries: the estimated rate is that of wrong "
-        "responses passing as decoys do, with its 95 % interval.",
-        "",
-        "| tool | promised | tau_f | estimated rate | calls that pass | |",
-        "|---|---|---|---|---|---|",
-    ]
-    for one in found:
-        why = REASONS.get(one.reason, "")
-        calls = f"{one.at.calls:,} of {one.at.of_calls:,}"
-        lines.append(f"| {one.tool} | {one.promised:g} | {one.tau_f:g} | {one.at.said()} | {calls} | {why} |")
-    return "\n".join(lines)
+    return found_table(found).markdown() if found else ""
+
+
+def found_table(found: Sequence[FoundThreshold]) -> ResultTable:
+    """Return the thresholds that were found for promised rates, with what is estimated at them."""
+    notes = dict.fromkeys(f"* {one.tool}: {REASONS[one.reason]}" for one in found if one.reason)
+    rows = tuple(
+        (
+            one.tool,
+            f"{one.promised:g}",
+            f"{one.tau_f:g}{'*' if one.reason else ''}",
+            one.at.said(),
+            f"{one.at.calls:,} of {one.at.of_calls:,}",
+        )
+        for one in found
+    )
+    legend = (
+        "Found by decoys: the estimated rate of false discoveries is that of wrong responses passing as decoys do, "
+        "with its 95 % interval."
+    )
+    title = "Thresholds for a promised rate of false discoveries"
+    columns = ("tool", "promised", "tau_f", "estimated rate", "calls that pass")
+    return ResultTable("", title, columns, rows, notes=(*notes, legend))
 
 
 def write_card(store: Store, dataset: Dataset) -> str:
@@ -160,14 +170,6 @@ def _card(dataset: Dataset, records: Sequence[Dataset]) -> str:
 def _record_lines(dataset: Dataset, title: str) -> list[str]:
     """Return the lines of a card on one record; without a title, it is the only record."""
     head = "###" if title else "##"
-    thresholds = sorted({tau for _, tau, _ in dataset.yields})
-    by_tool = {(tool, tau): examples for tool, tau, examples in dataset.yields}
-    header = "".join(f" examples at {tau:g} |" for tau in thresholds)
-    rows = [
-        f"| {tool} | {tau_f:g} | {dataset.counts.get(tool, 0):,} |"
-        + "".join(f" {by_tool.get((tool, tau), 0):,} |" for tau in thresholds)
-        for tool, tau_f in dataset.thresholds.items()
-    ]
     lines = [
         *(["", title] if title else []),
         "",
@@ -185,9 +187,7 @@ def _record_lines(dataset: Dataset, title: str) -> list[str]:
         "",
         "An example counts for every tool of which it holds a call; tau_f is in nats.",
         "",
-        f"| tool | tau_f | examples |{header}",
-        "|---|---|---|" + "---|" * len(thresholds),
-        *rows,
+        examples_table(dataset),
     ]
     if dataset.sources:
         lines += ["", f"{head} Sources", "", "| file | documents |", "|---|---|"]
@@ -196,6 +196,18 @@ def _record_lines(dataset: Dataset, title: str) -> list[str]:
     if dataset.notes:
         lines += ["", f"{head} Notes", "", dataset.notes]
     return lines
+
+
+def examples_table(dataset: Dataset) -> str:
+    """Return examples by tool, at its own threshold and at some others, in Markdown."""
+    thresholds = sorted({tau for _, tau, _ in dataset.yields})
+    by_tool = {(tool, tau): examples for tool, tau, examples in dataset.yields}
+    counts = {
+        tool: (dataset.counts.get(tool, 0), *(by_tool.get((tool, tau), 0) for tau in thresholds))
+        for tool in dataset.thresholds
+    }
+    rows = [(tool, f"{dataset.thresholds[tool]:g}", *(f"{n:,}" for n in found)) for tool, found in counts.items()]
+    return markdown_table(["tool", "tau_f", "examples", *(f"examples at {tau:g}" for tau in thresholds)], rows)
 
 
 def _cell(text: str) -> str:

@@ -11,22 +11,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from prefect import flow, get_run_logger
+from prefect import flow
 from prefect.futures import PrefectFuture
 
-from flows.artifacts import markdown_table, publish_link, publish_summary, report_progress, run_name_from
-from flows.evaluate.metrics import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, row_of
+from flows.artifacts import publish_link, publish_summary, run_name_from
+from flows.evaluate.metrics import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, table_of
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan
 from flows.evaluate.resolve import resolve
 from flows.evaluate.tracking import items_page, track
-from flows.ledger import Ledger, now, open_run
+from flows.ledger import Ledger
 from flows.resolved import resolved
-from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most, use_runner
-from flows.server import guard_prefect_server, record_server
+from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most
+from flows.running import begin_flow, running
 from flows.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
-from flows.stopping import restore_stop_handler
-from tasks.environment import prepare_environment
 from tasks.evaluation_spec import ArmRun, Evaluation
 from tasks.run_shard import ShardResult, on_shard_done
 from tasks.settings import shown_url
@@ -36,7 +34,6 @@ from tasks.stages.evaluate import EVALUATE
 from tasks.stages.perplexity import PERPLEXITY as PERPLEXITY_STAGE
 from toolformer_core.evaluate.figures import PERPLEXITY, measured_text
 from toolformer_core.evaluate.items import Rule
-from warehouse.commits import Run
 from warehouse.queries import accuracies
 from warehouse.store import Store
 
@@ -51,33 +48,18 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         parameters: benchmark, models, arms and k.
     """
     begin = time.monotonic()
-    prepare_environment()
-    record_server()
-    restore_stop_handler()
+    begin_flow()
     check_gpus(parameters.workers, parameters.gpus)
     plan = resolved(parameters, resolve)
     store = plan.benchmark.store()
-    run = Run(
-        run_id=plan.benchmark.run_id,
-        flow="evaluate",
-        started=now(),
-        finished=None,
-        state="running",
-        parameters=parameters.model_dump(mode="json"),
-        corpus=plan.benchmark.path or plan.task.name,
-        model=parameters.model,
-    )
-    with (
-        open_run(store, run) as ledger,
-        report_progress(ledger, get_run_logger()),
-        use_runner(parameters.workers, parameters.gpus),
-    ):
+    items = plan.benchmark.path or plan.task.name
+    with running("evaluate", plan.benchmark.run_id, store, parameters, items) as ledger:
         read, done = _run_stages(plan, ledger)
     snapshot = ledger.snapshot
     arms, perplexities = _found(plan, store, done)
     tracked, address = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
     result = EvaluateResult(
-        run_id=run.run_id,
+        run_id=plan.benchmark.run_id,
         task=plan.task.name,
         title=plan.task.title,
         source=plan.benchmark.source,
@@ -93,7 +75,8 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         skipped=ledger.skipped,
         seconds=time.monotonic() - begin,
     )
-    publish_summary(_card(result), "evaluated")
+    table = table_of(result)
+    publish_summary(f"## {table.title}\n{table.markdown()}", "evaluated")
     publish_link(address, "evaluate-mlflow-run", "The run in MLflow")
     publish_link(items_page(plan), "evaluate-viewer", "The items in the viewer")
     return result
@@ -147,42 +130,7 @@ def _paper(plan: EvaluationPlan) -> dict[str, float]:
     return dict(plan.task.figures)
 
 
-def _card(result: EvaluateResult) -> str:
-    rows = [*map(row_of, result.arms), *map(row_of, result.perplexities)]
-    names = [
-        "arm",
-        "k",
-        "items",
-        "accuracy",
-        "low",
-        "high",
-        "call_rate",
-        "calls_per_item",
-        "random_operands",
-        "right_calls",
-        "texts",
-        "tokens",
-        "perplexity",
-    ]
-    shown = [name for name in names if any(name in row for row in rows)]
-
-    def cell(value: object) -> str:
-        return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-    table = markdown_table(shown, [[cell(row.get(name, "-")) for name in shown] for row in rows])
-    return f"## {result.title} {result.source}\n{table}"
-
-
 def run_evaluate(parameters: EvaluateParameters, runner: str | None = None) -> EvaluateResult:
-    """Run the flow in this process.
-
-    Args:
-        runner: `threads`, `dask` (a local cluster of `parameters.workers` processes), or a Dask scheduler's address;
-            default: as $TOOLFORMER_RUNNER says, else threads.
-
-    Raises:
-        UsageError: something asked for is wrong.
-    """
-    guard_prefect_server()
+    """Run the flow in this process; see `choose_runner`."""
     with choose_runner(runner):
         return evaluate(parameters)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from flows.tables import Cell, ResultTable, percent
 from tasks.evaluation_spec import TRIGGER_ARM, Evaluation
 from tasks.run_shard import ShardResult
 from toolformer_core.evaluate.operands import RandomOperands, WordProblem, random_operands, right_calls
@@ -217,3 +218,46 @@ def row_of(figures: ArmFigures | ArmPerplexity) -> dict[str, Any]:
         **({} if figures.right_calls is None else {"right_calls": figures.right_calls}),
         **{f"calls_{tool}": rate for tool, rate in figures.rates.items()},
     }
+
+
+def table_of(result: EvaluateResult) -> ResultTable:
+    """Return the figures of the arms, or their perplexities, as pages and the terminal show them."""
+    title = f"{result.title} {result.source}".strip()
+    if result.perplexities:
+        texts = tuple((one.arm, one.texts, one.tokens, f"{one.perplexity:.3f}") for one in result.perplexities)
+        return ResultTable("", f"{title}, tools disabled", ("arm", "texts", "tokens", "perplexity"), texts)
+    several = any(arm.calls_per_item is not None for arm in result.arms)
+    columns = ("arm", "right", "95 %", "calls", *(("per item",) if several else ()), "with", "without", "p", "p (off)")
+    per_item = "per item: calls of an item, on average; " if several else ""
+    notes = [
+        f"calls: percent of items with a call; {per_item}right with one, and without; p: McNemar's exact test against "
+        "the base, and against the same model with tools off."
+    ]
+    for arm in result.arms:
+        if arm.rates:
+            rates = ", ".join(f"{tool} {100 * rate:.1f}" for tool, rate in arm.rates.items())
+            notes.append(f"{_label(arm)} called, percent of items: {rates}")
+        if arm.operands is not None:
+            notes.append(
+                f"{_label(arm)}: random pairs of the problems' numbers with its operators would be right in "
+                f"{100 * arm.operands.value:.1f} % ({100 * arm.operands.low:.1f}-{100 * arm.operands.high:.1f}); its "
+                f"calls give the answer in {100 * (arm.right_calls or 0):.1f} % of the items with one"
+            )
+    if failed := max((arm.failed for arm in result.arms), default=0):
+        notes.append(f"{failed} items do not fit into the model's context; they count as wrong.")
+    rows = tuple(_arm_row(arm, several) for arm in result.arms)
+    title = f"{title}: percent right of {result.items:,} items"
+    return ResultTable("", title, columns, rows, notes=tuple(notes))
+
+
+def _label(arm: ArmFigures) -> str:
+    return f"{arm.arm}, k={arm.k}" if arm.k else arm.arm
+
+
+def _arm_row(arm: ArmFigures, several: bool) -> tuple[Cell, ...]:
+    shares = (arm.call_rate, arm.accuracy_called, arm.accuracy_uncalled)
+    calls, with_one, without = ("-" if share != share else f"{100 * share:.1f}" for share in shares)
+    tests = (None if test is None else f"{test.p:.2g}" for test in (arm.versus_base, arm.versus_disabled))
+    interval = f"{100 * arm.low:.1f}-{100 * arm.high:.1f}"
+    per_item = (arm.calls_per_item,) if several else ()
+    return (_label(arm), percent(arm.accuracy), interval, calls, *per_item, with_one, without, *tests)

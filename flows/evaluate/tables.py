@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flows.judging import judge
+from flows.tables import Cell, ResultTable, percent
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.evaluate.figures import (
     ALL_ENGLISH,
@@ -42,7 +43,6 @@ from warehouse.queries import (
     yield_by_threshold,
 )
 
-Cell = str | int | float | None
 _ItemSet = tuple[str, int]  # name of the file of items ("": the task has its own items), and how many of its items
 
 _TITLES = {
@@ -82,18 +82,6 @@ _JUDGED = "judged: what people's marks say of our call; - is a call that nobody 
 
 
 @dataclass(frozen=True, slots=True)
-class PaperTable:
-    """One table. The first columns name the row; then come pairs of figures, ours and the paper's."""
-
-    name: str  # "Table 3"
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    missing: tuple[str, ...] = ()  # commands that would fill the cells nobody has measured
-    notes: tuple[str, ...] = field(default=())
-
-
-@dataclass(frozen=True, slots=True)
 class _Measured:
     """The figures that the snapshot holds for one base model."""
 
@@ -117,7 +105,7 @@ class _Measured:
         return shlex.join(["toolformer", "evaluate", *items, "--model", self.base, *options, "--data", self.data])
 
 
-def paper_tables(snapshot: Path, data: str, model: str | None = None, marks: Iterable[Mark] = ()) -> list[PaperTable]:
+def paper_tables(snapshot: Path, data: str, model: str | None = None, marks: Iterable[Mark] = ()) -> list[ResultTable]:
     """Return all tables for one base model.
 
     Args:
@@ -183,10 +171,6 @@ def _rows_of_model(model: str | None, rows: list[dict[str, Any]]) -> list[dict[s
     return model_rows
 
 
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
 def _has_gaps(rows: Sequence[Sequence[Cell]], columns: Iterable[int]) -> bool:
     return any(row[column] is None for row in rows for column in columns)
 
@@ -195,7 +179,7 @@ def _build_command(measured: _Measured) -> str:
     return shlex.join(["toolformer", "build", "--corpus", "PATH", "--model", measured.base, "--data", measured.data])
 
 
-def _table_2(snapshot: Path | None, measured: _Measured) -> PaperTable:
+def _table_2(snapshot: Path | None, measured: _Measured) -> ResultTable:
     taus = (0.5, 1.0, 2.0)
     examples = {(y.tool, y.tau_f): y.examples for y in yield_by_threshold(snapshot)} if snapshot else {}
     columns = ("tool", *(name for tau in taus for name in (f"tau_f {tau}", "paper")))
@@ -204,10 +188,10 @@ def _table_2(snapshot: Path | None, measured: _Measured) -> PaperTable:
         for tool, paper in EXAMPLES_BY_THRESHOLD.items()
     )
     missing = (_build_command(measured),) if _has_gaps(rows, (1, 3, 5)) else ()
-    return PaperTable("Table 2", _TITLES[2], columns, rows, missing)
+    return ResultTable("Table 2", _TITLES[2], columns, rows, missing)
 
 
-def _accuracy_table(number: int, measured: _Measured) -> PaperTable:
+def _accuracy_table(number: int, measured: _Measured) -> ResultTable:
     """Return one of the Tables 3 to 7: a row per arm, a pair of columns per task."""
     paper = TABLES[number]
     english = {task: ALL_ENGLISH[f"{task}-english"] for task in paper if f"{task}-english" in ALL_ENGLISH}
@@ -216,7 +200,7 @@ def _accuracy_table(number: int, measured: _Measured) -> PaperTable:
         name: str, ours: Mapping[str, Mapping[str, Any] | None], model: str, theirs: Mapping[str, Mapping[str, float]]
     ) -> tuple[Cell, ...]:
         pairs = ((ours.get(task), theirs[task].get(model)) for task in paper)
-        return name, *(cell for own, figure in pairs for cell in (_percent(own["accuracy"]) if own else None, figure))
+        return name, *(cell for own, figure in pairs for cell in (percent(own["accuracy"]) if own else None, figure))
 
     rows = [
         row(f"{arm}, k={k}" if k else arm, {task: measured.accuracy.get((task, arm, k)) for task in paper}, name, paper)
@@ -246,7 +230,7 @@ def _accuracy_table(number: int, measured: _Measured) -> PaperTable:
         if task in paper and key in _ROWS and item_set not in _shown_item_sets(measured, task)
     ]
     notes += [_WORDING] if number in _REWORDED else []
-    return PaperTable(
+    return ResultTable(
         f"Table {number}", _TITLES[number], columns, tuple(rows), tuple(missing), tuple(dict.fromkeys(notes))
     )
 
@@ -276,7 +260,7 @@ def _describe_items(row: Mapping[str, Any]) -> str:
     return f"{task_named(row['task']).title}: {row['items']:,} items of {row['source'] or 'its own'}"
 
 
-def _call_rates(snapshot: Path | None, measured: _Measured) -> PaperTable:
+def _call_rates(snapshot: Path | None, measured: _Measured) -> ResultTable:
     """Return the shares of items with a call that the paper gives in the text of §4.2."""
     counts = call_counts(snapshot) if snapshot else {}
     rows: list[tuple[Cell, ...]] = []
@@ -288,12 +272,12 @@ def _call_rates(snapshot: Path | None, measured: _Measured) -> PaperTable:
         number |= {"other": called - sum(number[tool] for tool in paper if tool in number), "none": items - called}
         title = name if name in GROUPS else task_named(name).title
         measured_all = len(ours) == len(tasks)
-        rows += [(title, tool, _percent(number[tool] / items) if measured_all else None, paper[tool]) for tool in paper]
+        rows += [(title, tool, percent(number[tool] / items) if measured_all else None, paper[tool]) for tool in paper]
     missing = ("run the arm toolformer of the missing tasks of Tables 3 to 7",) if _has_gaps(rows, (2,)) else ()
-    return PaperTable("§4.2", _CALLS, ("tasks", "tool", "calls", "paper"), tuple(rows), missing, (_WORDING,))
+    return ResultTable("§4.2", _CALLS, ("tasks", "tool", "calls", "paper"), tuple(rows), missing, (_WORDING,))
 
 
-def _table_8(measured: _Measured) -> PaperTable:
+def _table_8(measured: _Measured) -> ResultTable:
     """Return Table 8: one row per text. `measured_text` says which of our texts is one of the paper's."""
     arms = {"base": "gpt-j", "cc": "gpt-j + cc", "toolformer-disabled": "toolformer (disabled)"}
     ours: dict[str, dict[str, float]] = {}  # name of a row -> arm -> perplexity
@@ -311,10 +295,10 @@ def _table_8(measured: _Measured) -> PaperTable:
             rows.append((text, *(cell for name in arms.values() for cell in (None, paper[name]))))
     missing = (measured.command("wikitext"),) if _has_gaps(rows, (1, 3, 5)) else ()
     columns = ("text", *(name for arm in arms for name in (arm, "paper")))
-    return PaperTable("Table 8", _TITLES[8], columns, tuple(rows), missing)
+    return ResultTable("Table 8", _TITLES[8], columns, tuple(rows), missing)
 
 
-def _table_9(measured: _Measured) -> PaperTable:
+def _table_9(measured: _Measured) -> ResultTable:
     """Return Table 9: the arm toolformer by k, where k = 0 is the same model disabled.
 
     The paper's two tasks come first, then all others that were run. A task has a group of rows for each item set; if
@@ -337,7 +321,7 @@ def _table_9(measured: _Measured) -> PaperTable:
         if not any(by_k.keys() >= {0, 1, 3, 10} for by_k in by_task[task])
     ]
     columns = ("task", "k", "all", "paper", "AC", "paper", "NC", "paper", "calls", "paper")
-    return PaperTable("Table 9", _TITLES[9], columns, tuple(rows), tuple(missing), (*notes, _WORDING))
+    return ResultTable("Table 9", _TITLES[9], columns, tuple(rows), tuple(missing), (*notes, _WORDING))
 
 
 def _rows_by_k(measured: _Measured, task: str) -> list[dict[int, dict[str, Any]]]:
@@ -359,13 +343,13 @@ def _decoding_rows(
     figures = ("accuracy", "accuracy_called", "accuracy_uncalled", "call_rate")
     rows: list[tuple[Cell, ...]] = []
     for k in sorted({0, 1, 3, 10, *by_k}):
-        ours = (_percent(by_k.get(k, {}).get(figure)) for figure in figures)
+        ours = (percent(by_k.get(k, {}).get(figure)) for figure in figures)
         pairs = zip(ours, paper.get(k, (None,) * 4), strict=True)
         rows.append((name, k, *(cell for pair in pairs for cell in pair)))
     return rows
 
 
-def _table_10(snapshot: Path | None, measured: _Measured, marks: Iterable[Mark]) -> PaperTable:
+def _table_10(snapshot: Path | None, measured: _Measured, marks: Iterable[Mark]) -> ResultTable:
     verdicts = standing(marks)
     rows: list[tuple[Cell, ...]] = []
     for tool, gain in GAINS:
@@ -379,10 +363,10 @@ def _table_10(snapshot: Path | None, measured: _Measured, marks: Iterable[Mark])
         rows.append((tool, gain, *ours))
     columns = ("tool", "paper", "ours", "judged", "our call")
     missing = (_build_command(measured),) if _has_gaps(rows, (2,)) else ()
-    return PaperTable("Table 10", _TITLES[10], columns, tuple(rows), missing, (_JUDGED,))
+    return ResultTable("Table 10", _TITLES[10], columns, tuple(rows), missing, (_JUDGED,))
 
 
-def _figure_4(measured: _Measured) -> PaperTable:
+def _figure_4(measured: _Measured) -> ResultTable:
     """Return the data of Figure 4: the mean accuracy of each arm, per model size and group of tasks."""
     newest = {(r["parameters"], r["task"], r["arm"], r["k"]): r for r in _on_latest_item_sets(measured.sizes)}
 
@@ -407,4 +391,4 @@ def _figure_4(measured: _Measured) -> PaperTable:
     missing = ("run the missing tasks of Tables 3 to 5 with models of several sizes",) if _has_gaps(
         rows or [(None,) * len(columns)], range(1, len(columns))
     ) else ()  # fmt: skip
-    return PaperTable("Figure 4", _FIGURE_4, columns, rows, missing, (note, _THREE_TOOLS, _WORDING))
+    return ResultTable("Figure 4", _FIGURE_4, columns, rows, missing, (note, _THREE_TOOLS, _WORDING))

@@ -76,7 +76,7 @@ def track(
         system_metrics=False,
         links={"Its items in the viewer": items_page(plan)},
     )
-    try:
+    with run:
         for one in arms:
             run.metrics(_metrics(one), step=one.k)
         for text in perplexities:
@@ -86,10 +86,6 @@ def track(
             # arms without tools have one figure, whatever the number of calls
             alike = [row for row in sizes if not row["k"] or row["max_calls"] == p.max_calls]
             _plots(run, plan.task.title, arms, alike)
-    except BaseException:
-        run.finish("FAILED")
-        raise
-    run.finish("FINISHED")
     return run.run_id, run.address
 
 

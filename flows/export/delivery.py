@@ -10,10 +10,9 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from flows.export.earlier import written_earlier
 from flows.export.hub import look_at, push
 from flows.export.parameters import ExportParameters
-from flows.export.run import ExportResult, OnProgress, Places, export_to
+from flows.export.run import ExportResult, OnProgress, Places, export_to, written_earlier
 from flows.lineage.send import send_run
 from warehouse.errors import WarehouseError
 from warehouse.records import Export, write_export

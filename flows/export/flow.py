@@ -12,9 +12,9 @@ from flows.artifacts import WorkProgress, publish_link, publish_summary, run_nam
 from flows.export.delivery import deliver
 from flows.export.parameters import ExportParameters
 from flows.export.run import ExportResult
-from flows.server import guard_prefect_server, record_server
-from flows.stopping import restore_stop_handler
-from tasks.environment import prepare_environment
+from flows.running import begin_flow
+from flows.server import guard_prefect_server
+from flows.tables import markdown_table
 from tasks.provenance import host
 
 __all__ = ["export", "run_export"]
@@ -27,9 +27,7 @@ def export(parameters: ExportParameters) -> ExportResult:
     Args:
         parameters: dataset, file, format and repository.
     """
-    prepare_environment()
-    record_server()
-    restore_stop_handler()
+    begin_flow()
     progress = WorkProgress("export")
 
     def show(read: int, total: int) -> None:
@@ -60,7 +58,7 @@ def _summary(result: ExportResult) -> str:
     ]
     if result.pushed is not None:
         rows += [("repository", result.pushed.url), ("commit", result.pushed.commit)]
-    return "| | |\n|---|---|\n" + "".join(f"| {name} | {value} |\n" for name, value in rows)
+    return markdown_table(["", ""], rows)
 
 
 def run_export(parameters: ExportParameters) -> ExportResult:

@@ -2,11 +2,16 @@
 
 For `cstar.jsonl` these are `cstar.jsonl`, `cstar.dev.jsonl`, `cstar.manifest.json` and `cstar.card.md`. They are
 written into a folder `cstar.jsonl.partial` beside them and then renamed, `cstar.jsonl` last: where it is, all of it is.
-The dataset's files are read one after the other, and their digests checked. The same export gives the same bytes.
+The dataset's files are read one after the other, and their digests checked. The same export gives the same bytes: files
+that fit their manifest are what the export would write, so a push that failed is repeated without writing them again.
+
+A chat row has the schemas of the dataset's tools, which are built again as its run named them; of one that cannot be
+built here (its file is gone, its server does not answer) the name alone, and a note says so.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -16,17 +21,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from flows.export.card import Written, asked_of, card_text, file_entries, manifest_of, manifest_text
+from flows.build_dataset.record import BuildRecord
+from flows.export.card import Written, asked_of, card_text, file_entries, manifest_of, manifest_text, sha256_of
 from flows.export.find import find_dataset
 from flows.export.formats import Maker, Sink, maker_of, sink_of
 from flows.export.settings import ExportSettings, Format
-from flows.export.tools import schemas_of
 from tasks.arrow import examples_of
-from toolformer_core.errors import UsageError
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.errors import ToolformerError, UsageError
 from toolformer_core.export.conversation import LeftOut
+from toolformer_core.export.schemas import ToolSchema, schema_of
 from toolformer_core.finetune.split import held_out_share
 from toolformer_core.lm.load import LoadedTokenizer, load_tokenizer
 from toolformer_core.records import Example
+from toolformer_core.tools.base import Tool
 from warehouse.commits import Dataset
 from warehouse.store import Store
 
@@ -154,6 +162,36 @@ def prepare(store: Store, dataset: Dataset, settings: ExportSettings) -> Prepare
     return Prepared(maker_of(settings, tokenizer, schemas), tokenizer, tuple(notes))
 
 
+def schemas_of(store: Store, dataset: Dataset) -> tuple[dict[str, ToolSchema], list[str]]:
+    """Return the schemas of a dataset's tools by their names in calls, and notes on those that are only named."""
+    record = BuildRecord.of_run(store, dataset.run_id)
+    names = {**TOOL_NAMES, **record.tool_names}
+    keys = list(dict.fromkeys((*dataset.thresholds, *dataset.counts)))
+    wanted = [*(key for key in keys if key in TOOL_NAMES), *(name for name in record.tools if name not in TOOL_NAMES)]
+    problems: list[str] = []
+    built = dict(_built(wanted, problems))
+    schemas, notes = {}, []
+    for key in keys:
+        name = names.get(key, key)
+        if key in built and built[key].name == name:
+            schemas[name] = schema_of(built[key])
+        else:
+            schemas[name] = ToolSchema(name)
+            why = f" ({'; '.join(problems)})" if problems else ""
+            notes.append(f"the schema of {name} has no description, because the tool could not be built here{why}")
+    return schemas, notes
+
+
+def _built(names: list[str], problems: list[str]) -> Iterator[tuple[str, Tool]]:
+    from toolformer_core.tools.build import build_tools  # imports the libraries of all tools
+
+    for name in names:
+        try:
+            yield from build_tools([name]).items()
+        except ToolformerError as exc:
+            problems.append(str(exc))
+
+
 def batches_of(store: Store, dataset: Dataset) -> Iterator[list[Example]]:
     """Yield the examples of a dataset, some at a time."""
     examples = (example for table in store.read_dataset(dataset) for example in examples_of(table))
@@ -254,3 +292,50 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def written_earlier(store: Store, name: str, out: Path, settings: ExportSettings) -> ExportResult | None:
+    """Return the export that lies at `out`; None if nothing lies there.
+
+    Args:
+        store, name, out, settings: see `export_to`.
+
+    Raises:
+        UsageError: something else lies there, or the dataset does not exist.
+    """
+    if not out.exists():
+        return None
+    dataset = find_dataset(store, name)
+    places = Places.of(out)
+    tokenizer = load_tokenizer(settings.tokenizer) if settings.tokenizer else None
+    manifest = _read_manifest(places.manifest)
+    wanted = asked_of(dataset, settings, tokenizer)
+    if any(manifest.get(key) != value for key, value in wanted.items()) or not _is_whole(out, manifest):
+        raise UsageError(f"{out} exists already, and is not this export; name another, or remove it first")
+    paths = (places.train, places.dev, places.manifest, places.card)
+    return ExportResult(
+        dataset=dataset.label,
+        out=out,
+        files=tuple(path for path in paths if path.exists()),
+        examples=manifest["examples"]["train"] + manifest["examples"]["dev"],
+        dev=manifest["examples"]["dev"],
+        left_out=manifest["examples"]["left_out"],
+        counts=manifest["counts"],
+        notes=tuple(manifest["notes"]),
+        manifest=manifest,
+    )
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _is_whole(out: Path, manifest: dict[str, Any]) -> bool:
+    """Return whether every file of a manifest of ours is what the manifest says."""
+    try:
+        return all(sha256_of(out.parent / file["name"]) == file["sha256"] for file in manifest["files"])
+    except OSError:
+        return False

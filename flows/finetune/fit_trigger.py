@@ -16,12 +16,23 @@ from typing import Any
 
 from flows.evaluate.plan import finished_trainings
 from flows.finetune.parameters import FitTriggerParameters
+from flows.tables import ResultTable
 from tasks.settings import tracking_uri
 from tasks.training.registry import FinishedTraining, finished_finetune, trained_model, training_run
 from tasks.training.trigger import TRIGGER_FILE, FittedTrigger, held_out_examples, read_trigger, write_trigger
 from toolformer_core.decode.trigger import FitConfig, ToolFit, fit_triggers
 from toolformer_core.errors import UsageError
 from warehouse.store import Store
+
+_BOUNDS = {
+    "lost": "more needless openings remain than asked for, because fewer would lose too many calls",
+    "few_calls": "few calls to learn from, so theta is at most a tenth of the least p(' [') among them",
+    "too_few_calls": "too few calls for a threshold",
+}
+_LEGEND = (
+    "opened: calls of C* at which ' [' is among the k most likely tokens and the model names the tool; needless: such "
+    "openings where C* has no call; kept, left: what remains of the two at theta."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +141,19 @@ def rows_of_fits(fitted: FittedTrigger) -> list[dict[str, Any]]:
         }
         for fit in fitted.fits
     ]
+
+
+def fits_table(fitted: FittedTrigger) -> ResultTable:
+    """Return a row per tool, with notes on thresholds that are not what was asked for."""
+    names = ("calls", "opened", "kept", "needless", "needless_left")
+    rows = rows_of_fits(fitted)
+    cells = [
+        (r["tool"], None if r["theta"] is None else f"{r['theta']:.3g}", *(r[name] for name in names)) for r in rows
+    ]
+    notes = [f"{row['tool']}: {note}" for row in rows if (note := _BOUNDS.get(row["bound"]))]
+    title = f"held-out documents of {fitted.dataset}: {fitted.documents:,}; k = {fitted.top_k}"
+    columns = ("tool", "theta", *names[:-1], "left")
+    return ResultTable("", title, columns, tuple(cells), notes=(*notes, _LEGEND))
 
 
 def _track(run_id: str, data: str, fitted: FittedTrigger) -> None:

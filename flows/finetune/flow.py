@@ -32,8 +32,9 @@ from flows.finetune.tracking import close_run, start_run
 from flows.ledger import republish
 from flows.lineage.send import send_run
 from flows.resolved import resolved
-from flows.server import guard_prefect_server, record_server
-from flows.stopping import restore_stop_handler
+from flows.running import begin_flow
+from flows.server import guard_prefect_server
+from flows.tables import markdown_table
 from tasks.environment import prepare_environment
 from tasks.launch.base import LaunchError, LostError
 from tasks.settings import shown_url
@@ -187,9 +188,7 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     """
     begin = time.monotonic()
     started = time.time()
-    prepare_environment()
-    record_server()
-    restore_stop_handler()
+    begin_flow()
     plan = resolved(parameters, resolve)
     check_machine(plan)
     for note in notes_on_training(parameters.model, plan.spec.dataset.model, plan.spec.dataset.score_model):
@@ -222,7 +221,9 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
         skipped=finished is not None,
         seconds=time.monotonic() - begin,
     )
-    publish_summary(_card(result, plan.spec), "finetuned")
+    tau_f = ", ".join(f"{tool} {tau_f:g}" for tool, tau_f in plan.spec.dataset.thresholds.items())
+    rows = [*training_rows(result), ("model", result.model), ("tau_f", tau_f)]
+    publish_summary(markdown_table(["", ""], rows), "finetuned")
     publish_link(run.address, "finetune-mlflow-run", "The run in MLflow")
     publish_link(version_page(result.dataset), "finetune-viewer", "What it was trained on, in the viewer")
     return result
@@ -280,17 +281,17 @@ def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started
     return outcome
 
 
-def _card(result: FinetuneResult, spec: FinetuneSpec) -> str:
-    def shown(value: float | None) -> str:
-        return "not measured" if value is None else f"{value:.3f}"
-
-    return (
-        f"| | |\n|---|---|\n| model | `{result.model}` |\n| arm | {result.arm} |\n| dataset | {result.dataset} |\n"
-        f"| tau_f | {', '.join(f'{tool} {tau_f:g}' for tool, tau_f in spec.dataset.thresholds.items())} |\n"
-        f"| dev perplexity before | {shown(result.base_perplexity)} |\n"
-        f"| best dev perplexity | {shown(result.best_perplexity)} at step {result.best_step} |\n"
-        f"| MLflow run | {result.run_id} |\n"
+def training_rows(result: FinetuneResult) -> list[tuple[str, str]]:
+    """Return what a training came to, in pairs of name and value, as pages and the terminal show it."""
+    before, after = (
+        "not measured" if p is None else f"{p:.3f}" for p in (result.base_perplexity, result.best_perplexity)
     )
+    best = "" if result.best_step is None else f" at step {result.best_step:,}"
+    return [
+        ("dataset", f"{result.dataset}, arm {result.arm}"),
+        ("dev perplexity", f"{before} before, {after}{best}, of {result.steps:,} steps"),
+        ("MLflow", f"run {result.run_id} in {result.tracking}"),
+    ]
 
 
 def run_finetune(parameters: FinetuneParameters) -> FinetuneResult:

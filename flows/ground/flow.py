@@ -8,37 +8,32 @@ known here.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from prefect import flow, get_run_logger
+from prefect import flow
 from prefect.futures import PrefectFuture
 
-from flows.artifacts import publish_link, publish_summary, report_progress, run_name_from
+from flows.artifacts import publish_link, publish_summary, run_name_from
 from flows.ground.metrics import GroundResult, TaskShards, figures_of
 from flows.ground.parameters import GroundParameters
 from flows.ground.plan import GroundingPlan, TaskPlan
 from flows.ground.resolve import resolve
-from flows.ground.summary import summary
+from flows.ground.tables import summary
 from flows.ground.tracking import track
-from flows.ledger import Ledger, now, open_run
+from flows.ledger import Ledger
 from flows.resolved import resolved
-from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most, use_runner
-from flows.server import guard_prefect_server, record_server
+from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most
+from flows.running import begin_flow, running
 from flows.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
-from flows.stopping import restore_stop_handler
-from tasks.environment import prepare_environment
 from tasks.grounding_spec import CHOSEN_BY_A_MODEL, AnswerRun, ChoiceRun, GroundingRun
 from tasks.run_shard import on_shard_done
-from tasks.settings import shown_url
 from tasks.stage import Shard, Stage
 from tasks.stages.answer_grounded import ANSWER_GROUNDED
 from tasks.stages.benchmark import BENCHMARK, benchmark_shards
 from tasks.stages.ground import CHOOSE, GROUND
-from warehouse.commits import Run
 from warehouse.store import Store
 
 __all__ = ["ground", "run_ground"]
@@ -54,57 +49,18 @@ def ground(parameters: GroundParameters) -> GroundResult:
         parameters: benchmarks, models, library and weights.
     """
     begin = time.monotonic()
-    prepare_environment()
-    record_server()
-    restore_stop_handler()
+    begin_flow()
     check_gpus(parameters.workers, parameters.gpus)
     plan = resolved(parameters, resolve)
     store = Store(plan.data)
-    run = Run(
-        run_id=plan.run_id,
-        flow="ground",
-        started=now(),
-        finished=None,
-        state="running",
-        parameters=parameters.model_dump(mode="json"),
-        corpus=", ".join(one.task.name for one in plan.tasks),
-        model=parameters.model,
-    )
-    with (
-        open_run(store, run) as ledger,
-        report_progress(ledger, get_run_logger()),
-        use_runner(parameters.workers, parameters.gpus),
-    ):
+    with running("ground", plan.run_id, store, parameters, ", ".join(one.task.name for one in plan.tasks)) as ledger:
         done = _run_stages(plan, ledger)
-    result = figures_of(plan, store, done, _without_figures(plan, ledger))
+    result = figures_of(plan, store, done, ledger)
     tracked, address = track(plan, parameters, done, result)
     result = replace(result, mlflow_run=tracked, seconds=time.monotonic() - begin)
     publish_summary(summary(result), "grounded")
     publish_link(address, "ground-mlflow-run", "The run in MLflow")
     return result
-
-
-def _without_figures(plan: GroundingPlan, ledger: Ledger) -> GroundResult:
-    return GroundResult(
-        run_id=plan.run_id,
-        tools=(),
-        gamma=plan.weights.gamma,
-        smoothing=plan.weights.smoothing,
-        threshold=plan.weights.threshold,
-        patterns=plan.tasks[0].grounding.patterns.name,
-        tasks=(),
-        mean={},
-        mean_answered={},
-        confusion={},
-        sizes=(),
-        rejection=None,
-        snapshot=str(ledger.snapshot),
-        tracking=shown_url(plan.tracking),
-        mlflow_run="",
-        done=len(ledger.keys) - ledger.skipped,
-        skipped=ledger.skipped,
-        seconds=math.nan,
-    )
 
 
 def _run_stages(plan: GroundingPlan, ledger: Ledger) -> list[TaskShards]:
@@ -177,15 +133,6 @@ def _shards(futures: _Futures) -> list[Any]:
 
 
 def run_ground(parameters: GroundParameters, runner: str | None = None) -> GroundResult:
-    """Run the flow in this process.
-
-    Args:
-        runner: `threads`, `dask` (a local cluster of `parameters.workers` processes), or a Dask scheduler's address;
-            default: as $TOOLFORMER_RUNNER says, else threads.
-
-    Raises:
-        UsageError: something asked for is wrong.
-    """
-    guard_prefect_server()
+    """Run the flow in this process; see `choose_runner`."""
     with choose_runner(runner):
         return ground(parameters)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from flows.ground.plan import GroundingPlan, TaskPlan
 from tasks import arrow
 from tasks.run_shard import ShardResult
+from tasks.settings import shown_url
 from tasks.stage import LM_TOKENS
 from toolformer_core.evaluate.grounding_figures import (
     Rejection,
@@ -26,6 +27,9 @@ from toolformer_core.evaluate.statistics import Accuracy, accuracy
 from toolformer_core.grounding.records import Grounding
 from toolformer_core.grounding.scores import Weights, best_of
 from warehouse.store import Store
+
+if TYPE_CHECKING:
+    from flows.ledger import Ledger
 
 SIZES = (4, 10, 20, 50, 100)  # of libraries, as the picture shows them
 
@@ -113,29 +117,40 @@ class _Rows:
     choices: dict[str, list[str | None]]  # method -> per query
 
 
-def figures_of(plan: GroundingPlan, store: Store, done: Sequence[TaskShards], result: GroundResult) -> GroundResult:
-    """Return a result with the figures of finished shards.
+def figures_of(plan: GroundingPlan, store: Store, done: Sequence[TaskShards], ledger: Ledger) -> GroundResult:
+    """Return the result of finished shards; it has no MLflow run and no seconds yet.
 
     Args:
-        plan: what was asked.
+        plan: the benchmarks and weights.
         store: holds the shards' rows.
         done: the shards of every benchmark.
-        result: what is known of the run besides.
+        ledger: of the run.
     """
-    threshold = plan.weights.threshold
+    weights = plan.weights
+    threshold = weights.threshold
     rows = _rows(plan, store, done)
     tasks = [_task_figures(store, one, rows) for one in done]
     methods = list(rows.choices)
     answered = dict.fromkeys(method for one in tasks for method in one.answered)
-    return replace(
-        result,
+    return GroundResult(
+        run_id=plan.run_id,
         tools=rows.tools,
+        gamma=weights.gamma,
+        smoothing=weights.smoothing,
+        threshold=threshold,
+        patterns=plan.tasks[0].grounding.patterns.name,
         tasks=tuple(tasks),
         mean={method: _mean([one.chosen[method] for one in tasks]) for method in methods},
         mean_answered={method: _mean([one.answered[method] for one in tasks]) for method in answered},
         confusion={method: confusion(rows.choices[method], rows.tasks) for method in methods},
         sizes=_sizes(rows, threshold),
         rejection=None if threshold is None else rejection(rows.choices["gear"], rows.right, threshold),
+        snapshot=str(ledger.snapshot),
+        tracking=shown_url(plan.tracking),
+        mlflow_run="",
+        done=len(ledger.keys) - ledger.skipped,
+        skipped=ledger.skipped,
+        seconds=math.nan,
     )
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from flows.evaluate.tables import Cell, PaperTable
 from flows.ground.metrics import GroundResult
+from flows.tables import Cell, ResultTable, percent
 from toolformer_core.evaluate.gear_figures import ANSWERS_GPT3, ANSWERS_GPT_J, GROUNDING, GROUNDING_BY_DEMONSTRATIONS
 from toolformer_core.evaluate.grounding_figures import NO_TOOL
 from toolformer_core.evaluate.statistics import Accuracy
@@ -23,7 +23,7 @@ from toolformer_core.tools.library import DISTRACTOR_PREFIX
 _DISTRACTORS = "distractors"
 
 
-def grounding_tables(result: GroundResult) -> list[PaperTable]:
+def grounding_tables(result: GroundResult) -> list[ResultTable]:
     """Return the paper's tables 4, 2 and 3, a row per benchmark; those of answers if queries were answered."""
     tables = [_table_4(result)]
     if any(one.answered for one in result.tasks):
@@ -34,7 +34,7 @@ def grounding_tables(result: GroundResult) -> list[PaperTable]:
     return tables
 
 
-def _table_4(result: GroundResult) -> PaperTable:
+def _table_4(result: GroundResult) -> ResultTable:
     own = {task: figures[task] for task, figures in GROUNDING_BY_DEMONSTRATIONS.items()}
     columns = []
     for method, mean in result.mean.items():
@@ -72,7 +72,7 @@ def _setting(result: GroundResult) -> str:
 
 def _answers(
     name: str, asked: str, result: GroundResult, paper: Mapping[str, Mapping[str, float]], further: Sequence[str]
-) -> PaperTable:
+) -> ResultTable:
     methods = [method for method in (*paper, *further) if method in result.mean_answered]
     columns = [
         _Column(
@@ -96,7 +96,7 @@ class _Column:
 
 def _paper_table(
     name: str, title: str, result: GroundResult, columns: Sequence[_Column], notes: tuple[str, ...]
-) -> PaperTable:
+) -> ResultTable:
     names = ["benchmark"]
     rows: list[list[Cell]] = [[one.task] for one in result.tasks]
     means: list[Cell] = ["mean"]
@@ -104,19 +104,15 @@ def _paper_table(
         with_paper = column.paper is not None
         names += [column.name, "paper"] if with_paper else [column.name]
         for row, one, ours in zip(rows, result.tasks, column.ours, strict=True):
-            row.append(_percent(None if ours is None else ours.value))
+            row.append(percent(None if ours is None else ours.value))
             row += [column.paper.get(one.task)] if column.paper is not None else []
-        means += [_percent(column.mean), None] if with_paper else [_percent(column.mean)]
-    return PaperTable(name, title, tuple(names), tuple(map(tuple, [*rows, means])), notes=notes)
+        means += [percent(column.mean), None] if with_paper else [percent(column.mean)]
+    return ResultTable(name, title, tuple(names), tuple(map(tuple, [*rows, means])), notes=notes)
 
 
 def _mean(accuracies: Iterable[Accuracy | None]) -> float | None:
     known = [one.value for one in accuracies if one is not None and one.items]
     return sum(known) / len(known) if known else None
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None or share != share else 100 * share
 
 
 def _intervals(method: str, result: GroundResult) -> str:
@@ -127,7 +123,7 @@ def _intervals(method: str, result: GroundResult) -> str:
     return f"{method}, 95 %: {', '.join(spans)}"
 
 
-def confusion_table(result: GroundResult, method: str = "gear") -> PaperTable:
+def confusion_table(result: GroundResult, method: str = "gear") -> ResultTable:
     """Return how often each tool was chosen, by benchmark; all distractors are one row."""
     matrix = result.confusion[method]
     names = {tool: _DISTRACTORS if tool.startswith(DISTRACTOR_PREFIX) else tool for tool in (*result.tools, NO_TOOL)}
@@ -137,20 +133,21 @@ def confusion_table(result: GroundResult, method: str = "gear") -> PaperTable:
             counts[names[tool]][task] += n
     rows: list[tuple[Cell, ...]] = [(name, *by_task.values()) for name, by_task in counts.items()]
     title = f"Queries by the tool that {method} chose"
-    return PaperTable("Confusion", title, ("chosen tool", *matrix), tuple(row for row in rows if any(row[1:])))
+    return ResultTable("Confusion", title, ("chosen tool", *matrix), tuple(row for row in rows if any(row[1:])))
 
 
-def size_table(result: GroundResult) -> PaperTable:
+def size_table(result: GroundResult) -> ResultTable:
     """Return the accuracy of choices among the first tools of the library, on queries that one of these fits."""
     methods = tuple(result.sizes[0].chosen) if result.sizes else ()
     rows = tuple(
-        (size.tools, size.queries, *(_percent(size.chosen[method].value) for method in methods))
-        for size in result.sizes
+        (size.tools, size.queries, *(percent(size.chosen[method].value) for method in methods)) for size in result.sizes
     )
-    return PaperTable("Size", "Right tool chosen by size of the library, percent", ("tools", "queries", *methods), rows)
+    return ResultTable(
+        "Size", "Right tool chosen by size of the library, percent", ("tools", "queries", *methods), rows
+    )
 
 
-def cost_table(result: GroundResult) -> PaperTable:
+def cost_table(result: GroundResult) -> ResultTable:
     """Return LM calls, tokens, tool calls and milliseconds per query, by step, over all benchmarks."""
     steps = dict.fromkeys(step for one in result.tasks for step in one.cost)
     rows: list[tuple[Cell, ...]] = []
@@ -161,4 +158,10 @@ def cost_table(result: GroundResult) -> PaperTable:
         tokens, tools = sum(one.lm_tokens for one in costs) / n, sum(one.tool_calls for one in costs) / n
         rows.append((step, small, large, tokens, tools, 1000 * sum(one.seconds for one in costs) / n))
     columns = ("step", "small calls", "large calls", "LM tokens", "tool calls", "ms")
-    return PaperTable("Cost", "Cost per query", columns, tuple(rows))
+    return ResultTable("Cost", "Cost per query", columns, tuple(rows))
+
+
+def summary(result: GroundResult, *, costs: bool = True) -> str:
+    """Return the tables of a grounding, with what it cost unless told otherwise."""
+    tables = [*grounding_tables(result), confusion_table(result), *([cost_table(result)] if costs else ())]
+    return "\n\n".join(f"## {table.title}\n{table.markdown()}" for table in tables)

@@ -51,16 +51,12 @@ def track(
         sources=_trainings(plan),
         system_metrics=False,
     )
-    try:
+    with run:
         run.metrics(_overall(result), step=0)
         for one in result.tasks:
             run.metrics(_metrics(one), step=0)
         run.table(_rows(result), "tables/grounding.json")
         draw_pictures(run, result)
-    except BaseException:
-        run.finish("FAILED")
-        raise
-    run.finish("FINISHED")
     return run.run_id, run.address
 
 

@@ -22,11 +22,10 @@ from flows.artifacts import publish_link, publish_summary, run_name_from
 from flows.build_dataset.flow import BuildResult, build_dataset
 from flows.build_dataset.tracking import track_build_if_in_use
 from flows.evaluate.flow import evaluate
-from flows.export.earlier import written_earlier
 from flows.export.find import find_dataset
 from flows.export.flow import export
 from flows.export.parameters import ExportParameters
-from flows.export.run import ExportResult
+from flows.export.run import ExportResult, written_earlier
 from flows.finetune.fit_trigger import TriggerResult, fit_trigger
 from flows.finetune.flow import FinetuneResult, finetune, reporting_events_to
 from flows.finetune.parameters import FitTriggerParameters
@@ -38,9 +37,7 @@ from flows.recipe.steps import DATASET, TRIGGER, Recipe, Step, training_gives
 from flows.recipe.tracking import put_below, start_run
 from flows.resolved import resolved, use_resolved
 from flows.runners import choose_runner
-from flows.server import guard_prefect_server, record_server
-from flows.stopping import restore_stop_handler
-from tasks.environment import prepare_environment
+from flows.running import begin_flow
 from tasks.training.outcome import TrainingEvent
 from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset
@@ -97,29 +94,23 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
         parameters: the recipe's file, and the data folder.
     """
     begin = time.monotonic()
-    prepare_environment()
-    record_server()
-    restore_stop_handler()
-    asked, store = resolved(parameters, resolve), Store(parameters.data)
-    folder = results_folder(asked, parameters.data)
-    run, done = start_run(asked, parameters.data, folder), _Done()
-    try:
-        for unit in asked.units:
+    begin_flow()
+    recipe_, store = resolved(parameters, resolve), Store(parameters.data)
+    folder = results_folder(recipe_, parameters.data)
+    run, done = start_run(recipe_, parameters.data, folder), _Done()
+    with run:
+        for unit in recipe_.units:
             forms = [filled(step, parameters.data, step.given(done.gives)) for step in unit]
-            with use_resolved(*(() if done.results else asked.resolved)):  # later ones find what earlier steps made
+            with use_resolved(*(() if done.results else recipe_.resolved)):  # later ones find what earlier steps made
                 results = _run_side_by_side(unit, forms, store)
             for step, result in zip(unit, results, strict=True):
                 _add(done, step, result, store, parameters.data, run)
-        pages = write_page(folder, asked.name, [done.sections[step.name] for step in asked.steps])
+        pages = write_page(folder, recipe_.name, [done.sections[step.name] for step in recipe_.steps])
         for page in pages:
             run.text(page.read_text(encoding="utf-8"), page.name)
-    except BaseException:
-        run.finish("FAILED")
-        raise
-    run.finish("FINISHED")
     publish_summary(pages[0].read_text(encoding="utf-8"), "results")
     publish_link(run.address, "recipe-mlflow-run", "The run in MLflow")
-    return RecipeResult(asked.name, done.results, str(pages[0]), run.run_id, time.monotonic() - begin)
+    return RecipeResult(recipe_.name, done.results, str(pages[0]), run.run_id, time.monotonic() - begin)
 
 
 def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any], store: Store) -> list[Any]:
@@ -198,15 +189,6 @@ def _gains(result: BuildResult, dataset: Dataset) -> Sequence[Any]:
 
 
 def run_recipe(parameters: RecipeParameters, runner: str | None = None) -> RecipeResult:
-    """Run the flow in this process.
-
-    Args:
-        runner: of all steps: `threads`, `dask` (a local cluster of a step's `workers` processes), or a Dask scheduler's
-            address; default: as $TOOLFORMER_RUNNER says, else threads.
-
-    Raises:
-        UsageError: something in the recipe is wrong.
-    """
-    guard_prefect_server()
+    """Run the flow in this process; `runner` is that of all steps, see `choose_runner`."""
     with choose_runner(runner):
         return recipe(parameters)

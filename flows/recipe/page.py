@@ -13,15 +13,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from flows.artifacts import markdown_table
 from flows.build_dataset.tracking import gains_figure
-from flows.evaluate.metrics import EvaluateResult
+from flows.build_dataset.versions import examples_table
+from flows.evaluate.metrics import EvaluateResult, table_of
 from flows.evaluate.tracking import accuracy_figure
-from flows.export.run import ExportResult
-from flows.finetune.fit_trigger import TriggerResult, rows_of_fits
-from flows.finetune.flow import FinetuneResult
+from flows.finetune.fit_trigger import TriggerResult, fits_table
+from flows.finetune.flow import FinetuneResult, training_rows
 from flows.ground.metrics import GroundResult
-from flows.ground.summary import summary
+from flows.ground.tables import summary
+from flows.tables import markdown_table
 from warehouse.commits import Dataset
 from warehouse.files.base import put_local
 from warehouse.queries import GainBin
@@ -50,14 +50,8 @@ def build_section(step: str, dataset: Dataset, gains: Sequence[GainBin]) -> Sect
     Args:
         gains: of the build's calls; none: they are not known any more.
     """
-    taus = sorted({tau for _, tau, _ in dataset.yields})
-    counts = {(tool, tau): n for tool, tau, n in dataset.yields}
-    rows = [
-        [tool, f"{tau_f:g}", f"{dataset.counts.get(tool, 0):,}", *(f"{counts.get((tool, tau), 0):,}" for tau in taus)]
-        for tool, tau_f in dataset.thresholds.items()
-    ]
     text = f"{sum(file.rows for file in dataset.files):,} texts with calls. tau_f and thresholds are in nats.\n\n"
-    text += markdown_table(["tool", "tau_f", "examples", *(f"at {tau:g}" for tau in taus)], rows)
+    text += examples_table(dataset)
     title = f"{step}: {dataset.name}@{dataset.version}"
     figure = gains_figure(gains, dataset.thresholds) if gains else None
     return Section(
@@ -68,66 +62,28 @@ def build_section(step: str, dataset: Dataset, gains: Sequence[GainBin]) -> Sect
 def section_of(step: str, result: Any) -> Section:
     """Return the section of a step that is no build."""
     if isinstance(result, FinetuneResult):
-        return _training(step, result)
+        metrics = {} if result.best_perplexity is None else {f"perplexity/{step}": result.best_perplexity}
+        return Section(step, markdown_table(["", ""], training_rows(result)[:2]), metrics=metrics)
     if isinstance(result, EvaluateResult):
         return _evaluation(step, result)
     if isinstance(result, GroundResult):
         return Section(step, summary(result, costs=False).replace("## ", "### "))
     if isinstance(result, TriggerResult):
-        return Section(step, _thresholds(rows_of_fits(result.fitted)))
-    return _export(step, result)
-
-
-def _thresholds(fits: Sequence[Mapping[str, Any]]) -> str:
-    names = ("tool", "theta", "calls", "opened", "kept", "needless", "needless_left")
-    rows = [
-        [f"{v:.3g}" if isinstance(v := fit[name], float) else str(v if v is not None else "-") for name in names]
-        for fit in fits
-    ]
-    return markdown_table([name.replace("_", " ") for name in names], rows)
-
-
-def _export(step: str, result: ExportResult) -> Section:
+        return Section(step, fits_table(result.fitted).markdown())
     files = ", ".join(f"`{path.name}`" for path in result.files)
     return Section(
         step, markdown_table(["dataset", "examples", "files"], [[result.dataset, f"{result.examples:,}", files]])
     )
 
 
-def _training(step: str, result: FinetuneResult) -> Section:
-    before, after = ("-" if p is None else f"{p:.3f}" for p in (result.base_perplexity, result.best_perplexity))
-    row = [result.arm, result.dataset, f"{result.steps:,}", before, after]
-    head = ["arm", "dataset", "steps", "perplexity of held-out texts before", "after"]
-    metrics = {} if result.best_perplexity is None else {f"perplexity/{step}": result.best_perplexity}
-    return Section(step, markdown_table(head, [row]), metrics=metrics)
-
-
 def _evaluation(step: str, result: EvaluateResult) -> Section:
-    title = f"{step}: {result.title} {result.source}".strip()
-    if result.perplexities:
-        rows = [[one.arm, f"{one.texts:,}", f"{one.tokens:,}", f"{one.perplexity:.3f}"] for one in result.perplexities]
-        return Section(title, markdown_table(["arm, tools off", "texts", "tokens", "perplexity"], rows))
-    rows = [
-        [one.arm, str(one.k) if one.k else "off", f"{one.right:,} of {one.items:,}", f"{100 * one.accuracy:.1f}",
-         f"{100 * one.low:.1f} to {100 * one.high:.1f}", f"{100 * one.call_rate:.1f}"]
-        for one in result.arms
-    ]  # fmt: skip
-    text = markdown_table(["arm", "k", "right", "%", "95 % interval", "items with a call, %"], rows)
-    text += _against_random_operands(result)
+    table = table_of(result)
+    title = f"{step}: {table.title}"
+    if not result.arms:
+        return Section(title, table.markdown())
     metrics = {f"accuracy/{step}/{one.arm.replace('+', '-')}/{one.k}": one.accuracy for one in result.arms}
-    return Section(title, text, accuracy_figure(result.title, result.arms), "Accuracy by arm, 95 % intervals", metrics)
-
-
-def _against_random_operands(result: EvaluateResult) -> str:
-    """Return how the arms that call the calculator on word problems compare with random operands; "" without any."""
-    rows = [
-        [one.arm, str(one.k), f"{100 * one.accuracy:.1f}", f"{100 * one.operands.value:.1f}",
-         f"{100 * one.operands.low:.1f} to {100 * one.operands.high:.1f}", f"{100 * (one.right_calls or 0):.1f}"]
-        for one in result.arms
-        if one.operands is not None
-    ]  # fmt: skip
-    names = ["arm", "k", "%", "random operands, %", "95 % interval", "calls that give the answer, %"]
-    return f"\n\n{markdown_table(names, rows)}" if rows else ""
+    figure = accuracy_figure(result.title, result.arms)
+    return Section(title, table.markdown(), figure, "Accuracy by arm, 95 % intervals", metrics)
 
 
 def write_page(folder: Path, name: str, sections: Sequence[Section]) -> tuple[Path, Path]:

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric
@@ -42,7 +42,7 @@ def as_tracking_error(doing: str) -> Iterator[None]:
 
 
 class TrackedRun:
-    """One MLflow run, open until `finish`, with what every flow needs.
+    """One MLflow run, open until `finish` or the end of a `with` block, with what every flow needs.
 
     Args:
         client: of the store that holds the run.
@@ -63,6 +63,12 @@ class TrackedRun:
         with as_tracking_error("finding the run"):
             experiment = self.client.get_run(self.run_id).info.experiment_id
         return f"{uri.rstrip('/')}/{page(str(experiment), self.run_id)}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.finish("FINISHED" if kind is None else "FAILED")
 
     def sample_machine(self) -> None:
         """Sample CPU, memory, disk, network and GPUs of this machine in a thread, until `finish`."""

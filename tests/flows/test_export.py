@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.export import ExportSettings, export_to, preview
 from flows.export.card import Written
+from flows.export.previews import preview
+from flows.export.run import export_to
+from flows.export.settings import ExportSettings
 from tasks.arrow import stage_table
 from tests.support.commands import Run as Command
 from tests.support.examples_of_c_star import BOOKS, CHATML, an_example

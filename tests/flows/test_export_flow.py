@@ -12,8 +12,10 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from flows.artifacts import WorkProgress
-from flows.export import ExportParameters, ExportSettings, export_to
 from flows.export.flow import run_export
+from flows.export.parameters import ExportParameters
+from flows.export.run import export_to
+from flows.export.settings import ExportSettings
 from tests.flows.test_export import EXAMPLES, stored
 from tests.support.commands import Run as Command
 from toolformer_core.errors import UsageError

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 
-from flows.export import ExportParameters, deliver
+from flows.export.delivery import deliver
 from flows.export.hub import MANIFEST, PushError
+from flows.export.parameters import ExportParameters
 from tests.flows.test_export import EXAMPLES, stored
 from tests.support.commands import Run as Command
 from tests.support.hub_server import TOKEN, HubServer, Repo, hub_server

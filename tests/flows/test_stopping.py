@@ -100,7 +100,7 @@ def test_a_flow_that_no_command_runs_leaves_it_to_prefect(prefect_server: None) 
 def test_a_command_without_a_handler_of_its_own_ends_in_one_line(
     run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("flows.export.deliver", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("flows.export.delivery.deliver", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     monkeypatch.setattr("cli.export.built_store", lambda data: data)
     assert run("export", tmp_path / "out") == (TERMINATED, "", f"{STOPPED}\n")
 

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 
 from flows.build_dataset.flow import BuildResult
 from flows.build_dataset.tracking import in_use, track_build, track_build_if_in_use
-from flows.export import find_dataset
+from flows.export.find import find_dataset
 from tasks.tracking import Tracking
 from warehouse.commits import Dataset
 from warehouse.queries import rows_of, yield_by_threshold

@@ -12,7 +12,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import TaskRun
 from prefect.runtime import flow_run as this_run
 
-from flows.build_dataset import flow as build_flow
+from flows import running
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.groups import shard_groups
 from flows.build_dataset.reading import read_corpus_parts
@@ -32,13 +32,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::U
 def flow_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of the flow runs that a test starts."""
     ids: list[str] = []
-    note = build_flow.record_server
+    note = running.record_server
 
     def noting() -> None:
         ids.append(str(this_run.id))
         note()
 
-    monkeypatch.setattr(build_flow, "record_server", noting)
+    monkeypatch.setattr(running, "record_server", noting)
     return ids
 
 

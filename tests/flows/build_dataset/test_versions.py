@@ -12,7 +12,7 @@ import pytest
 from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.what_if import materialise
 from flows.build_dataset.what_if_query import ask
-from flows.export import find_dataset
+from flows.export.find import find_dataset
 from tests.support.commands import Run
 from tests.support.small_builds import small_build
 from warehouse.catalog import Catalog
@@ -114,10 +114,10 @@ def test_a_run_that_began_later_and_ended_sooner_leaves_the_card_of_another_alon
     prefect_server: None, few_documents: Path, as_built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # the newest *begun* run is the current one: while this one waits for the lock, another begins, works and ends
-    import flows.build_dataset.flow as flow
+    from flows import running
 
     few = small_build(few_documents, as_built)
-    real: Any = flow.open_run
+    real: Any = running.open_run
     waiting = [True]
 
     def opening(*about: Any) -> Any:
@@ -125,7 +125,7 @@ def test_a_run_that_began_later_and_ended_sooner_leaves_the_card_of_another_alon
             assert run_build(few).done == 0
         return real(*about)
 
-    monkeypatch.setattr(flow, "open_run", opening)
+    monkeypatch.setattr(running, "open_run", opening)
     result = run_build(small_build(corpus(tmp_path, "cat.jsonl", "A cat sat on the mat."), as_built, dataset="cat"))
     card = (as_built / "datasets" / "cat" / f"{result.version}.md").read_text(encoding="utf-8")
     assert "| cat.jsonl | 1 |" in card

@@ -161,7 +161,7 @@ def test_prefect_shows_every_stage_and_a_summary(done: Ran) -> None:
     assert ("evaluate-benchmark", 100, "1 of 1 shards; 7 rows, 5 kept") in told
     # six arms, of five items in three shards of at most two
     assert ("evaluate-evaluate", 100, "18 of 18 shards; 30 items, 30 kept") in told
-    assert any("| toolformer | 10 | 5 |" in str(a.data) for a in kept if a.key == "evaluated")
+    assert any("| toolformer, k=10 |" in str(a.data) for a in kept if a.key == "evaluated")
     assert "evaluate svamp with embedded" in names
 
 

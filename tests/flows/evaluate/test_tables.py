@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from wh_fixtures import make_run, put, scored
 
-from flows.evaluate.tables import PaperTable, paper_tables
+from flows.evaluate.tables import paper_tables
+from flows.tables import ResultTable
 from warehouse.marks import CallIdentity, Verdict, add_marks, read_marks
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
@@ -53,7 +54,7 @@ class Written:
         run = make_run(f"r{self.hour}", [commit.key], started, **about)
         self.store.write_run(run)
 
-    def tables(self) -> dict[str, PaperTable]:
+    def tables(self) -> dict[str, ResultTable]:
         tables = paper_tables(publish(self.store, None), "d", marks=read_marks(self.store)[0])
         return {t.name: t for t in tables}
 
@@ -94,7 +95,7 @@ def test_the_tables_hold_evaluations_of_one_call_per_item_as_the_papers_do(writt
     assert [row[2] for row in tables["Table 9"].rows if row[:2] == ("SVAMP", 10)] == [25.0]
 
 
-def commands(table: PaperTable, task: str) -> list[str]:
+def commands(table: ResultTable, task: str) -> list[str]:
     return [command for command in table.missing if f"--task {task} " in command]
 
 

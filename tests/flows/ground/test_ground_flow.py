@@ -19,8 +19,7 @@ from flows.ground.flow import run_ground
 from flows.ground.metrics import GroundResult
 from flows.ground.parameters import GroundParameters
 from flows.ground.resolve import EXAMPLES, resolve
-from flows.ground.summary import summary
-from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table
+from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table, summary
 from flows.ledger import reporting_to
 from tasks import arrow
 from tasks.run_shard import ShardResult

@@ -14,7 +14,8 @@ import pytest
 
 pytest.importorskip("openlineage", reason="the extra `lineage` is not installed")
 
-from flows.export import ExportParameters, deliver
+from flows.export.delivery import deliver
+from flows.export.parameters import ExportParameters
 from flows.lineage.events import as_json, events_of, run_id
 from flows.lineage.select import steps_of
 from flows.lineage.send import LineageError, send, send_run

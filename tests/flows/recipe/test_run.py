@@ -151,7 +151,7 @@ def test_mlflow_and_prefect_show_one_run_with_the_steps_below_it(
     assert kept >= {"recipe.yaml", "results.md", "results.html"}
     assert parent.data.params["steps.finetune.toolformer.dataset"] == "build"
     page = Path(result.page).read_text(encoding="utf-8")
-    assert "| toolformer | 10 | " in page
+    assert "| toolformer, k=10 | " in page
     assert "![Gains of the scored calls](1.png)" in page
     site = Path(result.page).with_suffix(".html").read_text(encoding="utf-8")
     assert site.count('src="data:image/png;base64,') == 2
