@@ -25,14 +25,13 @@ from cli.finetune import finetune
 from cli.fit_trigger import fit_trigger
 from cli.ground import ground_app
 from cli.index import index_app
-from cli.leaving import leave
 from cli.lineage import lineage
 from cli.marks import marks
 from cli.operate import doctor, up
 from cli.recipe import run
 from cli.report import report
 from cli.sql import sql
-from cli.terminal import say, without_credentials
+from cli.terminal import leave, say, without_credentials
 from cli.tools import tools_app
 from cli.use.serve import serve
 from cli.use.text import chat, generate

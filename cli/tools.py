@@ -26,7 +26,6 @@ def tools_list(tool: References = None, as_json: AsJson = False) -> None:
 
     Example: toolformer tools list --tool miles.py:miles
     """
-    from cli.render.tools import print_tools
     from toolformer_core.config import TOOL_NAMES
     from toolformer_core.tools.build import build_tools
     from toolformer_core.tools.custom.python_tool import entry_point_names
@@ -44,8 +43,16 @@ def tools_list(tool: References = None, as_json: AsJson = False) -> None:
     ]
     if as_json:
         print_json(rows)
-    else:
-        print_tools(rows)
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    from cli.render.console import Console
+
+    table = Table("name", "in a call", "what it does", "from")
+    for row in rows:
+        table.add_row(*map(escape, row.values()))
+    Console().print(table)
 
 
 @tools_app.command("test", context_settings={"ignore_unknown_options": True})  # an input may begin with a minus

@@ -148,7 +148,7 @@ toolformer.close()
 print(prompt + written.text)
 
 # %%
-from cli.leaving import leave
+from cli.terminal import leave
 
 if __name__ == "__main__":
     leave(0)  # as the commands end: otherwise DuckDB's binding prints pages of leaks that are none

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from flows.cutting import TASKS_PER_GPU
 from toolformer_core.errors import UsageError
 
+TASKS_PER_GPU = 3  # at a time, in a worker's threads: with two, both are often at their beginning or end, and it waits
 _LOG = logging.getLogger(__name__)
 
 

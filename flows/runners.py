@@ -13,18 +13,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from prefect import get_run_logger
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.cutting import TASKS_PER_GPU, cut_evenly, tasks_allowed
 from flows.dask_losses import WorkerWatch, explain_losses, quiet_client, scheduler_lost
-from flows.gpu_workers import gpu_cluster, gpus_of_workers
+from flows.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_workers
 from flows.server import guard_prefect_server
-from tasks.settings import pin_workers, runner_named, visible_gpus
+from tasks.settings import runner_named, visible_gpus
 from toolformer_core.errors import UsageError
 
 __all__ = [
@@ -41,13 +40,17 @@ __all__ = [
 ]
 
 _GPU_SHARE = 0.99 / TASKS_PER_GPU  # for a task that asks the model; below a third, so that sums of floats fit in 1
+_TASKS = 300  # of a flow; a task costs Prefect's server some 50 ms, and Dask takes a fifth of a second to be given one
+_PER_THREAD = 8  # ... or so many for each thread of Dask's workers, that all end at about the same time
 _THREADS = 16  # for each worker, where tasks run in threads; see `task_runner`
 
 TASK = "_run_group"  # the function that `flows.stage_tasks` submits, by which Dask names its tasks
 _LOOK_S = 10.0  # seconds between two questions to a scheduler whether there are workers for all tasks
 _DEATHS = 3  # of workers with the same task among theirs, after which a cluster on this machine gives it up
 
-_asked: ContextVar[str | None] = ContextVar("runner", default=None)
+T = TypeVar("T")
+
+_requested: ContextVar[str | None] = ContextVar("runner", default=None)
 
 
 @dataclass(slots=True)
@@ -108,11 +111,11 @@ def choose_runner(name: str | None) -> Iterator[None]:
         UsageError: there is no such runner.
     """
     guard_prefect_server()
-    token = _asked.set(runner_named(name))
+    token = _requested.set(runner_named(name))
     try:
         yield
     finally:
-        _asked.reset(token)
+        _requested.reset(token)
 
 
 def check_gpus(workers: int, gpus: int | None) -> list[str] | None:
@@ -121,7 +124,7 @@ def check_gpus(workers: int, gpus: int | None) -> list[str] | None:
     Raises:
         UsageError: see `gpus_of_workers`.
     """
-    name = _asked.get() or runner_named()
+    name = _requested.get() or runner_named()
     return gpus_of_workers(name, workers, gpus, visible_gpus() if name == "dask" else ())
 
 
@@ -163,7 +166,7 @@ def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
     context = FlowRunContext.get()
     if context is None:
         raise RuntimeError("use_runner() is for the inside of a flow")
-    name = _asked.get() or runner_named()
+    name = _requested.get() or runner_named()
     with (
         _cluster_settings(name),
         quiet_client(name),
@@ -184,11 +187,6 @@ def _use_dask(chosen: Any, name: str, gpus: int | None) -> Iterator[None]:
     if elsewhere := "://" in name:
         _reach(chosen, name)
     run = _DaskRun(name, chosen, gpus, needs_gpu=bool(gpus))
-    if pin_workers() and not elsewhere and chosen.cluster_class is None:
-        from flows.pinning import PinWorkers, allowed_cores
-
-        if cores := allowed_cores():
-            run.client.register_plugin(PinWorkers(cores))
     token = _dask_run.set(run)
     try:
         with explain_losses(name, run.is_lost, run.labels), ExitStack() as watching:
@@ -262,7 +260,13 @@ def workers_are_here() -> bool:
 def tasks_at_most() -> int:
     """Inside `use_runner`: return how many tasks the flow may submit for its time's sake."""
     run = _dask_run.get()
-    return tasks_allowed(0 if run is None else _threads(run))
+    return max(_TASKS, 0 if run is None else _PER_THREAD * _threads(run))
+
+
+def cut_evenly(items: Sequence[T], most: int) -> list[tuple[T, ...]]:
+    """Cut items, in order, into at most `most` groups of one size, give or take one."""
+    groups = min(len(items), max(1, most))
+    return [tuple(items[len(items) * n // groups : len(items) * (n + 1) // groups]) for n in range(groups)]
 
 
 def tasks_at_once(workers: int) -> int:

@@ -10,7 +10,6 @@
     TOOLFORMER_CATALOG     the SQLAlchemy URL of a PostgreSQL that flows on several machines share; set it for workers
                            on other machines too (default: a DuckDB file)
     TOOLFORMER_LEASE_S     seconds without a sign of life after which a machine loses its shard to another (default 60)
-    TOOLFORMER_PIN_WORKERS  1: each Dask worker on this machine stays on one core, where none has a GPU (default 0)
     CUDA_VISIBLE_DEVICES   the GPUs for Dask workers on this machine, one each (default: all)
     TOOLFORMER_SWEEP_S     seconds after which a temporary file counts as left by a dead writer (default 3600)
     TOOLFORMER_MODEL_KEY   credentials for the server of a model `vllm+http://...` or `remote+http://...`: a key (a
@@ -236,18 +235,6 @@ def seconds(name: str) -> float:
     if not value >= 0.0:
         raise UsageError(f"{variable} is {given!r}: give a number of seconds, e.g. {_SECONDS[name]:g}")
     return value
-
-
-def pin_workers() -> bool:
-    """Return whether each Dask worker on this machine is to be pinned to one core: $TOOLFORMER_PIN_WORKERS is 1.
-
-    Raises:
-        UsageError: the variable is neither 0 nor 1.
-    """
-    given = os.environ.get("TOOLFORMER_PIN_WORKERS") or "0"
-    if given not in ("0", "1"):
-        raise UsageError(f"TOOLFORMER_PIN_WORKERS is {given!r}: give 1 to pin Dask workers to cores, or 0")
-    return given == "1"
 
 
 def visible_gpus() -> tuple[str, ...]:

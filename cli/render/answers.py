@@ -15,8 +15,7 @@ from toolformer_core.syntax import written_calls
 from warehouse.commits import Dataset
 
 if TYPE_CHECKING:
-    from flows.build_dataset.estimate import Estimate, Total
-    from flows.build_dataset.plan_records import Plan
+    from flows.build_dataset.estimate import Estimate, Plan, Total
     from flows.build_dataset.what_if_query import WhatIfQuery
     from flows.document_trace import DocumentTrace
     from warehouse.queries import CurrentBuild, Sample

@@ -12,14 +12,15 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from prefect import flow, get_run_logger
+from prefect import flow, get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from prefect.futures import as_completed
 
 from flows.artifacts import publish_link, publish_summary, run_name_from
 from flows.build_dataset.notes import notes_on_build
 from flows.build_dataset.nothing_kept import nothing_kept
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.pipeline import Assembled, run_pipeline
-from flows.build_dataset.reading import read_corpus_parts
 from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.remote_model import scan_notes, unseen_notes
 from flows.build_dataset.resolve import resolve
@@ -28,13 +29,14 @@ from flows.build_dataset.tracking import track_build_if_in_use
 from flows.build_dataset.versions import coverage_note, thresholds_note, write_card, write_version
 from flows.ledger import Ledger
 from flows.resolved import resolved
-from flows.runners import check_gpus, choose_runner
+from flows.runners import check_gpus, choose_runner, tasks_at_once, workers_are_here
 from flows.running import begin_flow, running
 from flows.stage_tasks import run_source
 from tasks.build_spec import BuildSpec
-from tasks.corpus import keep_digests
+from tasks.corpus import PartSpec, keep_digests, part_specs
+from tasks.reading import read_in_process
 from tasks.run_shard import ShardResult
-from tasks.stage import shards_of
+from tasks.stage import Inputs, shards_of
 from tasks.stages.ingest import CORPUS, INGEST, READ, with_latest_date
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
@@ -158,6 +160,28 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> Assem
     spec = with_latest_date(spec, ingested)
     assembled = run_pipeline(spec, ledger, shards, workers)
     return replace(assembled, shards={shard.name: assembled.shards[shard.name] for shard in shards})
+
+
+@task(name=READ.name, cache_policy=NO_CACHE)
+def _read(parts: list[PartSpec]) -> None:
+    read_in_process(parts)
+
+
+def read_corpus_parts(spec: BuildSpec, workers: int) -> None:
+    """Read the parts of a corpus that were not read before, as many at a time as workers; inside `use_runner`.
+
+    With a limit of documents `ingest` reads part by part itself, and no further than it must; so it does with workers
+    of a scheduler elsewhere, as only the flow is promised the corpus.
+    """
+    if spec.ingest.limit is not None or not workers_are_here():
+        return
+    if spec.store().read_commit(INGEST.shard_spec(Inputs(spec, CORPUS)).key) is not None:
+        return
+    parts = part_specs(spec)
+    at_once = min(tasks_at_once(workers), len(parts))
+    if at_once > 1:
+        for future in as_completed([_read.submit(parts[first::at_once]) for first in range(at_once)]):
+            future.result()
 
 
 def _why_rejected(store: Store, ingested: ShardResult) -> str:

@@ -20,11 +20,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from flows.build_dataset.estimate import PastCommits
+from flows.build_dataset.estimate import CACHED, DEPENDS, TO_DO, PastCommits, Plan, PlannedShard, StagePlan
 from flows.build_dataset.notes import notes_on_build, notes_on_chains
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.build_dataset.pipeline import assembly_spec_of
-from flows.build_dataset.plan_records import CACHED, DEPENDS, TO_DO, Plan, PlannedShard, StagePlan
 from flows.build_dataset.remote_model import scan_notes
 from flows.build_dataset.resolve import resolve
 from tasks.build_spec import BuildSpec, NotInOverlayError

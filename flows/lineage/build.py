@@ -1,8 +1,8 @@
 """The steps of a flow run, from its commits: one for the run, and one for each stage and tool.
 
 A commit names the files that it read by their digests, so the chain follows from commits alone. Where files of several
-tables have the same bytes (two empty ones), the stage's declaration says which of them it reads. A run's step covers
-all commits that its manifest lists, also those that an earlier run had made: so the chain of a single run is whole.
+tables have the same bytes (two empty ones), the stage's declaration says which of them it reads. A run's manifest lists
+all commits that it used, also those that an earlier run had made: so the chain of a single run is whole.
 """
 
 from __future__ import annotations
@@ -55,24 +55,12 @@ def run_steps(store: Store, run: Run, checkpoints: Mapping[str, str]) -> list[St
     for key in run.commits:
         if (commit := store.read_commit(key)) is not None:
             tables[key.stage, key.tool].add(commit)
-    made_elsewhere = _others(store, tables)
-    order = sorted(tables, key=lambda key: (_RANK.get(key[0], len(_RANK)), key))
+    order = sorted(tables, key=_in_order)
     commits = [commit for key in order for commit in tables[key].commits]
     return [
         _run_step(run, commits),
-        *(_stage_step(store, run, key, tables, made_elsewhere, checkpoints) for key in order),
+        *(_stage_step(store, run, key, tables, checkpoints) for key in order),
     ]
-
-
-def _others(store: Store, tables: Mapping[_Key, _Table]) -> dict[_Key, _Table]:
-    """Return the tables of other runs, if this run's commits read files that it does not list."""
-    known = {file.digest for table in tables.values() for file in table.files.values()}
-    read = {read for table in tables.values() for commit in table.commits for read in commit.inputs}
-    others: dict[_Key, _Table] = defaultdict(_Table)
-    if not read <= known:
-        for commit in store.commits():
-            others[commit.stage, commit.tool].add(commit)
-    return others
 
 
 def _run_step(run: Run, commits: Sequence[Commit]) -> Step:
@@ -97,20 +85,16 @@ def _run_step(run: Run, commits: Sequence[Commit]) -> Step:
 
 
 def _stage_step(
-    store: Store,
-    run: Run,
-    key: _Key,
-    tables: Mapping[_Key, _Table],
-    others: Mapping[_Key, _Table],
-    checkpoints: Mapping[str, str],
+    store: Store, run: Run, key: _Key, tables: Mapping[_Key, _Table], checkpoints: Mapping[str, str]
 ) -> Step:
     stage, tool = key
     table = tables[key]
     started, ended = _times(run, table.commits)
-    outputs = [_table(store, key, table.files.values())] if table.files else []
+    columns = STAGES[stage].schema if stage in STAGES else ()
+    outputs = [_table(store, "shards", key, columns, table.files.values())] if table.files else []
     if table.rejects:
-        outputs.append(_rejects(store, key, table.rejects.values()))
-    inputs = [*_sources(run, table.commits), *_tables_read(store, key, tables, others)]
+        outputs.append(_table(store, "rejects", key, REJECTS, table.rejects.values()))
+    inputs = [*_sources(run, table.commits), *_tables_read(store, key, tables)]
     return Step(
         job=".".join(filter(None, (run.flow, stage, tool))),
         run=run.run_id,
@@ -134,22 +118,20 @@ def _stage_step(
     )
 
 
-def _tables_read(
-    store: Store, key: _Key, tables: Mapping[_Key, _Table], others: Mapping[_Key, _Table]
-) -> Iterator[Data]:
+def _tables_read(store: Store, key: _Key, tables: Mapping[_Key, _Table]) -> Iterator[Data]:
     """Yield the tables that a stage read for a tool, with the files that it read of each."""
     read = {read for commit in tables[key].commits for read in commit.inputs}
-    elsewhere = read - {file.digest for table in tables.values() for file in table.files.values()}
-    for other in sorted({*tables, *others}, key=lambda one: (_RANK.get(one[0], len(_RANK)), one)):
-        if not _may_read(key, other):
-            continue
-        whole = list(tables[other].files.values()) if other in tables else []
-        files = [file for file in whole if file.digest in read]
-        if other in others:
-            found = _distinct(file for file in others[other].files.values() if file.digest in elsewhere)
-            files, whole = files + found, whole + found
-        if files:
-            yield _table(store, other, files, whole)
+    for other in sorted(tables, key=_in_order):
+        if _may_read(key, other):
+            whole = tables[other].files.values()
+            columns = STAGES[other[0]].schema if other[0] in STAGES else ()
+            if files := [file for file in whole if file.digest in read]:
+                yield _table(store, "shards", other, columns, files, whole)
+
+
+def _in_order(key: _Key) -> tuple[int, _Key]:
+    """Return what sorts tables in the order of the stages."""
+    return _RANK.get(key[0], len(_RANK)), key
 
 
 def _may_read(key: _Key, other: _Key) -> bool:
@@ -159,24 +141,18 @@ def _may_read(key: _Key, other: _Key) -> bool:
     return declared.is_read_for(key[1], *other)
 
 
-def _distinct(files: Iterable[DataFile]) -> list[DataFile]:
-    return list({file.digest: file for file in files}.values())
-
-
-def _table(store: Store, key: _Key, files: Iterable[DataFile], whole: Iterable[DataFile] | None = None) -> Data:
+def _table(
+    store: Store,
+    folder: str,
+    key: _Key,
+    schema: Iterable[Any],
+    files: Iterable[DataFile],
+    whole: Iterable[DataFile] | None = None,
+) -> Data:
     """Return a stage's table as it is read or written: `files` of it, of `whole`, by which its version is named."""
     stage, tool = key
-    facts = STAGES.get(stage)
-    columns = () if facts is None else tuple((f.name, _type(f.type)) for f in facts.schema)
-    about = {"stage": stage, "tool": tool}
-    return contents(table_at(store, "shards", stage, tool or "_"), files, columns, about, whole)
-
-
-def _rejects(store: Store, key: _Key, files: Iterable[DataFile]) -> Data:
-    columns = tuple((f.name, _type(f.type)) for f in REJECTS)
-    return contents(
-        table_at(store, "rejects", key[0], key[1] or "_"), files, columns, {"stage": key[0], "tool": key[1]}
-    )
+    columns = tuple((field.name, _type(field.type)) for field in schema)
+    return contents(table_at(store, folder, stage, tool or "_"), files, columns, {"stage": stage, "tool": tool}, whole)
 
 
 def contents(
@@ -275,21 +251,15 @@ def _times(run: Run, commits: Sequence[Commit]) -> tuple[str, str]:
 
 def _rows(commits: Iterable[Commit]) -> list[dict[str, Any]]:
     """Return where rows went, by unit, as `toolformer stats` adds them up."""
-    sums: dict[str, tuple[Counter[str], Counter[str], Counter[str]]] = {}
+    sums: dict[str, dict[str, Counter[str]]] = {}
     for balance in (balance for commit in commits for balance in commit.balances):
-        counts, dropped, failed = sums.setdefault(balance.unit, (Counter(), Counter(), Counter()))
-        counts.update({"in": balance.rows_in, "kept": balance.kept})
-        dropped.update(balance.dropped)
-        failed.update(balance.failed)
+        unit = sums.setdefault(balance.unit, defaultdict(Counter))
+        unit["counts"].update({"in": balance.rows_in, "kept": balance.kept})
+        unit["dropped"].update(balance.dropped)
+        unit["failed"].update(balance.failed)
     return [
-        {
-            "unit": unit,
-            "in": counts["in"],
-            "kept": counts["kept"],
-            "dropped": dict(sorted(dropped.items())),
-            "failed": dict(sorted(failed.items())),
-        }
-        for unit, (counts, dropped, failed) in sums.items()
+        {"unit": unit, **of["counts"], **{name: dict(sorted(of[name].items())) for name in ("dropped", "failed")}}
+        for unit, of in sums.items()
     ]
 
 

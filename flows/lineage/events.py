@@ -101,12 +101,8 @@ def _input(data: Data) -> Any:
     from openlineage.client.facet_v2 import input_statistics_input_dataset
 
     facet = input_statistics_input_dataset.InputStatisticsInputDatasetFacet
-    return InputDataset(
-        namespace=data.namespace,
-        name=data.name,
-        facets=_facets(data),
-        inputFacets=_statistics("inputStatistics", facet, data),
-    )
+    statistics = _statistics("inputStatistics", facet, data)
+    return InputDataset(namespace=data.namespace, name=data.name, facets=_facets(data), inputFacets=statistics)
 
 
 def _output(data: Data) -> Any:
@@ -114,12 +110,8 @@ def _output(data: Data) -> Any:
     from openlineage.client.facet_v2 import output_statistics_output_dataset
 
     facet = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
-    return OutputDataset(
-        namespace=data.namespace,
-        name=data.name,
-        facets=_facets(data),
-        outputFacets=_statistics("outputStatistics", facet, data),
-    )
+    statistics = _statistics("outputStatistics", facet, data)
+    return OutputDataset(namespace=data.namespace, name=data.name, facets=_facets(data), outputFacets=statistics)
 
 
 def _statistics(name: str, facet: Any, data: Data) -> dict[str, Any]:

@@ -35,15 +35,6 @@ class _Records:
             steps.append(version_step(self.store, run, dataset, steps[0].program))
         return steps
 
-    def training(self, training: Mapping[str, Any]) -> Step:
-        """Return a training's step."""
-        return training_step(self.store, training, self.trained_on(training), self.checkpoints)
-
-    def export(self, export_id: str) -> Step:
-        """Return an export's step."""
-        export = self.exports[export_id]
-        return export_step(self.store, export_id, export, self._dataset(export.dataset))
-
     def trained_on(self, training: Mapping[str, Any]) -> Dataset | None:
         """Return the oldest record of the version that was trained on: a training knows the version alone."""
         named = (training["dataset"], training["version"])
@@ -52,33 +43,27 @@ class _Records:
     def _dataset(self, key: str) -> Dataset | None:
         return next((dataset for dataset in self.datasets if dataset.key == key), None)
 
-    def of_run(self, name: str) -> Iterator[list[Step]]:
-        """Yield the steps of a flow run, a training or an export, by its id."""
+    def of_run(self, name: str) -> list[Step]:
+        """Return the steps of a flow run, a training or an export, by its id."""
         if name in self.runs:
             run = self.runs[name]
-            yield self.run(run, self._dataset(run.dataset))
-        elif name in self.trainings:
-            yield [self.training(self.trainings[name])]
-        elif name in self.exports:
-            yield [self.export(name)]
-        else:
-            raise UnknownNameError("run", name, [*self.runs, *self.trainings, *self.exports])
+            return self.run(run, self._dataset(run.dataset))
+        if name in self.trainings:
+            training = self.trainings[name]
+            return [training_step(self.store, training, self.trained_on(training), self.checkpoints)]
+        if name in self.exports:
+            export = self.exports[name]
+            return [export_step(self.store, name, export, self._dataset(export.dataset))]
+        raise UnknownNameError("run", name, [*self.runs, *self.trainings, *self.exports])
 
     def of_dataset(self, dataset: Dataset) -> Iterator[list[Step]]:
         """Yield the steps of the run that made a record of C*, and of what was made of it."""
         if dataset.run_id in self.runs:
             yield self.run(self.runs[dataset.run_id], dataset)
-        for training in self.trainings.values():
-            if self.trained_on(training) == dataset:
-                yield [self.training(training)]
-        for export_id, export in self.exports.items():
-            if export.dataset == dataset.key:
-                yield [self.export(export_id)]
-
-    def all(self) -> Iterator[list[Step]]:
-        """Yield every step."""
-        for name in (*self.runs, *self.trainings, *self.exports):
-            yield from self.of_run(name)
+        trained = [job for job, training in self.trainings.items() if self.trained_on(training) == dataset]
+        exported = [export_id for export_id, export in self.exports.items() if export.dataset == dataset.key]
+        for name in (*trained, *exported):
+            yield self.of_run(name)
 
 
 def steps_of(store: Store, run: str = "", dataset: str = "") -> list[Step]:
@@ -96,7 +81,9 @@ def steps_of(store: Store, run: str = "", dataset: str = "") -> list[Step]:
     """
     records = _Records(store)
     if run:
-        chosen = records.of_run(run)
+        return records.of_run(run)
+    if dataset:
+        chosen = records.of_dataset(find_dataset(store, dataset))
     else:
-        chosen = records.of_dataset(find_dataset(store, dataset)) if dataset else records.all()
+        chosen = map(records.of_run, (*records.runs, *records.trainings, *records.exports))
     return [step for steps in sorted(chosen, key=lambda steps: steps[0].started) for step in steps]

@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from flows.build_dataset.estimate import Plan
 from flows.build_dataset.plan import plan_build
-from flows.build_dataset.plan_records import Plan
 from flows.export.run import written_earlier
 from flows.finetune.fit_trigger import fitted_earlier
 from flows.finetune.resolve import resolve as resolve_training

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import cutting
+from flows import runners
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.parameters import BuildParameters
 from toolformer_core.errors import UsageError
@@ -16,8 +16,8 @@ from toolformer_core.errors import UsageError
 def test_dask_and_threads_give_the_same_dataset(
     prefect_server: None, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cutting, "TASKS", 2)  # one to annotate, one to assemble: both shards are of one group
-    monkeypatch.setattr(cutting, "_PER_THREAD", 1)
+    monkeypatch.setattr(runners, "_TASKS", 2)  # one to annotate, one to assemble: both shards are of one group
+    monkeypatch.setattr(runners, "_PER_THREAD", 1)
     results = []
     for runner in ("threads", "dask"):
         asked = BuildParameters(

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-from prefect import flow, task
-from prefect.cache_policies import NO_CACHE
-
 from flows.dask_blame import BlameRunning
-from flows.pinning import core_of
-from flows.runners import TASK, choose_runner, use_runner
+from flows.runners import TASK
 from flows.stage_tasks import _run_group
-from tasks.settings import pin_workers
-from toolformer_core.errors import UsageError
 
 
 @dataclass
@@ -61,36 +53,3 @@ def test_three_deaths_are_counted_as_three() -> None:
 
 def test_tasks_have_the_name_that_the_plugin_knows() -> None:
     assert _run_group.fn.__name__ == TASK
-
-
-def test_cores_go_round() -> None:
-    assert [core_of(number, [2, 5, 7]) for number in range(5)] == [2, 5, 7, 2, 5]
-
-
-def test_a_setting_that_is_no_switch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOOLFORMER_PIN_WORKERS", "yes")
-    with pytest.raises(UsageError, match="TOOLFORMER_PIN_WORKERS is 'yes': give 1"):
-        pin_workers()
-
-
-@task(cache_policy=NO_CACHE)
-def cores_seen() -> set[int]:
-    return os.sched_getaffinity(0)
-
-
-@flow
-def cores_of_workers(workers: int) -> list[set[int]]:
-    with use_runner(workers):
-        return [future.result() for future in [cores_seen.submit() for _ in range(2 * workers)]]
-
-
-@pytest.mark.slow  # processes that import Prefect
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system pins nothing")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-def test_pinned_workers_have_a_core_each(prefect_server: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOOLFORMER_PIN_WORKERS", "1")
-    allowed = os.sched_getaffinity(0)
-    with choose_runner("dask"):
-        seen = cores_of_workers(2)
-    assert all(len(cores) == 1 and cores <= allowed for cores in seen)
-    assert os.sched_getaffinity(0) == allowed  # the flow's own process may go anywhere

@@ -9,8 +9,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from flows.build_dataset.token_weights import stored_tokens
-from flows.build_dataset.what_if_query import WhatIfQuery, ask
+from flows.build_dataset.what_if_query import WhatIfQuery, ask, stored_tokens
 from toolformer_core.errors import UsageError
 from viewer.charts import gain_chart
 from viewer.data import ViewedData

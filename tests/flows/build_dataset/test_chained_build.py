@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from flows.build_dataset.estimate import CACHED
 from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.plan import plan_build
-from flows.build_dataset.plan_records import CACHED
 from flows.build_dataset.what_if import compare_by_shard, materialise
 from flows.build_dataset.what_if_query import ask
 from flows.judging import judgements

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from flows.build_dataset.estimate import CACHED, DEPENDS, TO_DO, Plan
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.plan import plan_build
-from flows.build_dataset.plan_records import CACHED, DEPENDS, TO_DO, Plan
 from flows.ledger import reporting_to
 from tasks.run_shard import ShardResult
 from tests.support.commands import Run

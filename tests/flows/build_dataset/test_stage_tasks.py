@@ -13,9 +13,8 @@ from prefect.client.schemas.objects import TaskRun
 from prefect.runtime import flow_run as this_run
 
 from flows import running
-from flows.build_dataset.flow import run_build
-from flows.build_dataset.groups import shard_groups
-from flows.build_dataset.reading import read_corpus_parts
+from flows.build_dataset.flow import read_corpus_parts, run_build
+from flows.build_dataset.pipeline import shard_groups
 from flows.build_dataset.resolve import resolve
 from flows.runners import use_runner
 from flows.stage_tasks import group_label
@@ -109,7 +108,7 @@ def shards(count: int, documents: int = 10) -> list[Shard]:
 def test_a_task_takes_tens_of_seconds_unless_that_gives_too_many(
     count: int, seconds: float, at_most: int, groups: int
 ) -> None:
-    found = shard_groups(shards(count), seconds, at_once=2, tasks_a_group=9, tasks_at_most=at_most)
+    found = shard_groups(shards(count), seconds, at_once=2, most=at_most // 9)
     assert len(found) == groups
     assert [shard.name for group in found for shard in group] == [shard.name for shard in shards(count)]
 

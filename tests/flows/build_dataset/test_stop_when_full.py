@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from flows.build_dataset.estimate import CACHED
 from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.plan import plan_build
-from flows.build_dataset.plan_records import CACHED
 from flows.build_dataset.what_if import materialise
 from flows.build_dataset.what_if_query import ask
 from tasks.example_limit import shard_order

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 pytest.importorskip("openlineage", reason="the extra `lineage` is not installed")
@@ -59,24 +58,6 @@ def test_every_event_keeps_the_rules(store: Store) -> None:
         check_event(event)
     kinds = {event["run"]["facets"]["toolformer_run"]["kind"] for event in found}
     assert kinds == {"FLOW", "STAGE", "VERSION", "TRAINING", "EXPORT"}
-
-
-@pytest.mark.parametrize(
-    ("change", "broken"),
-    [
-        (lambda event: event["run"].update(runId="none"), "is not a 'uuid'"),
-        (lambda event: event.update(eventTime="yesterday"), "is not a 'date-time'"),
-        (lambda event: event.pop("job"), "'job' is a required property"),
-        (lambda event: event["run"]["facets"]["toolformer_run"].pop("_producer"), "'_producer' is a required"),
-        (lambda event: event["run"]["facets"]["toolformer_run"].update(rows=1), "1 is not of type 'array'"),
-        (lambda event: event["run"]["facets"]["toolformer_run"].update(new=1), "'new' was unexpected"),
-    ],
-)
-def test_the_rules_find_what_breaks_them(store: Store, change: Any, broken: str) -> None:
-    event = events(store, run=BUILD)[-1]
-    change(event)
-    with pytest.raises(jsonschema.ValidationError, match=broken):
-        check_event(event)
 
 
 def test_a_stage_begins_and_ends_as_one_run_within_the_flows(store: Store) -> None:

@@ -139,16 +139,6 @@ def test_a_run_that_found_everything_done_has_the_whole_chain_too(store: Store) 
     assert before["build-dataset.version"].started == "2024-05-01T12:00:01+00:00"  # when it was recorded
 
 
-def test_what_another_run_made_is_found_by_its_digest(tmp_path: Path) -> None:
-    store = Store(tmp_path / "data")
-    source = documents(store, run="first")
-    read = (source.files[0].digest,)
-    verdicts = put(store, "prefilter", "calculator", "part-00000", [], inputs=read, run_id="second")
-    store.write_run(make_run("second", [verdicts.key], flow="build-dataset"))
-    (_, step) = steps_of(store, run="second")
-    assert named(store, step.inputs) == {"shards/ingest/_": 3}  # one of its two files
-
-
 def test_tables_with_the_same_bytes_are_told_apart(tmp_path: Path) -> None:
     store = Store(tmp_path / "data")
     source = documents(store)
