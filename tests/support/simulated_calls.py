@@ -15,9 +15,7 @@ from collections.abc import Callable, Sequence
 from toolformer_core.errors import ToolformerError
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
 from toolformer_core.tools.base import Tool
-from toolformer_core.tools.execution.asking import Answer
-from toolformer_core.tools.execution.clock import Inbox
-from toolformer_core.tools.execution.jobs import Job, Outcome, Question
+from toolformer_core.tools.execution.asking import Answer, Clock, Inbox, Job, Outcome, Question
 from toolformer_core.tools.execution.pool import AnnotationPool
 
 __all__ = ["HANGS", "Simulation", "answers_of"]
@@ -28,7 +26,7 @@ HANGS = math.inf
 Script = Callable[[Sequence[Question]], tuple[float, Outcome | ToolResult | str]]
 
 
-class Simulation:
+class Simulation(Clock):
     """Time, and workers in it."""
 
     def __init__(self, script: Script) -> None:

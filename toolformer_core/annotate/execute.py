@@ -27,8 +27,7 @@ from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.records import Execution, ToolFailure, ToolResponse, ToolResult, storable
 from toolformer_core.tools.base import Tool, limits_of
-from toolformer_core.tools.execution.asking import Answer
-from toolformer_core.tools.execution.clock import Inbox
+from toolformer_core.tools.execution.asking import Answer, Inbox
 from toolformer_core.tools.execution.pool import AnnotationPool
 from toolformer_core.tools.execution.tally import CallTally
 from toolformer_core.tools.responses import response_line

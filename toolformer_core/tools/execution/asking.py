@@ -1,16 +1,72 @@
-"""Who asks, what was asked, what came of it, and how long a question waits for its next try: the records of `pool`."""
+"""Who asks, what was asked, what came of it, and who carries it out: the records and protocols of `pool`.
+
+A job is one question, or a batch of them. Whoever carries it out calls `begin` when the tool is asked and `finish` with
+what came of it; whoever gave it may abandon it at any time. Why a job is given or abandoned is decided in `pool`.
+"""
 
 from __future__ import annotations
 
+import queue
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from toolformer_core.errors import ToolformerError
-from toolformer_core.records import ToolResult
-from toolformer_core.tools.execution.jobs import Job, Question
+from toolformer_core.records import ToolFailure, ToolResult
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
+
+Question = tuple[str, str]  # input and context
+
+# One result for each question; why a whole call gave none; or why the tool can answer nothing at all.
+Outcome = list[ToolResult] | ToolFailure | ToolformerError
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A call of a tool.
+
+    Args:
+        questions: one, or a batch for a `BatchTool`.
+        begin: called when the tool is asked; the time that a call may take runs from here.
+        finish: called with the outcome.
+        abandoned: nobody waits for the outcome any more.
+        worker: what is at it.
+    """
+
+    questions: Sequence[Question]
+    begin: Callable[[], None]
+    finish: Callable[[Outcome], None]
+    abandoned: bool = False
+    worker: Worker | None = None
+
+
+class Worker(Protocol):
+    """Carries out one job after another, in the thread that calls it."""
+
+    def answer(self, job: Job) -> Outcome:
+        """Begin the job, and return its outcome."""
+
+    def stop(self) -> None:
+        """Interrupt the job that is under way, if that can be done, for good; called from any thread."""
+
+    def close(self) -> None:
+        """Free what it holds; called by its own thread."""
+
+
+class Workers(Protocol):
+    """Carries out any number of jobs at a time."""
+
+    def start(self, job: Job) -> None:
+        """Have a job carried out; return at once."""
+
+    def abandon(self, job: Job) -> None:
+        """Give a job up: its `finish` need not be called, and what carried it out is replaced."""
+
+    def close(self) -> None:
+        """Give all jobs up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +77,7 @@ class Answer:
     calls: tuple[tuple[float, int], ...]  # of each call its seconds, and how many questions shared it
 
 
+Inbox = queue.SimpleQueue[Callable[[], None]]  # what other threads ask the owner of the inbox to do
 Post = Callable[[Callable[[], None]], None]
 OnAnswer = Callable[[int, Answer], None]  # the question's number among those asked together
 OnError = Callable[[ToolformerError], None]
@@ -37,7 +94,7 @@ class Asker:
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class PendingQuestion:
     """A question until it has an answer."""
 
     question: Question
@@ -53,9 +110,24 @@ class Asked:
 class Running:
     """A call in progress."""
 
-    asked: list[Asked]
+    pending: list[PendingQuestion]
     job: Job
     since: float | None = None  # when the tool was asked; None: its worker is not ready yet
+
+
+class Clock:
+    """What time it is, and how to wait for a message. Tests put another in its place, and then nobody really waits."""
+
+    def now(self) -> float:
+        """Return seconds that only grow."""
+        return time.monotonic()
+
+    def wait(self, inbox: Inbox, seconds: float | None) -> Callable[[], None] | None:
+        """Return the next message; None if none came within so many seconds (None: wait until one comes)."""
+        try:
+            return inbox.get(timeout=seconds)
+        except queue.Empty:
+            return None
 
 
 def backoff_s(tries: int) -> float:

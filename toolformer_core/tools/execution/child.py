@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 
 from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.tools.base import Tool
-from toolformer_core.tools.execution.jobs import Outcome, Question
+from toolformer_core.tools.execution.asking import Outcome, Question
 from toolformer_core.tools.responses import run_questions
 
 

@@ -16,25 +16,63 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.records import ToolFailure, ToolResult
 from toolformer_core.tools.base import BatchTool, Tool, limits_of
-from toolformer_core.tools.execution.asking import Answer, Asked, Asker, OnAnswer, Post, Running, backoff_s
+from toolformer_core.tools.execution.asking import (
+    Answer,
+    Asker,
+    Clock,
+    Job,
+    OnAnswer,
+    OnError,
+    Outcome,
+    PendingQuestion,
+    Post,
+    Question,
+    Running,
+    Workers,
+    backoff_s,
+)
 from toolformer_core.tools.execution.breaker import CircuitBreaker
-from toolformer_core.tools.execution.clock import Clock, SystemClock
-from toolformer_core.tools.execution.jobs import Job, Outcome, Question, Workers
 from toolformer_core.tools.execution.processes import InProcess, pickled
-from toolformer_core.tools.execution.rate import RateLimit
 from toolformer_core.tools.execution.threads import InThread, ThreadWorkers
 from toolformer_core.tools.fair import FairQueue
 
 _SILENCE = 2.5  # time limits without any answer until a tool that lets calls run out of time is dead
 _MAX_DETAIL = 200  # characters of a failure, in a message
+
+
+class RateLimit:
+    """At most so many calls a second: n calls in any interval of n / `per_second` seconds, n the whole part of it.
+
+    Args:
+        per_second: None: any number. Below 1, e.g. 0.5: one call in any 2 seconds.
+    """
+
+    def __init__(self, per_second: float | None) -> None:
+        calls = 0 if per_second is None else max(1, math.floor(per_second))
+        self._window_s = 0.0 if per_second is None else calls / per_second
+        self._begun: deque[float] = deque(maxlen=calls)
+
+    def take(self, now: float) -> float:
+        """Count a call that begins now and return 0; if none may begin, return the seconds until one may.
+
+        Args:
+            now: seconds, from a clock that only grows.
+        """
+        full = bool(self._begun) and len(self._begun) == self._begun.maxlen
+        if full and (wait := self._begun[0] + self._window_s - now) > 0:
+            return max(0.001, wait)  # so that the time moves on
+        self._begun.append(now)
+        return 0.0
 
 
 class AnnotationPool:
@@ -51,7 +89,6 @@ class AnnotationPool:
 
     Raises:
         ToolError: the tool asks for processes and cannot be pickled.
-        UsageError: it has a limit per second, and pyrate-limiter is not installed.
     """
 
     def __init__(
@@ -68,7 +105,7 @@ class AnnotationPool:
         limits = limits_of(tool)
         self.tool = tool
         self.timeout_s = limits.timeout_s or timeout_s
-        self.clock = clock or SystemClock()
+        self.clock = clock or Clock()
         self.breaker = breaker or CircuitBreaker(silence_s=_SILENCE * self.timeout_s)
         self._in_processes = limits.pool == "processes"
         at_once = at_once or limits.at_once
@@ -80,9 +117,9 @@ class AnnotationPool:
         self._workers = workers or _workers_for(tool, self._in_processes)
         self._lock = threading.RLock()
         self._askers: set[Asker] = set()
-        self._waiting: FairQueue[Asked] = FairQueue()
+        self._waiting: FairQueue[PendingQuestion] = FairQueue()
         self._running: dict[int, Running] = {}  # by the call's number, which alone its job knows: no cycles
-        self._again: list[tuple[float, int, Asked]] = []  # a heap: when, tie-break, which
+        self._again: list[tuple[float, int, PendingQuestion]] = []  # a heap: when, tie-break, which
         self._ties = itertools.count()
         self._numbers = itertools.count()  # of questions
         self._calls = itertools.count()
@@ -110,7 +147,7 @@ class AnnotationPool:
         questions: Sequence[Question],
         post: Post,
         on_answer: OnAnswer,
-        on_error: Callable[[ToolformerError], None],
+        on_error: OnError,
     ) -> Asker:
         """Ask questions. `on_answer(index, answer)` is posted for each of them, or `on_error` once for all the rest.
 
@@ -133,7 +170,7 @@ class AnnotationPool:
             if questions:
                 self._askers.add(asker)
                 for index, question in enumerate(questions):
-                    self._waiting.put(asker, Asked(question, index, asker))
+                    self._waiting.put(asker, PendingQuestion(question, index, asker))
                 self._dispatch(now)
         return asker
 
@@ -145,9 +182,9 @@ class AnnotationPool:
                 if running.since is not None and now >= running.since + self.timeout_s and call in self._running:
                     self._expire(call, now)
             while self._again and self._again[0][0] <= now:
-                _, _, asked = heapq.heappop(self._again)
-                if asked.asker in self._askers:
-                    self._waiting.put(asked.asker, asked)
+                _, _, pending = heapq.heappop(self._again)
+                if pending.asker in self._askers:
+                    self._waiting.put(pending.asker, pending)
             self._dispatch(now)
             return self._seconds_to_next(now) if self._askers else None
 
@@ -183,20 +220,20 @@ class AnnotationPool:
                 self._held = asker, self._held_until
                 self._wake(asker)
 
-    def _next_call(self, most: int) -> list[Asked]:
+    def _next_call(self, most: int) -> list[PendingQuestion]:
         """Take the next question, and others that are already waiting if they may be asked together."""
         call = [self._waiting.take()]
         while not call[0].alone and len(call) < most and self._waiting and not self._waiting.first()[1].alone:
             call.append(self._waiting.take())
         return call
 
-    def _begin(self, call: list[Asked], now: float) -> None:
+    def _begin(self, call: list[PendingQuestion], now: float) -> None:
         self.breaker.begun(now, others=bool(self._running))
-        for asked in call:
-            if asked.number < 0:
-                asked.number = next(self._numbers)
-            asked.tries += 1
-        questions = [asked.question for asked in call]
+        for pending in call:
+            if pending.number < 0:
+                pending.number = next(self._numbers)
+            pending.tries += 1
+        questions = [pending.question for pending in call]
         number = next(self._calls)
         job = Job(questions, partial(self._note_begin, number), partial(self._finish, number))
         self._running[number] = Running(call, job)
@@ -217,23 +254,23 @@ class AnnotationPool:
             now = self.clock.now()
             running = self._end(number, now)
             if isinstance(outcome, ToolformerError):
-                for asker in {asked.asker for asked in running.asked}:
+                for asker in {pending.asker for pending in running.pending}:
                     self._fail(asker, outcome)
             elif isinstance(outcome, ToolFailure):
-                self._settle_whole(running.asked, outcome, now)
+                self._settle_whole(running.pending, outcome, now)
             else:
-                for asked, result in zip(running.asked, outcome, strict=True):
-                    self._settle(asked, result, now)
+                for pending, result in zip(running.pending, outcome, strict=True):
+                    self._settle(pending, result, now)
             self._dispatch(now)
 
     def _expire(self, number: int, now: float) -> None:
         """Give an overdue call up."""
         running = self._end(number, now)
         self._workers.abandon(running.job)
-        if any(asked.tries == 1 for asked in running.asked):
+        if any(pending.tries == 1 for pending in running.pending):
             self.breaker.timed_out(now)
         overdue = ToolFailure("timeout", f"no answer within {self.timeout_s:g} s", retryable=True)
-        self._settle_whole(running.asked, overdue, now)
+        self._settle_whole(running.pending, overdue, now)
         if self.breaker.state(now) == "open":
             self._note_failure(overdue)
             self._give_up()
@@ -241,41 +278,41 @@ class AnnotationPool:
     def _end(self, number: int, now: float) -> Running:
         running = self._running.pop(number)
         seconds = now - (running.since if running.since is not None else now)
-        for asked in running.asked:
-            self._waiting.done(asked.asker)
-            asked.calls.append((seconds, len(running.asked)))
+        for pending in running.pending:
+            self._waiting.done(pending.asker)
+            pending.calls.append((seconds, len(running.pending)))
         return running
 
-    def _settle_whole(self, call: list[Asked], failure: ToolFailure, now: float) -> None:
+    def _settle_whole(self, call: list[PendingQuestion], failure: ToolFailure, now: float) -> None:
         """Settle a call that failed as a whole: the questions of a batch are asked one by one."""
         if len(call) == 1:
             self._settle(call[0], failure, now)
             return
-        for asked in call:
-            asked.alone = True
-            asked.tries -= 1
-            if asked.asker in self._askers:
-                self._waiting.put(asked.asker, asked)
+        for pending in call:
+            pending.alone = True
+            pending.tries -= 1
+            if pending.asker in self._askers:
+                self._waiting.put(pending.asker, pending)
 
-    def _settle(self, asked: Asked, result: ToolResult, now: float) -> None:
+    def _settle(self, pending: PendingQuestion, result: ToolResult, now: float) -> None:
         """Settle a question that has a result: ask again, or answer."""
         if isinstance(result, ToolFailure) and result.retryable:
             self._note_failure(result)
-            if asked.tries < self._tries and self.breaker.state(now) == "closed" and asked.asker in self._askers:
-                heapq.heappush(self._again, (now + self._backoff(asked.tries), next(self._ties), asked))
-                self._wake(asked.asker)
+            if pending.tries < self._tries and self.breaker.state(now) == "closed" and pending.asker in self._askers:
+                heapq.heappush(self._again, (now + self._backoff(pending.tries), next(self._ties), pending))
+                self._wake(pending.asker)
                 return
-            self.breaker.failed(asked.number, now)
+            self.breaker.failed(pending.number, now)
             if self.breaker.state(now) == "open":
                 self._give_up()
         else:
             self.breaker.answered(now)
-        if asked.asker in self._askers:
-            answer = Answer(result, tuple(asked.calls))
-            asked.asker.post(partial(asked.asker.on_answer, asked.index, answer))
-            asked.asker.unanswered -= 1
-            if not asked.asker.unanswered:
-                self._askers.discard(asked.asker)
+        if pending.asker in self._askers:
+            answer = Answer(result, tuple(pending.calls))
+            pending.asker.post(partial(pending.asker.on_answer, pending.index, answer))
+            pending.asker.unanswered -= 1
+            if not pending.asker.unanswered:
+                self._askers.discard(pending.asker)
 
     # Askers leave.
 

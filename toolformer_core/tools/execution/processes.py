@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, Pipe
 from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.records import ToolFailure
 from toolformer_core.tools.base import Tool
-from toolformer_core.tools.execution.jobs import Job, Outcome
+from toolformer_core.tools.execution.asking import Job, Outcome
 
 _CODE = (
     "import json, sys; fd, sys.path[:] = int(sys.argv[1]), json.loads(sys.argv[2]); "

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from toolformer_core.tools.base import Tool
-from toolformer_core.tools.execution.jobs import Job, Outcome, Worker
+from toolformer_core.tools.execution.asking import Job, Outcome, Worker
 from toolformer_core.tools.responses import run_questions
 
 
