@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -66,7 +67,7 @@ def index_wikipedia(
     else:
         info = found
     if as_json:
-        summary = {name: value for name, value in info.as_json().items() if name not in ("files", "identity")}
+        summary = {name: value for name, value in asdict(info).items() if name not in ("files", "identity")}
         print_json({"folder": str(out), "built": found is None, "bytes": sum(info.files.values()), **summary})
         return
     size = sum(info.files.values()) / 1e6

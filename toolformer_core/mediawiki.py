@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -37,8 +37,6 @@ from toolformer_core.errors import CorpusError, UsageError
 from toolformer_core.extras import how_to_install
 from toolformer_core.scanner import Piece, Scanner
 from toolformer_core.wikitext import HIDDEN_NAMESPACES, Section, WikitextError, sections
-
-__all__ = ["Article", "NotADumpError", "Section", "SkippedPage", "articles", "pages"]
 
 _HEADER_BYTES = 1 << 20
 _EXCERPT_BYTES = 4_000
@@ -95,37 +93,20 @@ class SkippedPage:
     raw: bytes = b""  # the start of the page
 
 
-def articles(
-    path: Path, *, on_skipped: Callable[[SkippedPage], None] | None = None, max_page_bytes: int = 1 << 23
-) -> Iterator[Article]:
-    """Yield the articles of a dump, in its order.
+def pages(
+    path: Path, max_page_bytes: int = 1 << 23, *, skip: int = 0, chunks: Iterator[bytes] | None = None
+) -> Iterator[Article | SkippedPage]:
+    """Yield every page of a dump in its order, as an article or with the reason why it is none.
 
     Args:
         path: the dump; its suffix says how it is compressed.
-        on_skipped: called with every page that is not yielded.
         max_page_bytes: a longer page is skipped without being held. MediaWiki's own limit is 2 MiB of wikitext.
+        skip: pages at the start that are passed over without being parsed, as an earlier run has read them.
+        chunks: the decompressed content of the dump, if it is open already.
 
     Raises:
         NotADumpError: the file is no MediaWiki dump.
         UsageError: the packages of the extra `wikipedia` are not installed.
-    """
-    for page in pages(path, max_page_bytes):
-        if isinstance(page, Article):
-            yield page
-        elif on_skipped is not None:
-            on_skipped(page)
-
-
-def pages(
-    path: Path, max_page_bytes: int = 1 << 23, *, skip: int = 0, chunks: Iterator[bytes] | None = None
-) -> Iterator[Article | SkippedPage]:
-    """Yield every page of a dump, as an article or with the reason why it is none; see `articles`.
-
-    Args:
-        path: the dump; its suffix says how it is compressed.
-        max_page_bytes: a longer page is skipped without being held.
-        skip: pages at the start that are passed over without being parsed, as an earlier run has read them.
-        chunks: the decompressed content of the dump, if it is open already.
     """
     try:
         import mwxml  # noqa: F401, checked before the first page

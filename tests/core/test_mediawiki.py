@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.corpus_formats import COMPRESS, DUMP_HEAD, dump, page
 from toolformer_core.errors import UsageError
-from toolformer_core.mediawiki import Article, NotADumpError, SkippedPage, articles, pages
+from toolformer_core.mediawiki import Article, NotADumpError, SkippedPage, pages
 from toolformer_core.scanner import Scanner
 from toolformer_core.wikitext import HIDDEN_NAMESPACES, Section, WikitextError, sections
 
@@ -24,8 +24,8 @@ def written(tmp_path: Path, data: bytes, name: str = "dewiki-pages-articles.xml"
     return path
 
 
-def skipped(path: Path, **limits: int) -> list[tuple[str, str | None]]:
-    return [(one.reason, one.title) for one in pages(path, **limits) if isinstance(one, SkippedPage)]
+def articles(path: Path) -> list[Article]:
+    return [one for one in pages(path) if isinstance(one, Article)]
 
 
 AACHEN = """{{Infobox|name={{b}}|c=[[d]]}}
@@ -90,8 +90,9 @@ def test_what_is_no_article_is_skipped_with_its_reason(tmp_path: Path) -> None:
             good.replace("Good", "Last"),
         ).replace("\N{PLACE OF INTEREST SIGN}".encode(), b"caf\xe9"),
     )
-    met: list[SkippedPage] = []
-    assert [one.title for one in articles(path, on_skipped=met.append, max_page_bytes=8_000)] == ["Good", "Last"]
+    found = list(pages(path, 8_000))
+    assert [one.title for one in found if isinstance(one, Article)] == ["Good", "Last"]
+    met = [one for one in found if isinstance(one, SkippedPage)]
     assert [(one.reason, one.title) for one in met] == [
         ("redirect", "Old"),
         ("other_namespace", "Talk:Good"),
@@ -138,10 +139,12 @@ def test_a_file_cut_short_is_reported_once_and_what_stands_before_is_kept(tmp_pa
 
 def test_a_file_that_is_no_dump_is_refused_and_an_empty_one_has_no_pages(tmp_path: Path) -> None:
     with pytest.raises(NotADumpError, match="is no MediaWiki dump: <mediawiki> does not stand"):
-        list(articles(written(tmp_path, b"<rss><page>x</page></rss>")))
+        list(pages(written(tmp_path, b"<rss><page>x</page></rss>")))
     assert list(pages(written(tmp_path, b""))) == []
     assert list(pages(written(tmp_path, DUMP_HEAD.encode() + b"</mediawiki>"))) == []
-    assert skipped(written(tmp_path, DUMP_HEAD.encode())) == [("truncated", None)]
+    (cut,) = pages(written(tmp_path, DUMP_HEAD.encode()))
+    assert isinstance(cut, SkippedPage)
+    assert cut.reason == "truncated"
 
 
 def test_a_multistream_dump_is_read_through(tmp_path: Path) -> None:
@@ -172,7 +175,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path: 
     path = written(tmp_path, dump(page("T", "x")))
     monkeypatch.setitem(sys.modules, "mwxml", None)
     with pytest.raises(UsageError, match=r"needs mwxml: .*pip install.*wikipedia\]'"):
-        list(articles(path))
+        list(pages(path))
     monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
     monkeypatch.setitem(sys.modules, "mwparserfromhell.parser", None)
     with pytest.raises(UsageError, match=r"needs mwparserfromhell: .*pip install.*wikipedia\]'"):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -114,12 +113,6 @@ def test_the_fingerprint_follows_the_passages(index: PassageIndex, tmp_path: Pat
     other.write_text(json.dumps(ROWS[0]), encoding="utf-8")
     assert WikiSearch(PassageIndex(other)).fingerprint != WikiSearch(index).fingerprint
     assert WikiSearch(index, max_chars=100).fingerprint != WikiSearch(index).fingerprint
-
-
-def test_a_gzipped_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "p.jsonl.gz"
-    path.write_bytes(gzip.compress(json.dumps(ROWS[0]).encode()))
-    assert PassageIndex(path).load() == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ was read. tantivy's commit is the truth: if a run was killed between the two, ta
 once, and a resumed index answers as one that was never interrupted. `index.json` is written last.
 
 The digest is a chain: that of the passages so far and the next passage give the next one. So it can be taken up again,
-and depends on nothing but the passages in their order. tantivy is imported on use.
+and depends on nothing but the passages in their order.
 """
 
 from __future__ import annotations
@@ -24,15 +24,8 @@ from typing import Any
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
 from toolformer_core.tools.search.passage_sources import Position, Source, SourceIdentity
-from toolformer_core.tools.search.search_index import (
-    FIELDS,
-    FORMAT_VERSION,
-    INFO,
-    PROGRESS,
-    TOKENIZER,
-    IndexInfo,
-    read_info,
-)
+from toolformer_core.tools.search.passages import TOKENIZER, document_of, empty_index
+from toolformer_core.tools.search.search_index import FORMAT_VERSION, INFO, PROGRESS, IndexInfo, read_info
 
 _COMMIT_PASSAGES, _COMMIT_S = 125_000, 60.0  # eight segments of a size become one, so few of them are left
 _THREADS = 4  # at most; they stem and sort the words
@@ -162,17 +155,10 @@ class _Writer:
     """tantivy's writer in a folder, which holds the folder's lock until `close`."""
 
     def __init__(self, folder: Path) -> None:
-        import tantivy
-
-        builder = tantivy.SchemaBuilder()
-        for name in FIELDS:
-            builder.add_text_field(name, stored=True, tokenizer_name=TOKENIZER)
-        builder.add_unsigned_field("row", fast=True)
         threads = max(1, min(_THREADS, os.cpu_count() or 1))
         self.folder = folder
-        self._document = tantivy.Document
         try:
-            index = tantivy.Index(builder.build(), str(folder))
+            index = empty_index(folder)
             self._writer: Any = index.writer(heap_size=_HEAP_BYTES * threads, num_threads=threads)
         except (ValueError, OSError) as exc:
             raise UsageError(
@@ -183,11 +169,7 @@ class _Writer:
         self.passages = int(index.searcher().num_docs)
 
     def add(self, row: int, passage: tuple[str, str, str]) -> None:
-        document = self._document()
-        document.add_unsigned("row", row)
-        for name, value in zip(FIELDS, passage, strict=True):
-            document.add_text(name, value)
-        self._writer.add_document(document)
+        self._writer.add_document(document_of(row, passage))
 
     def commit(self, progress: IndexProgress) -> None:
         """Make the passages durable, then the progress."""
@@ -206,7 +188,7 @@ class _Writer:
 def _check_same(
     folder: Path, identity: dict[str, Any], known_limit: int | None, source: Source, limit: int | None
 ) -> None:
-    if identity != source.identity.as_json():
+    if identity != asdict(source.identity):
         raise UsageError(
             f"{folder} holds the index of another file than {source.path}, or of one that has changed since; name "
             "another folder by --out, or remove this one"
@@ -235,7 +217,7 @@ def _finish(source: Source, folder: Path, progress: IndexProgress) -> IndexInfo:
     info = IndexInfo(
         version=FORMAT_VERSION,
         source=source.path.name,
-        identity=source.identity.as_json(),
+        identity=asdict(source.identity),
         limit=progress.limit,
         passages=progress.passages,
         digest=progress.digest,
@@ -244,7 +226,7 @@ def _finish(source: Source, folder: Path, progress: IndexProgress) -> IndexInfo:
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         files={file.name: file.stat().st_size for file in files},
     )
-    _put_json(folder / INFO, info.as_json())
+    _put_json(folder / INFO, asdict(info))
     (folder / PROGRESS).unlink()
     for file in folder.iterdir():  # tantivy keeps some to their owner, but an index is there to be shared
         file.chmod((folder / INFO).stat().st_mode)

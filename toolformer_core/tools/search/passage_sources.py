@@ -20,14 +20,15 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from toolformer_core.compression import TruncatedError, chunks_of, without_compression
 from toolformer_core.errors import UsageError
 from toolformer_core.mediawiki import SkippedPage, pages
 from toolformer_core.records import unencodable
+from toolformer_core.tools.search.passages import parse_passage
 from toolformer_core.tools.search.sections import passages_of
 
 FORMATS = ("jsonl", "kilt", "psgs", "dump")
@@ -67,10 +68,6 @@ class SourceIdentity:
     bytes: int
     mtime_ns: int
     edges: str  # digest of the first and the last 64 KiB
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the identity as a JSON object."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +201,7 @@ def _single(text: str) -> str:
 
 
 def _jsonl_passages(line: str, number: int) -> Iterator[Text]:
-    value = json.loads(line)
-    title, section, text = value["title"], value.get("section") or "", value["text"]
-    if not (isinstance(title, str) and isinstance(section, str) and isinstance(text, str)):
-        raise TypeError("title, section and text must be strings")
+    title, section, text = parse_passage(line)
     for passage in passages_of(text) or [""]:  # a passage without text can be found by its title
         yield _single(title), _single(section), passage
 

@@ -13,7 +13,7 @@ import json
 import threading
 import unicodedata
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +25,8 @@ TITLE_BOOST = 2.0  # a search term usually names an article; for questions 1.0 f
 _MAX_QUERY_WORDS = 64
 _TIES = 16  # extra hits to fetch, so that ties at the limit are broken here
 _HEAP_BYTES = 64_000_000
+FIELDS = ("title", "section", "text")
+TOKENIZER = "en_stem"  # tantivy's: letters and digits, lower-cased, Porter's stems
 _WORD = "LNM"  # Unicode categories: letters, numbers, and the marks that belong to letters
 
 
@@ -52,7 +54,6 @@ class PassageSearch(Protocol):
     @property
     def digest(self) -> str:
         """Digest of everything a result depends on."""
-        ...
 
     def load(self) -> int:
         """Make the index ready, and return the number of passages.
@@ -60,11 +61,9 @@ class PassageSearch(Protocol):
         Raises:
             UsageError: the index cannot be built or opened.
         """
-        ...
 
     def search(self, text: str, limit: int = 5, title_boost: float = TITLE_BOOST) -> list[Hit]:
         """Return the best passages for a text, best first and of equal ones the first; see `PassageIndex.search`."""
-        ...
 
 
 def read_passages(path: Path) -> Iterator[Passage]:
@@ -78,7 +77,8 @@ def read_passages(path: Path) -> Iterator[Passage]:
         with opener(path, "rt", encoding="utf-8") as lines:
             for row, line in enumerate(lines):
                 if line.strip():
-                    yield _passage(row, json.loads(line))
+                    title, section, text = map(_plain, parse_passage(line))
+                    yield Passage(row, title, section, text)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as exc:
         raise UsageError(f"cannot read passages from {path}: {exc}") from exc
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
@@ -87,14 +87,23 @@ def read_passages(path: Path) -> Iterator[Passage]:
         ) from exc
 
 
-def _passage(row: int, value: dict[str, Any]) -> Passage:
+def parse_passage(line: str) -> tuple[str, str, str]:
+    """Return title, section and text of a line of a passages file.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is none.
+    """
+    value = json.loads(line)
     title, section, text = value["title"], value.get("section") or "", value["text"]
     if not (isinstance(title, str) and isinstance(section, str) and isinstance(text, str)):
         raise TypeError("title, section and text must be strings")
-    for part in (title, section, text):
-        if flaw := unencodable(part):
-            raise ValueError(flaw)
-    return Passage(row, *(" ".join(part.split()) for part in (title, section, text)))
+    return title, section, text
+
+
+def _plain(text: str) -> str:
+    if flaw := unencodable(text):
+        raise ValueError(flaw)
+    return " ".join(text.split())
 
 
 def query_words(text: str) -> list[str]:
@@ -160,12 +169,14 @@ class PassageIndex:
         if not words:
             return []
         index = self._ready()
-        query, _ = index.parse_query_lenient(
-            " ".join(words), ["title", "section", "text"], field_boosts={"title": title_boost}
-        )
+        query, _ = index.parse_query_lenient(" ".join(words), list(FIELDS), field_boosts={"title": title_boost})
         searcher = index.searcher()
         results = searcher.search(query, limit + _TIES, count=False).hits
-        hits = [Hit(_stored(searcher.doc(address)), round(float(score), 4)) for score, address in results]
+        rows = searcher.fast_field_values("row", [address for _, address in results])
+        hits = [
+            Hit(stored_passage(searcher, address, int(row)), round(float(score), 4))
+            for (score, address), row in zip(results, rows, strict=True)
+        ]
         return sorted(hits, key=lambda hit: (-hit.score, hit.passage.row))[:limit]
 
     def _ready(self) -> Any:
@@ -175,22 +186,46 @@ class PassageIndex:
             return self._index
 
 
-def _build(path: Path) -> Any:
+def empty_index(folder: Path | None = None) -> Any:
+    """Return a tantivy index for passages, in a folder or in RAM."""
     import tantivy
 
     builder = tantivy.SchemaBuilder()
-    for name in ("title", "section", "text"):
-        builder.add_text_field(name, stored=True, tokenizer_name="en_stem")
-    builder.add_unsigned_field("row", stored=True)
-    index = tantivy.Index(builder.build())
+    for name in FIELDS:
+        builder.add_text_field(name, stored=True, tokenizer_name=TOKENIZER)
+    builder.add_unsigned_field("row", fast=True)
+    return tantivy.Index(builder.build(), None if folder is None else str(folder))
+
+
+def document_of(row: int, texts: Sequence[str]) -> Any:
+    """Return what the index keeps of a passage.
+
+    Args:
+        row: its number.
+        texts: one of each of `FIELDS`.
+    """
+    import tantivy
+
+    document = tantivy.Document()
+    document.add_unsigned("row", row)
+    for name, text in zip(FIELDS, texts, strict=True):
+        document.add_text(name, text)
+    return document
+
+
+def stored_passage(searcher: Any, address: Any, row: int) -> Passage:
+    """Return a passage that a search has found."""
+    document = searcher.doc(address)
+    title, section, text = (document.get_first(name) or "" for name in FIELDS)
+    return Passage(row, title, section, text)
+
+
+def _build(path: Path) -> Any:
+    index = empty_index()
     writer = index.writer(heap_size=_HEAP_BYTES, num_threads=1)
     count = 0
     for passage in read_passages(path):
-        document = tantivy.Document()
-        document.add_unsigned("row", passage.row)
-        for name, value in (("title", passage.title), ("section", passage.section), ("text", passage.text)):
-            document.add_text(name, value)
-        writer.add_document(document)
+        writer.add_document(document_of(passage.row, (passage.title, passage.section, passage.text)))
         count += 1
     writer.commit()
     writer.wait_merging_threads()
@@ -198,8 +233,3 @@ def _build(path: Path) -> Any:
         raise UsageError(f"{path} holds no passages")
     index.reload()
     return index
-
-
-def _stored(document: Any) -> Passage:
-    title, section, text = (document.get_first(name) or "" for name in ("title", "section", "text"))
-    return Passage(document.get_first("row"), title, section, text)

@@ -15,18 +15,16 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from toolformer_core.errors import UsageError
 from toolformer_core.tools.search.maxscore import MaxScore
-from toolformer_core.tools.search.passages import TITLE_BOOST, Hit, Passage, query_words
+from toolformer_core.tools.search.passages import FIELDS, TITLE_BOOST, TOKENIZER, Hit, query_words, stored_passage
 
 FORMAT_VERSION = 1
-TOKENIZER = "en_stem"  # tantivy's: letters and digits, lower-cased, Porter's stems
-FIELDS = ("title", "section", "text")
 INFO, PROGRESS = "index.json", "progress.json"
 
 
@@ -44,10 +42,6 @@ class IndexInfo:
     left_out: dict[str, int]  # pages of the source without passages, by the reason
     created: str  # ISO date and time, UTC
     files: dict[str, int] = field(default_factory=dict)  # tantivy's files and their bytes
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the content of `index.json`."""
-        return asdict(self)
 
 
 def read_info(folder: Path) -> IndexInfo:
@@ -142,7 +136,7 @@ class SearchIndex:
             return []
         opened = self._ready()
         best = opened.terms.best(words, {"title": title_boost}, limit)
-        return [Hit(_stored(opened.searcher.doc(address), row), score) for score, row, address in best]
+        return [Hit(stored_passage(opened.searcher, address, row), score) for score, row, address in best]
 
     def _ready(self) -> _Opened:
         info = self.info
@@ -187,8 +181,3 @@ def _place_for_locks(folder: Path, info: IndexInfo) -> Iterator[Path]:
         for name in info.files:
             (Path(links) / name).symlink_to((folder / name).resolve())
         yield Path(links)
-
-
-def _stored(document: Any, row: int) -> Passage:
-    title, section, text = (document.get_first(name) or "" for name in FIELDS)
-    return Passage(row, title, section, text)
