@@ -1,21 +1,54 @@
-"""The HTTP client for models' servers and for our own: each request by a connection of its own, past the proxies.
+"""HTTP clients: one for models' servers and our own, one for a tool's server, and bounded reading of a response.
 
 httpx2 is imported on use.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import httpx2
 
 
+HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+
+
 @cache
 def direct_client() -> httpx2.Client:
-    """Return the client of this process, which threads may share; a redirect to another host takes no key along."""
+    """Return a client that opens a connection for each request, past the proxies; threads may share it.
+
+    A redirect to another host takes no key along.
+    """
     import httpx2
 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     return httpx2.Client(trust_env=False, follow_redirects=True, limits=limits)
+
+
+@lru_cache(maxsize=16)  # the certificates are read once for each
+def kept_client(at_once: int, timeout_s: float, *, proxies: bool = False) -> httpx2.Client:
+    """Return a client that keeps its connections for the next requests and follows no redirect; threads may share it.
+
+    Args:
+        at_once: connections at a time.
+        timeout_s: seconds that connecting, and each wait for data, may take.
+        proxies: whether the proxies that the environment names are used.
+    """
+    import httpx2
+
+    limits = httpx2.Limits(max_connections=at_once, keepalive_expiry=30.0)
+    return httpx2.Client(follow_redirects=False, trust_env=proxies, timeout=timeout_s, limits=limits)
+
+
+def read_at_most(response: httpx2.Response, limit: int) -> bytes | None:
+    """Return the bytes of a streamed response; None if there are more than `limit`."""
+    parts: list[bytes] = []
+    size = 0
+    for part in response.iter_bytes():
+        size += len(part)
+        if size > limit:
+            return None
+        parts.append(part)
+    return b"".join(parts)

@@ -25,22 +25,18 @@ class Tool(Protocol):
     @property
     def key(self) -> str:
         """The name a user types, e.g. `calculator`."""
-        ...
 
     @property
     def name(self) -> str:
         """The name written in calls, e.g. `Calculator`."""
-        ...
 
     @property
     def description(self) -> str:
         """One sentence, for users and for tool selection."""
-        ...
 
     @property
     def fingerprint(self) -> str:
         """Digest of everything a response depends on: code version, index, table, model."""
-        ...
 
     def load(self) -> None:
         """Prepare what responses need (an index, a model), so that no call spends its time on it.
@@ -48,7 +44,6 @@ class Tool(Protocol):
         Raises:
             ToolformerError: something cannot be loaded.
         """
-        ...
 
     def run(self, input: str, context: str = "") -> ToolResult:
         """Answer one input.
@@ -57,7 +52,6 @@ class Tool(Protocol):
             input: the call's input text, as the model wrote it.
             context: what the tool needs to know of the document; only the calendar reads it (an ISO date).
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +106,6 @@ class BatchTool(Protocol):
 
     def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
         """Answer questions (input, context); one result for each, in order."""
-        ...
 
 
 def limits_of(tool: Tool) -> ToolLimits:
@@ -127,7 +120,6 @@ class HasTTL(Protocol):
     @property
     def ttl_s(self) -> float | None:
         """Seconds for which a response may be reused (`REMOTE_TTL_S` if nothing better is known); None: for ever."""
-        ...
 
 
 def ttl_of(tool: object) -> float | None:

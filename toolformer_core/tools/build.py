@@ -14,22 +14,24 @@ from functools import lru_cache
 from pathlib import Path
 
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.endpoints import Credentials
-from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.endpoints import NO_CREDENTIALS, Credentials
+from toolformer_core.errors import ModelError, UnknownNameError, UsageError
 from toolformer_core.syntax import is_tool_name
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
 from toolformer_core.tools.custom.reference import is_reference, parse_reference
+from toolformer_core.tools.hf.checkpoint import find_checkpoint
 from toolformer_core.tools.library import LIBRARY, is_library_name
 from toolformer_core.tools.mt import MT, PhraseTable, Translator
-from toolformer_core.tools.qa import QA
-from toolformer_core.tools.qa_readers.choose import choose_reader
-from toolformer_core.tools.qa_readers.served import is_address
-from toolformer_core.tools.reader import Reader
+from toolformer_core.tools.qa import QA, Reader
+from toolformer_core.tools.qa_readers.embedded import ExtractiveReader
+from toolformer_core.tools.qa_readers.served import ServedReader, is_address
+from toolformer_core.tools.qa_readers.spans import SpanReader
+from toolformer_core.tools.qa_readers.text_to_text import TextToTextReader
 from toolformer_core.tools.search.passages import PassageIndex, PassageSearch, read_passages
 from toolformer_core.tools.search.search_index import SearchIndex
-from toolformer_core.tools.translators.choose import choose_translator
+from toolformer_core.tools.translators.models import choose_translator
 from toolformer_core.tools.wikisearch import WikiSearch
 
 __all__ = ["EMBEDDED_KNOWN", "EMBEDDED_PASSAGES", "EMBEDDED_PHRASES", "ToolSettings", "build_tools"]
@@ -96,8 +98,7 @@ def build_tools(
 
 
 def _custom_tool(name: str) -> Tool:
-    from toolformer_core.tools.custom.load import load_tool
-    from toolformer_core.tools.custom.python_tool import entry_point_names
+    from toolformer_core.tools.custom.python_tool import entry_point_names, load_tool
 
     if not is_reference(name) and not is_library_name(name) and name not in (known := entry_point_names()):
         raise UnknownNameError("tool", name, (*TOOL_NAMES, *LIBRARY, *known))
@@ -124,7 +125,7 @@ def _paper_tool(key: str, settings: ToolSettings, qa_credentials: Credentials | 
     if key == "wikisearch":
         return WikiSearch(_passages(settings, EMBEDDED_PASSAGES))
     if key == "qa":
-        return QA(_passages(settings, EMBEDDED_KNOWN), _reader(settings.qa_reader, qa_credentials))
+        return QA(_passages(settings, EMBEDDED_KNOWN), choose_reader(settings.qa_reader, qa_credentials))
     raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
 
 
@@ -136,12 +137,33 @@ def _translator(settings: ToolSettings) -> Translator:
     return choose_translator(name)
 
 
-def _reader(name: str | None, credentials: Credentials | None) -> Reader:
-    if name is not None and is_address(name):
+def choose_reader(name: str | None, credentials: Credentials | None = None) -> Reader:
+    """Return a reader of QA; nothing is loaded, and no weights are read.
+
+    Args:
+        name: None or `embedded`; the address of a server with `#model`; or a folder or a hub name of a model.
+        credentials: what the server requires of its clients; not used for others.
+
+    Raises:
+        ModelError: the address cannot be read; or the model is not found, or is neither extractive nor text-to-text.
+        UsageError: a package is missing.
+    """
+    if name is None or name == "embedded":
+        return ExtractiveReader()
+    if is_address(name):
         _require_package("httpx2", "httpx2", "qa with a server")
-    elif name not in (None, "embedded"):
-        _require_package("transformers", "transformers", "qa with a model")
-    return choose_reader(name, credentials)
+        return ServedReader(name, credentials or NO_CREDENTIALS)
+    _require_package("transformers", "transformers", "qa with a model")
+    checkpoint = find_checkpoint(name)
+    if any(architecture.endswith("ForQuestionAnswering") for architecture in checkpoint.architectures):
+        return SpanReader(name)
+    if checkpoint.writes_text:
+        return TextToTextReader(name)
+    raise ModelError(
+        f"the model {name!r} ({checkpoint.architecture}) cannot read passages for QA: give an extractive model "
+        "(...ForQuestionAnswering), a text-to-text model (e.g. T5ForConditionalGeneration), or, for a causal language "
+        "model, the URL of a server (http://127.0.0.1:8000/v1#model)"
+    )
 
 
 def _passages(settings: ToolSettings, embedded: Path) -> PassageSearch:

@@ -46,7 +46,6 @@ class Detector(Protocol):
 
     def detect(self, text: str) -> Sequence[tuple[str, float]]:
         """Return (ISO 639-1 or fastText code, probability), best first, for a text without line breaks."""
-        ...
 
 
 class Translator(Protocol):
@@ -55,16 +54,13 @@ class Translator(Protocol):
     @property
     def digest(self) -> str:
         """Digest of everything a translation depends on."""
-        ...
 
     @property
     def limits(self) -> ToolLimits:
         """How it may be asked."""
-        ...
 
     def load(self) -> None:
         """Load what translations need."""
-        ...
 
     def translate(self, text: str, languages: Sequence[str]) -> str | None:
         """Return the English translation of a text, or None.
@@ -74,7 +70,6 @@ class Translator(Protocol):
             languages: codes of the languages it may be in, most likely first; only a hint, because short texts
                 mislead (`was kostet das` is detected as English with 0.93).
         """
-        ...
 
 
 @runtime_checkable
@@ -83,7 +78,6 @@ class BatchTranslator(Protocol):
 
     def translate_batch(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
         """Translate texts, each with the codes of its likely languages; one translation for each, in order."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,13 +178,18 @@ def _check_size(schema: Mapping[str, Any]) -> None:
             raise SchemaProblem(f"the reference {reference[:80]!r} leaves the schema; only '#...' is followed")
         if reference not in sizes:
             sizes[reference] = 0  # while it is being counted: a reference into itself
-            sizes[reference] = size(_pointed(reference, schema), depth + 1)
+            sizes[reference] = size(pointed(reference, schema), depth + 1)
         return sizes[reference]
 
     size(schema, 0)
 
 
-def _pointed(reference: str, root: Any) -> Any:
+def pointed(reference: str, root: Any) -> Any:
+    """Return what a reference within a schema leads to.
+
+    Raises:
+        SchemaProblem: it leads nowhere.
+    """
     target = root
     for part in reference[1:].split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")

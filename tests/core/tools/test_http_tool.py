@@ -83,36 +83,26 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-@pytest.fixture
-def tools() -> Iterator[list[HTTPTool]]:
-    """Tools whose connections are closed at the end."""
-    made: list[HTTPTool] = []
-    yield made
-    for tool in made:
-        tool.close()
+def http_tool(url: str, **template: Any) -> HTTPTool:
+    return HTTPTool(HTTPTemplate(url, **template), name="People", key="people", description="Counts people.")
 
 
-def http_tool(tools: list[HTTPTool], url: str, **template: Any) -> HTTPTool:
-    tools.append(HTTPTool(HTTPTemplate(url, **template), name="People", key="people", description="Counts people."))
-    return tools[-1]
-
-
-def test_a_request_and_what_is_read_from_its_response(server: Server, tools: list[HTTPTool]) -> None:
-    people = http_tool(tools, server.url + "/people?country={input}", response="{found.0.people} million")
+def test_a_request_and_what_is_read_from_its_response(server: Server) -> None:
+    people = http_tool(server.url + "/people?country={input}", response="{found.0.people} million")
     assert people.run("France") == ToolResponse("68 million")
     assert people.run("Chad&country=France") == ToolFailure("no_result", "the response has no found.0.people")
     assert server.seen[-1]["path"] == "/people?country=Chad%26country%3DFrance"  # the input stays one value
 
 
-def test_names_of_any_kind_are_asked_and_read(server: Server, tools: list[HTTPTool]) -> None:
+def test_names_of_any_kind_are_asked_and_read(server: Server) -> None:
     response = "{@odata.count} {page size.2d.0.filter[x]} {a.b}"
-    odd = http_tool(tools, server.url + "/odd?$top={input}&filter[x]={input}", response=response)
+    odd = http_tool(server.url + "/odd?$top={input}&filter[x]={input}", response=response)
     assert odd.run("5") == ToolResponse("5 1 2")  # steps come before a key with dots
     assert server.seen[-1]["path"] == "/odd?$top=5&filter[x]=5"
 
 
-def test_json_is_filled_as_strings(server: Server, tools: list[HTTPTool]) -> None:
-    people = http_tool(tools, server.url + "/people", method="POST", json={"country": "{input}"})
+def test_json_is_filled_as_strings(server: Server) -> None:
+    people = http_tool(server.url + "/people", method="POST", json={"country": "{input}"})
     assert people.run('Cha"d') == ToolResponse('{"country": "Cha\\"d", "found": [{"people": null}]}')
     assert json.loads(server.seen[-1]["body"]) == {"country": 'Cha"d'}
 
@@ -130,21 +120,19 @@ def test_json_is_filled_as_strings(server: Server, tools: list[HTTPTool]) -> Non
         ("/text", ToolResponse("caf\u00e9\ufffd")),
     ],
 )
-def test_what_a_status_becomes(server: Server, tools: list[HTTPTool], path: str, expected: object) -> None:
-    assert http_tool(tools, server.url + path).run("x") == expected
+def test_what_a_status_becomes(server: Server, path: str, expected: object) -> None:
+    assert http_tool(server.url + path).run("x") == expected
     assert len(server.seen) == 1
 
 
-def test_a_server_that_is_not_there_may_be_asked_again(server: Server, tools: list[HTTPTool]) -> None:
-    result = http_tool(tools, "http://127.0.0.1:9/x").run("x")  # nothing listens on the port `discard`
+def test_a_server_that_is_not_there_may_be_asked_again(server: Server) -> None:
+    result = http_tool("http://127.0.0.1:9/x").run("x")  # nothing listens on the port `discard`
     assert isinstance(result, ToolFailure)
     assert (result.reason, result.retryable) == ("unreachable", True)
 
 
-def test_a_secret_is_sent_and_never_stored(
-    server: Server, tools: list[HTTPTool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    people = http_tool(tools, server.url + "/people?country={input}", headers={"Authorization": "Bearer ${PEOPLE_KEY}"})
+def test_a_secret_is_sent_and_never_stored(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    people = http_tool(server.url + "/people?country={input}", headers={"Authorization": "Bearer ${PEOPLE_KEY}"})
     monkeypatch.delenv("PEOPLE_KEY", raising=False)
     with pytest.raises(UsageError, match="PEOPLE_KEY is not set"):
         people.load()
@@ -160,10 +148,8 @@ def test_a_secret_is_sent_and_never_stored(
     assert "s3cret" not in server.seen[-1]["path"]
 
 
-def test_a_secret_shows_in_no_message_and_no_response(
-    server: Server, tools: list[HTTPTool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    echo = http_tool(tools, server.url + "/people?country=${PEOPLE_KEY}", headers={"Authorization": "${PEOPLE_KEY}"})
+def test_a_secret_shows_in_no_message_and_no_response(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    echo = http_tool(server.url + "/people?country=${PEOPLE_KEY}", headers={"Authorization": "${PEOPLE_KEY}"})
     monkeypatch.setenv("PEOPLE_KEY", "s3cret\n")  # as a file's content often ends
     assert echo.run("") == ToolResponse('{"country": "${PEOPLE_KEY}", "found": [{"people": null}]}')
     assert server.seen[-1]["authorization"] == "s3cret"
@@ -174,8 +160,8 @@ def test_a_secret_shows_in_no_message_and_no_response(
         assert "s3c" not in str(caught.value)
 
 
-def test_an_input_that_no_request_can_hold_is_the_inputs_fault(server: Server, tools: list[HTTPTool]) -> None:
-    people = http_tool(tools, server.url + "/people?country={input}")
+def test_an_input_that_no_request_can_hold_is_the_inputs_fault(server: Server) -> None:
+    people = http_tool(server.url + "/people?country={input}")
     assert people.run("a\ud800") == ToolFailure("invalid_input", "lone surrogate U+D800 at character 2")
 
 
@@ -202,7 +188,7 @@ def test_urls_that_are_refused(url: str, wrong: str) -> None:
         HTTPTemplate(url)
 
 
-def test_a_tool_file(server: Server, tmp_path: Path, tools: list[HTTPTool]) -> None:
+def test_a_tool_file(server: Server, tmp_path: Path) -> None:
     file = tmp_path / "people.yaml"
     file.write_text(
         f"""
@@ -224,7 +210,6 @@ http:
     )
     people = build_tools([str(file)])["people"]
     assert isinstance(people, HTTPTool)
-    tools.append(people)
     assert (people.name, people.run("Chad")) == ("People", ToolResponse("18 million"))
     assert (limits_of(people).at_once, limits_of(people).per_second, limits_of(people).cost) == (4, 50, 0.1)
     assert ttl_of(people) == 86_400
@@ -241,46 +226,14 @@ http:
     assert build_tools([f"Folk={file}"])["folk"].name == "Folk"
 
 
-def test_a_tool_file_of_a_python_function(tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text("def dozens(text):\n    return str(12 * int(text))\n", "utf-8")
-    (tmp_path / "dozens.txt").write_text("[Eggs(2)] {text}", "utf-8")
-    (tmp_path / "eggs.yaml").write_text("name: Eggs\npython: shop.py:dozens\npatterns: ['\\bdozen']\n", "utf-8")
-    eggs = build_tools([str(tmp_path / "eggs.yaml")])["eggs"]
-    assert eggs.run("3") == ToolResponse("36")
-    assert declaration_of(eggs).filter.patterns == (r"\bdozen",)
-    assert prompt_for(eggs).head == "[Eggs(2)] "  # no eggs.txt: the function's own prompt
-    assert pickle.loads(pickle.dumps(eggs)).name == "Eggs"
-
-
-def test_a_threshold_of_zero_in_a_tool_file_is_no_missing_one(tmp_path: Path) -> None:
-    source = "from toolformer_core import tool\n@tool(tau_s=0.1, tau_f=0.5, top_k=7)\ndef f(text): return text\n"
-    (tmp_path / "t.py").write_text(source, "utf-8")
-    (tmp_path / "f.yaml").write_text("python: t.py:f\ntau_s: 0\ntau_f: 0\n", "utf-8")
-    declared = declaration_of(build_tools([str(tmp_path / "f.yaml")])["f"])
-    assert (declared.tau_s, declared.tau_f, declared.top_k) == (0, 0, 7)
-
-
-def test_a_tool_file_replaces_the_examples_of_its_function_or_keeps_them(tmp_path: Path) -> None:
-    source = (
-        "from toolformer_core import tool\n@tool(examples=[['Two?', '2']], mock_response='24')\ndef f(t): return t\n"
-    )
-    (tmp_path / "t.py").write_text(source, "utf-8")
-    (tmp_path / "f.yaml").write_text("python: t.py:f\n", "utf-8")
-    kept = declaration_of(build_tools([str(tmp_path / "f.yaml")])["f"])
-    assert (kept.examples, kept.mock_response) == ((("Two?", "2"),), "24")
-    (tmp_path / "f.yaml").write_text("python: t.py:f\nexamples: [{question: 'One?', input: '1'}]\n", "utf-8")
-    replaced = declaration_of(build_tools([str(tmp_path / "f.yaml")])["f"])
-    assert (replaced.examples, replaced.mock_response) == ((("One?", "1"),), "24")
-
-
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
         ("name: [", "is not YAML"),
         ("just a text", "valid dictionary"),
-        ("name: People", "exactly one of http, mcp and python"),
-        ("nmae: People\npython: a.py:b", "nmae: Extra inputs"),
-        ("name: two words\npython: a.py:b", "name: String should match"),
+        ("name: People", "exactly one of http and mcp"),
+        ("nmae: People\nmcp: mcp+stdio:x#y", "nmae: Extra inputs"),
+        ("name: two words\nmcp: mcp+stdio:x#y", "name: String should match"),
         ("http: {url: 'http://example.org/'}", "only for this machine"),
         ("http: {url: 'https://h/', method: DELETE}", "http.method"),
         ("name: a\u0939\u093f\nhttp: {url: 'https://h/'}", "cannot be called"),  # a mark, which no call's name may hold
@@ -288,11 +241,12 @@ def test_a_tool_file_replaces_the_examples_of_its_function_or_keeps_them(tmp_pat
         ("http: {url: 'https://h/', json: &a {again: *a}}", "json: this cannot be written as JSON"),
         ("http: {url: 'https://h/', json: [.nan]}", "json: this cannot be written as JSON"),
         ("http: {url: 'https://h/', headers: {'a b': c}}", "headers: 'a b' is not the name"),
-        ("python: absent.py:f", "cannot read the tool file"),
-        ("python: a.py:b\nexamples: [['How far?', 5 miles]]", r"examples: .*write each example as a mapping"),
-        ("python: a.py:b\nexamples: How far?", r"examples: .*write each example as a mapping"),
-        ("python: a.py:b\nexamples: [{question: 'How far?'}]", r"examples\.0\.input: Field required"),
-        ("python: a.py:b\nmock_response: ' '", "mock_response: String should match"),
+        ("http: {url: 'https://h/'}\nlimits: {at_once: 0}", "at_once must be at least 1"),
+        ("http: {url: 'https://h/'}\nlimits: {at_onec: 1}", "limits.at_onec"),
+        ("mcp: mcp+stdio:x#y\nexamples: [['How far?', 5 miles]]", r"examples: .*write each example as a mapping"),
+        ("mcp: mcp+stdio:x#y\nexamples: How far?", r"examples: .*write each example as a mapping"),
+        ("mcp: mcp+stdio:x#y\nexamples: [{question: 'How far?'}]", r"examples\.0\.input: Field required"),
+        ("mcp: mcp+stdio:x#y\nmock_response: ' '", "mock_response: String should match"),
         ("http: {url: 'https://h/'}\nexamples: [{question: 'How far?', input: '[5'}]", "close every bracket"),
         ('http: {url: "https://h/"}\nmock_response: "a\\nb"', "has several lines; write one line"),
         ("!!python/object/apply:os.system [echo]", "is not YAML"),  # nothing is ever made but plain values

@@ -43,10 +43,8 @@ def server(running: ChatServer) -> Iterator[ChatServer]:
 
 
 @pytest.fixture
-def reader(server: ChatServer) -> Iterator[ServedReader]:
-    reader = ServedReader(f"{server.url}#tiny", credentials=Credentials(key=SECRET))
-    yield reader
-    reader.close()
+def reader(server: ChatServer) -> ServedReader:
+    return ServedReader(f"{server.url}#tiny", credentials=Credentials(key=SECRET))
 
 
 def test_a_question_goes_out_with_its_passages_and_comes_back_short(server: ChatServer, reader: ServedReader) -> None:
@@ -121,7 +119,6 @@ def test_a_server_that_does_not_answer_in_time_may_be_asked_again(server: ChatSe
     server.silent = True
     reader = ServedReader(f"{server.url}#tiny", timeout_s=0.2)
     assert reader.read(QUESTION, HITS) == ToolFailure("timeout", f"{server.url} did not answer within 0.2 s", True)
-    reader.close()
     server.let_go.set()
 
 
@@ -134,7 +131,6 @@ def test_a_server_that_is_gone_may_come_back_but_must_be_there_at_the_start() ->
     assert (failure.reason, failure.retryable) == ("unavailable", True)
     with pytest.raises(ModelError, match="no server answers at"):
         reader.load()
-    reader.close()
 
 
 def test_what_concerns_every_question_ends_the_run(server: ChatServer, reader: ServedReader) -> None:
@@ -172,11 +168,6 @@ def test_a_secret_is_shown_nowhere(
     assert (copy.timeout_s, copy.at_once) == (reader.timeout_s, reader.at_once)
     for shown in (repr(reader), str(vars(reader)), str(pickle.dumps(reader)), caplog.text):
         assert SECRET not in shown
-    in_query = ServedReader(f"{server.url}#tiny", credentials=Credentials(query=f"key={SECRET}"))
-    assert in_query.read(QUESTION, HITS) == "Tora Lind"
-    assert server.queries[-1] == f"key={SECRET}"
-    assert SECRET not in caplog.text
-    in_query.close()
 
 
 @pytest.mark.parametrize(
@@ -210,7 +201,8 @@ def test_an_address_that_cannot_be_used_is_an_error_without_its_secrets(address:
 )
 def test_addresses_that_can_be_used(url: str) -> None:
     assert reader_endpoint(f"{url}#org/model").url == url
-    assert ServedReader(f"{url}#org/model").address == f"{url}#org/model"
+    with pytest.raises(ModelError, match="cannot be sent in the address"):
+        ServedReader(f"{url}#org/model", Credentials(query="key=secret"))
 
 
 def test_a_build_asks_again_what_may_be_better_later(server: ChatServer, reader: ServedReader, tmp_path: Path) -> None:
@@ -247,4 +239,3 @@ def test_qa_asks_the_server_that_its_settings_name(server: ChatServer, tmp_path:
     server.key = "another"
     with pytest.raises(ModelError, match="refuses access"):
         tool.run("Velden?")
-    tool.reader.close()

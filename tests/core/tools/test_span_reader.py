@@ -15,13 +15,12 @@ from toolformer_core.annotate.execute import execute
 from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ModelError
 from toolformer_core.records import ToolFailure, ToolResponse
+from toolformer_core.tools.build import choose_reader
 from toolformer_core.tools.hf import checkpoint
 from toolformer_core.tools.hf.batches import batches, padded
-from toolformer_core.tools.qa import QA
+from toolformer_core.tools.qa import QA, Reading
 from toolformer_core.tools.qa_readers import spans
-from toolformer_core.tools.qa_readers.choose import choose_reader
 from toolformer_core.tools.qa_readers.spans import SpanReader
-from toolformer_core.tools.reader import Reading
 from toolformer_core.tools.search.passages import Hit, Passage, PassageIndex
 
 WORDS = "velden is a town in the north mayor of tora lind who where garrow capital ostmark river sella".split()

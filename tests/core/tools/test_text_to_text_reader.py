@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from tests.support.tiny_checkpoints import save_t5
-from toolformer_core.tools.hf.greedy import write_greedily
+from toolformer_core.tools.build import choose_reader
+from toolformer_core.tools.hf.batches import write_greedily
 from toolformer_core.tools.qa_readers import text_to_text
 from toolformer_core.tools.qa_readers.answers import answer_of, passages_text
-from toolformer_core.tools.qa_readers.choose import choose_reader
 from toolformer_core.tools.qa_readers.text_to_text import TextToTextReader
 from toolformer_core.tools.search.passages import Hit, Passage
 

@@ -14,10 +14,8 @@ from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import ToolLimits, limits_of
 from toolformer_core.tools.hf.checkpoint import find_checkpoint, load_tokenizer
 from toolformer_core.tools.mt import MT, BatchTranslator
-from toolformer_core.tools.translators import choose, m2m100
-from toolformer_core.tools.translators.choose import choose_translator
-from toolformer_core.tools.translators.ct2 import CTranslate2Translator
-from toolformer_core.tools.translators.m2m100 import M2M100Translator
+from toolformer_core.tools.translators import models
+from toolformer_core.tools.translators.models import CTranslate2Translator, M2M100Translator, choose_translator
 from toolformer_core.tools.translators.source import SourceReader, output_limit
 
 TEXTS = [
@@ -88,7 +86,7 @@ def test_together_and_one_by_one_the_translations_are_the_same(nllb: Path, monke
     alone = check_together_and_alone(translator)
     assert translator.translate(*SOURCES[0]) == alone[0]
     assert pickle.loads(pickle.dumps(translator)).translate_batch(SOURCES) == alone
-    monkeypatch.setattr(m2m100, "_BATCH_TOKENS", 10)  # several batches
+    monkeypatch.setattr(models, "_BATCH_TOKENS", 10)  # several batches
     assert translator.translate_batch(SOURCES) == alone
 
 
@@ -200,6 +198,6 @@ def test_a_model_that_cannot_be_used_is_an_error(nllb: Path, converted: Path, tm
 
 
 def test_a_converted_model_needs_ctranslate2(converted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "is_installed", lambda module: module != "ctranslate2")
+    monkeypatch.setattr(models, "is_installed", lambda module: module != "ctranslate2")
     with pytest.raises(UsageError, match=r"is converted for CTranslate2: .*ctranslate2\]"):
         choose_translator(str(converted))

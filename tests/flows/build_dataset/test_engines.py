@@ -18,7 +18,7 @@ from toolformer_core.config import ExecuteConfig
 from toolformer_core.embedded import CORPUS
 from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.qa_readers.spans import SpanReader
-from toolformer_core.tools.translators.m2m100 import M2M100Translator
+from toolformer_core.tools.translators.models import M2M100Translator
 from warehouse.queries import rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")

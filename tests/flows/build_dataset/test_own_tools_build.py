@@ -20,7 +20,7 @@ from tests.support import mcp_by_hand
 from tests.support.commands import Run
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import PromptError, ToolError, UnknownNameError, UsageError
-from toolformer_core.tools.custom import load as custom
+from toolformer_core.tools.custom import python_tool as custom
 from toolformer_core.tools.custom.scaffold import new_python_tool
 from warehouse.queries import rows_of, tool_names
 from warehouse.store import Store

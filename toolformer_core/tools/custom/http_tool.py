@@ -20,30 +20,29 @@ without `response` the whole text is taken. Redirects are not followed, so no ho
     | other 4xx, 3xx                         | `rejected`                      | no          |
     | nothing, or too late                   | `unreachable`, `timeout`        | yes         |
 
-httpx2 is imported on use. This module does not know how a tool file is read.
+This module does not know how a tool file is read.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 from toolformer_core.config import canonical_json
 from toolformer_core.endpoints import is_loopback
 from toolformer_core.errors import UsageError
+from toolformer_core.http_client import HEADER_NAME, kept_client, read_at_most
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of, unencodable
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
-from toolformer_core.tools.custom.secrets import fill, hide_secrets, secret_names
+from toolformer_core.tools.custom.secrets import fill, hide_secrets, secret, secret_names
 from toolformer_core.tools.declaration import ToolDeclaration
 
 _VERSION = "2"
 _FIELD = re.compile(r"\{([^{}]+)\}")
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MAX_BYTES = 1 << 20
 _TIMEOUT_S = 10.0
 
@@ -52,16 +51,20 @@ _TIMEOUT_S = 10.0
 class HTTPTemplate:
     """A request and what is read from its response, as templates.
 
+    Args:
+        ttl_s: seconds for which a response may be reused.
+
     Raises:
         UsageError: the URL is not http or https, leaves its host open, holds a password, or is http to another machine.
     """
 
     url: str
-    method: str = "GET"
+    method: Literal["GET", "POST", "PUT"] = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     json: Any = None  # a JSON value with `{input}` in its strings
     body: str | None = None
     response: str | None = None
+    ttl_s: float = REMOTE_TTL_S
 
     def __post_init__(self) -> None:
         try:
@@ -79,7 +82,7 @@ class HTTPTemplate:
         except ValueError as exc:
             raise UsageError(f"url: the port of {parts.hostname} must be a number up to 65535") from exc
         for name in self.headers:
-            if not _HEADER.fullmatch(name):
+            if not re.fullmatch(HEADER_NAME, name):
                 raise UsageError(f"headers: {name[:40]!r} is not the name of an HTTP header")
         if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise UsageError(f"url: http without encryption is only for this machine; write https for {parts.hostname}")
@@ -97,11 +100,12 @@ class HTTPTemplate:
     @property
     def digest(self) -> str:
         """Digest of the templates; of a secret they hold only the variable's name."""
-        return digest_of("http", canonical_json(self))
+        return digest_of("http", canonical_json(replace(self, ttl_s=REMOTE_TTL_S)))
 
 
+@dataclass(frozen=True, slots=True)
 class HTTPTool:
-    """A tool behind an HTTP endpoint. Threads share one connection pool.
+    """A tool behind an HTTP endpoint; tools of one kind share their connections.
 
     Args:
         template: what is requested, and what is read from the response.
@@ -113,34 +117,18 @@ class HTTPTool:
         limits: how it may be asked; `timeout_s` is also the request's (default 10 s).
     """
 
-    def __init__(
-        self,
-        template: HTTPTemplate,
-        *,
-        name: str,
-        key: str,
-        description: str,
-        version: str = "",
-        declaration: ToolDeclaration | None = None,
-        limits: ToolLimits | None = None,
-        ttl_s: float = REMOTE_TTL_S,
-    ) -> None:
-        self.template = template
-        self.name = name
-        self.key = key
-        self.description = description
-        self.version = version
-        self.declaration = declaration or ToolDeclaration()
-        self.limits = limits or ToolLimits(timeout_s=_TIMEOUT_S)
-        self.ttl_s = ttl_s
-        self._lock = threading.Lock()
-        self._client: Any = None
+    template: HTTPTemplate
+    name: str
+    key: str
+    description: str
+    version: str = ""
+    declaration: ToolDeclaration = field(default_factory=ToolDeclaration)
+    limits: ToolLimits = field(default_factory=lambda: ToolLimits(timeout_s=_TIMEOUT_S))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_client")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.Lock(), _client=None)
+    @property
+    def ttl_s(self) -> float:
+        """Seconds for which a response may be reused."""
+        return self.template.ttl_s
 
     @property
     def fingerprint(self) -> str:
@@ -153,7 +141,7 @@ class HTTPTool:
             UsageError: an environment variable is missing.
         """
         for name in self.template.secrets():
-            fill(f"${{{name}}}")
+            secret(name)
 
     def run(self, input: str, context: str = "") -> ToolResult:
         """Send one request; the table above says what its response becomes."""
@@ -169,11 +157,12 @@ class HTTPTool:
             payload["json"] = _filled(template.json, values)
         elif template.body is not None:
             payload["content"] = fill(template.body, values).encode()
+        client = kept_client(self.limits.at_once, self.limits.timeout_s or _TIMEOUT_S)
         try:
-            with self._open().stream(template.method, url, headers=headers, **payload) as response:
+            with client.stream(template.method, url, headers=headers, **payload) as response:
                 if (failure := _failure(response.status_code)) is not None:
                     return failure
-                data = _read_at_most(response, _MAX_BYTES)
+                data = read_at_most(response, _MAX_BYTES)
         except httpx2.TimeoutException as exc:
             return ToolFailure("timeout", type(exc).__name__, retryable=True)
         except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
@@ -182,23 +171,6 @@ class HTTPTool:
         if data is None:
             return ToolFailure("bad_response", f"more than {_MAX_BYTES:,} bytes")
         return _read(hide_secrets(data.decode("utf-8", "replace"), template.secrets()), template.response)
-
-    def close(self) -> None:
-        """Close the connections."""
-        with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
-            client.close()
-
-    def _open(self) -> Any:
-        import httpx2
-
-        with self._lock:
-            if self._client is None:
-                limits = httpx2.Limits(max_connections=self.limits.at_once, keepalive_expiry=30.0)
-                timeout = self.limits.timeout_s or _TIMEOUT_S
-                self._client = httpx2.Client(follow_redirects=False, trust_env=False, timeout=timeout, limits=limits)
-            return self._client
 
 
 def _filled(value: Any, values: Mapping[str, str]) -> Any:
@@ -222,18 +194,6 @@ def _failure(status: int) -> ToolFailure | None:
     if status >= 500:
         return ToolFailure("server_error", f"HTTP {status}", retryable=True)
     return ToolFailure("rejected", f"HTTP {status}")
-
-
-def _read_at_most(response: Any, limit: int) -> bytes | None:
-    """Return the response's bytes; None if there are more than `limit`."""
-    parts: list[bytes] = []
-    size = 0
-    for part in response.iter_bytes():
-        size += len(part)
-        if size > limit:
-            return None
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _read(text: str, template: str | None) -> ToolResult:

@@ -31,7 +31,7 @@ from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from toolformer_core.errors import PromptError, ToolError, UnknownNameError, UsageError
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
@@ -89,8 +89,6 @@ class PythonTool:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.reference is None:
             raise ToolError(f"the tool {self.name} was made in this process and cannot be sent to another")
-        from toolformer_core.tools.custom.load import load_tool
-
         return (load_tool, (self.reference,))
 
     @property
@@ -116,61 +114,10 @@ class PythonTool:
         return ToolFailure("crashed", f"{self.function.__name__} returned {type(text).__name__}, not a text")
 
 
-@overload
-def tool(function: Callable[..., str | None], /) -> PythonTool: ...
-
-
-@overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    prompt: str | None = None,
-    patterns: Sequence[str] = (),
-    keywords: Sequence[str] = (),
-    language: str | None = None,
-    min_chars: int = 0,
-    max_chars: int | None = None,
-    tau_s: float | None = None,
-    top_k: int | None = None,
-    draws: int | None = None,
-    tau_f: float | None = None,
-    keep_repeats: bool = False,
-    numeric: bool = False,
-    examples: Sequence[tuple[str, str]] = (),
-    mock_response: str = "",
-    version: str = "",
-    limits: ToolLimits | None = None,
-) -> Callable[[Callable[..., str | None]], PythonTool]: ...
-
-
-def tool(
-    function: Callable[..., str | None] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    prompt: str | None = None,
-    patterns: Sequence[str] = (),
-    keywords: Sequence[str] = (),
-    language: str | None = None,
-    min_chars: int = 0,
-    max_chars: int | None = None,
-    tau_s: float | None = None,
-    top_k: int | None = None,
-    draws: int | None = None,
-    tau_f: float | None = None,
-    keep_repeats: bool = False,
-    numeric: bool = False,
-    examples: Sequence[tuple[str, str]] = (),
-    mock_response: str = "",
-    version: str = "",
-    limits: ToolLimits | None = None,
-) -> PythonTool | Callable[[Callable[..., str | None]], PythonTool]:
-    """Make a function a tool; without arguments, `@tool` alone.
+class FunctionOptions(TypedDict, total=False):
+    """What `@tool` may be told of a function.
 
     Args:
-        function: takes the input text (and, as a second parameter, the context); returns a text, or None for no answer.
         name: in calls; default: the function's name in CamelCase.
         description: one sentence; default: the first line of the docstring.
         prompt: the annotation prompt, with one `{text}`, or the path of a file that holds it, relative to the file of
@@ -190,42 +137,79 @@ def tool(
         mock_response: an example of a response, one line, by which the tool can be ranked without being run.
         version: raise it when answers change and the source file does not.
         limits: how it may be asked.
+    """
+
+    name: str
+    description: str
+    prompt: str
+    patterns: Sequence[str]
+    keywords: Sequence[str]
+    language: str
+    min_chars: int
+    max_chars: int
+    tau_s: float
+    top_k: int
+    draws: int
+    tau_f: float
+    keep_repeats: bool
+    numeric: bool
+    examples: Sequence[tuple[str, str]]
+    mock_response: str
+    version: str
+    limits: ToolLimits
+
+
+_FILTER = ("patterns", "keywords", "language", "min_chars", "max_chars")
+_OF_THE_TOOL = ("name", "description", "version", "limits")
+
+
+@overload
+def tool(function: Callable[..., str | None], /) -> PythonTool: ...
+
+
+@overload
+def tool(**options: Unpack[FunctionOptions]) -> Callable[[Callable[..., str | None]], PythonTool]: ...
+
+
+def tool(
+    function: Callable[..., str | None] | None = None, /, **options: Unpack[FunctionOptions]
+) -> PythonTool | Callable[[Callable[..., str | None]], PythonTool]:
+    """Make a function a tool; without options, `@tool` alone.
+
+    Args:
+        function: takes the input text (and, as a second parameter, the context); returns a text, or None for no answer.
+        options: see `FunctionOptions`.
 
     Raises:
+        TypeError: there is no such option.
         UsageError: a pattern, a name, a range or an example is wrong.
         PromptError: the prompt's file cannot be read.
     """
-
-    for listed, given in (("patterns", patterns), ("keywords", keywords)):
-        if isinstance(given, str) or not all(isinstance(one, str) for one in given):
+    given: dict[str, Any] = dict(options)
+    if unknown := given.keys() - FunctionOptions.__annotations__.keys():
+        raise TypeError(f"tool() got an unexpected keyword argument {min(unknown)!r}")
+    for listed in ("patterns", "keywords"):
+        texts = given.get(listed, ())
+        if isinstance(texts, str) or not all(isinstance(one, str) for one in texts):
             raise UsageError(f"{listed} must be a list of texts, e.g. {listed}=['mile']")
-    pairs = _pairs(examples)
+        given[listed] = tuple(texts)
+    given["examples"] = _pairs(given.get("examples", ()))
+    mock_response, version = given.get("mock_response", ""), given.get("version", "")
     if not isinstance(mock_response, str) or (mock_response and not mock_response.strip()):
         raise UsageError("mock_response must be a text that the tool could answer, e.g. mock_response='42.2 km'")
     if not isinstance(version, str):
         raise UsageError(f"version must be a text, e.g. version='{version}'")
-    if not isinstance(limits, ToolLimits | None):
+    if not isinstance(given.get("limits"), ToolLimits | None):
         raise UsageError("limits must be made by ToolLimits, e.g. limits=ToolLimits(per_second=5)")
+    prompt = given.pop("prompt", None)
+    conditions = DocumentFilter(**{name: given.pop(name) for name in _FILTER if name in given})
+    of_the_tool = {name: given.pop(name) for name in _OF_THE_TOOL if name in given}
 
     def decorate(decorated: Callable[..., str | None]) -> PythonTool:
         text, source = _prompt_of(decorated, prompt)
-        declaration = ToolDeclaration(
-            origin=str(_source_file(decorated) or decorated.__module__),
-            prompt=text,
-            prompt_source=source,
-            filter=DocumentFilter(tuple(patterns), tuple(keywords), language, min_chars, max_chars),
-            tau_s=tau_s,
-            top_k=top_k,
-            draws=draws,
-            tau_f=tau_f,
-            keep_repeats=keep_repeats,
-            numeric=numeric,
-            examples=pairs,
-            mock_response=mock_response,
-        )
-        return PythonTool(
-            decorated, name=name, description=description, version=version, declaration=declaration, limits=limits
-        )
+        origin = str(_source_file(decorated) or decorated.__module__)
+        declaration = ToolDeclaration(origin=origin, prompt=text, prompt_source=source, filter=conditions, **given)
+        return PythonTool(decorated, declaration=declaration, **of_the_tool)
 
     return decorate if function is None else decorate(function)
 
@@ -240,7 +224,25 @@ def _pairs(examples: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     return tuple((question, input_) for question, input_ in pairs)
 
 
-def load_python_tool(reference: ToolReference) -> Tool:
+def load_tool(reference: ToolReference) -> Tool:
+    """Return the tool that a reference names: import its file, read its description, or connect to its server.
+
+    Raises:
+        UsageError: there is no such tool, or it cannot be loaded.
+        ToolError: its server does not answer.
+    """
+    if reference.kind == "yaml":
+        from toolformer_core.tools.custom.tool_file import load_tool_file
+
+        return load_tool_file(Path(reference.target), reference.name)
+    if reference.kind == "mcp":
+        from toolformer_core.tools.mcp import mcp_tool
+
+        return mcp_tool(reference.target, name=reference.name)
+    return _python_tool(reference)
+
+
+def _python_tool(reference: ToolReference) -> Tool:
     """Import the tool that a reference names: in a file, in a module, an entry point or one of the library.
 
     An entry point comes before a tool of the library of the same name: somebody installed it on purpose.

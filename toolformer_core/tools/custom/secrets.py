@@ -1,7 +1,7 @@
-"""Values of environment variables that a user names in a tool file: the one place of the core that reads them.
+"""Values of environment variables that a user's own tool names: the one place of the core that reads them.
 
-A tool file writes `${NAME}` where a secret belongs. The value is read when the tool is asked, is never stored, and
-enters no fingerprint, message or pickle.
+A tool file writes `${NAME}` where a secret belongs, or the name alone for an MCP server. The value is read when the
+tool is asked, is never stored, and enters no fingerprint, message or pickle.
 """
 
 from __future__ import annotations
@@ -36,18 +36,23 @@ def fill(template: str, values: Mapping[str, str] | None = None) -> str:
     values = values or {}
 
     def value_of(match: re.Match[str]) -> str:
-        if match[1] is None:
-            return values.get(match[2], match[0])
-        value = _value(match[1])
-        if not value:
-            raise UsageError(f"the environment variable {match[1]} is not set, and a tool needs it")
-        if not value.isprintable():  # a library's message about it would show it, in a form that nobody recognises
-            raise UsageError(
-                f"the environment variable {match[1]} holds a line break or control character: set it anew"
-            )
-        return value
+        return values.get(match[2], match[0]) if match[1] is None else secret(match[1])
 
     return _PLACE.sub(value_of, template)
+
+
+def secret(name: str) -> str:
+    """Return a variable's value.
+
+    Raises:
+        UsageError: it is not set, or holds more than one line.
+    """
+    value = _value(name)
+    if not value:
+        raise UsageError(f"the environment variable {name} is not set, and a tool needs it")
+    if not value.isprintable():  # a library's message about it would show it, in a form that nobody recognises
+        raise UsageError(f"the environment variable {name} holds a line break or control character: set it anew")
+    return value
 
 
 def hide_secrets(text: str, names: tuple[str, ...]) -> str:

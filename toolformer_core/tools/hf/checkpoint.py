@@ -14,8 +14,9 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,6 +60,22 @@ class Checkpoint:
             raise ModelError(f"config.json of the model {self.name!r} is not a JSON object")
         return config
 
+    @property
+    def architectures(self) -> list[str]:
+        """The names of the model's classes, as `config.json` says."""
+        return [str(architecture) for architecture in self.config.get("architectures") or ()]
+
+    @property
+    def architecture(self) -> str:
+        """The same, for a message."""
+        return ", ".join(self.architectures) or "of no named architecture"
+
+    @property
+    def writes_text(self) -> bool:
+        """Whether it is an encoder-decoder model that writes a text for a text."""
+        ends = any(architecture.endswith("ForConditionalGeneration") for architecture in self.architectures)
+        return bool(self.config.get("is_encoder_decoder")) and ends
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -91,29 +108,24 @@ def find_checkpoint(name: str) -> Checkpoint:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    download = partial(snapshot_download, name, allow_patterns=list(_FILES))
     try:
-        snapshot = Path(snapshot_download(name, allow_patterns=list(_FILES), local_files_only=True))
-        if not _is_complete(snapshot):  # an interrupted download, or files that something else needed
-            snapshot = Path(snapshot_download(name, allow_patterns=list(_FILES)))
-    except LocalEntryNotFoundError:
-        try:
-            snapshot = Path(snapshot_download(name, allow_patterns=list(_FILES)))
-        except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as exc:
-            raise ModelError(_not_found(name, exc)) from exc
+        with suppress(LocalEntryNotFoundError):
+            snapshot = Path(download(local_files_only=True))
+            if _is_complete(snapshot):  # no interrupted download, and not only files that something else needed
+                return Checkpoint(name, snapshot, snapshot.name)
+        snapshot = Path(download())
     except (HfHubHTTPError, HFValidationError, OSError) as exc:
-        raise ModelError(_not_found(name, exc)) from exc
+        raise ModelError(
+            f"there is no folder {name!r}, and it is neither in the hub's cache nor could it be downloaded "
+            f"({type(exc).__name__}); give a folder written by save_pretrained, or a hub name that is cached or "
+            "reachable"
+        ) from exc
     if not _is_complete(snapshot):
         raise ModelError(
             f"the hub's cache holds only a part of the model {name!r}; download it with `hf download {name}`"
         )
     return Checkpoint(name, snapshot, snapshot.name)
-
-
-def _not_found(name: str, exc: Exception) -> str:
-    return (
-        f"there is no folder {name!r}, and it is neither in the hub's cache nor could it be downloaded "
-        f"({type(exc).__name__}); give a folder written by save_pretrained, or a hub name that is cached or reachable"
-    )
 
 
 def _is_complete(folder: Path) -> bool:

@@ -13,9 +13,9 @@ The SDK (`import mcp`) is imported by the functions that use it, so that importi
 from __future__ import annotations
 
 from toolformer_core.tools.mcp.loop import close
-from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference, is_reference, parse_reference
+from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference, parse_reference
 from toolformer_core.tools.mcp.session import SessionLimits
-from toolformer_core.tools.mcp.tool import MCPTool, ToolDefinition, mcp_tool, names_for, server_tools
+from toolformer_core.tools.mcp.tool import MCPTool, ToolDefinition, mcp_tool, server_tools
 
 __all__ = [
     "MCPSettings",
@@ -24,9 +24,7 @@ __all__ = [
     "SessionLimits",
     "ToolDefinition",
     "close",
-    "is_reference",
     "mcp_tool",
-    "names_for",
     "parse_reference",
     "server_tools",
 ]

@@ -23,12 +23,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 from toolformer_core.endpoints import SECRET_NAME, is_loopback
 from toolformer_core.errors import UsageError
+from toolformer_core.http_client import HEADER_NAME
+from toolformer_core.tools.custom.secrets import hide_secrets, secret
 
 PREFIX = "mcp+"
 _FORMS = "mcp+stdio:COMMAND#TOOL or mcp+https://HOST/PATH#TOOL"
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")  # what a server's process always gets
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SECRET = re.compile(SECRET_NAME, re.IGNORECASE)
 
 
@@ -77,7 +78,7 @@ class MCPSettings:
                     f"{variable[:40]!r} is not the name of an environment variable (never write its value)"
                 )
         for header in self.headers:
-            if not _HEADER.fullmatch(header):
+            if not re.fullmatch(HEADER_NAME, header):
                 raise UsageError(f"{header[:40]!r} is not the name of an HTTP header")
 
     def process_environment(self) -> dict[str, str]:
@@ -87,7 +88,7 @@ class MCPSettings:
             UsageError: a named variable is not set.
         """
         kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-        return kept | {name: _value(name) for name in self.env}
+        return kept | {name: secret(name) for name in self.env}
 
     def header_values(self) -> dict[str, str]:
         """Return the headers with their values.
@@ -95,23 +96,15 @@ class MCPSettings:
         Raises:
             UsageError: a named variable is not set.
         """
-        values = {header: _value(variable).strip() for header, variable in self.headers.items()}
+        values = {header: secret(variable) for header, variable in self.headers.items()}
         for header, value in values.items():
             if header.lower() == "authorization" and " " not in value:
                 values[header] = f"Bearer {value}"
         return values
 
     def hidden(self, text: str) -> str:
-        """Return a text with the values of all named variables hidden, so that it can be shown."""
-        for name in (*self.env, *self.headers.values()):
-            if value := os.environ.get(name, "").strip():
-                text = text.replace(value, "***")
-        return text
-
-
-def is_reference(text: str) -> bool:
-    """Return whether a text is meant as a reference to a tool of an MCP server."""
-    return text.startswith(PREFIX)
+        """Return a text with the names of all named variables in place of their values, so that it can be shown."""
+        return hide_secrets(text, (*self.env, *self.headers.values()))
 
 
 def parse_reference(text: str) -> tuple[ServerReference, str]:
@@ -159,13 +152,6 @@ def _http(url: str) -> ServerReference:
     if parts.scheme == "http" and not is_loopback(host):
         raise UsageError(f"http://{host} would send calls and responses unencrypted: use https, or a loopback address")
     return ServerReference(url=url)
-
-
-def _value(name: str) -> str:
-    value = os.environ.get(name)
-    if not value:
-        raise UsageError(f"the environment variable {name}, which an MCP tool's settings name, is not set")
-    return value
 
 
 def _shown(text: str) -> str:

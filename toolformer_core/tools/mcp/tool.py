@@ -14,15 +14,16 @@ refuses a server whose version or schema is another than the one the fingerprint
 from __future__ import annotations
 
 import json
-import re
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from toolformer_core.errors import ToolError, ToolformerError, UnknownNameError, UsageError
 from toolformer_core.extras import is_installed
 from toolformer_core.records import ToolFailure, ToolResult, digest_of
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
+from toolformer_core.tools.custom.reference import camel_case, key_of
 from toolformer_core.tools.declaration import ToolDeclaration
 from toolformer_core.tools.mcp.arguments import ArgumentForm, BadInput
 from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference, parse_reference
@@ -37,10 +38,6 @@ VERSION = "2"
 TIMEOUT_S = 30.0  # of a call whose limits name none; the stage's own default
 _EARLIER = 0.95  # of the limit: the failure then says what happened before the stage gives the call up
 _MAX_DESCRIPTION_CHARS = 300
-_NAME = re.compile(r"[^\W\d]\w*")
-_KEY = re.compile(r"[a-z_][a-z0-9_]*")
-_WORDS = re.compile(r"[^\W_]+")
-_HUMP = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # getTime, HTTPServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +62,7 @@ class ToolDefinition:
         return {"schema": schema, "server": self.server, "version": self.version}
 
 
+@dataclass(frozen=True)
 class MCPTool:
     """A tool of an MCP server. Use `mcp_tool`, which asks the server for the definition.
 
@@ -83,35 +81,28 @@ class MCPTool:
         summary: one sentence in place of the server's description; "": the server's.
     """
 
-    ttl_s = REMOTE_TTL_S
+    reference: ServerReference
+    definition: ToolDefinition
+    key: str
+    name: str
+    settings: MCPSettings
+    limits: ToolLimits
+    sessions: SessionLimits
+    declaration: ToolDeclaration
+    summary: str = ""
 
-    def __init__(
-        self,
-        reference: ServerReference,
-        definition: ToolDefinition,
-        *,
-        key: str,
-        name: str,
-        settings: MCPSettings,
-        limits: ToolLimits,
-        sessions: SessionLimits,
-        declaration: ToolDeclaration | None = None,
-        summary: str = "",
-    ) -> None:
-        self.reference = reference
-        self.definition = definition
-        self.key = key
-        self.name = name
-        self.settings = settings
-        self.limits = limits
-        self.sessions = sessions
-        self.declaration = declaration or ToolDeclaration(origin=f"{reference.text}#{definition.tool}")
-        self.summary = summary
-        self.form = ArgumentForm(json.loads(definition.schema))
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "form"}
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        named = {name: value for name, value in vars(self).items() if name not in ("reference", "definition", "form")}
-        return _restored, (self.reference, self.definition, named)
+    @property
+    def ttl_s(self) -> float:
+        """Seconds for which a response may be reused."""
+        return REMOTE_TTL_S
+
+    @cached_property
+    def form(self) -> ArgumentForm:
+        """How an input becomes the tool's arguments."""
+        return ArgumentForm(json.loads(self.definition.schema))
 
     @property
     def description(self) -> str:
@@ -170,8 +161,7 @@ class MCPTool:
 def mcp_tool(
     reference: str,
     *,
-    name: str | None = None,
-    key: str | None = None,
+    name: str = "",
     settings: MCPSettings | None = None,
     limits: ToolLimits | None = None,
     sessions: SessionLimits | None = None,
@@ -183,7 +173,6 @@ def mcp_tool(
     Args:
         reference: `mcp+stdio:COMMAND#TOOL` or `mcp+https://HOST/PATH#TOOL`, see `reference`.
         name: the name in calls; by default the tool's own in CamelCase (`get_current_time`: `GetCurrentTime`).
-        key: the name that users type; by default the tool's own as a lower-case identifier (`get_current_time`).
         settings: the names of variables and headers that the server is given; by default none.
         limits: how the tool may be asked; by default 32 calls at a time, each 30 s at most.
         sessions: how many sessions are used, and for how long.
@@ -191,42 +180,24 @@ def mcp_tool(
         summary: one sentence in place of the server's description.
 
     Raises:
-        UsageError: the reference, a name or a setting is wrong, or the server's program does not exist.
+        UsageError: the reference or a setting is wrong, or the server's program does not exist.
         UnknownNameError: the server has no such tool.
         ToolError: the server cannot be reached.
     """
     server, tool = parse_reference(reference)
-    derived_name, derived_key = names_for(tool, name=name, key=key)
-    told, sessions = settings or MCPSettings(), sessions or SessionLimits()
-    definition = _definition(server, tool, told, sessions)
-    limits = limits or ToolLimits(at_once=sessions.sessions * sessions.calls_at_once, timeout_s=TIMEOUT_S)
+    settings, sessions = settings or MCPSettings(), sessions or SessionLimits()
+    name = name or camel_case(tool)
     return MCPTool(
         server,
-        definition,
-        key=derived_key,
-        name=derived_name,
-        settings=told,
-        limits=limits,
+        _definition(server, tool, settings, sessions),
+        key=key_of(name),
+        name=name,
+        settings=settings,
+        limits=limits or ToolLimits(at_once=sessions.sessions * sessions.calls_at_once, timeout_s=TIMEOUT_S),
         sessions=sessions,
-        declaration=declaration,
+        declaration=declaration or ToolDeclaration(origin=f"{server.text}#{tool}"),
         summary=summary,
     )
-
-
-def names_for(tool: str, *, name: str | None = None, key: str | None = None) -> tuple[str, str]:
-    """Return a tool's name in calls and its key; what is not given is made from its name at the server.
-
-    Raises:
-        UsageError: a name cannot be written in a call, or a key is no lower-case identifier.
-    """
-    words = [part for word in _WORDS.findall(tool) for part in _HUMP.split(word)]
-    named = name or "".join(word[:1].upper() + word[1:] for word in words)
-    keyed = key or "_".join(words).lower()
-    if not _NAME.fullmatch(named):
-        raise UsageError(f"{named or tool!r} cannot be a tool's name in calls: give one of letters, digits and _")
-    if not _KEY.fullmatch(keyed):
-        raise UsageError(f"{keyed or tool!r} cannot be a tool's key: give one of a-z, 0-9 and _")
-    return named, keyed
 
 
 def server_tools(
@@ -257,7 +228,3 @@ def _definition(server: ServerReference, tool: str, settings: MCPSettings, sessi
     if tool not in found:
         raise UnknownNameError(f"tool of {server.text}", tool, found)
     return found[tool]
-
-
-def _restored(reference: ServerReference, definition: ToolDefinition, named: dict[str, Any]) -> MCPTool:
-    return MCPTool(reference, definition, **named)

@@ -1,17 +1,12 @@
 """One value of a call's input, read as its JSON schema says.
 
-    integer, number    `12`, `-3.5`, `1,500` (commas between thousands), `1e6`
-    boolean            `true`, `false`, `yes`, `no`, in any case
-    enum               one of the words, in any case if that is clear
-    array              JSON (`["a", "b"]`), or items with commas between them, in brackets or not: `a, b`
-    object             JSON
-    null               `null`, where no text is allowed
-    string             the text as it is
-    nothing said       JSON if it is JSON, else the text
+    one of an enum       the word, in any case if that is clear
+    JSON                 if its type is allowed, and JSON would write it so: `7`, not `007` or `1.10`; where a text is
+                         allowed, `null` is one
+    a text               where one is allowed, as it is
+    where no text is     `1,500` (commas between thousands), `.5`, `1e6`; `Yes`, `no`; `a, b` and `[a, b]` for an array
 
-Where a schema allows several types, the first of this list (null first) that fits the text is taken, and text last. So
-that no text is changed, what may be a text is another value only if JSON would write it so: `7`, not `007` or `yes`. A
-value in quotes is a text wherever the schema allows one. References within the schema are followed, none out of it.
+A value in quotes is a text wherever the schema allows one. References within the schema are followed, none out of it.
 """
 
 from __future__ import annotations
@@ -20,16 +15,15 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-_INTEGER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.0*)?", re.ASCII)
+from toolformer_core.tools.schema_check import SchemaProblem, pointed
+
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+|(?=\.[0-9]))(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
-_ORDER = ("enum", "null", "boolean", "integer", "number", "array", "object", "any", "string")
-_MAX_DIGITS = 400
 _MAX_REFERENCES = 50  # followed from one schema to the next
-_TYPES: dict[str, Any] = {"boolean": bool, "integer": int, "number": (int, float), "array": list}
-_CALLED = {"any": "any value", "string": "text", "null": "null"}
+_CALLED = {"any": "any value", "string": "text"}
 
 
 class BadValue(Exception):
@@ -43,21 +37,16 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
             return {}
         if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
             rest = {key: value for key, value in schema.items() if key != "$ref"}
-            schema = {**_pointed(reference, root), **rest}
+            try:
+                schema = {**pointed(reference, root), **rest}
+            except (SchemaProblem, TypeError):  # it leads nowhere, or to what is no object
+                schema = rest
         elif isinstance(parts := schema.get("allOf"), list) and len(parts) == 1 and isinstance(parts[0], Mapping):
             rest = {key: value for key, value in schema.items() if key != "allOf"}
             schema = {**parts[0], **rest}
         else:
             return dict(schema)
     return {}
-
-
-def _pointed(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    target: Any = root
-    for part in reference[1:].split("/")[1:]:
-        part = part.replace("~1", "/").replace("~0", "~")
-        target = target.get(part) if isinstance(target, Mapping) else None
-    return target if isinstance(target, Mapping) else {}
 
 
 def value_of(text: str, schema: Any, root: Mapping[str, Any], *, quoted: bool = False, is_item: bool = False) -> Any:
@@ -73,33 +62,41 @@ def value_of(text: str, schema: Any, root: Mapping[str, Any], *, quoted: bool = 
     Raises:
         BadValue: the text stands for no value of the schema.
     """
-    kinds = _alternatives(schema, root) or [("any", {})]
-    order = ("enum", "string", *_ORDER) if quoted else _ORDER
-    may_be_text = any(named in ("string", "any") for named, _ in kinds)
-    problem = ""
-    for kind in order:
-        for candidate in (candidate for named, candidate in kinds if named == kind):
-            if kind == "null" and may_be_text:
-                continue
-            try:
-                if kind in _TYPES and (may_be_text or (is_item and kind == "array")):
-                    return _as_json(kind, text.strip())
-                return _read(kind, text, candidate, root)
-            except BadValue as exc:
-                problem = problem or str(exc)
-    expected = " or ".join(kinds_of(schema, root))
-    raise BadValue(problem if len(kinds) == 1 else f"{_shown(text)} is not {expected}")
+    allowed = _alternatives(schema, root)
+    kinds = {kind for kind, _ in allowed} or {"any"}
+    stripped = text.strip()
+    if chosen := _chosen(stripped, [option for kind, one in allowed if kind == "enum" for option in _options(one)]):
+        return chosen[0]
+    if quoted and "string" in kinds:
+        return text
+    may_be_text = not kinds.isdisjoint(("string", "any"))
+    with suppress(BadValue):
+        value = _exactly(stripped)
+        if not kinds.isdisjoint(_kinds(value)) and not (value is None and may_be_text):
+            return value
+    if may_be_text:
+        return text
+    if "boolean" in kinds and stripped.lower() in _BOOLEANS:
+        return _BOOLEANS[stripped.lower()]
+    if (number := _number(stripped)) is not None and not kinds.isdisjoint(_kinds(number)):
+        return number
+    if "array" in kinds and not is_item:
+        items = next(one for kind, one in allowed if kind == "array").get("items", True)
+        return [value_of(item, items, root, is_item=True) for item in _items(stripped)]
+    raise BadValue(f"{_shown(text)} is not {' or '.join(kinds_of(schema, root))}")
 
 
 def kinds_of(schema: Any, root: Mapping[str, Any]) -> list[str]:
     """Return what kinds of value a schema allows, for a person: `integer`, `one of a, b`, `text`."""
-    said = []
-    for kind, candidate in _alternatives(schema, root):
-        if kind == "enum":
-            said.append("one of " + ", ".join(_written(option) for option in _options(candidate)[:12]))
-        elif kind != "null":
-            said.append(_CALLED.get(kind, kind))
-    return list(dict.fromkeys(said)) or ["any value"]
+    allowed = _alternatives(schema, root)
+    said = [
+        "one of " + ", ".join(_written(option) for option in _options(one)[:12])
+        if kind == "enum"
+        else _CALLED.get(kind, kind)
+        for kind, one in allowed
+        if kind != "null"
+    ]
+    return list(dict.fromkeys(said)) or ["null" if allowed else "any value"]
 
 
 def _alternatives(
@@ -129,78 +126,52 @@ def _options(schema: Mapping[str, Any]) -> list[Any]:
     return list(options) if isinstance(options, list) else [schema.get("const")]
 
 
-def _read(kind: str, text: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    stripped = text.strip()
-    match kind:
-        case "string":
-            return text
-        case "enum":
-            return _option(stripped, _options(schema))
-        case "null" if stripped.lower() == "null":
-            return None
-        case "boolean" if stripped.lower() in _BOOLEANS:
-            return _BOOLEANS[stripped.lower()]
-        case "integer" if _INTEGER.fullmatch(stripped) and len(stripped) <= _MAX_DIGITS:
-            return int(stripped.partition(".")[0].replace(",", ""))
-        case "number" if _NUMBER.fullmatch(stripped) and len(stripped) <= _MAX_DIGITS:
-            return _number(stripped)
-        case "array":
-            return _array(stripped, schema, root)
-        case "object":
-            value = read_json(stripped)
-            if isinstance(value, dict):
-                return value
-            raise BadValue(f"{_shown(text)} is not a JSON object")
-        case "any":
-            try:
-                return _exactly(stripped)
-            except BadValue:
-                return text
-    raise BadValue(f"{_shown(text)} is not {'an' if kind[:1] in 'aeiou' else 'a'} {kind}")
-
-
-def _option(text: str, options: list[Any]) -> Any:
+def _chosen(text: str, options: list[Any]) -> list[Any]:
+    """Return the option that a text names, in a list; an empty one if it names none, or several."""
     exact = [option for option in options if _written(option) == text]
     near = exact or [option for option in options if _written(option).casefold() == text.casefold()]
-    if len(near) == 1:
-        return near[0]
-    raise BadValue(f"{_shown(text)} is not one of {', '.join(_written(option) for option in options[:30])}")
+    return near if len(near) == 1 else []
 
 
 def _written(option: Any) -> str:
     return option if isinstance(option, str) else json.dumps(option, ensure_ascii=False)
 
 
-def _number(text: str) -> int | float:
+def _kinds(value: Any) -> tuple[str, ...]:
+    """Return the names that schemas have for a JSON value's type."""
+    match value:
+        case None:
+            return "null", "any"
+        case bool():
+            return "boolean", "any"
+        case int():
+            return "integer", "number", "any"
+        case float():
+            return "number", "any"
+        case list():
+            return "array", "any"
+        case dict():
+            return "object", "any"
+    return ("any",)
+
+
+def _number(text: str) -> int | float | None:
+    """Return the number that a text writes, an integer if it is whole and not in powers of ten; None if it is none."""
+    if not _NUMBER.fullmatch(text):
+        return None
     plain = text.replace(",", "")
-    if re.fullmatch("[+-]?[0-9]+", plain):
-        return int(plain)
-    value = float(plain)
-    if value in (float("inf"), float("-inf")):
-        raise BadValue(f"{_shown(text)} is too large a number")
-    return value
+    with suppress(ValueError):
+        return int(re.sub(r"\.0*$", "", plain))  # fails on decimals, and on thousands of digits
+    return float(plain) if math.isfinite(float(plain)) else None
 
 
-def _array(text: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Any]:
+def _items(text: str) -> list[str]:
+    """Return what stands between commas."""
     if text.startswith("["):
-        try:
-            value = read_json(text)
-        except BadValue:
-            if not text.endswith("]") or re.search(r"[\[\]{}\"]", text[1:-1]):
-                raise
-            text = text[1:-1]  # words without quotes
-        else:
-            if isinstance(value, list):
-                return value
-    items = [item.strip() for item in text.split(",")] if text.strip() else []
-    return [value_of(item, schema.get("items", True), root, is_item=True) for item in items]
-
-
-def _as_json(kind: str, text: str) -> Any:
-    value = _exactly(text)
-    if isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool)):
-        return value
-    raise BadValue(f"{_shown(text)} is not {kind} in JSON")
+        if not text.endswith("]") or re.search(r"[\[\]{}\"]", text[1:-1]):
+            raise BadValue(f"{_shown(text)} is not JSON")
+        text = text[1:-1]  # words without quotes
+    return [item.strip() for item in text.split(",")] if text.strip() else []
 
 
 def _exactly(text: str) -> Any:

@@ -1,13 +1,16 @@
-"""What readers that write text share: how passages are shown to them, and what their text says.
-
-Such readers are a text-to-text model and a model behind a server. This module calls neither.
-"""
+"""What readers with a model share: how passages are shown to them, what their text says, and how a checkpoint reads."""
 
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
+from toolformer_core.errors import ModelError
+from toolformer_core.tools.hf.batches import BatchedModel
+from toolformer_core.tools.hf.checkpoint import Loaded, load_transformer
+from toolformer_core.tools.qa import Reading
 from toolformer_core.tools.search.passages import Hit
 
 _THOUGHTS = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)  # of models that think in their answer
@@ -58,3 +61,32 @@ def answer_of(text: str) -> str | None:
         answer = answer[:-1].rstrip(_QUOTES + " ")
     plain = answer.casefold().replace("’", "'").strip(" .!")
     return None if not plain or plain in _NO_ANSWERS else answer
+
+
+class ModelReader(BatchedModel[Loaded]):
+    """A reader with a checkpoint, whose tokenizer says where its tokens stand in a text. Threads take turns."""
+
+    auto_class: str  # of transformers, by which the checkpoint is loaded
+
+    def __init__(self, model: str, *, batch: int = 16) -> None:
+        super().__init__(model, batch=batch)
+
+    def read(self, question: str, hits: Sequence[Hit]) -> Reading:
+        """Return the model's answer from the passages, best first; None if they hold none."""
+        return self.read_batch([(question, hits)])[0]
+
+    @abstractmethod
+    def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+        """Return what `read` returns for each question, up to the rounding of sums in batches of another shape."""
+
+    def _load(self) -> Loaded:
+        loaded = load_transformer(self._checkpoint, self.auto_class)
+        if not loaded.tokenizer.is_fast:
+            raise ModelError(f"the tokenizer of {self.model!r} does not say where its tokens stand in a text")
+        return loaded
+
+
+def cut(tokenizer: Any, text: str, tokens: int) -> str:
+    """Return the start of a text that has at most so many tokens."""
+    ends = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return text if len(ends) <= tokens else text[: ends[tokens - 1][1]]

@@ -17,12 +17,19 @@ from dataclasses import dataclass
 
 from toolformer_core.records import digest_of
 from toolformer_core.tools.base import ToolLimits
-from toolformer_core.tools.qa_readers.confidence import BIAS, WEIGHTS, Evidence, confidence
 from toolformer_core.tools.search.passages import Hit
 
 VERSION = "3"
 LEAST_CONFIDENCE = 0.53  # maximises right minus wrong answers on the tuning half (docs/evaluation.md)
 _MAX_WORDS = 8
+
+# A logistic regression of whether the best span holds an accepted answer, fitted on every second question of NQ-open's
+# development set (`python benchmarks/tools/qa_precision.py --fit` at commit 17d35ba). Most of those questions had a
+# relevant passage; if few do, answers are right less often than predicted here.
+WEIGHTS = (1.35, 0.86, 1.49, 1.77, 1.48, -0.45)  # one per measure, in the order of `Evidence`
+BIAS = -5.6
+_MAX_MARGIN = 1.5  # a larger margin carries no more information
+_MAX_RANK = 4
 
 # Chosen one at a time on 700 questions of NQ-open (development set); small changes of any of them matter little.
 _COVERED = 3.0  # for a sentence that holds all words of the question
@@ -112,6 +119,30 @@ class _Sentence:
     covered: float  # share of the question's words, by weight
     rank: int  # of its passage among the hits, from 0
     named: float  # see `Evidence.named`
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The measures of a span."""
+
+    fit: float  # how well it is of the kind that the question word asks for, 0 to 2
+    margin: float  # by how much its score exceeds that of the best other answer; infinite if there is none
+    covered: float  # share of the question's words in its sentence and its passage's title, 0 to 1
+    named: float  # whether it is about the question's subject: the larger of the share of the title's words in the
+    #               question and the share of the question's words in the sentence, 0 to 1
+    direct: float  # share of its sentence's words that are in the question or in the span, 0 to 1
+    rank: int  # of its passage among the retrieved ones, from 0
+
+    @property
+    def measures(self) -> tuple[float, ...]:
+        """The six measures, in the order of the weights."""
+        margin, rank = min(self.margin, _MAX_MARGIN), min(self.rank, _MAX_RANK)
+        return (self.fit, margin, self.covered, self.named, self.direct, float(rank))
+
+
+def confidence(evidence: Evidence, weights: Sequence[float] = WEIGHTS, bias: float = BIAS) -> float:
+    """Return the probability that the span answers the question, in (0, 1)."""
+    return 1 / (1 + math.exp(-bias - sum(w * m for w, m in zip(weights, evidence.measures, strict=True))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ passages are retrieved. httpx2 is imported on use.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,10 +26,11 @@ from toolformer_core.endpoints import (
     parse_endpoint,
 )
 from toolformer_core.errors import ModelError
+from toolformer_core.http_client import kept_client, read_at_most
 from toolformer_core.records import ToolFailure, digest_of, storable
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
+from toolformer_core.tools.qa import Reading
 from toolformer_core.tools.qa_readers.answers import answer_of, passages_text
-from toolformer_core.tools.reader import Reading
 from toolformer_core.tools.search.passages import Hit
 
 VERSION = "1"
@@ -69,48 +70,47 @@ def reader_endpoint(address: str) -> Endpoint:
     return endpoint
 
 
+@dataclass(frozen=True)
 class ServedReader:
     """Finds answers with a model behind a server. Thread-safe; a pickled reader has no credentials.
 
     Args:
         address: the server's address with `#model`, without credentials.
-        credentials: sent with every request.
+        credentials: sent with every request, in its header.
         timeout_s: seconds that connecting, and each wait for data, may take.
         at_once: requests in progress at a time.
 
     Raises:
-        ModelError: the address cannot be read, names plain HTTP to another machine, or holds credentials.
+        ModelError: the address cannot be read, names plain HTTP to another machine, or holds credentials; or they are
+            not for a header.
     """
 
-    def __init__(
-        self, address: str, *, credentials: Credentials | None = None, timeout_s: float = 60.0, at_once: int = 8
-    ) -> None:
-        endpoint = reader_endpoint(address)
+    address: str
+    credentials: Credentials = field(default=NO_CREDENTIALS, repr=False)
+    timeout_s: float = 60.0
+    at_once: int = 8
+
+    def __post_init__(self) -> None:
+        endpoint = reader_endpoint(self.address)
         if endpoint.credentials:
             raise ModelError(
                 f"leave the credentials out of the address of the QA reader at {endpoint.url}; {_KEY_HINT}"
             )
-        self.url = endpoint.url.rstrip("/")
-        self.model = endpoint.model
-        self.timeout_s = timeout_s
-        self.at_once = at_once
-        self._credentials = credentials or NO_CREDENTIALS
-        self._lock = threading.Lock()
-        self._client: Any = None
+        if self.credentials.query:
+            raise ModelError(f"the key of the QA reader at {endpoint.url} cannot be sent in the address; give a key")
 
-    def __repr__(self) -> str:
-        return f"ServedReader({self.address!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"address": self.address, "timeout_s": self.timeout_s, "at_once": self.at_once}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ServedReader, (self.address, NO_CREDENTIALS, self.timeout_s, self.at_once)
 
     @property
-    def address(self) -> str:
-        """The server's address with the model's name."""
-        return f"{self.url}#{self.model}"
+    def url(self) -> str:
+        """The server's address."""
+        return reader_endpoint(self.address).url.rstrip("/")
+
+    @property
+    def model(self) -> str:
+        """The name by which the server knows the model."""
+        return reader_endpoint(self.address).model
 
     @property
     def digest(self) -> str:
@@ -137,19 +137,12 @@ class ServedReader:
         import httpx2
 
         try:
-            response = self._ready().get("/models")
+            with self._request("GET", "/models") as response:
+                self._check(response)
         except httpx2.TransportError as exc:
             raise ModelError(f"no server answers at {self.url} ({self._said(exc)}); start it first") from None
-        self._check(response)
         if response.status_code in (401, 403):
             raise self._refusal(response.status_code)
-
-    def close(self) -> None:
-        """Close the connections; the next question opens new ones."""
-        with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
-            client.close()
 
     def read(self, question: str, hits: Sequence[Hit]) -> Reading:
         """Return the model's answer from the passages; None if it says that there is none.
@@ -174,9 +167,9 @@ class ServedReader:
             "max_tokens": _ANSWER_TOKENS,
         }
         try:
-            with self._ready().stream("POST", "/chat/completions", json=body) as response:
+            with self._request("POST", "/chat/completions", body) as response:
                 self._check(response)
-                content = _content(response)
+                content = read_at_most(response, _RESPONSE_BYTES)
         except httpx2.TimeoutException:
             return ToolFailure("timeout", f"{self.url} did not answer within {self.timeout_s:g} s", retryable=True)
         except (httpx2.TransportError, httpx2.DecodingError) as exc:
@@ -203,50 +196,30 @@ class ServedReader:
             return ToolFailure("unavailable", message, retryable=True)
         return ToolFailure("refused", message)
 
-    def _ready(self) -> Any:
-        import httpx2
-
-        with self._lock:
-            if self._client is None:
-                header = self._credentials.authorization()
-                here = is_loopback(urlsplit(self.url).hostname or "")
-                self._client = httpx2.Client(
-                    base_url=self.url,
-                    headers={"Authorization": header} if header else {},
-                    timeout=self.timeout_s,
-                    follow_redirects=False,
-                    trust_env=not here,  # no proxy in front of this machine itself
-                    transport=_with_query(self._credentials.query) if self._credentials.query else None,
-                )
-            return self._client
+    def _request(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the context of a streamed response."""
+        header = self.credentials.authorization()
+        here = is_loopback(urlsplit(self.url).hostname or "")
+        client = kept_client(self.at_once, self.timeout_s, proxies=not here)  # none in front of this machine itself
+        return client.stream(method, self.url + path, json=body, headers={"Authorization": header} if header else {})
 
     def _check(self, response: Any) -> None:
         if response.is_redirect:
             host = urlsplit(response.headers.get("location", "")).hostname or "another address"
-            raise ModelError(f"{self.url} refers to {self._credentials.redact(host)}; give the final address")
+            raise ModelError(f"{self.url} refers to {self.credentials.redact(host)}; give the final address")
 
     def _refusal(self, status: int) -> ModelError:
         return ModelError(f"{self.url} refuses access to {self.model!r} ({status}); {_KEY_HINT}")
 
     def _said(self, exc: Exception) -> str:
-        return self._credentials.redact(f"{type(exc).__name__} {exc}".strip())[:_DETAIL_CHARS]
+        return self.credentials.redact(f"{type(exc).__name__} {exc}".strip())[:_DETAIL_CHARS]
 
     def _message(self, said: Any) -> str:
         """Return what an error response says, with a colon before it."""
         error = said.get("error", said) if isinstance(said, Mapping) else None
         message = error.get("message") if isinstance(error, Mapping) else error
         lines = message.strip().splitlines() if isinstance(message, str) else []
-        return f": {self._credentials.redact(lines[0])[:_DETAIL_CHARS]}" if lines else ""
-
-
-def _content(response: Any) -> bytes | None:
-    """Return the body of a response; None if it is longer than any answer."""
-    content = b""
-    for part in response.iter_bytes():
-        content += part
-        if len(content) > _RESPONSE_BYTES:
-            return None
-    return content
+        return f": {self.credentials.redact(lines[0])[:_DETAIL_CHARS]}" if lines else ""
 
 
 def _json(content: bytes) -> Any:
@@ -254,22 +227,3 @@ def _json(content: bytes) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError):
         return None
-
-
-def _with_query(query: str) -> Any:
-    """Return a transport that appends a query to every address, which so stands in no log of requests."""
-    import httpx2
-
-    class WithQuery(httpx2.HTTPTransport):
-        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-            return super().handle_request(
-                httpx2.Request(
-                    request.method,
-                    request.url.copy_with(query=query.encode()),
-                    headers=request.headers,
-                    stream=request.stream,
-                    extensions=request.extensions,
-                )
-            )
-
-    return WithQuery()

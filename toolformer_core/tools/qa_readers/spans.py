@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from toolformer_core.errors import ModelError
 from toolformer_core.records import digest_of, storable
-from toolformer_core.tools.hf.batches import BatchedModel, batches, padded
-from toolformer_core.tools.hf.checkpoint import Loaded, load_transformer
-from toolformer_core.tools.reader import Reading
+from toolformer_core.tools.hf.batches import batches, padded
+from toolformer_core.tools.hf.checkpoint import Loaded
+from toolformer_core.tools.qa import Reading
+from toolformer_core.tools.qa_readers.answers import ModelReader, cut
 from toolformer_core.tools.search.passages import Hit
 
 VERSION = "1"
@@ -44,7 +44,7 @@ class _Window:
     nowhere: int  # the token that stands for "no answer here"
 
 
-class SpanReader(BatchedModel[Loaded]):
+class SpanReader(ModelReader):
     """Finds answers with an extractive model. Threads take turns.
 
     Args:
@@ -56,6 +56,8 @@ class SpanReader(BatchedModel[Loaded]):
     Raises:
         ModelError: the model's files are not found.
     """
+
+    auto_class = "AutoModelForQuestionAnswering"
 
     def __init__(self, model: str, *, least_margin: float = 0.0, batch: int = 16) -> None:
         super().__init__(model, batch=batch)
@@ -70,12 +72,7 @@ class SpanReader(BatchedModel[Loaded]):
         figures = (self.least_margin, _WINDOW, _OVERLAP, _QUESTION_TOKENS, _ANSWER_TOKENS)
         return digest_of(type(self).__name__, VERSION, *map(repr, figures), self._checkpoint.digest)
 
-    def read(self, question: str, hits: Sequence[Hit]) -> Reading:
-        """Return the best span of the passages, or None if its margin is below the threshold."""
-        return self.read_batch([(question, hits)])[0]
-
     def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
-        """Return what `read` returns for each question, up to the rounding of sums in batches of another shape."""
         loaded = self._ready()
         best: list[tuple[float, str]] = [(-np.inf, "")] * len(questions)
         with loaded.lock:
@@ -90,18 +87,12 @@ class SpanReader(BatchedModel[Loaded]):
                 best[window.question] = candidate
         return [text if margin >= self.least_margin and text else None for margin, text in best]
 
-    def _load(self) -> Loaded:
-        loaded = load_transformer(self._checkpoint, "AutoModelForQuestionAnswering")
-        if not loaded.tokenizer.is_fast:
-            raise ModelError(f"the tokenizer of {self.model!r} does not say where its tokens stand in a text")
-        return loaded
-
 
 def _windows(loaded: Loaded, questions: Sequence[tuple[str, Sequence[Hit]]]) -> Iterator[_Window]:
     tokenizer = loaded.tokenizer
     longest = min(_WINDOW, tokenizer.model_max_length, _positions(loaded.model.config))
     for number, (question, hits) in enumerate(questions):
-        asked = _cut(tokenizer, storable(question), min(_QUESTION_TOKENS, longest // 4))
+        asked = cut(tokenizer, storable(question), min(_QUESTION_TOKENS, longest // 4))
         for hit in hits:
             text = f"{hit.passage.title}. {hit.passage.text}"
             encoded = tokenizer(
@@ -124,11 +115,6 @@ def _windows(loaded: Loaded, questions: Sequence[tuple[str, Sequence[Hit]]]) -> 
 def _positions(config: Any) -> int:
     """Return how many tokens a model can read at a time; some count two more, which are not for tokens."""
     return int(getattr(config, "max_position_embeddings", None) or _WINDOW + 2) - 2
-
-
-def _cut(tokenizer: Any, text: str, tokens: int) -> str:
-    ends = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    return text if len(ends) <= tokens else text[: ends[tokens - 1][1]]
 
 
 def _logits(loaded: Loaded, windows: Sequence[_Window]) -> tuple[Any, Any]:

@@ -8,15 +8,12 @@ answer. Many questions are answered in one batch. This module does not know how 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from toolformer_core.errors import ModelError
 from toolformer_core.records import digest_of, storable
-from toolformer_core.tools.hf.batches import BatchedModel, batches
-from toolformer_core.tools.hf.checkpoint import Loaded, load_transformer
-from toolformer_core.tools.hf.greedy import write_greedily
-from toolformer_core.tools.qa_readers.answers import answer_of, passages_text
-from toolformer_core.tools.reader import Reading
+from toolformer_core.tools.hf.batches import batches, write_greedily
+from toolformer_core.tools.hf.checkpoint import Loaded
+from toolformer_core.tools.qa import Reading
+from toolformer_core.tools.qa_readers.answers import ModelReader, answer_of, cut, passages_text
 from toolformer_core.tools.search.passages import Hit
 
 VERSION = "1"
@@ -32,7 +29,7 @@ _SPARE = 8  # parts of a text may have a few tokens fewer than the whole
 _BATCH_TOKENS = 16_384  # of prompts in one batch, padding included
 
 
-class TextToTextReader(BatchedModel[Loaded]):
+class TextToTextReader(ModelReader):
     """Finds answers with a text-to-text model. Threads take turns.
 
     Args:
@@ -43,8 +40,7 @@ class TextToTextReader(BatchedModel[Loaded]):
         ModelError: the model's files are not found.
     """
 
-    def __init__(self, model: str, *, batch: int = 16) -> None:
-        super().__init__(model, batch=batch)
+    auto_class = "AutoModelForSeq2SeqLM"
 
     @property
     def digest(self) -> str:
@@ -52,12 +48,7 @@ class TextToTextReader(BatchedModel[Loaded]):
         figures = map(str, (_WINDOW, _QUESTION_TOKENS, _ANSWER_TOKENS))
         return digest_of(type(self).__name__, VERSION, _HEAD, _TAIL, *figures, self._checkpoint.digest)
 
-    def read(self, question: str, hits: Sequence[Hit]) -> Reading:
-        """Return what the model writes after passages and question, or None if it writes that they hold no answer."""
-        return self.read_batch([(question, hits)])[0]
-
     def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
-        """Return what `read` returns for each question, up to the rounding of sums in batches of another shape."""
         loaded = self._ready()
         readings: list[Reading] = [None] * len(questions)
         with loaded.lock:
@@ -71,27 +62,16 @@ class TextToTextReader(BatchedModel[Loaded]):
                     readings[number] = answer_of(text)
         return readings
 
-    def _load(self) -> Loaded:
-        loaded = load_transformer(self._checkpoint, "AutoModelForSeq2SeqLM")
-        if not loaded.tokenizer.is_fast:
-            raise ModelError(f"the tokenizer of {self.model!r} does not say where its tokens stand in a text")
-        return loaded
-
 
 def _prompt(loaded: Loaded, question: str, hits: Sequence[Hit]) -> list[int]:
     """Return the token ids of a prompt that fits into the model's window."""
     tokenizer = loaded.tokenizer
-    tail = _TAIL.format(question=_cut(tokenizer, storable(question), _QUESTION_TOKENS))
+    tail = _TAIL.format(question=cut(tokenizer, storable(question), _QUESTION_TOKENS))
     room = _window(loaded) - len(tokenizer(_HEAD + tail)["input_ids"]) - _SPARE
-    shown = _cut(tokenizer, passages_text(hits), max(room, 1))
+    shown = cut(tokenizer, passages_text(hits), max(room, 1))
     return list(tokenizer(_HEAD + shown + tail)["input_ids"])
 
 
 def _window(loaded: Loaded) -> int:
     positions = getattr(loaded.model.config, "max_position_embeddings", None)
     return min(_WINDOW, int(positions)) if positions else _WINDOW
-
-
-def _cut(tokenizer: Any, text: str, tokens: int) -> str:
-    ends = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    return text if len(ends) <= tokens else text[: ends[tokens - 1][1]]

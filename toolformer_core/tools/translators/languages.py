@@ -3,7 +3,8 @@
 lid.176 names 176 languages as Wikipedia names its editions; NLLB-200 names 202 pairs of language and script. The table
 holds the languages that both know. One name means two languages: `als` is Alemannic for fastText and Tosk Albanian for
 NLLB. Where lid.176 names a group of languages and NLLB its members, the member is the one in which most of Wikipedia's
-edition is written. This module knows no models.
+edition is written: Bihari in Bhojpuri, Kurdish in Kurmanji, Serbo-Croatian in Latin letters, as Croatian. This module
+knows no models.
 """
 
 from __future__ import annotations
@@ -11,123 +12,25 @@ from __future__ import annotations
 from toolformer_core.records import digest_of
 
 ENGLISH_NLLB = "eng_Latn"
+# lid.176's name = NLLB's; those that are written in Latin letters without the script.
+_LATIN = (
+    "af=afr ast=ast az=azj bs=bos ca=cat ceb=ceb cs=ces cy=cym da=dan de=deu eo=epo es=spa et=est eu=eus fi=fin "
+    "fr=fra ga=gle gd=gla gl=glg gn=grn hr=hrv ht=hat hu=hun id=ind ilo=ilo is=isl it=ita jv=jav ku=kmr lb=ltz "
+    "li=lim lmo=lmo lt=lit lv=lvs mg=plt min=min ms=zsm mt=mlt nl=nld nn=nno no=nob oc=oci pl=pol pt=por qu=quy "
+    "ro=ron sc=srd scn=scn sh=hrv sk=slk sl=slv so=som sq=als su=sun sv=swe sw=swh tk=tuk tl=tgl tr=tur uz=uzn "
+    "vec=vec vi=vie war=war yo=yor"
+)
+_OTHERS = (
+    "am=amh_Ethi ar=arb_Arab arz=arz_Arab as=asm_Beng azb=azb_Arab ba=bak_Cyrl be=bel_Cyrl bg=bul_Cyrl "
+    "bh=bho_Deva bn=ben_Beng bo=bod_Tibt ckb=ckb_Arab el=ell_Grek fa=pes_Arab gu=guj_Gujr he=heb_Hebr hi=hin_Deva "
+    "hy=hye_Armn ja=jpn_Jpan ka=kat_Geor kk=kaz_Cyrl km=khm_Khmr kn=kan_Knda ko=kor_Hang ky=kir_Cyrl lo=lao_Laoo "
+    "mai=mai_Deva mk=mkd_Cyrl ml=mal_Mlym mn=khk_Cyrl mr=mar_Deva my=mya_Mymr ne=npi_Deva or=ory_Orya pa=pan_Guru "
+    "ps=pbt_Arab ru=rus_Cyrl sa=san_Deva sd=snd_Arab si=sin_Sinh sr=srp_Cyrl ta=tam_Taml te=tel_Telu tg=tgk_Cyrl "
+    "th=tha_Thai tt=tat_Cyrl ug=uig_Arab uk=ukr_Cyrl ur=urd_Arab yi=ydd_Hebr yue=yue_Hant zh=zho_Hans"
+)
 NLLB_CODES = {
-    "af": "afr_Latn",
-    "am": "amh_Ethi",
-    "ar": "arb_Arab",
-    "arz": "arz_Arab",
-    "as": "asm_Beng",
-    "ast": "ast_Latn",
-    "az": "azj_Latn",
-    "azb": "azb_Arab",
-    "ba": "bak_Cyrl",
-    "be": "bel_Cyrl",
-    "bg": "bul_Cyrl",
-    "bh": "bho_Deva",  # Bihari: the edition is in Bhojpuri
-    "bn": "ben_Beng",
-    "bo": "bod_Tibt",
-    "bs": "bos_Latn",
-    "ca": "cat_Latn",
-    "ceb": "ceb_Latn",
-    "ckb": "ckb_Arab",
-    "cs": "ces_Latn",
-    "cy": "cym_Latn",
-    "da": "dan_Latn",
-    "de": "deu_Latn",
-    "el": "ell_Grek",
-    "eo": "epo_Latn",
-    "es": "spa_Latn",
-    "et": "est_Latn",
-    "eu": "eus_Latn",
-    "fa": "pes_Arab",
-    "fi": "fin_Latn",
-    "fr": "fra_Latn",
-    "ga": "gle_Latn",
-    "gd": "gla_Latn",
-    "gl": "glg_Latn",
-    "gn": "grn_Latn",
-    "gu": "guj_Gujr",
-    "he": "heb_Hebr",
-    "hi": "hin_Deva",
-    "hr": "hrv_Latn",
-    "ht": "hat_Latn",
-    "hu": "hun_Latn",
-    "hy": "hye_Armn",
-    "id": "ind_Latn",
-    "ilo": "ilo_Latn",
-    "is": "isl_Latn",
-    "it": "ita_Latn",
-    "ja": "jpn_Jpan",
-    "jv": "jav_Latn",
-    "ka": "kat_Geor",
-    "kk": "kaz_Cyrl",
-    "km": "khm_Khmr",
-    "kn": "kan_Knda",
-    "ko": "kor_Hang",
-    "ku": "kmr_Latn",  # Kurdish: the edition is in Kurmanji; Sorani is `ckb`
-    "ky": "kir_Cyrl",
-    "lb": "ltz_Latn",
-    "li": "lim_Latn",
-    "lmo": "lmo_Latn",
-    "lo": "lao_Laoo",
-    "lt": "lit_Latn",
-    "lv": "lvs_Latn",
-    "mai": "mai_Deva",
-    "mg": "plt_Latn",
-    "min": "min_Latn",
-    "mk": "mkd_Cyrl",
-    "ml": "mal_Mlym",
-    "mn": "khk_Cyrl",
-    "mr": "mar_Deva",
-    "ms": "zsm_Latn",
-    "mt": "mlt_Latn",
-    "my": "mya_Mymr",
-    "ne": "npi_Deva",
-    "nl": "nld_Latn",
-    "nn": "nno_Latn",
-    "no": "nob_Latn",
-    "oc": "oci_Latn",
-    "or": "ory_Orya",
-    "pa": "pan_Guru",
-    "pl": "pol_Latn",
-    "ps": "pbt_Arab",
-    "pt": "por_Latn",
-    "qu": "quy_Latn",
-    "ro": "ron_Latn",
-    "ru": "rus_Cyrl",
-    "sa": "san_Deva",
-    "sc": "srd_Latn",
-    "scn": "scn_Latn",
-    "sd": "snd_Arab",
-    "sh": "hrv_Latn",  # Serbo-Croatian: the edition is in Latin script, as Croatian
-    "si": "sin_Sinh",
-    "sk": "slk_Latn",
-    "sl": "slv_Latn",
-    "so": "som_Latn",
-    "sq": "als_Latn",
-    "sr": "srp_Cyrl",
-    "su": "sun_Latn",
-    "sv": "swe_Latn",
-    "sw": "swh_Latn",
-    "ta": "tam_Taml",
-    "te": "tel_Telu",
-    "tg": "tgk_Cyrl",
-    "th": "tha_Thai",
-    "tk": "tuk_Latn",
-    "tl": "tgl_Latn",
-    "tr": "tur_Latn",
-    "tt": "tat_Cyrl",
-    "ug": "uig_Arab",
-    "uk": "ukr_Cyrl",
-    "ur": "urd_Arab",
-    "uz": "uzn_Latn",
-    "vec": "vec_Latn",
-    "vi": "vie_Latn",
-    "war": "war_Latn",
-    "yi": "ydd_Hebr",
-    "yo": "yor_Latn",
-    "yue": "yue_Hant",
-    "zh": "zho_Hans",  # or zho_Hant, see `nllb_code`
+    code: name if "_" in name else f"{name}_Latn"
+    for code, name in (pair.split("=") for pair in f"{_LATIN} {_OTHERS}".split())
 }
 
 ENGLISH_M2M100 = "en"
@@ -143,10 +46,7 @@ _SIMPLIFIED = frozenset(
     "医应员园远运张种钱亲请区热师谁岁风飞饭馆广欢坏汉红号华画刚"
 )
 TABLE_DIGEST = digest_of(
-    *(part for pair in NLLB_CODES.items() for part in pair),
-    *(part for pair in _M2M100_CODES.items() for part in pair),
-    "".join(sorted(_TRADITIONAL)),
-    "".join(sorted(_SIMPLIFIED)),
+    _LATIN, _OTHERS, *_M2M100_CODES.values(), "".join(sorted(_TRADITIONAL)), "".join(sorted(_SIMPLIFIED))
 )
 
 

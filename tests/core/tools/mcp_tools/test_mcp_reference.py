@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_core.errors import UsageError
-from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference, is_reference, parse_reference
+from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference, parse_reference
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,6 @@ def test_what_a_reference_writes_it_reads(words: list[str]) -> None:
     assert parse_reference(f"{reference.text}#tool") == (reference, "tool")
 
 
-def test_only_references_are_meant_as_such() -> None:
-    assert is_reference("mcp+stdio:x#y")
-    assert not is_reference("calculator")
-
-
 def test_an_authorization_of_one_word_is_a_bearer_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "hunter2\n")
     monkeypatch.setenv("MY_BASIC", "Basic aGk=")
@@ -102,4 +97,4 @@ def test_settings_hold_names_and_not_values(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(UsageError, match="not the name of an HTTP header"):
         MCPSettings(headers={"X Key": "MY_TOKEN"})
     monkeypatch.setenv("MY_TOKEN", "hunter2")
-    assert MCPSettings(env=("MY_TOKEN",)).hidden("no hunter2 here") == "no *** here"
+    assert MCPSettings(env=("MY_TOKEN",)).hidden("no hunter2 here") == "no ${MY_TOKEN} here"

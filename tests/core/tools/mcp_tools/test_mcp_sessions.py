@@ -71,13 +71,6 @@ def test_a_call_ends_in_time_even_if_the_sdk_does_not(by_hand: MakeTool, monkeyp
     loop_thread().loop.call_soon_threadsafe(hanging[0].set)
 
 
-def test_a_server_that_may_be_stuck_is_left(by_hand: MakeTool) -> None:
-    never, pid = by_hand("never", limits=QUICKLY), by_hand("pid")
-    first = text_of(pid.run(""))
-    never.run("")
-    assert text_of(pid.run("")) != first
-
-
 def test_a_call_waits_for_a_free_session_no_longer_than_its_own_time(over_http: MakeTool, http_server: ByHand) -> None:
     alone = SessionLimits(sessions=1, calls_at_once=1)
     hold, echo = over_http("hold", sessions=alone), over_http("echo", sessions=alone)

@@ -22,7 +22,6 @@ from toolformer_core.tools.mcp import (
     SessionLimits,
     close,
     mcp_tool,
-    names_for,
     parse_reference,
     server_tools,
 )
@@ -69,34 +68,8 @@ def test_what_a_tool_says_of_itself(by_hand: MakeTool) -> None:
     assert tool.form.template == "text"
     assert ttl_of(tool) == REMOTE_TTL_S
     assert limits_of(tool) == ToolLimits(at_once=32, timeout_s=30)
-    named = by_hand("echo", name="Parrot", key="parrot", limits=ToolLimits(at_once=2))
+    named = by_hand("echo", name="Parrot", limits=ToolLimits(at_once=2))
     assert (named.key, named.name, limits_of(named).at_once) == ("parrot", "Parrot", 2)
-
-
-@pytest.mark.parametrize(
-    ("tool", "name", "key"),
-    [
-        ("get_current_time", "GetCurrentTime", "get_current_time"),
-        ("get-sum", "GetSum", "get_sum"),
-        ("getCurrentTime", "GetCurrentTime", "get_current_time"),
-        ("HTTPGet2", "HTTPGet2", "http_get2"),
-        ("web.search/v2", "WebSearchV2", "web_search_v2"),
-        ("echo", "Echo", "echo"),
-    ],
-)
-def test_names_are_made_from_the_servers(tool: str, name: str, key: str) -> None:
-    assert names_for(tool) == (name, key)
-
-
-def test_a_name_that_cannot_be_written_is_refused() -> None:
-    with pytest.raises(UsageError, match="'2x' cannot be a tool's name in calls"):
-        names_for("2x")
-    with pytest.raises(UsageError, match="'Get Sum' cannot be a tool's name in calls"):
-        names_for("get-sum", name="Get Sum")
-    with pytest.raises(UsageError, match="'é' cannot be a tool's key"):
-        names_for("é")
-    with pytest.raises(UsageError, match="'--' cannot be"):
-        names_for("--")
 
 
 def test_the_fingerprint_covers_the_definition_and_no_secret(
@@ -117,16 +90,7 @@ def test_the_fingerprint_covers_the_definition_and_no_secret(
 def test_each_part_of_the_definition_changes_the_fingerprint(by_hand: MakeTool, what: str) -> None:
     tool = by_hand("echo")
     definition = replace(tool.definition, **{what: '{"type":"object"}'})
-    other = MCPTool(
-        tool.reference,
-        definition,
-        key=tool.key,
-        name=tool.name,
-        settings=tool.settings,
-        limits=tool.limits,
-        sessions=tool.sessions,
-    )
-    assert other.fingerprint != tool.fingerprint
+    assert replace(tool, definition=definition).fingerprint != tool.fingerprint
 
 
 def test_the_order_of_arguments_does_not_change_the_fingerprint(by_hand: MakeTool) -> None:
@@ -179,7 +143,7 @@ def test_headers_are_sent_with_the_values_of_variables(
 
 
 def test_a_variable_that_is_not_set_is_the_users_mistake(by_hand: MakeTool) -> None:
-    with pytest.raises(UsageError, match="NOT_SET_ANYWHERE, which an MCP tool's settings name, is not set"):
+    with pytest.raises(UsageError, match="NOT_SET_ANYWHERE is not set"):
         by_hand("echo", settings=MCPSettings(env=("NOT_SET_ANYWHERE",)))
 
 
@@ -203,7 +167,7 @@ def test_what_a_server_writes_when_it_breaks_is_shown_without_secrets(
     monkeypatch.setenv("MY_TOKEN", "hunter2")
     script = tmp_path / "broken.py"
     script.write_text("import os, sys; sys.exit('bad token ' + os.environ['MY_TOKEN'])")
-    with pytest.raises(ToolError, match=r"its last words: bad token \*\*\*"):
+    with pytest.raises(ToolError, match=r"its last words: bad token \$\{MY_TOKEN\}"):
         mcp_tool(f"mcp+stdio:{sys.executable} -I -S {script}#echo", settings=MCPSettings(env=("MY_TOKEN",)))
 
 

@@ -73,22 +73,22 @@ def test_a_text_becomes_a_value(schema: Any, text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("schema", "text", "says"),
     [
-        ({"type": "integer"}, "3.5", "'3.5' is not an integer"),
-        ({"type": "integer"}, "1,5", "not an integer"),
-        ({"type": "integer"}, "٣", "not an integer"),  # other digits
-        ({"type": "integer"}, "9" * 401, "not an integer"),
-        ({"type": "number"}, "nan", "not a number"),
-        ({"type": "number"}, "1e999", "too large"),
-        ({"type": "number"}, ".", "not a number"),
-        ({"type": "boolean"}, "1", "not a boolean"),
+        ({"type": "integer"}, "3.5", "'3.5' is not integer"),
+        ({"type": "integer"}, "1,5", "not integer"),
+        ({"type": "integer"}, "٣", "not integer"),  # other digits
+        ({"type": "integer"}, "9" * 5000, "not integer"),
+        ({"type": "number"}, "nan", "not number"),
+        ({"type": "number"}, "1e999", "not number"),
+        ({"type": "number"}, ".", "not number"),
+        ({"type": "boolean"}, "1", "not boolean"),
         ({"enum": ["a", "b"]}, "c", "'c' is not one of a, b"),
         ({"enum": ["a", "A"]}, "á", "not one of"),
         (OPTIONAL_INTEGER, "x", "'x' is not integer"),
-        ({"type": "object"}, "[1]", "not a JSON object"),
-        ({"type": "object"}, '{"a": NaN}', "not JSON"),
-        ({"type": "object"}, '{"a": 1e999}', "not JSON"),
-        ({"type": "array", "items": {"type": "integer"}}, "1, x", "'x' is not an integer"),
-        ({"type": "null"}, "x", "not a null"),
+        ({"type": "object"}, "[1]", "not object"),
+        ({"type": "object"}, '{"a": NaN}', "not object"),
+        ({"type": "object"}, '{"a": 1e999}', "not object"),
+        ({"type": "array", "items": {"type": "integer"}}, "1, x", "'x' is not integer"),
+        ({"type": "null"}, "x", "not null"),
     ],
 )
 def test_another_text_is_refused(schema: Any, text: str, says: str) -> None:
@@ -114,11 +114,6 @@ def test_numbers_are_read_as_they_are_written(whole: int, real: float) -> None:
 def test_what_may_be_a_text_is_never_changed(text: str) -> None:
     value = value_of(text, {"type": ["boolean", "integer", "number", "string"]}, {})
     assert text.strip() == json.dumps(value) if not isinstance(value, str) else value == text
-
-
-def test_kinds_are_said_for_a_person() -> None:
-    assert kinds_of({"anyOf": [UNIT, {"type": "integer"}, {"type": "null"}]}, ROOT) == ["one of Metre, foot", "integer"]
-    assert kinds_of({}, ROOT) == ["any value"]
 
 
 def test_alternatives_of_themselves_are_gone_through_once() -> None:

@@ -1,0 +1,178 @@
+"""Translators with a model: NLLB or M2M100, with transformers or, converted to 8-bit weights, with CTranslate2.
+
+The paper's MT tool is NLLB-200 with 600 M parameters. CTranslate2 is a few times faster on a CPU; its folder is what
+its converter writes, with the tokenizer's files beside:
+
+    ct2-transformers-converter --model facebook/nllb-200-distilled-600M --quantization int8 --output_dir FOLDER \\
+        --copy_files tokenizer.json tokenizer_config.json special_tokens_map.json sentencepiece.bpe.model
+
+Translations are greedy, and many texts, of different languages, are translated in one batch. `mt` decides which texts
+are translated. ctranslate2, torch and transformers are imported on use.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolformer_core.errors import ModelError, UsageError
+from toolformer_core.extras import how_to_install, is_installed
+from toolformer_core.records import digest_of
+from toolformer_core.tools.hf.batches import BatchedModel, batches, write_greedily
+from toolformer_core.tools.hf.checkpoint import Checkpoint, find_checkpoint, load_tokenizer, load_transformer, resident
+from toolformer_core.tools.mt import Translator
+from toolformer_core.tools.translators.languages import TABLE_DIGEST
+from toolformer_core.tools.translators.source import SourceReader, output_limit
+
+VERSION = "2"
+_POSITIONS = 1024  # of NLLB and M2M100, where a model does not say
+_BATCH_TOKENS = 8_192  # of sources in one batch, padding included
+_CONVERTED_BATCH_TOKENS = 4_096
+_VOCABULARIES = ("shared_vocabulary.*", "source_vocabulary.*")
+
+
+def choose_translator(name: str) -> Translator:
+    """Return the translator for a folder or a hub name of a model, by its files; nothing is loaded.
+
+    Raises:
+        ModelError: the model is not found, or is no encoder-decoder model.
+        UsageError: the model is converted for CTranslate2, which is not installed.
+    """
+    checkpoint = find_checkpoint(name)
+    if _is_converted(checkpoint):
+        if not is_installed("ctranslate2"):
+            raise UsageError(f"the model {name!r} is converted for CTranslate2: {how_to_install('ctranslate2')}")
+        return CTranslate2Translator(name)
+    if checkpoint.writes_text:
+        return M2M100Translator(name)
+    raise ModelError(
+        f"the model {name!r} ({checkpoint.architecture}) cannot translate: give an NLLB or M2M100 model "
+        "(M2M100ForConditionalGeneration), or one that ct2-transformers-converter wrote"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A loaded model, how texts are put to it, and the lock of whoever uses them."""
+
+    model: Any
+    source: SourceReader
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+class _ModelTranslator(BatchedModel[_Ready]):
+    """What both translators do: read texts, have them translated together, and write the translations."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of the model's files (of a hub name: its commit) and of the table of languages."""
+        return digest_of(type(self).__name__, VERSION, TABLE_DIGEST, self._checkpoint.digest)
+
+    def translate(self, text: str, languages: Sequence[str]) -> str | None:
+        """Translate from the most likely language; None if that is English or not one of the model's.
+
+        Raises:
+            ModelError: the model cannot be loaded.
+        """
+        return self.translate_batch([(text, languages)])[0]
+
+    def translate_batch(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
+        """Return what `translate` returns for each text, up to the rounding of sums in batches of another shape."""
+        ready = self._ready()
+        translations: list[str | None] = [None] * len(texts)
+        with ready.lock:
+            found = ((number, ready.source.ids(text, languages)) for number, (text, languages) in enumerate(texts))
+            readable = [(number, ids) for number, ids in found if ids is not None]
+            inputs = [ids for _, ids in readable]
+            limits = [output_limit(ids, ready.source.longest) for ids in inputs]
+            written = self._write(ready, inputs, limits) if inputs else []
+            for (number, _), ids in zip(readable, written, strict=True):
+                translations[number] = ready.source.text(ids) or None
+        return translations
+
+    @abstractmethod
+    def _write(self, ready: _Ready, inputs: list[list[int]], limits: list[int]) -> list[list[int]]:
+        """Return the token ids of the translations, each of at most its limit."""
+
+
+class M2M100Translator(_ModelTranslator):
+    """Translates greedily into English, with transformers. Threads take turns.
+
+    Args:
+        model: a folder or a hub name, e.g. `facebook/nllb-200-distilled-600M`.
+        batch: texts that are translated together, at most.
+
+    Raises:
+        ModelError: the model's files are not found.
+    """
+
+    def __init__(self, model: str, *, batch: int = 32) -> None:
+        super().__init__(model, batch=batch)
+
+    def _load(self) -> _Ready:
+        loaded = load_transformer(self._checkpoint, "AutoModelForSeq2SeqLM")
+        longest = int(getattr(loaded.model.config, "max_position_embeddings", None) or _POSITIONS)
+        return _Ready(loaded, SourceReader.of(loaded.tokenizer, longest, self.model), loaded.lock)
+
+    def _write(self, ready: _Ready, inputs: list[list[int]], limits: list[int]) -> list[list[int]]:
+        written: list[list[int]] = [[] for _ in inputs]
+        for rows in batches([len(ids) for ids in inputs], _BATCH_TOKENS):
+            most = [limits[row] for row in rows]
+            texts = write_greedily(ready.model, [inputs[row] for row in rows], most, first=ready.source.english)
+            for row, ids in zip(rows, texts, strict=True):
+                written[row] = ids
+        return written
+
+
+class CTranslate2Translator(_ModelTranslator):
+    """Translates greedily into English, with weights in the precision that CTranslate2's converter gave them.
+
+    Args:
+        model: a folder that the converter wrote, with the tokenizer's files; or a hub name of one.
+        batch: texts that are translated together, at most.
+
+    Raises:
+        ModelError: the model's files are not found.
+    """
+
+    def __init__(self, model: str, *, batch: int = 64) -> None:
+        super().__init__(model, batch=batch)
+
+    def _load(self) -> _Ready:
+        return resident("ctranslate2", self._checkpoint, lambda: _load_converted(self._checkpoint))
+
+    def _write(self, ready: _Ready, inputs: list[list[int]], limits: list[int]) -> list[list[int]]:
+        tokenizer = ready.source.tokenizer
+        results = ready.model.translate_batch(
+            [tokenizer.convert_ids_to_tokens(ids) for ids in inputs],
+            target_prefix=[[tokenizer.convert_ids_to_tokens(ready.source.english)]] * len(inputs),
+            beam_size=1,
+            max_batch_size=_CONVERTED_BATCH_TOKENS,
+            batch_type="tokens",
+            max_input_length=0,
+            max_decoding_length=max(limits) + 1,  # and the code of English
+        )
+        return [
+            tokenizer.convert_tokens_to_ids(result.hypotheses[0][: limit + 1])
+            for result, limit in zip(results, limits, strict=True)
+        ]
+
+
+def _is_converted(checkpoint: Checkpoint) -> bool:
+    folder = checkpoint.folder
+    return (folder / "model.bin").is_file() and any(any(folder.glob(pattern)) for pattern in _VOCABULARIES)
+
+
+def _load_converted(checkpoint: Checkpoint) -> _Ready:
+    import ctranslate2
+
+    source = SourceReader.of(load_tokenizer(checkpoint), _POSITIONS, checkpoint.name)
+    device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
+    try:
+        translator = ctranslate2.Translator(str(checkpoint.folder), device=device, compute_type="default")
+    except (RuntimeError, ValueError) as exc:
+        raise ModelError(f"the converted model {checkpoint.name!r} cannot be loaded: {exc}") from exc
+    return _Ready(translator, source)
