@@ -238,14 +238,14 @@ class EngineThread:
         def answered(result: ToolResult | ToolformerError, seconds: float) -> None:
             _settle(done.set_result, done, (result, seconds))
 
-        pool.ask(tool, input_, context, self._in_loop, answered, done)
+        forget = pool.ask(tool, input_, context, self._in_loop, answered, done)
         try:
             while not done.done():
                 due = pool.expire()  # the engine does the same only while it has something to do
                 await asyncio.wait((done,), timeout=due)
             return done.result()
         finally:
-            pool.forget(done)
+            forget()
 
     def _engine_for(self, accepted: bool) -> DecodeEngine:
         """Return the engine, for a request that is new or was `accepted` before.

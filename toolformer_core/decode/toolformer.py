@@ -30,7 +30,7 @@ class Toolformer:
         lm: the model.
         tools: the tools it may call; empty for plain decoding without calls.
         tool_timeout_s: seconds that a call may take; after that its response is empty.
-        tool_workers: threads per tool; 1 if a tool is not thread-safe.
+        tool_workers: calls of a tool at a time, at most; 1 if a tool is not thread-safe.
         max_rows: sequences decoded together, others wait; None: 32 on a CPU, 256 on a GPU, where a step of many rows
             takes no longer.
         cached_tokens: tokens whose keys and values may be held at once, padding included; None: as many as fit into
@@ -64,8 +64,6 @@ class Toolformer:
         self._max_rows = max_rows
         size = bytes_per_token(lm.hf_model)
         self._cached_tokens = lm.hf_model.cache_budget // size if cached_tokens is None else cached_tokens
-        for tool in tools:
-            tool.load()
         self._pool = ToolPool(tools, timeout_s=tool_timeout_s, workers=tool_workers)
 
     @property

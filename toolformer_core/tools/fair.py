@@ -7,7 +7,7 @@ their sequences, or their calls), and nothing about either. It is not thread-saf
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -78,9 +78,15 @@ class FairQueue(Generic[T]):
         if item in self._queues.get(owner, ()):
             self._drop(owner, item)
 
-    def drop(self, owner: object) -> None:
-        """Remove all waiting items of an owner."""
-        self._length -= len(self._queues.pop(owner, ()))
+    def remove(self, owner: object, unwanted: Callable[[T], bool]) -> None:
+        """Remove some waiting items of an owner."""
+        items = self._queues.get(owner, collections.deque())
+        kept = collections.deque(item for item in items if not unwanted(item))
+        self._length -= len(items) - len(kept)
+        if kept:
+            self._queues[owner] = kept
+        else:
+            self._queues.pop(owner, None)
 
     def clear(self) -> list[T]:
         """Remove all waiting items and return them."""

@@ -91,6 +91,12 @@ class Asker:
     on_answer: OnAnswer
     on_error: OnError
     unanswered: int = 0
+    owner: object = None  # for whom; None: itself
+
+    @property
+    def turn(self) -> object:
+        """Whose turn it is when it is this asker's."""
+        return self if self.owner is None else self.owner
 
 
 @dataclass(slots=True, eq=False)

@@ -7,9 +7,13 @@ overdue is asked question by question, so that one bad question spoils no other;
 
 If the tool is dead (see `breaker`), every asker gets a `ToolError`, and for a while nobody may ask.
 
+Where a person waits for each answer (`interactive`), a question has one try, and an overdue call keeps its place until
+it returns, so that a tool that hangs holds a bounded number of threads however long the program runs. While all places
+are held so, questions that wait fail at once.
+
 There is no thread that watches the time: askers call `tick`, which says how long they may wait before they call it
 again. What becomes due earlier than an asker knows is announced by an empty message. Messages are posted from any
-thread. This module knows no documents and no responses' texts; how decoding asks tools is in `tools.pool`.
+thread. This module knows no documents and no responses' texts.
 """
 
 from __future__ import annotations
@@ -80,8 +84,9 @@ class AnnotationPool:
 
     Args:
         tool: the tool; how it may be asked is what `limits_of` says.
-        timeout_s: seconds that a call may take, unless the tool's limits say so.
+        timeout_s: seconds that a call may take, unless the tool's limits say so and nobody waits for each answer.
         at_once: calls at a time; default: the tool's limit. 1 for a tool that is not thread-safe.
+        interactive: see the module.
         clock: the time.
         backoff: from tries to the seconds before the next one.
         workers: what carries calls out; default: threads or processes, as the tool's limits say.
@@ -97,6 +102,7 @@ class AnnotationPool:
         *,
         timeout_s: float,
         at_once: int | None = None,
+        interactive: bool = False,
         clock: Clock | None = None,
         backoff: Callable[[int], float] = backoff_s,
         workers: Workers | None = None,
@@ -104,14 +110,16 @@ class AnnotationPool:
     ) -> None:
         limits = limits_of(tool)
         self.tool = tool
-        self.timeout_s = limits.timeout_s or timeout_s
+        self.timeout_s = timeout_s if interactive else limits.timeout_s or timeout_s
         self.clock = clock or Clock()
         self.breaker = breaker or CircuitBreaker(silence_s=_SILENCE * self.timeout_s)
         self._in_processes = limits.pool == "processes"
         at_once = at_once or limits.at_once
         self._at_once = min(at_once, _cores()) if self._in_processes else at_once
         self._batch = limits.batch if isinstance(tool, BatchTool) else 1
-        self._tries = limits.tries
+        self._tries = 1 if interactive else limits.tries
+        self._overdue_stay = interactive and not self._in_processes
+        self._overdue: set[int] = set()  # calls that are over and still hold a place
         self._rate = RateLimit(limits.per_second)
         self._backoff = backoff
         self._workers = workers or _workers_for(tool, self._in_processes)
@@ -148,10 +156,18 @@ class AnnotationPool:
         post: Post,
         on_answer: OnAnswer,
         on_error: OnError,
+        owner: object = None,
     ) -> Asker:
         """Ask questions. `on_answer(index, answer)` is posted for each of them, or `on_error` once for all the rest.
 
-        Waiting questions take turns by asker: the one with the fewest calls in progress comes first.
+        Waiting questions take turns by owner: the one with the fewest calls in progress comes first.
+
+        Args:
+            questions: the questions.
+            post: takes messages, from any thread.
+            on_answer: posted for each answer.
+            on_error: posted if there will be no more answers.
+            owner: for whom they are asked; None: whoever asks here.
 
         Returns:
             Who `forget` is told.
@@ -159,7 +175,7 @@ class AnnotationPool:
         Raises:
             ToolError: the tool has just been found dead, or the pool is closed.
         """
-        asker = Asker(post, on_answer, on_error, len(questions))
+        asker = Asker(post, on_answer, on_error, len(questions), owner)
         with self._lock:
             now = self.clock.now()
             if self._closed:
@@ -170,7 +186,7 @@ class AnnotationPool:
             if questions:
                 self._askers.add(asker)
                 for index, question in enumerate(questions):
-                    self._waiting.put(asker, PendingQuestion(question, index, asker))
+                    self._put(PendingQuestion(question, index, asker))
                 self._dispatch(now)
         return asker
 
@@ -184,7 +200,10 @@ class AnnotationPool:
             while self._again and self._again[0][0] <= now:
                 _, _, pending = heapq.heappop(self._again)
                 if pending.asker in self._askers:
-                    self._waiting.put(pending.asker, pending)
+                    self._put(pending)
+            if len(self._overdue) >= self._at_once:
+                for pending in self._waiting.clear():
+                    self._answer(pending, ToolFailure("timeout", "the tool no longer answers"))
             self._dispatch(now)
             return self._seconds_to_next(now) if self._askers else None
 
@@ -203,11 +222,14 @@ class AnnotationPool:
 
     # Calls begin.
 
+    def _put(self, pending: PendingQuestion) -> None:
+        self._waiting.put(pending.asker.turn, pending)
+
     def _dispatch(self, now: float) -> None:
         """Begin as many calls as may be begun; the caller holds the lock."""
         half_open = self.breaker.state(now) == "half open"
         at_once, batch = (1, 1) if half_open else (self._at_once, self._batch)
-        while self._waiting and len(self._running) < at_once:
+        while self._waiting and len(self._running) + len(self._overdue) < at_once:
             if now < self._held_until:
                 break
             if (wait := self._rate.take(now)) > 0:
@@ -215,8 +237,8 @@ class AnnotationPool:
                 break
             self._begin(self._next_call(batch), now)
         if self._waiting and now < self._held_until:
-            asker, _ = self._waiting.first()
-            if isinstance(asker, Asker) and self._held != (asker, self._held_until):
+            asker = self._waiting.first()[1].asker
+            if self._held != (asker, self._held_until):
                 self._held = asker, self._held_until
                 self._wake(asker)
 
@@ -249,9 +271,12 @@ class AnnotationPool:
     def _finish(self, number: int, outcome: Outcome) -> None:
         """Take the outcome of a call; called by the thread that carried it out."""
         with self._lock:
+            now = self.clock.now()
+            if number in self._overdue:
+                self._overdue.discard(number)
+                self._dispatch(now)
             if number not in self._running:
                 return
-            now = self.clock.now()
             running = self._end(number, now)
             if isinstance(outcome, ToolformerError):
                 for asker in {pending.asker for pending in running.pending}:
@@ -266,7 +291,10 @@ class AnnotationPool:
     def _expire(self, number: int, now: float) -> None:
         """Give an overdue call up."""
         running = self._end(number, now)
-        self._workers.abandon(running.job)
+        if self._overdue_stay:
+            self._overdue.add(number)
+        else:
+            self._workers.abandon(running.job)
         if any(pending.tries == 1 for pending in running.pending):
             self.breaker.timed_out(now)
         overdue = ToolFailure("timeout", f"no answer within {self.timeout_s:g} s", retryable=True)
@@ -279,7 +307,7 @@ class AnnotationPool:
         running = self._running.pop(number)
         seconds = now - (running.since if running.since is not None else now)
         for pending in running.pending:
-            self._waiting.done(pending.asker)
+            self._waiting.done(pending.asker.turn)
             pending.calls.append((seconds, len(running.pending)))
         return running
 
@@ -292,7 +320,7 @@ class AnnotationPool:
             pending.alone = True
             pending.tries -= 1
             if pending.asker in self._askers:
-                self._waiting.put(pending.asker, pending)
+                self._put(pending)
 
     def _settle(self, pending: PendingQuestion, result: ToolResult, now: float) -> None:
         """Settle a question that has a result: ask again, or answer."""
@@ -307,6 +335,9 @@ class AnnotationPool:
                 self._give_up()
         else:
             self.breaker.answered(now)
+        self._answer(pending, result)
+
+    def _answer(self, pending: PendingQuestion, result: ToolResult) -> None:
         if pending.asker in self._askers:
             answer = Answer(result, tuple(pending.calls))
             pending.asker.post(partial(pending.asker.on_answer, pending.index, answer))
@@ -346,7 +377,7 @@ class AnnotationPool:
 
     def _leave(self, asker: Asker) -> None:
         self._askers.discard(asker)
-        self._waiting.drop(asker)
+        self._waiting.remove(asker.turn, lambda pending: pending.asker is asker)
 
     # Time.
 
