@@ -12,7 +12,7 @@ is found late, the only cost is that the tool is asked again.
     | result of a call                                 | a later run           | with `--answers stored`      |
     |--------------------------------------------------|-----------------------|------------------------------|
     | a response, a failure that is the tool's own     | uses it               | uses it                      |
-    | the same of a tool that asks others (HasTTL)     | uses a response while | uses it, however old         |
+    | the same of a tool that asks others (`ttl_s`)    | uses a response while | uses it, however old         |
     |                                                  | it lasts, no failure  |                              |
     | a transient failure: timeout, crashed, ...       | asks again            | uses it if there is no other |
 

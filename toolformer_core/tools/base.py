@@ -14,7 +14,7 @@ from typing import Literal, Protocol, runtime_checkable
 from toolformer_core.errors import UsageError
 from toolformer_core.records import ToolResult
 
-__all__ = ["REMOTE_TTL_S", "BatchTool", "HasLimits", "HasTTL", "Tool", "ToolLimits", "limits_of", "ttl_of"]
+__all__ = ["REMOTE_TTL_S", "BatchTool", "Tool", "ToolLimits", "limits_of", "ttl_of"]
 
 REMOTE_TTL_S = 24 * 3600.0  # a remote index or model changes with its releases, rarely during a day of builds
 
@@ -93,14 +93,6 @@ class ToolLimits:
 
 
 @runtime_checkable
-class HasLimits(Protocol):
-    """A tool that says how it may be asked; others may be asked as `ToolLimits()` says."""
-
-    @property
-    def limits(self) -> ToolLimits: ...
-
-
-@runtime_checkable
 class BatchTool(Protocol):
     """A tool that answers many questions faster together, e.g. on a GPU. Its `run` gives the same responses."""
 
@@ -108,25 +100,18 @@ class BatchTool(Protocol):
         """Answer questions (input, context); one result for each, in order."""
 
 
-def limits_of(tool: Tool) -> ToolLimits:
-    """Return how a tool may be asked."""
-    return tool.limits if isinstance(tool, HasLimits) else ToolLimits()
-
-
-@runtime_checkable
-class HasTTL(Protocol):
-    """A tool whose responses can change while its fingerprint stays the same, because it uses a remote service."""
-
-    @property
-    def ttl_s(self) -> float | None:
-        """Seconds for which a response may be reused (`REMOTE_TTL_S` if nothing better is known); None: for ever."""
+def limits_of(tool: object) -> ToolLimits:
+    """Return how a tool may be asked: as its attribute `limits` says, else as `ToolLimits()` does."""
+    limits: ToolLimits = getattr(tool, "limits", ToolLimits())
+    return limits
 
 
 def ttl_of(tool: object) -> float | None:
     """Return for how many seconds a tool's responses may be reused; None: as long as its fingerprint stays the same.
 
-    A tool without a `ttl_s` promises that its fingerprint covers everything its responses depend on. The same is asked
-    of what answers for a tool, e.g. a reader of QA.
+    A tool that uses a remote service has an attribute `ttl_s` (`REMOTE_TTL_S` if nothing better is known). One without
+    promises that its fingerprint covers everything its responses depend on. The same is asked of what answers for a
+    tool, e.g. a reader of QA.
     """
-    ttl_s = tool.ttl_s if isinstance(tool, HasTTL) else None
+    ttl_s: float | None = getattr(tool, "ttl_s", None)
     return None if ttl_s is None else float(ttl_s)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import regex
 
@@ -115,6 +115,14 @@ class ToolDeclaration:
         if self.mock_response and (wrong := _not_a_line(self.mock_response)):
             raise UsageError(f"mock_response {self.mock_response[:80]!r} {wrong}; write one line, as the tool answers")
 
+    @classmethod
+    def of(cls, options: Mapping[str, Any], **more: Any) -> ToolDeclaration:
+        """Return a declaration from flat options, some of which are the conditions of `DocumentFilter`."""
+        names = {one.name for one in fields(DocumentFilter)}
+        conditions = {name: value for name, value in options.items() if name in names}
+        others = {name: value for name, value in options.items() if name not in names}
+        return cls(filter=DocumentFilter(**conditions), **others, **more)
+
     def sampling(self) -> dict[str, Any]:
         """Return the declared settings of `SampleConfig`."""
         named = {"tau_s": self.tau_s, "top_k": self.top_k, "draws": self.draws}
@@ -148,19 +156,10 @@ class ToolDeclaration:
         return self.prompt
 
 
-@runtime_checkable
-class HasDeclaration(Protocol):
-    """A tool that says how it is taught."""
-
-    @property
-    def declaration(self) -> ToolDeclaration: ...
-
-
 def declaration_of(tool: Tool) -> ToolDeclaration:
     """Return what a tool declares; of the paper's tools, examples, mock responses, `numeric` and `keep_repeats`."""
-    if isinstance(tool, HasDeclaration):
-        return tool.declaration
-    return ToolDeclaration(
+    declared: ToolDeclaration | None = getattr(tool, "declaration", None)
+    return declared or ToolDeclaration(
         keep_repeats=keeps_repeats(tool.key),
         numeric=tool.key in NUMERIC_TOOLS,
         examples=EXAMPLES.get(tool.key, ()),

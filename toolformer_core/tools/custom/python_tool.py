@@ -38,7 +38,7 @@ from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, diges
 from toolformer_core.tools import library
 from toolformer_core.tools.base import Tool, ToolLimits
 from toolformer_core.tools.custom.reference import ToolReference, camel_case, key_of
-from toolformer_core.tools.declaration import DocumentFilter, ToolDeclaration
+from toolformer_core.tools.declaration import ToolDeclaration
 from toolformer_core.tools.library import DISTRACTOR_PREFIX, LIBRARY, library_tool
 from toolformer_core.tools.responses import without_exit
 
@@ -159,7 +159,6 @@ class FunctionOptions(TypedDict, total=False):
     limits: ToolLimits
 
 
-_FILTER = ("patterns", "keywords", "language", "min_chars", "max_chars")
 _OF_THE_TOOL = ("name", "description", "version", "limits")
 
 
@@ -202,13 +201,12 @@ def tool(
     if not isinstance(given.get("limits"), ToolLimits | None):
         raise UsageError("limits must be made by ToolLimits, e.g. limits=ToolLimits(per_second=5)")
     prompt = given.pop("prompt", None)
-    conditions = DocumentFilter(**{name: given.pop(name) for name in _FILTER if name in given})
     of_the_tool = {name: given.pop(name) for name in _OF_THE_TOOL if name in given}
 
     def decorate(decorated: Callable[..., str | None]) -> PythonTool:
         text, source = _prompt_of(decorated, prompt)
         origin = str(_source_file(decorated) or decorated.__module__)
-        declaration = ToolDeclaration(origin=origin, prompt=text, prompt_source=source, filter=conditions, **given)
+        declaration = ToolDeclaration.of(given, origin=origin, prompt=text, prompt_source=source)
         return PythonTool(decorated, declaration=declaration, **of_the_tool)
 
     return decorate if function is None else decorate(function)
@@ -275,22 +273,20 @@ def _as_tool(found: object, reference: ToolReference) -> Tool:
         if reference.name:
             raise UsageError(f"{reference}: an object names itself; only functions can be given another name")
         return found  # type: ignore[return-value]  # it has what a tool has
-    if reference.name:
-        made = PythonTool(
-            made.function,
-            name=reference.name,
-            description=made.description,
-            version=made.version,
-            declaration=made.declaration,
-            limits=made.limits,
-        )
     declared = made.declaration
     if declared.prompt_source:  # read anew: the file may have changed since the module was imported
         declared = replace(declared, prompt=read_prompt(Path(declared.prompt_source), required=False))
     shipped = reference.kind == "name" and made.function.__module__.startswith(f"{library.__name__}.")
-    made.declaration = replace(declared, origin="library" if shipped else str(replace(reference, name="")))
-    made.reference = reference
-    return made
+    loaded = PythonTool(
+        made.function,
+        name=reference.name or made.name,
+        description=made.description,
+        version=made.version,
+        declaration=replace(declared, origin="library" if shipped else str(replace(reference, name=""))),
+        limits=made.limits,
+    )
+    loaded.reference = reference
+    return loaded
 
 
 def _module_from_file(path: Path) -> ModuleType:

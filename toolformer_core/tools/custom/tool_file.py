@@ -20,7 +20,7 @@ by PyYAML's safe loader, which makes plain values only. What a tool does with an
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ from toolformer_core.tools.custom.reference import camel_case, key_of
 from toolformer_core.tools.declaration import DocumentFilter, ToolDeclaration
 from toolformer_core.tools.mcp import MCPSettings, mcp_tool
 
+_FILTER = {one.name for one in fields(DocumentFilter)}
+_DECLARED = {*_FILTER, "tau_s", "top_k", "draws", "tau_f", "keep_repeats", "numeric", "mock_response"}
 _STRICT = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 
@@ -59,8 +61,8 @@ class ToolFile(BaseModel):
     env: list[str] = Field(default_factory=list, description="Environment variables that an MCP child process gets")
     headers: dict[str, str] = Field(default_factory=dict, description="Of an MCP server at a URL: header -> variable")
     prompt: str | None = None
-    patterns: list[str] = Field(default_factory=list)
-    keywords: list[str] = Field(default_factory=list)
+    patterns: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
     language: str | None = None
     min_chars: int = 0
     max_chars: int | None = None
@@ -137,26 +139,9 @@ def _declaration(path: Path, described: ToolFile) -> ToolDeclaration:
     else:
         place = path.parent / (described.prompt or f"{path.stem}.txt")
         prompt, source = read_prompt(place, required=described.prompt is not None), str(place)
-    return ToolDeclaration(
-        origin=str(path),
-        prompt=prompt,
-        prompt_source=source,
-        filter=DocumentFilter(
-            tuple(described.patterns),
-            tuple(described.keywords),
-            described.language,
-            described.min_chars,
-            described.max_chars,
-        ),
-        tau_s=described.tau_s,
-        top_k=described.top_k,
-        draws=described.draws,
-        tau_f=described.tau_f,
-        keep_repeats=described.keep_repeats,
-        numeric=described.numeric,
-        examples=tuple((one.question, one.input) for one in described.examples),
-        mock_response=described.mock_response or "",
-    )
+    options = described.model_dump(include=_DECLARED, exclude_none=True)
+    examples = tuple((one.question, one.input) for one in described.examples)
+    return ToolDeclaration.of({**options, "examples": examples}, origin=str(path), prompt=prompt, prompt_source=source)
 
 
 def _http_tool(described: ToolFile, template: HTTPTemplate, name: str, declaration: ToolDeclaration) -> HTTPTool:

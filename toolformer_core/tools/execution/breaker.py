@@ -21,6 +21,7 @@ It goes by the time that it is told, and knows neither tools nor threads; its ca
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Literal
 
@@ -109,3 +110,28 @@ class CircuitBreaker:
         while last + 1 in self._failed:
             last += 1
         return last - first + 1
+
+
+class RateLimit:
+    """At most so many calls a second: n calls in any interval of n / `per_second` seconds, n the whole part of it.
+
+    Args:
+        per_second: None: any number. Below 1, e.g. 0.5: one call in any 2 seconds.
+    """
+
+    def __init__(self, per_second: float | None) -> None:
+        calls = 0 if per_second is None else max(1, math.floor(per_second))
+        self._window_s = 0.0 if per_second is None else calls / per_second
+        self._begun: deque[float] = deque(maxlen=calls)
+
+    def take(self, now: float) -> float:
+        """Count a call that begins now and return 0; if none may begin, return the seconds until one may.
+
+        Args:
+            now: seconds, from a clock that only grows.
+        """
+        full = bool(self._begun) and len(self._begun) == self._begun.maxlen
+        if full and (wait := self._begun[0] + self._window_s - now) > 0:
+            return max(0.001, wait)  # so that the time moves on
+        self._begun.append(now)
+        return 0.0

@@ -20,10 +20,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -45,38 +43,13 @@ from toolformer_core.tools.execution.asking import (
     Workers,
     backoff_s,
 )
-from toolformer_core.tools.execution.breaker import CircuitBreaker
+from toolformer_core.tools.execution.breaker import CircuitBreaker, RateLimit
 from toolformer_core.tools.execution.processes import InProcess, pickled
 from toolformer_core.tools.execution.threads import InThread, ThreadWorkers
 from toolformer_core.tools.fair import FairQueue
 
 _SILENCE = 2.5  # time limits without any answer until a tool that lets calls run out of time is dead
 _MAX_DETAIL = 200  # characters of a failure, in a message
-
-
-class RateLimit:
-    """At most so many calls a second: n calls in any interval of n / `per_second` seconds, n the whole part of it.
-
-    Args:
-        per_second: None: any number. Below 1, e.g. 0.5: one call in any 2 seconds.
-    """
-
-    def __init__(self, per_second: float | None) -> None:
-        calls = 0 if per_second is None else max(1, math.floor(per_second))
-        self._window_s = 0.0 if per_second is None else calls / per_second
-        self._begun: deque[float] = deque(maxlen=calls)
-
-    def take(self, now: float) -> float:
-        """Count a call that begins now and return 0; if none may begin, return the seconds until one may.
-
-        Args:
-            now: seconds, from a clock that only grows.
-        """
-        full = bool(self._begun) and len(self._begun) == self._begun.maxlen
-        if full and (wait := self._begun[0] + self._window_s - now) > 0:
-            return max(0.001, wait)  # so that the time moves on
-        self._begun.append(now)
-        return 0.0
 
 
 class AnnotationPool:

@@ -13,14 +13,13 @@ The SDK (`import mcp`) is imported by the functions that use it, so that importi
 from __future__ import annotations
 
 from toolformer_core.tools.mcp.loop import close
-from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference, parse_reference
-from toolformer_core.tools.mcp.session import SessionLimits
+from toolformer_core.tools.mcp.reference import MCPSettings, Server, SessionLimits, parse_reference
 from toolformer_core.tools.mcp.tool import MCPTool, ToolDefinition, mcp_tool, server_tools
 
 __all__ = [
     "MCPSettings",
     "MCPTool",
-    "ServerReference",
+    "Server",
     "SessionLimits",
     "ToolDefinition",
     "close",

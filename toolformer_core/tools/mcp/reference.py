@@ -19,6 +19,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from toolformer_core.endpoints import SECRET_NAME, is_loopback
@@ -31,24 +32,6 @@ _FORMS = "mcp+stdio:COMMAND#TOOL or mcp+https://HOST/PATH#TOOL"
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")  # what a server's process always gets
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(SECRET_NAME, re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerReference:
-    """An MCP server: the words of its command, or its address. Exactly one of them is set."""
-
-    command: tuple[str, ...] = ()
-    url: str = ""
-
-    @property
-    def text(self) -> str:
-        """The reference as it is written, without a tool."""
-        return f"{PREFIX}stdio:{shlex.join(self.command)}" if self.command else PREFIX + self.url
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the server runs on this machine."""
-        return bool(self.command) or is_loopback(urlsplit(self.url).hostname or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +90,54 @@ class MCPSettings:
         return hide_secrets(text, (*self.env, *self.headers.values()))
 
 
-def parse_reference(text: str) -> tuple[ServerReference, str]:
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """How many sessions a server is asked by.
+
+    Args:
+        sessions: at a time (of a `mcp+stdio` server: processes).
+        calls_at_once: calls in progress on one session.
+        connect_s: seconds that connecting and listing the tools may take (`npx` may have to download the server).
+    """
+
+    sessions: int = 4
+    calls_at_once: int = 8
+    connect_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An MCP server with all that it takes to connect to it.
+
+    Args:
+        command: the words of its command, if it is started here.
+        url: its address, if it is not; exactly one of the two is set.
+        settings: what it is told.
+        limits: how many sessions it is asked by.
+    """
+
+    command: tuple[str, ...] = ()
+    url: str = ""
+    settings: MCPSettings = field(default_factory=MCPSettings)
+    limits: SessionLimits = field(default_factory=SessionLimits)
+
+    @property
+    def text(self) -> str:
+        """The reference as it is written, without a tool."""
+        return f"{PREFIX}stdio:{shlex.join(self.command)}" if self.command else PREFIX + self.url
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the server runs on this machine."""
+        return bool(self.command) or is_loopback(urlsplit(self.url).hostname or "")
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What two servers have in common if they share their sessions."""
+        return self.text, self.settings.env, tuple(sorted(self.settings.headers.items())), self.limits
+
+
+def parse_reference(text: str) -> tuple[Server, str]:
     """Return the server and the name of its tool.
 
     Raises:
@@ -123,7 +153,7 @@ def parse_reference(text: str) -> tuple[ServerReference, str]:
     raise UsageError(f"{_shown(text)!r} names no MCP server: write {_FORMS}")
 
 
-def _stdio(command: str) -> ServerReference:
+def _stdio(command: str) -> Server:
     try:
         words = tuple(shlex.split(command))
     except ValueError as exc:
@@ -132,10 +162,10 @@ def _stdio(command: str) -> ServerReference:
         raise UsageError(f"{PREFIX}stdio: has no command: write {_FORMS}")
     if "\0" in command:
         raise UsageError(f"the command of {PREFIX}stdio: holds a null character")
-    return ServerReference(command=words)
+    return Server(command=words)
 
 
-def _http(url: str) -> ServerReference:
+def _http(url: str) -> Server:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -151,7 +181,7 @@ def _http(url: str) -> ServerReference:
             raise UsageError(f"the address of {host} holds {name!r}, which looks like a secret; {instead}")
     if parts.scheme == "http" and not is_loopback(host):
         raise UsageError(f"http://{host} would send calls and responses unencrypted: use https, or a loopback address")
-    return ServerReference(url=url)
+    return Server(url=url)
 
 
 def _shown(text: str) -> str:

@@ -15,11 +15,10 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference
+from toolformer_core.tools.mcp.reference import Server
 from toolformer_core.tools.mcp.streams import Tail, watched
 from toolformer_core.tools.schema_check import Check, lenient_checker
 
@@ -61,46 +60,21 @@ class Overdue(Exception):
     """No answer in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLimits:
-    """How many sessions a server is asked by.
-
-    Args:
-        sessions: at a time (of a `mcp+stdio` server: processes).
-        calls_at_once: calls in progress on one session.
-        connect_s: seconds that connecting and listing the tools may take (`npx` may have to download the server).
-    """
-
-    sessions: int = 4
-    calls_at_once: int = 8
-    connect_s: float = 60.0
-
-
 class Session:
     """A connection in the making, in use, or closing. Everything here runs on the loop's thread.
 
     Args:
-        reference: the server.
-        settings: the names of the variables it is given.
-        limits: `connect_s` is read here.
+        server: the server.
         on_change: called when the session has opened, and again when its server is gone or it has closed.
     """
 
-    def __init__(
-        self,
-        reference: ServerReference,
-        settings: MCPSettings,
-        limits: SessionLimits,
-        on_change: Callable[[Session], None],
-    ) -> None:
+    def __init__(self, server: Server, on_change: Callable[[Session], None]) -> None:
         self.in_flight = 0
         self.tools: dict[str, Tool] = {}
         self.problem: Exception | None = None  # why it could not open
         self.is_open = False
         self.gone = asyncio.get_running_loop().create_future()  # done when no call can be answered any more
-        self._reference = reference
-        self._settings = settings
-        self._limits = limits
+        self._server = server
         self._on_change = on_change
         self._client: Client | None = None
         self._closing = asyncio.Event()
@@ -115,7 +89,7 @@ class Session:
         self._owner.add_done_callback(lambda _: done(self))
 
     @property
-    def server(self) -> tuple[str, str]:
+    def says_of_itself(self) -> tuple[str, str]:
         """The server's name and version, "" if it does not tell."""
         info = self._client.server_info if self._client is not None else None
         return (info.name, info.version) if info is not None else ("", "")
@@ -202,7 +176,7 @@ class Session:
         """
         try:
             await self._keep("auto")
-            if self._reference.command and type(self.problem) is Unreachable and not self._closing.is_set():
+            if self._server.command and type(self.problem) is Unreachable and not self._closing.is_set():
                 await self._keep("legacy")
         finally:
             self._lost()
@@ -214,7 +188,7 @@ class Session:
 
         self.problem = None
         try:
-            async with asyncio.timeout(self._limits.connect_s) as deadline, AsyncExitStack() as stack:
+            async with asyncio.timeout(self._server.limits.connect_s) as deadline, AsyncExitStack() as stack:
                 transport = watched(await self._transport(stack), self._ended, self._print)
                 who = Implementation(name=_CLIENT, version="1")
                 async with Client(transport, client_info=who, mode=mode, cache=None) as client:
@@ -250,19 +224,19 @@ class Session:
             self._on_change(self)
 
     async def _transport(self, stack: AsyncExitStack) -> Transport:
-        reference, settings = self._reference, self._settings
+        server = self._server
         logging.getLogger("mcp.client").setLevel(logging.CRITICAL)  # what it logs, with tracebacks, failures say
-        if reference.command:
+        if server.command:
             from mcp import StdioServerParameters
             from mcp.client.stdio import stdio_client
 
             self._tail = Tail()
-            program, *words = reference.command
+            program, *words = server.command
             parameters = (
                 StdioServerParameters.model_construct(  # not validated: it knows fewer error handlers than Python
                     command=program,
                     args=words,
-                    env=settings.process_environment(),
+                    env=server.settings.process_environment(),
                     encoding_error_handler="surrogateescape",  # type: ignore[arg-type]  # bad UTF-8 fails its own call only
                 )
             )
@@ -277,14 +251,14 @@ class Session:
                     statuses.append(response.status_code)
 
         client = httpx2.AsyncClient(
-            headers=settings.header_values(),
-            timeout=httpx2.Timeout(self._limits.connect_s, read=None),  # calls have deadlines of their own
+            headers=server.settings.header_values(),
+            timeout=httpx2.Timeout(self._server.limits.connect_s, read=None),  # calls have deadlines of their own
             verify=_certificates(),
-            trust_env=not reference.is_local,  # no proxy between this machine and itself
+            trust_env=not server.is_local,  # no proxy between this machine and itself
             event_hooks={"response": [note]},
         )
         await stack.enter_async_context(client)
-        return streamable_http_client(reference.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES)
+        return streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES)
 
     def _explained(self, exc: BaseException) -> Exception:
         """Return why the session could not open, as one line for a person."""
@@ -293,16 +267,16 @@ class Session:
         reason = _first(exc)
         if isinstance(reason, UsageError):
             return reason
-        if isinstance(reason, (FileNotFoundError, PermissionError, NotADirectoryError)) and self._reference.command:
-            return ServerAbsent(f"there is no program {self._reference.command[0]!r} that could be started")
+        if isinstance(reason, (FileNotFoundError, PermissionError, NotADirectoryError)) and self._server.command:
+            return ServerAbsent(f"there is no program {self._server.command[0]!r} that could be started")
         kind = Unreachable
         if isinstance(reason, TimeoutError):
-            kind, said = ServerSilent, f"it did not answer within {self._limits.connect_s:g} s"
+            kind, said = ServerSilent, f"it did not answer within {self._server.limits.connect_s:g} s"
         elif self._http_status:
             said = f"it answered HTTP {self._http_status}"
         else:
             said = " ".join(str(reason).split())[:300] or type(reason).__name__
-        if self._tail is not None and (wrote := self._settings.hidden(self._tail.last_line())):
+        if self._tail is not None and (wrote := self._server.settings.hidden(self._tail.last_line())):
             said += f"; its last words: {wrote}"
         return kind(said)
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolformer_core.tools.mcp.loop import LoopClosed, LoopThread, loop_thread
-from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference
-from toolformer_core.tools.mcp.session import Overdue, Session, SessionGone, SessionLimits, Unreachable
+from toolformer_core.tools.mcp.reference import Server
+from toolformer_core.tools.mcp.session import Overdue, Session, SessionGone, Unreachable
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, Tool
@@ -33,10 +33,9 @@ _LATER_S = 5.0  # how much later than the loop's own deadline a thread stops wai
 class SessionPool:
     """The sessions of a server with one set of settings, on the running loop."""
 
-    def __init__(self, reference: ServerReference, settings: MCPSettings, limits: SessionLimits) -> None:
-        self._reference = reference
-        self._settings = settings
-        self._limits = limits
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._limits = server.limits
         self._serving: list[Session] = []
         self._opening: set[Session] = set()
         self._all: set[Session] = set()  # those as well that take no more calls, until they are closed
@@ -64,7 +63,7 @@ class SessionPool:
         """Return the server's tools by name, and its name and version."""
         session = await self._take(asyncio.get_running_loop().time() + timeout_s)
         self._give_back(session)
-        return session.tools, session.server
+        return session.tools, session.says_of_itself
 
     async def close(self) -> None:
         """Close all sessions and wait for it; calls in progress fail."""
@@ -110,7 +109,7 @@ class SessionPool:
         if there and time.monotonic() < self._no_more_until:
             return
         for _ in range(there, min(wanted, self._limits.sessions)):
-            session = Session(self._reference, self._settings, self._limits, self._changed)
+            session = Session(self._server, self._changed)
             self._opening.add(session)
             self._all.add(session)
             session.when_closed(self._all.discard)
@@ -167,14 +166,7 @@ class SessionPool:
                 waiter.set_exception(problem)
 
 
-def ask(
-    reference: ServerReference,
-    settings: MCPSettings,
-    limits: SessionLimits,
-    tool: str,
-    arguments: dict[str, Any],
-    timeout_s: float,
-) -> CallToolResult:
+def ask(server: Server, tool: str, arguments: dict[str, Any], timeout_s: float) -> CallToolResult:
     """Ask a tool from any thread.
 
     Raises:
@@ -186,20 +178,18 @@ def ask(
     """
 
     async def work(thread: LoopThread) -> CallToolResult:
-        return await _pool(thread, reference, settings, limits).call(tool, arguments, timeout_s)
+        return await _pool(thread, server).call(tool, arguments, timeout_s)
 
     return _run(work, timeout_s)
 
 
-def tools_of(
-    reference: ServerReference, settings: MCPSettings, limits: SessionLimits
-) -> tuple[dict[str, Tool], tuple[str, str]]:
+def tools_of(server: Server) -> tuple[dict[str, Tool], tuple[str, str]]:
     """Return a server's tools by name, and its name and version, from any thread; it raises what `ask` does."""
 
     async def work(thread: LoopThread) -> tuple[dict[str, Tool], tuple[str, str]]:
-        return await _pool(thread, reference, settings, limits).tools(limits.connect_s)
+        return await _pool(thread, server).tools(server.limits.connect_s)
 
-    return _run(work, limits.connect_s)
+    return _run(work, server.limits.connect_s)
 
 
 def _run(work: Callable[[LoopThread], Coroutine[Any, Any, T]], timeout_s: float) -> T:
@@ -212,6 +202,5 @@ def _run(work: Callable[[LoopThread], Coroutine[Any, Any, T]], timeout_s: float)
         raise Overdue from None
 
 
-def _pool(thread: LoopThread, reference: ServerReference, settings: MCPSettings, limits: SessionLimits) -> SessionPool:
-    key = (reference, settings.env, tuple(sorted(settings.headers.items())), limits)
-    return thread.shared(key, lambda: SessionPool(reference, settings, limits))
+def _pool(thread: LoopThread, server: Server) -> SessionPool:
+    return thread.shared(server.key, lambda: SessionPool(server))

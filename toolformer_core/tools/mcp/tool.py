@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +26,9 @@ from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
 from toolformer_core.tools.custom.reference import camel_case, key_of
 from toolformer_core.tools.declaration import ToolDeclaration
 from toolformer_core.tools.mcp.arguments import ArgumentForm, BadInput
-from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference, parse_reference
+from toolformer_core.tools.mcp.reference import MCPSettings, Server, SessionLimits, parse_reference
 from toolformer_core.tools.mcp.results import failure_of, result_of
-from toolformer_core.tools.mcp.session import Overdue, ServerAbsent, SessionLimits, Unreachable
+from toolformer_core.tools.mcp.session import Overdue, ServerAbsent, Unreachable
 from toolformer_core.tools.mcp.session_pool import ask, tools_of
 
 if TYPE_CHECKING:
@@ -70,24 +70,20 @@ class MCPTool:
     may be tried again.
 
     Args:
-        reference: the server.
+        server: the server.
         definition: what it said of the tool.
         key: the name that users type.
         name: the name in calls.
-        settings: the names of variables and headers that the server is given.
         limits: how the tool may be asked; `timeout_s` holds for each call, 30 s if it is None.
-        sessions: how many sessions are used.
         declaration: how the tool is taught.
         summary: one sentence in place of the server's description; "": the server's.
     """
 
-    reference: ServerReference
+    server: Server
     definition: ToolDefinition
     key: str
     name: str
-    settings: MCPSettings
     limits: ToolLimits
-    sessions: SessionLimits
     declaration: ToolDeclaration
     summary: str = ""
 
@@ -112,15 +108,16 @@ class MCPTool:
         given = self.definition.description.strip().split("\n\n")[0]
         line = " ".join(given.split())
         if not line:
-            return f"The tool {self.definition.tool} of the MCP server {self.definition.server or self.reference.text}."
+            return f"The tool {self.definition.tool} of the MCP server {self.definition.server or self.server.text}."
         if len(line) > _MAX_DESCRIPTION_CHARS:
             line = line[:_MAX_DESCRIPTION_CHARS].rsplit(" ", 1)[0] + " ..."
         return line
 
     @property
     def fingerprint(self) -> str:
-        told = self.definition
-        return digest_of("MCPTool", VERSION, self.reference.text, told.tool, told.description, *told.parts.values())
+        said = self.definition
+        server = self.server.text
+        return digest_of("MCPTool", VERSION, server, said.tool, said.description, *said.parts.values())
 
     def load(self) -> None:
         """Connect, and see that the server still has the tool as it was.
@@ -130,11 +127,11 @@ class MCPTool:
                 tool (UnknownNameError).
             ToolError: the server cannot be reached, or it or its tool has changed.
         """
-        found = _definition(self.reference, self.definition.tool, self.settings, self.sessions)
+        found = _definition(self.server, self.definition.tool)
         for what, planned in self.definition.parts.items():
             if found.parts[what] != planned:
                 raise ToolError(
-                    f"the {what} of {self.reference.text}#{self.definition.tool} has changed since the tool was named; "
+                    f"the {what} of {self.server.text}#{self.definition.tool} has changed since the tool was named; "
                     "start again, so that no two versions share their responses"
                 )
 
@@ -150,7 +147,7 @@ class MCPTool:
             return ToolFailure("invalid_input", str(exc))
         timeout_s = (self.limits.timeout_s or TIMEOUT_S) * _EARLIER
         try:
-            answer = ask(self.reference, self.settings, self.sessions, self.definition.tool, arguments, timeout_s)
+            answer = ask(self.server, self.definition.tool, arguments, timeout_s)
         except ToolformerError:
             raise
         except Exception as exc:  # noqa: BLE001  the SDK's, a server's: each has its own reason
@@ -184,25 +181,22 @@ def mcp_tool(
         UnknownNameError: the server has no such tool.
         ToolError: the server cannot be reached.
     """
-    server, tool = parse_reference(reference)
-    settings, sessions = settings or MCPSettings(), sessions or SessionLimits()
+    parsed, tool = parse_reference(reference)
+    sessions = sessions or SessionLimits()
+    server = replace(parsed, settings=settings or MCPSettings(), limits=sessions)
     name = name or camel_case(tool)
     return MCPTool(
         server,
-        _definition(server, tool, settings, sessions),
+        _definition(server, tool),
         key=key_of(name),
         name=name,
-        settings=settings,
         limits=limits or ToolLimits(at_once=sessions.sessions * sessions.calls_at_once, timeout_s=TIMEOUT_S),
-        sessions=sessions,
         declaration=declaration or ToolDeclaration(origin=f"{server.text}#{tool}"),
         summary=summary,
     )
 
 
-def server_tools(
-    server: ServerReference, settings: MCPSettings | None = None, sessions: SessionLimits | None = None
-) -> tuple[ToolDefinition, ...]:
+def server_tools(server: Server) -> tuple[ToolDefinition, ...]:
     """Connect to a server, and return what it says of its tools, in its order.
 
     Raises:
@@ -211,20 +205,20 @@ def server_tools(
     """
     if not is_installed("mcp"):
         raise UsageError(f"tools of MCP servers need the package mcp: {sys.executable} -m pip install 'mcp>=2.3'")
-    sessions = sessions or SessionLimits()
+    text = server.text
     try:
-        tools, who = tools_of(server, settings or MCPSettings(), sessions)
+        tools, who = tools_of(server)
     except ServerAbsent as exc:
-        raise UsageError(f"{exc}; check the command of {server.text}") from exc
+        raise UsageError(f"{exc}; check the command of {text}") from exc
     except Unreachable as exc:
-        raise ToolError(f"cannot connect to the MCP server {server.text}: {exc}") from exc
+        raise ToolError(f"cannot connect to the MCP server {text}: {exc}") from exc
     except Overdue as exc:
-        raise ToolError(f"the MCP server {server.text} did not answer within {sessions.connect_s:g} s") from exc
+        raise ToolError(f"the MCP server {text} did not answer within {server.limits.connect_s:g} s") from exc
     return tuple(ToolDefinition.of(tool, who) for tool in tools.values())
 
 
-def _definition(server: ServerReference, tool: str, settings: MCPSettings, sessions: SessionLimits) -> ToolDefinition:
-    found = {definition.tool: definition for definition in server_tools(server, settings, sessions)}
+def _definition(server: Server, tool: str) -> ToolDefinition:
+    found = {definition.tool: definition for definition in server_tools(server)}
     if tool not in found:
         raise UnknownNameError(f"tool of {server.text}", tool, found)
     return found[tool]

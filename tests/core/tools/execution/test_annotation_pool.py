@@ -19,7 +19,7 @@ from tests.fakes import FakeTool
 from tests.support.simulated_calls import HANGS, Simulation, answers_of
 from toolformer_core.errors import ToolError, UsageError
 from toolformer_core.records import ToolFailure, ToolResponse
-from toolformer_core.tools.base import BatchTool, HasLimits, ToolLimits
+from toolformer_core.tools.base import BatchTool, ToolLimits
 from toolformer_core.tools.execution.asking import Answer, backoff_s
 from toolformer_core.tools.execution.breaker import CircuitBreaker
 from toolformer_core.tools.execution.pool import AnnotationPool
@@ -46,7 +46,6 @@ def said(answers: Sequence[Answer]) -> list[str]:
 
 
 def test_the_tools_of_these_tests_are_what_they_say() -> None:
-    assert isinstance(Limited(), HasLimits)
     assert isinstance(Batched(), BatchTool)
     assert not isinstance(Limited(), BatchTool)
 

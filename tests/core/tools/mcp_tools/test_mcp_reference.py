@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_core.errors import UsageError
-from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference, parse_reference
+from toolformer_core.tools.mcp.reference import MCPSettings, Server, parse_reference
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from toolformer_core.tools.mcp.reference import MCPSettings, ServerReference, pa
     ],
 )
 def test_a_command_is_split_into_words(text: str, command: tuple[str, ...], tool: str) -> None:
-    assert parse_reference(text) == (ServerReference(command=command), tool)
+    assert parse_reference(text) == (Server(command=command), tool)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_command_is_split_into_words(text: str, command: tuple[str, ...], tool
 )
 def test_an_address_is_kept_as_it_is(text: str, url: str, local: bool) -> None:
     reference, tool = parse_reference(text)
-    assert (reference, tool) == (ServerReference(url=url), "search")
+    assert (reference, tool) == (Server(url=url), "search")
     assert reference.is_local is local
 
 
@@ -69,7 +69,7 @@ def test_another_form_is_refused_and_no_secret_is_shown(text: str, says: str) ->
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8), min_size=1))
 def test_what_a_reference_writes_it_reads(words: list[str]) -> None:
     words[0] = words[0] or "program"
-    reference = ServerReference(command=tuple(words))
+    reference = Server(command=tuple(words))
     assert parse_reference(f"{reference.text}#tool") == (reference, "tool")
 
 
