@@ -103,15 +103,6 @@ def test_the_core_imports_without_the_tools_packages() -> None:
     assert done.stdout.strip() == "2"
 
 
-@pytest.mark.parametrize("tool", ["wikisearch", "qa"])
-@pytest.mark.parametrize("last", [b'{"title": "cut o', b'{"title": "a", "text": "\\ud800"}', b"\xff\xfe"])
-def test_a_passage_that_is_none_is_found_before_the_first_call(tmp_path: Path, tool: str, last: bytes) -> None:
-    file = tmp_path / "passages.jsonl"
-    file.write_bytes(b'{"title": "a", "text": "b"}\n' * 500 + last)
-    with pytest.raises(UsageError, match=r"line 501 is not a passage|cannot read passages"):
-        build_tools([tool], ToolSettings(passages=file))
-
-
 def test_engines_are_chosen_by_name(passages: Path, tmp_path: Path) -> None:
     save_span_model(tmp_path / "bert", ["velden"])
     save_nllb(tmp_path / "nllb", ["der hund", "the dog"], ["eng_Latn", "deu_Latn"])

@@ -248,18 +248,6 @@ def test_conditions_that_mean_nothing_are_refused() -> None:
             DocumentFilter(**wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("line", ["raise SystemExit(0)", "1 / 0", "def f(:"])
-def test_whatever_a_file_or_module_does_when_imported_is_a_usage_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    module = f"imported_badly_{len(line)}"  # each has a length of its own
-    (tmp_path / f"{module}.py").write_text(line, "utf-8")
-    for reference in (f"{tmp_path}/{module}.py:f", f"{module}:f"):
-        with pytest.raises(UsageError, match=r"cannot be imported: (SystemExit|ZeroDivisionError|SyntaxError)"):
-            build_tools([reference])
-
-
 def test_a_decorator_between_hides_no_edit(tmp_path: Path) -> None:
     source = (
         "from functools import lru_cache\nfrom toolformer_core import tool\n@tool\n@lru_cache\ndef f(text): return {}"

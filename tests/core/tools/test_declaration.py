@@ -11,7 +11,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.records import Call, ToolResponse
 from toolformer_core.syntax import find_calls, linearize
 from toolformer_core.tools.build import build_tools
-from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.declaration import ToolDeclaration, declaration_of
 
 
@@ -38,10 +37,6 @@ def test_the_examples_of_the_papers_tools_are_answered() -> None:
     assert answers["mt"] == translated
     for key, results in answers.items():
         assert ToolResponse(declaration_of(tools[key]).mock_response) in results
-
-
-def test_descriptions_and_examples_are_in_no_fingerprint() -> None:
-    assert Calculator().fingerprint == Calculator(description="Another.").fingerprint
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from toolformer_core.config import TOOL_NAMES, PrefilterConfig
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.records import Document, ToolResponse
 from toolformer_core.syntax import find_calls, is_tool_name
-from toolformer_core.tools.build import ToolSettings, build_tools
+from toolformer_core.tools.build import build_tools
 from toolformer_core.tools.declaration import declaration_of
 from toolformer_core.tools.library import LIBRARY
 from toolformer_core.tools.library.distractors import distractors
@@ -81,13 +80,6 @@ def test_the_sentences_in_every_prompt_are_ones_that_the_tool_is_tried_on() -> N
             assert conditions  # a tool that is tried on every document of a corpus costs hours
             (result,) = prefilter(key, [document], PrefilterConfig(), lambda _: ("en", 0.9), conditions)
             assert result.kept, (key, text)
-
-
-def test_another_process_makes_the_same_tool_again() -> None:
-    settings = ToolSettings(references=(("convert", "Convert=units"),))
-    for tool in (*build_tools(["units", "distractor_weather"]).values(), build_tools(["convert"], settings)["convert"]):
-        again = pickle.loads(pickle.dumps(tool))
-        assert (again.key, again.name, again.fingerprint) == (tool.key, tool.name, tool.fingerprint)
 
 
 def test_a_tool_whose_package_is_missing_says_so_and_the_others_work(monkeypatch: pytest.MonkeyPatch) -> None:

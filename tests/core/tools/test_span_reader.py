@@ -71,14 +71,6 @@ def test_together_and_one_by_one_the_answers_are_the_same(folder: Path, index: P
     assert all(any(answer in f"{title}. {text}" for title, text in TEXTS.items()) for answer in answers)
 
 
-def test_padding_changes_no_logit(folder: Path) -> None:
-    loaded = SpanReader(str(folder))._ready()
-    short, long = spans._windows(loaded, [("Who?", hits("Velden.")), ("Who?", hits("Velden is a town in the north."))])
-    assert len(short.spans) < len(long.spans)
-    for together, alone in zip(spans._logits(loaded, [short, long]), spans._logits(loaded, [short]), strict=True):
-        np.testing.assert_allclose(together[0, : len(short.spans)], alone[0], rtol=0, atol=1e-4)
-
-
 def test_a_batch_in_several_passes_gives_the_same(
     folder: Path, index: PassageIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,11 +178,6 @@ def test_the_digest_follows_the_files_and_the_threshold(folder: Path, tmp_path: 
     before = SpanReader(str(tmp_path)).digest
     (tmp_path / "tokenizer_config.json").write_text("{}")
     assert SpanReader(str(tmp_path)).digest != before
-
-
-def test_how_it_may_be_asked(folder: Path, index: PassageIndex) -> None:
-    limits = QA(index, SpanReader(str(folder), batch=8)).limits
-    assert (limits.batch, limits.at_once, limits.pool) == (8, 1, "threads")
 
 
 def test_the_architecture_chooses_the_reader(folder: Path, tmp_path: Path) -> None:

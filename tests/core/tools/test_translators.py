@@ -15,8 +15,13 @@ from toolformer_core.tools.base import ToolLimits, limits_of
 from toolformer_core.tools.hf.checkpoint import find_checkpoint, load_tokenizer
 from toolformer_core.tools.mt import MT, BatchTranslator
 from toolformer_core.tools.translators import models
-from toolformer_core.tools.translators.models import CTranslate2Translator, M2M100Translator, choose_translator
-from toolformer_core.tools.translators.source import SourceReader, output_limit
+from toolformer_core.tools.translators.models import (
+    CTranslate2Translator,
+    M2M100Translator,
+    SourceReader,
+    choose_translator,
+    output_limit,
+)
 
 TEXTS = [
     "der hund und die katze sind im haus",

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -92,12 +91,6 @@ def test_query_words_are_words_only() -> None:
     assert query_words('Title:"Röntgen" AND (x-ray^2 \ud800 OR) \0 नमस्ते title') == [
         *("title", "röntgen", "and", "x", "ray", "2", "or", "नमस्ते"),
     ]
-
-
-def test_many_threads_get_the_same_answer_from_one_index(index: PassageIndex) -> None:
-    fresh = WikiSearch(PassageIndex(index.path))
-    with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(fresh.run, ["Mira Holt"] * 64))) == 1
 
 
 def test_a_pickled_tool_answers_and_keeps_its_fingerprint(index: PassageIndex) -> None:

@@ -4,8 +4,7 @@
     arguments      a call's input text becomes the arguments that the tool's schema asks for (values: one of them)
     loop           the event loop of the process
     session        one connection (streams: what goes over it); session_pool: all those to a server
-    results        what a server answered becomes a response or a failure
-    tool           all of it behind the interface `Tool`
+    tool           all of it behind the interface `Tool`; what a server answered becomes a response or a failure
 
 The SDK (`import mcp`) is imported by the functions that use it, so that importing this package costs nothing.
 """

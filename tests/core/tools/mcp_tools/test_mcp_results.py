@@ -7,8 +7,8 @@ from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult
 
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
-from toolformer_core.tools.mcp.results import MAX_TEXT_CHARS, failure_of, result_of
 from toolformer_core.tools.mcp.session import Overdue, Unreachable
+from toolformer_core.tools.mcp.tool import MAX_TEXT_CHARS, failure_of, result_of
 
 PICTURE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 SOUND = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
