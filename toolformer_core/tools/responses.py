@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -48,16 +48,21 @@ def _raise_exit(status: int) -> NoReturn:
 
 def run_guarded(tool: Tool, input_: str, context: str) -> ToolResult | ToolformerError:
     """Run a tool and return its result. An exception becomes a failure; a `ToolformerError` is returned as it is."""
+    result = _guarded_call(lambda: tool.run(input_, context))
+    return result if isinstance(result, ToolformerError) else _checked(result)
+
+
+def _guarded_call(call: Callable[[], object]) -> object:
+    """Return what a call returns, the `ToolformerError` that it raises, or the failure that another exception is."""
     try:
         with without_exit():
-            result: object = tool.run(input_, context)
+            return call()
     except ToolformerError as exc:  # the input is not to blame
         return exc
     except KeyboardInterrupt:
         raise
     except BaseException as exc:  # noqa: BLE001  third-party code: its failure is a result, whatever class it has
         return _crashed(exc)
-    return _checked(result)
 
 
 def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[ToolResult] | ToolFailure | ToolformerError:
@@ -79,15 +84,9 @@ def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[Tool
                 return result
             results.append(result)
         return results
-    try:
-        with without_exit():
-            answers: object = tool.run_batch(questions)
-    except ToolformerError as exc:
-        return exc
-    except KeyboardInterrupt:
-        raise
-    except BaseException as exc:  # noqa: BLE001  third-party code
-        return _crashed(exc)
+    answers = _guarded_call(lambda: tool.run_batch(questions))
+    if isinstance(answers, ToolformerError | ToolFailure):
+        return answers
     if not isinstance(answers, list) or len(answers) != len(questions):
         said = f"{len(answers)} results" if isinstance(answers, list) else type(answers).__name__
         return ToolFailure("crashed", f"the tool returned {said} for {len(questions)} questions")
@@ -96,10 +95,10 @@ def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[Tool
 
 def _crashed(error: BaseException) -> ToolFailure:
     try:
-        told = str(error)
+        message = str(error)
     except Exception:  # noqa: BLE001  third-party code, too
-        told = "(its message cannot be read)"
-    return ToolFailure("crashed", f"{type(error).__name__}: {told}")
+        message = "(its message cannot be read)"
+    return ToolFailure("crashed", f"{type(error).__name__}: {message}")
 
 
 def _checked(result: object) -> ToolResult:

@@ -1,9 +1,8 @@
 """A searchable set of passages, which WikiSearch shows and QA reads.
 
 A passages file is JSONL, plain or gzipped, with one `{"title", "section"?, "text", "id"?}` per line. The index is
-tantivy's BM25, kept in RAM and built on first use; a pickled `PassageIndex` carries only its path, and the process that
-receives it builds the index again. Ties are broken by the order in the file, so results are the same on every machine.
-tantivy is imported on use.
+tantivy's BM25, kept in RAM and built on first use. Ties are broken by the order in the file, so results are the same on
+every machine. tantivy is imported on use.
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ import json
 import threading
 import unicodedata
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of, unencodable
@@ -48,22 +48,59 @@ class Hit:
     score: float
 
 
-class PassageSearch(Protocol):
-    """Passages that tools search: a `PassageIndex` in RAM, or a `SearchIndex` on disk."""
+class PassageSearch(ABC):
+    """Passages that tools search: a `PassageIndex` in RAM, or a `SearchIndex` on disk. Thread-safe.
+
+    A pickled one carries only its path, and the process that receives it makes the index ready again.
+
+    Args:
+        path: where the passages are; nothing is read before it is needed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"])  # type: ignore[misc]
 
     @property
+    @abstractmethod
     def digest(self) -> str:
-        """Digest of everything a result depends on."""
+        """Digest of everything a result depends on.
 
+        Raises:
+            UsageError: the passages cannot be read.
+        """
+
+    @abstractmethod
     def load(self) -> int:
-        """Make the index ready, and return the number of passages.
+        """Make the index ready, if it is not, and return the number of passages.
 
         Raises:
             UsageError: the index cannot be built or opened.
         """
 
     def search(self, text: str, limit: int = 5, title_boost: float = TITLE_BOOST) -> list[Hit]:
-        """Return the best passages for a text, best first and of equal ones the first; see `PassageIndex.search`."""
+        """Return the best passages for a text, best first and of equal ones the first; none if no word of it occurs.
+
+        Args:
+            text: a search term or a question; nothing in it is read as an operator.
+            limit: the most passages to return.
+            title_boost: weight of a word in the title; the section and the text have weight 1.
+
+        Raises:
+            UsageError: the index cannot be built or opened.
+        """
+        words = query_words(text)
+        return self._best(words, limit, title_boost) if words else []
+
+    @abstractmethod
+    def _best(self, words: list[str], limit: int, title_boost: float) -> list[Hit]:
+        """Return what `search` returns for words."""
 
 
 def read_passages(path: Path) -> Iterator[Passage]:
@@ -115,8 +152,8 @@ def query_words(text: str) -> list[str]:
     return list(dict.fromkeys(letters.lower().split()))[:_MAX_QUERY_WORDS]
 
 
-class PassageIndex:
-    """BM25 over the passages of one file, shared by the tools that need it. Thread-safe.
+class PassageIndex(PassageSearch):
+    """BM25 over the passages of one file, in RAM.
 
     Args:
         path: a passages file; it is read on first use.
@@ -124,16 +161,9 @@ class PassageIndex:
     """
 
     def __init__(self, path: Path, digest: str = "") -> None:
-        self.path = path
-        self._lock = threading.Lock()
+        super().__init__(path)
         self._index: Any = None
         self._digest = digest
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["path"])  # type: ignore[misc]
 
     @property
     def digest(self) -> str:
@@ -147,27 +177,9 @@ class PassageIndex:
             return self._digest
 
     def load(self) -> int:
-        """Build the index if it is not built yet, and return the number of passages.
-
-        Raises:
-            UsageError: the file cannot be read or holds no passage.
-        """
         return int(self._ready().searcher().num_docs)
 
-    def search(self, text: str, limit: int = 5, title_boost: float = TITLE_BOOST) -> list[Hit]:
-        """Return the best passages for a text, best first; empty if none of its words occurs.
-
-        Args:
-            text: a search term or a question; nothing in it is read as an operator.
-            limit: the most passages to return.
-            title_boost: weight of a word in the title; the section and the text have weight 1.
-
-        Raises:
-            UsageError: the passages file cannot be read.
-        """
-        words = query_words(text)
-        if not words:
-            return []
+    def _best(self, words: list[str], limit: int, title_boost: float) -> list[Hit]:
         index = self._ready()
         query, _ = index.parse_query_lenient(" ".join(words), list(FIELDS), field_boosts={"title": title_boost})
         searcher = index.searcher()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from typing import Any
 
 from toolformer_core.errors import UsageError
 from toolformer_core.tools.search.maxscore import MaxScore
-from toolformer_core.tools.search.passages import FIELDS, TITLE_BOOST, TOKENIZER, Hit, query_words, stored_passage
+from toolformer_core.tools.search.passages import FIELDS, TOKENIZER, Hit, PassageSearch, stored_passage
 
 FORMAT_VERSION = 1
 INFO, PROGRESS = "index.json", "progress.json"
@@ -74,26 +73,17 @@ def read_info(folder: Path) -> IndexInfo:
     return info
 
 
-class SearchIndex:
-    """BM25 over the passages of an index folder, shared by the tools that need it. Thread-safe.
-
-    A pickled `SearchIndex` carries only its path, and the process that receives it opens the index again.
+class SearchIndex(PassageSearch):
+    """BM25 over the passages of an index folder.
 
     Args:
         path: a folder that `index_writer.build_index` wrote; it is opened on first use.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = threading.Lock()
+        super().__init__(path)
         self._info: IndexInfo | None = None
         self._opened: _Opened | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["path"])  # type: ignore[misc]
 
     @property
     def info(self) -> IndexInfo:
@@ -113,27 +103,9 @@ class SearchIndex:
         return self.info.digest
 
     def load(self) -> int:
-        """Open the index if it is not open yet, and return the number of passages.
-
-        Raises:
-            UsageError: the folder holds no index, or a damaged one.
-        """
         return int(self._ready().searcher.num_docs)
 
-    def search(self, text: str, limit: int = 5, title_boost: float = TITLE_BOOST) -> list[Hit]:
-        """Return the best passages for a text, best first; empty if none of its words occurs.
-
-        Args:
-            text: a search term or a question; nothing in it is read as an operator.
-            limit: the most passages to return.
-            title_boost: weight of a word in the title; the section and the text have weight 1.
-
-        Raises:
-            UsageError: the index cannot be opened.
-        """
-        words = query_words(text)
-        if not words:
-            return []
+    def _best(self, words: list[str], limit: int, title_boost: float) -> list[Hit]:
         opened = self._ready()
         best = opened.terms.best(words, {"title": title_boost}, limit)
         return [Hit(stored_passage(opened.searcher, address, row), score) for score, row, address in best]
