@@ -219,15 +219,6 @@ class PhraseTable:
     def load(self) -> None:
         """Do nothing, because the table is read on construction."""
 
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """The table's languages, in the order of the file."""
-        return tuple(self._tables)
-
-    def entries(self, language: str) -> Mapping[tuple[str, ...], str]:
-        """Return the phrases of one language: words, case-folded -> English."""
-        return dict(self._tables.get(language, {}))
-
     def translate(self, text: str, languages: Sequence[str]) -> str | None:
         """Translate by the first language that covers every word: the likely ones in order, then the others."""
         words = _words(text)

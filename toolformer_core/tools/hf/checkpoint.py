@@ -181,13 +181,6 @@ def resident(kind: str, checkpoint: Checkpoint, load: Callable[[], T]) -> T:
         return loaded
 
 
-def best_device() -> str:
-    """Return `cuda` if there is a GPU, else `cpu`."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def load_transformer(checkpoint: Checkpoint, auto_class: str) -> Loaded:
     """Load a model with its fast tokenizer, once per process: in bfloat16 on a GPU that has it, else in float32.
 
@@ -208,7 +201,7 @@ def _load(checkpoint: Checkpoint, auto_class: str) -> Loaded:
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = load_tokenizer(checkpoint)
-    device = best_device()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     half = device == "cuda" and torch.cuda.is_bf16_supported()
     loader: Any = getattr(transformers, auto_class)
     try:
