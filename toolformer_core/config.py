@@ -148,7 +148,7 @@ class PrefilterConfig:
 
     number_window: int = 100  # tokens
     few_numbers_share: float = 0.01  # share kept of documents with three numbers and no relation between them
-    chunk_tokens: int = 10
+    chunk_words: int = 4  # of a foreign chunk, for MT; the paper's 10 tokens, see `annotate.prefilter`
     language_confidence: float = 0.8
     min_chars: int = 40  # for QA and WikiSearch; the paper has no heuristic for them, ours is length and language
     language: str = "en"

@@ -180,10 +180,10 @@ class BuildParameters(ToolChoice):
     temperature: Annotated[float, _CALLS] = Field(
         _SAMPLE.temperature, gt=0, description="Temperature of the draws; the paper samples from M as it is"
     )
-    mt_chunk_tokens: Annotated[int, _CALLS] = Field(
-        _PREFILTER.chunk_tokens,
+    mt_chunk_words: Annotated[int, _CALLS] = Field(
+        _PREFILTER.chunk_words,
         gt=0,
-        description="Words a foreign passage must have for mt's prefilter to count it (paper: 10 tokens)",
+        description="Words a foreign passage must have for mt's prefilter to count it (paper: 10 tokens, some 4 words)",
     )
     seed: int = Field(0, description="Seed of every random choice")
     shard_documents: Annotated[ShardDocuments, _RUNNING] = _INGEST.shard_documents

@@ -125,7 +125,7 @@ def resolve(p: BuildParameters) -> BuildSpec:
         filters={key: declared[key].filter for key in built if key not in TOOL_NAMES},
         tool_settings=settings,
         ingest=ingest,
-        prefilter=PrefilterConfig(chunk_tokens=p.mt_chunk_tokens, seed=p.seed),
+        prefilter=PrefilterConfig(chunk_words=p.mt_chunk_words, seed=p.seed),
         sample=sample,
         chains=_chains(p),
         execute=ExecuteConfig(),

@@ -54,7 +54,7 @@ _BUILD = """--corpus --data --model --score-model --tools --tool --dataset --lim
         --numbers --draw-form --candidates --chat-template --score-from
         --tau-f --decoys --keep-repeats --ratings
         --chain-depth --max-examples --stop-when-full --temperature
-        --mt-chunk-tokens --seed --shard-documents --max-chars --columns
+        --mt-chunk-words --seed --shard-documents --max-chars --columns
         --prompts --passages --qa-reader --translator --workers --gpus --licence --answers"""
 _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --sequence-length --evaluate-every
         --dev-documents --keep --retries"""
@@ -274,7 +274,7 @@ def test_thresholds_are_written_short() -> None:
         max_examples=st.integers(1, 10**9),
         stop_when_full=st.booleans(),
         temperature=st.floats(0, exclude_min=True, allow_infinity=False),
-        mt_chunk_tokens=st.integers(1, 100),
+        mt_chunk_words=st.integers(1, 100),
         seed=st.integers(0, 2**31),
         shard_documents=st.integers(1, 10**6) | st.just("auto"),
         max_chars=st.integers(1, 10**6),

@@ -6,8 +6,8 @@
     |                | within 100 tokens, a number is the result of + - * / on two others            | operation     |
     |                | it has three numbers, and the seeded choice of 1 % of such documents keeps it | random_share  |
     | calendar       | its URL holds a full date, which becomes the tool's current date              | url_date      |
-    | mt             | a paragraph has 10 foreign tokens (confidence > 0.8) between English text;    | foreign_chunk |
-    |                | only such paragraphs are annotated                                            |               |
+    | mt             | a paragraph has a foreign chunk of 4 words (confidence > 0.8) between English | foreign_chunk |
+    |                | text; only such paragraphs are annotated                                      |               |
     | qa, wikisearch | it is English (confidence > 0.5) and has at least 40 characters; this is our  | english_text  |
     |                | rule, the paper has none                                                      |               |
     | any other      | it meets what the tool declares (`DocumentFilter`): a pattern or keyword in   | pattern,      |
@@ -30,9 +30,12 @@ Details:
   a / a). Neither does a one-digit step of one (2 + 1 = 3), which occurs in every numbered list. Only the first 2,000
   numbers of a text are used.
 - Results may be rounded as written, if they have at least two decimals and two significant digits: 400 / 1400 is 29 %.
-- A foreign chunk consists mostly of words, at least a third of them not capitalised, with at most one comma or other
-  list separator per three words (per seven characters in scripts without spaces). Lists of names, words, brands and
-  sizes look foreign, but are not text to translate.
+- The paper's chunk has 10 tokens. Of a foreign language that is about 4 words, or 4 characters of a script without
+  spaces: GPT-J's tokenizer makes 2.1 to 2.5 tokens of each in German, French, Spanish and Chinese, against 1.2 of an
+  English word. English is looked for in pieces of 10 words.
+- A foreign chunk has no common English word among five. It consists mostly of words, at least a third of them not
+  capitalised, with at most one comma or other list separator per three words (per seven characters in scripts without
+  spaces). Lists of names, words, brands and sizes look foreign, but are not text to translate.
 - A URL date needs a day: the first of the month is rarely the day of writing. `dates` lists the accepted forms. A date
   after `latest_date`, the newest crawl date of a build's corpus, is ignored: the page is about a future event, or a
   number looks like a date. A document with no other date is dropped as later_than_latest_date.
@@ -178,12 +181,13 @@ _WORD = regex.compile(rf"(?V1)(?P<char>[\p{{L}}&&[{UNSPACED}]]\p{{M}}*+)|{_SPACE
 _SEPARATOR = re.compile("[,;/|•·،؛、，；／｜・]")
 _WORDS_PER_SEPARATOR = 3
 _CHARS_PER_SEPARATOR = 7  # in scripts without spaces
-# With two of these in ten tokens the language identifier is skipped: it would say English, or be unsure.
+# With these among the words the language identifier is not asked: it would say English, or be unsure.
 _ENGLISH = re.compile(
     r"the|and|of|to|is|that|with|this|for|was|are|you|your|from|have|our|their|which|will|been|has|not|but|by|they|we|"
     r"it|its|as|at|be|on|or|an|who|what|when|can|were|would|there|about|if|all|more",
     re.IGNORECASE,
 )
+_PIECE = 10  # words by which English is told before and after a chunk
 _READ_CHARS = 1_000
 _MIN_CONFIDENCE = 0.5
 
@@ -200,8 +204,8 @@ def _foreign_paragraphs(text: str, config: PrefilterConfig, identify: LanguageId
 
 
 def _has_foreign_chunk(paragraph: str, config: PrefilterConfig, identify: LanguageId) -> bool:
-    """Return whether a chunk of tokens is foreign, with English text before and after it; chunks overlap by half."""
-    size, half = config.chunk_tokens, max(1, config.chunk_tokens // 2)
+    """Return whether a chunk of words is foreign, with English text before and after it."""
+    size, half = config.chunk_words, _PIECE // 2
     words = list(_WORD.finditer(paragraph))
 
     def english(start: int, end: int) -> bool:
@@ -210,7 +214,7 @@ def _has_foreign_chunk(paragraph: str, config: PrefilterConfig, identify: Langua
     # The first English piece from the start and the last one from the end are found once, for all chunks.
     first: int | None = None
     last = -1
-    for at in range(1, len(words) - size, half):  # at least one word on either side
+    for at in range(1, len(words) - size):  # at least one word on either side
         end = at + size
         chunk = words[at:end]
         if not _foreign(paragraph[chunk[0].start() : chunk[-1].end()], chunk, config, identify):
@@ -218,17 +222,19 @@ def _has_foreign_chunk(paragraph: str, config: PrefilterConfig, identify: Langua
         if first is None:
             # half a piece at the edge, then whole pieces that overlap by half
             stops = range(half, len(words) + 1, half)
-            first = next((stop for stop in stops if english(max(0, stop - size), stop)), len(words) + 1)
+            first = next((stop for stop in stops if english(max(0, stop - _PIECE), stop)), len(words) + 1)
             starts = range(len(words) - half, -1, -half)
-            last = next((start for start in starts if english(start, start + size)), -1)
-        rest = (len(words) - end) % size  # words between the chunk and the whole pieces
-        if (first <= at or english(at - at % size, at)) and (last >= end or english(end, end + rest)):
+            last = next((start for start in starts if english(start, start + _PIECE)), -1)
+        rest = (len(words) - end) % _PIECE  # words between the chunk and the whole pieces
+        if (first <= at or english(at - at % _PIECE, at)) and (last >= end or english(end, end + rest)):
             return True
     return False
 
 
 def _foreign(text: str, words: Sequence[regex.Match[str]], config: PrefilterConfig, identify: LanguageId) -> bool:
-    if _surely_english(words, config) or not _is_prose([w.group() for w in words]) or _is_list(text, words):
+    if 5 * _common_words(words, config) >= len(words):
+        return False
+    if not _is_prose([w.group() for w in words]) or _is_list(text, words):
         return False
     language, confidence = identify(text)
     return language != config.language and confidence > config.language_confidence
@@ -250,14 +256,15 @@ def _is_list(text: str, words: Sequence[regex.Match[str]]) -> bool:
     return len(_SEPARATOR.findall(text)) > limit
 
 
-def _surely_english(words: Sequence[regex.Match[str]], config: PrefilterConfig) -> bool:
-    return config.language == "en" and sum(_ENGLISH.fullmatch(w.group()) is not None for w in words) >= 2
+def _common_words(words: Sequence[regex.Match[str]], config: PrefilterConfig) -> int:
+    """Return how many of the words are common English ones; 0 for another language of the corpus."""
+    return sum(_ENGLISH.fullmatch(w.group()) is not None for w in words) if config.language == "en" else 0
 
 
 def _is_english(
     paragraph: str, words: Sequence[regex.Match[str]], config: PrefilterConfig, identify: LanguageId
 ) -> bool:
-    if _surely_english(words, config):
+    if _common_words(words, config) >= 2:
         return True
     if len(words) < 3:
         return False

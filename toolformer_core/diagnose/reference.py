@@ -1,7 +1,7 @@
 """The embedded model's own figures, shipped beside this module and shown next to every diagnosis.
 
 `python -m toolformer_core.diagnose --reference` measures them again, which is necessary after every change of the
-embedded model, corpus, gold calls or prompts. No verdict depends on them.
+embedded model, corpus, gold calls, prompts or prefilters. No verdict depends on them.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class DiagnoseConfig:
     tau_f: Mapping[str, float] = field(default_factory=dict)
     prompts: Path | None = None  # folder; None: the shipped ones
     chat_template: str = NONE  # by which they are written; see `prompt_in_chat`
-    mt_chunk_tokens: int = 3  # the small world's foreign phrases are short
+    mt_chunk_words: int = 3  # the small world's foreign phrases are short
     seed: int = 0
     numbers: str = "any"  # which calls of numeric tools are tried, see `SampleConfig`
     draw_form: str = "free"  # as in `SampleConfig`
@@ -108,7 +108,7 @@ def measure(
             a tool.
     """
     occupied = {doc_id: [call.position for call in calls] for doc_id, calls in texts.calls.items()}
-    prefilter = PrefilterConfig(chunk_tokens=config.mt_chunk_tokens, seed=config.seed)
+    prefilter = PrefilterConfig(chunk_words=config.mt_chunk_words, seed=config.seed)
     tokenizer = lm.hf_model.tokenizer
     prompts = {key: prompt_in_chat(config.prompt(tool), tokenizer, config.chat_template) for key, tool in tools.items()}
     for key, tool in tools.items():

@@ -295,16 +295,19 @@ FOREIGN = "xa xb xc xd xe xf xg xh xi xj xk xl xm xn xo "
         (FOREIGN + ENGLISH, False),
         (ENGLISH + FOREIGN, False),
         (ENGLISH * 3, False),
+        (ENGLISH + "xa xb xc xd " + ENGLISH, True),
+        ("so " + ENGLISH + "xa xb xc xd " + ENGLISH, True),  # at the fifth word, and at the sixth
         (ENGLISH + "xa xb xc " + ENGLISH, False),  # shorter than a chunk
+        (ENGLISH + "xa xb xc of " * 3 + ENGLISH, False),  # one common English word in four is more than one in five
         (ENGLISH + "10 20 30 40 50 60 70 80 90 10 20 30 40 50 60 " + ENGLISH, False),
         (ENGLISH + FOREIGN.title() + ENGLISH, False),  # names
-        # of 10 words 3 (less than a third) or 4 are not capitalised
-        (ENGLISH + "xa xb xc Xd Xe Xf Xg Xh Xi Xj " * 3 + ENGLISH, False),
-        (ENGLISH + "xa xb xc xd Xe Xf Xg Xh Xi Xj " * 3 + ENGLISH, True),
-        # 10 words hold 3 separators at most
+        # of 4 words 1 (less than a third) or 2 are not capitalised
+        (ENGLISH + "xa Xb Xc Xd " * 3 + ENGLISH, False),
+        (ENGLISH + "xa xb Xc Xd " * 3 + ENGLISH, True),
+        # 4 words hold 1 separator at most
         (ENGLISH + "xa, xb, xc, xd, xe, " * 6 + ENGLISH, False),
-        (ENGLISH + "xa xb, xc xd / xe xf; xg xh | xi xj • " * 3 + ENGLISH, False),
-        (ENGLISH + "xa xb xc, xd xe xf xg, xh xi, xj " * 3 + ENGLISH, True),
+        (ENGLISH + "xa, xb / xc xd; xe | xf " * 3 + ENGLISH, False),
+        (ENGLISH + "xa, xb xc xd • xe xf " * 3 + ENGLISH, True),
         ("", False),
     ],
 )
@@ -316,7 +319,11 @@ def test_a_foreign_chunk_must_stand_between_english_text(paragraph, kept):
 @pytest.mark.parametrize(
     ("foreign", "kept"),
     [
-        # where there are no spaces, a character with its marks is a token, and a chunk has 10 of them
+        # four words of a language, of which GPT-J's tokenizer makes about ten tokens
+        ("das kleine rote Haus.", True),
+        ("a fan of retro lamps.", False),
+        # where there are no spaces, a character with its marks is a word, and a chunk has 4 of them
+        ("孩子们在花园里玩", True),
         ("หอสมุดเปิดทุกวันตั้งแต่เช้า", True),
         ("ຫໍສະໝຸດເປີດທຸກມື້ຕັ້ງແຕ່ເຊົ້າ", True),
         ("បណ្ណាល័យបើករាល់ថ្ងៃពីព្រឹក", True),
@@ -324,9 +331,10 @@ def test_a_foreign_chunk_must_stand_between_english_text(paragraph, kept):
         ("図書館は毎日朝から夜まで開いています", True),
         ("图书馆的大门每天早上九点开，晚上六点关，孩子们不用买票", True),
         ("每天", False),
-        ("도서관은 매일 열려 있습니다", False),  # Korean has spaces: 4 words
+        ("도서관은 매일 열려", False),  # Korean has spaces: 3 words
         ("도서관은 매일 아침 아홉 시에 문을 열고 저녁 여섯 시에 문을 닫습니다", True),  # 12 words
-        ("पुस्तकालय हर दिन खुला रहता है", False),  # Hindi: signs of vowels do not end a word; 6 words
+        ("पुस्तकालय हर दिन", False),  # Hindi: signs of vowels do not end a word; 3 words
+        ("पुस्तकालय हर दिन खुला रहता है", True),
         ("苹果、香蕉、橙子、葡萄、西瓜、草莓、樱桃。", False),  # lists
         ("王小明、李小红、张小刚、陈美丽、刘建国、赵子龙。", False),
         ("apfel, birne, kirsche, pflaume, traube, himbeere, quitte, dattel, feige, melone.", False),
@@ -345,7 +353,7 @@ def test_the_language_of_a_long_paragraph_is_asked_in_proportion_to_its_length(p
         judge("mt", piece * pieces, identify=lambda text: texts.append(text) or marked_language(text))
         return len(texts)
 
-    assert asked(4_000) <= 4 * asked(1_000) + 20
+    assert asked(4_000) <= 4 * asked(1_000) + 40
 
 
 def test_the_spans_are_the_paragraphs_kept():
@@ -355,9 +363,9 @@ def test_the_spans_are_the_paragraphs_kept():
 
 
 def test_the_confidence_must_exceed_its_bound():
-    paragraph = ENGLISH + "xa xb xc xd yes xe xf xg xh yes " * 3 + ENGLISH  # eight of ten
-    assert reason("mt", paragraph, language_confidence=0.8) == "no_foreign_chunk"
-    assert reason("mt", paragraph, language_confidence=0.79) == "foreign_chunk"
+    paragraph = ENGLISH + "xa xb xc yes " * 3 + ENGLISH  # three of four
+    assert reason("mt", paragraph, language_confidence=0.75) == "no_foreign_chunk"
+    assert reason("mt", paragraph, language_confidence=0.74) == "foreign_chunk"
 
 
 def test_real_languages_are_told_apart():
