@@ -15,9 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from toolformer_core.shared_words import SharedWords
 
 _MARK = re.compile(r"<<([^<>=]*)=([^<>]*)>>")
 _ANSWER = "\n####"  # in front of a solution's last line
@@ -75,11 +76,6 @@ def _spaced(expression: str) -> str:
     return re.sub(r"\s*([-+*/])\s*", r" \1 ", expression).strip()
 
 
-def _words_in_a_row(text: str) -> Iterator[tuple[str, ...]]:
-    words = re.findall(r"\w+", text.lower())
-    return (tuple(words[i : i + _SHARED_WORDS]) for i in range(len(words) - _SHARED_WORDS + 1))
-
-
 def _rows(file: Path) -> list[dict[str, Any]]:
     """Return the rows of a JSON array or of JSON lines."""
     text = file.read_text("utf-8")
@@ -94,18 +90,14 @@ def main() -> None:
     parser.add_argument("--answers", action="store_true", help="add texts of a question and its answer")
     parser.add_argument("--without", type=Path, action="append", default=[], help="benchmark, JSON or JSON lines")
     given = parser.parse_args()
-    benchmark = {
-        words
-        for file in given.without
-        for row in _rows(file)
-        for words in _words_in_a_row(" ".join(str(value) for value in row.values()))
-    }
+    items = [" ".join(str(value) for value in row.values()) for file in given.without for row in _rows(file)]
+    benchmark = SharedWords(items, _SHARED_WORDS)
     left_out = written = found = 0
     given.out.mkdir(parents=True, exist_ok=True)
     with (given.out / "corpus.jsonl").open("w") as corpus, (given.out / "gold.jsonl").open("w") as gold:
         for number, row in enumerate(_rows(given.problems)):
             text, calls = with_gold(row["question"], row["answer"], sums=given.sums)
-            if benchmark and not benchmark.isdisjoint(_words_in_a_row(text)):
+            if benchmark.find(text):
                 left_out += 1
                 continue
             url = f"gsm8k:{number}"

@@ -1,0 +1,119 @@
+"""Which items of benchmarks share words in a row with a text: such a text tells a model what it will be asked.
+
+Words are runs of letters, marks and digits. Case, accents' encoding, punctuation and spaces do not count. A text shares
+an item if `ngram` words of it stand in the text in a row (13 in GPT-3, App. C, and in lm-eval), or, of a shorter item,
+all its words. An item of fewer than `MIN_WORDS` words is found in texts that have nothing to do with it, so it is not
+looked for.
+
+This module knows neither files nor what becomes of a text.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+NGRAM = 13
+MIN_WORDS = 6
+
+_WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
+_FACTOR = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2 ** 64
+_MODULUS = 1 << 64
+_INVERSE = pow(_FACTOR, -1, _MODULUS)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSpan:
+    """A stretch of a text that an item shares with it."""
+
+    item: int  # its number, in the order in which items were given
+    start: int  # offsets in characters
+    end: int
+
+
+class SharedWords:
+    """Finds what benchmarks share with texts.
+
+    Args:
+        items: texts of the items: question and answers of one, in one string.
+        ngram: words in a row.
+
+    Attributes:
+        short: numbers of the items that are not looked for, as they have too few words.
+    """
+
+    def __init__(self, items: Iterable[str], ngram: int = NGRAM) -> None:
+        self._words: list[list[str]] = []
+        self.short: list[int] = []
+        found: dict[int, dict[int, list[tuple[int, int]]]] = {}  # length -> digest of words -> (item, first word)
+        for item, text in enumerate(items):
+            words = [word for word, _, _ in _words_of(text)]
+            self._words.append(words)
+            length = min(ngram, len(words))
+            if length < min(MIN_WORDS, ngram):
+                self.short.append(item)
+                continue
+            of_length = found.setdefault(length, {})
+            for first, digest in enumerate(_digests(words, length).tolist()):
+                of_length.setdefault(digest, []).append((item, first))
+        self._found = {
+            length: (np.sort(np.fromiter(digests, np.uint64, len(digests))), digests)
+            for length, digests in sorted(found.items())
+        }
+
+    def find(self, text: str) -> list[SharedSpan]:
+        """Return what items share with a text, by item and place; stretches that overlap or touch are one."""
+        placed = _words_of(text)
+        words = [word for word, _, _ in placed]
+        spans: set[tuple[int, int, int]] = set()  # item, first word, word behind the last
+        for length, (known, digests) in self._found.items():
+            own = _digests(words, length)
+            places = np.minimum(np.searchsorted(known, own), len(known) - 1)
+            for at in np.flatnonzero(known[places] == own).tolist():
+                for item, first in digests[int(own[at])]:
+                    if self._words[item][first : first + length] == words[at : at + length]:
+                        spans.add((item, at, at + length))
+        out = []
+        for item, of_item in groupby(sorted(spans), key=lambda span: span[0]):
+            start = end = -1
+            for _, first, behind in of_item:
+                if start < 0 or first > end:
+                    if start >= 0:
+                        out.append(SharedSpan(item, placed[start][1], placed[end - 1][2]))
+                    start = first
+                end = behind
+            out.append(SharedSpan(item, placed[start][1], placed[end - 1][2]))
+        return out
+
+
+def _words_of(text: str) -> list[tuple[str, int, int]]:
+    """Return the words of a text as they are compared, with their offsets."""
+    return [
+        (unicodedata.normalize("NFKC", match[0]).casefold(), match.start(), match.end())
+        for match in _WORD.finditer(text)
+    ]
+
+
+def _digests(words: list[str], length: int) -> NDArray[np.uint64]:
+    """Return the digest of each run of words of a length, equal for equal runs in this process.  (n - length + 1,)
+
+    That of the words h_0 ... h_{length - 1} is the sum of h_j f^j modulo 2^64, and is taken from sums over the text.
+    """
+    count = len(words) - length + 1
+    if count <= 0:
+        return np.zeros(0, np.uint64)
+    powers = np.ones(len(words), np.uint64)
+    powers[1:] = _FACTOR
+    powers = np.multiply.accumulate(powers)
+    inverse = np.ones(count, np.uint64)
+    inverse[1:] = _INVERSE
+    inverse = np.multiply.accumulate(inverse)
+    sums = np.zeros(len(words) + 1, np.uint64)
+    np.add.accumulate(np.array([hash(word) % _MODULUS for word in words], np.uint64) * powers, out=sums[1:])
+    return (sums[length:] - sums[:count]) * inverse
