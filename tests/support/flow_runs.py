@@ -42,7 +42,12 @@ def prefect_server() -> Iterator[None]:
             settings.PREFECT_LOGGING_TO_API_ENABLED: False,
         }
         with settings.temporary_settings(unused), prefect_test_harness(server_startup_timeout=120):
-            yield
+            from flows.build_dataset import pipeline
+
+            with pytest.MonkeyPatch.context() as patch:
+                # Two groups of shards of two tools: a task costs a tenth of a second, whatever it does.
+                patch.setattr(pipeline, "tasks_at_most", lambda: 18)
+                yield
 
 
 @pytest.fixture(scope="session")
