@@ -161,8 +161,9 @@ def test_a_build_in_groups_gives_what_it_gives_shard_by_shard(
 ) -> None:
     changes = {"tau_f": {"calculator": 0.0, "calendar": 0.0}, "max_examples": limit}
     apart = Path(shutil.copytree(as_built, tmp_path / "apart"))
+    # two tools of four tasks each and assemble: nine tasks a group
+    monkeypatch.setattr(pipeline, "tasks_at_most", lambda: 27)
     single = run_build(small_build(few_documents, apart, **changes))
-    # two tools of four tasks each and assemble: two groups of nine tasks
     monkeypatch.setattr(pipeline, "tasks_at_most", lambda: 18)
     told: list[str] = []
     with reporting_to(lambda stage, finished, total, done: told.append(f"{stage} {finished}/{total}")):
@@ -186,8 +187,8 @@ def test_of_a_builds_tasks_those_that_ask_the_model_take_a_gpu(
 
     monkeypatch.setattr("flows.stage_tasks.task_resources", noting)
     run_build(small_build(few_documents, as_built))
-    # of each of three shards: prefilter, sample, execute and score of two tools, stage by stage, then assemble
-    assert taken == [False, False, True, True, False, False, True, True, False] * 3
+    # of each of two groups of shards: prefilter, sample, execute and score of two tools, stage by stage, then assemble
+    assert taken == [False, False, True, True, False, False, True, True, False] * 2
 
 
 @flow
