@@ -26,7 +26,7 @@ from flows.build_dataset.remote_model import scan_notes, unseen_notes
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.summary import build_summary
 from flows.build_dataset.tracking import track_build_if_in_use
-from flows.build_dataset.versions import coverage_note, thresholds_note, write_card, write_version
+from flows.build_dataset.versions import check_replaced, coverage_note, thresholds_note, write_card, write_version
 from flows.ledger import Ledger
 from flows.resolved import resolved
 from flows.runners import check_gpus, choose_runner, tasks_at_once, workers_are_here
@@ -90,6 +90,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     for note in (*scan_notes(spec), *notes_on_build(parameters)):
         get_run_logger().warning(note)
     store, record = spec.store(), BuildRecord.begun(parameters, spec)
+    check_replaced(store, parameters)
     with running("build-dataset", spec.run_id, store, parameters, parameters.corpus, record.parameters) as ledger:
         for prompt in spec.prompts.values():
             write_prompt(store, prompt.tool, prompt.digest, f"{prompt.head}{PLACEHOLDER}{prompt.tail}")

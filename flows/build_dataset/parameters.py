@@ -205,6 +205,9 @@ class BuildParameters(ToolChoice):
     workers: Annotated[int, _RUNNING] = Field(4, gt=0, description="Tasks at a time (threads), or Dask workers")
     gpus: Annotated[Gpus, _RUNNING] = None
     licence: Annotated[str, _CORPUS] = Field("", description="The corpus's licence, for the dataset's card")
+    replace: Annotated[bool, _RUNNING] = Field(
+        False, description="Let a version of another corpus, or of fewer of its rows, follow the dataset's current one"
+    )
     answers: Annotated[Literal["new", "stored", "retry"], _TOOLS] = Field(
         "new",
         description="What tools are asked. new: what no earlier build asked; stored: nothing, and the build stops "

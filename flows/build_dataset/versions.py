@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from flows.build_dataset.parameters import BuildParameters
 from flows.ledger import Ledger, now
 from flows.tables import ResultTable, markdown_table
 from tasks.example_limit import examples_per_tool
@@ -18,6 +19,7 @@ from tasks.run_shard import ShardResult
 from tasks.stages.assemble import NOT_ANNOTATED
 from toolformer_core.annotate.false_discovery import REASONS, FoundThreshold
 from toolformer_core.config import tau_f_for
+from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset, dataset_version, made_id
 from warehouse.queries import rows_of, yield_by_threshold
 from warehouse.store import Store
@@ -78,6 +80,36 @@ def write_version(
     ledger.run = replace(run, dataset=dataset.key)
     ledger.catalog.record_dataset(dataset)
     return dataset
+
+
+def check_replaced(store: Store, parameters: BuildParameters) -> None:
+    """Refuse a build whose version would follow one of another corpus, or of more of its rows, under the same name.
+
+    Raises:
+        UsageError: there is such a version, and `parameters.replace` is not set.
+    """
+    versions = [dataset for dataset in store.datasets() if dataset.name == parameters.dataset]
+    if parameters.replace or not versions:
+        return
+    current = versions[-1]
+    limit = next((run.parameters.get("limit") for run in store.runs([current.run_id])), None)
+    fewer = parameters.limit is not None and (limit is None or parameters.limit < limit)
+    if _absolute(current.corpus) == _absolute(parameters.corpus) and not fewer:
+        return
+    examples = sum(file.rows for file in current.files)
+    raise UsageError(
+        f"{parameters.dataset} in {store.root} is made of {_rows(current.corpus, limit)}, and {examples:,} of these "
+        f"texts hold calls; one of {_rows(parameters.corpus, parameters.limit)} would take its place: add --replace "
+        "or choose another --dataset or --data"
+    )
+
+
+def _absolute(corpus: str) -> str:
+    return corpus if "://" in corpus else str(Path(corpus).absolute())
+
+
+def _rows(corpus: str, limit: int | None) -> str:
+    return corpus if limit is None else f"the first {limit:,} rows of {corpus}"
 
 
 def coverage_note(store: Store, assembled: Sequence[ShardResult]) -> str:
