@@ -88,19 +88,19 @@ def check_replaced(store: Store, parameters: BuildParameters) -> None:
     Raises:
         UsageError: there is such a version, and `parameters.replace` is not set.
     """
-    versions = [dataset for dataset in store.datasets() if dataset.name == parameters.dataset]
-    if parameters.replace or not versions:
+    begins = f"{parameters.dataset}/"
+    builds = [run for run in store.runs() if run.flow == "build-dataset" and run.dataset.startswith(begins)]
+    if parameters.replace or not builds:
         return
-    current = versions[-1]
-    limit = next((run.parameters.get("limit") for run in store.runs([current.run_id])), None)
+    corpus, limit = builds[-1].corpus, builds[-1].parameters.get("limit")
     fewer = parameters.limit is not None and (limit is None or parameters.limit < limit)
-    if _absolute(current.corpus) == _absolute(parameters.corpus) and not fewer:
+    if _absolute(corpus) == _absolute(parameters.corpus) and not fewer:
         return
-    examples = sum(file.rows for file in current.files)
+    examples = sum(file.rows for dataset in store.datasets([builds[-1].dataset]) for file in dataset.files)
     raise UsageError(
-        f"{parameters.dataset} in {store.root} is made of {_rows(current.corpus, limit)}, and {examples:,} of these "
-        f"texts hold calls; one of {_rows(parameters.corpus, parameters.limit)} would take its place: add --replace "
-        "or choose another --dataset or --data"
+        f"{parameters.dataset} in {store.root} is made of {_rows(corpus, limit)}, and {examples:,} of these texts hold "
+        f"calls; one of {_rows(parameters.corpus, parameters.limit)} would take its place: add --replace or choose "
+        "another --dataset or --data"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 
 from flows.build_dataset.flow import BuildResult, run_build
+from flows.build_dataset.versions import check_replaced
 from flows.build_dataset.what_if import materialise
 from flows.build_dataset.what_if_query import ask
 from flows.export.find import find_dataset
 from tests.support.commands import Run
 from tests.support.small_builds import small_build
+from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
 from warehouse.gc import find_garbage
 from warehouse.queries import current_build, rows_of
@@ -29,6 +32,28 @@ def corpus(folder: Path, name: str, *texts: str) -> Path:
     path = folder / name
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
     return path
+
+
+def test_no_other_corpus_takes_the_place_of_a_version_unasked(
+    few_documents: Path, as_built: Path, tmp_path: Path
+) -> None:
+    store, other = Store(as_built), corpus(tmp_path, "other.jsonl", "Of 7 and 5 the sum is 12.")
+    check_replaced(store, small_build(few_documents, as_built))
+    check_replaced(store, small_build(few_documents, as_built, tau_f={"calendar": 0.5}))
+    (made,) = store.datasets()
+    texts = sum(file.rows for file in made.files)
+    refused = (
+        f"cstar in {as_built} is made of {few_documents}, and {texts} of these texts hold calls; one of %s would take "
+        "its place: add --replace or choose another --dataset or --data"
+    )
+    for asked, rows in (
+        (small_build(other, as_built), str(other)),
+        (small_build(few_documents, as_built, limit=3), f"the first 3 rows of {few_documents}"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(refused % rows)):
+            check_replaced(store, asked)
+        check_replaced(store, asked.model_copy(update={"replace": True}))
+        check_replaced(store, asked.model_copy(update={"dataset": "another"}))
 
 
 def test_two_thresholds_that_keep_the_same_calls_keep_a_record_each(run: Run, as_built: Path) -> None:
