@@ -52,7 +52,7 @@ DEFAULTS: Mapping[str, Assumption] = {
         Assumption("calendar.kept_share", 0.18, SHARE, PAPER, "Toolformer, App. A.1: CCNet with a date in the URL"),
         Assumption("wikisearch.kept_share", 0.989, SHARE, MEASURED, _C4),
         Assumption("qa.kept_share", 0.989, SHARE, MEASURED, _C4),
-        Assumption("mt.kept_share", 0.005, SHARE, MEASURED, _C4),
+        Assumption("mt.kept_share", 0.058, SHARE, MEASURED, _C4),
         Assumption("ok_share", 0.5, SHARE, ASSUMED, "draws that are calls of the tool; a sample build counts them"),
         Assumption("calls_per_ok_draw", 0.5, "calls", ASSUMED, "distinct questions among such draws, retries included"),
         Assumption("scored_per_ok_draw", 0.6, "calls", ASSUMED, "distinct calls with a response among such draws"),
