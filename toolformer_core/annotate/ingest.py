@@ -10,7 +10,7 @@
     | WARC, WET           | .warc .wet                                  | main texts of HTML pages; texts              |
     | Wikipedia dump      | .xml (pages-articles)                       | articles: title and sections as plain text   |
     | CSV, TSV            | .csv .tsv                                   | records below a header                       |
-    | plain text          | .txt                                        | each file; or each paragraph or line         |
+    | plain text          | .txt                                        | each file                                    |
 
 Each but Parquet and Arrow may be compressed: .gz .zst .bz2 .xz. A folder is read in the first of these groups that it
 holds a file of, anywhere below it: JSON, Parquet, Arrow; WARC, WET, dumps; CSV, TSV; plain text. `other_files` are

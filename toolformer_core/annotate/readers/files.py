@@ -9,7 +9,7 @@
     | warc          | .warc .wet                                     | `warc`      | a record that holds a page  |
     | wikipedia     | .xml, and .xml-p1p41242 of a dump in parts     | `wikipedia` | a page                      |
     | csv           | .csv .tsv                                      | `delimited` | a record below the header   |
-    | text          | .txt                                           | `texts`     | a file, paragraph or line   |
+    | text          | .txt                                           | `texts`     | the file                    |
 
 All but Parquet and Arrow may be compressed (.gz, .zst, .bz2, .xz). A row that cannot be read becomes a `BadRow` with
 its reason. A file that is damaged or ends too early yields one last `BadRow`; the rows before it are valid. Nothing
