@@ -17,7 +17,7 @@ from certify.cstar import rows_of
 from certify.promise import Promise, Stretch, segments_promise, tokens_promise
 
 _SEPARATOR = "<|endoftext|>"  # the default of the format `text`
-# What docs/export.md tells users of LLaMA-Factory to write; a test compares the two.
+# What docs/using.md tells users of LLaMA-Factory to write; a test compares the two.
 DATASET_INFO: dict[str, Any] = {
     "file_name": "cstar.jsonl",
     "formatting": "sharegpt",

@@ -1,14 +1,15 @@
-"""Writes the tables of options in the documentation: `python docs/options.py`, after a parameter was changed.
+"""Writes the tables of the documentation that follow from the code: `python docs/options.py`, after an option changed.
 
-A table stands between two comments in its page. It is made of the command line's options, and these of the flows'
-parameters (`flows/*/parameters.py`), so nothing of it is written by hand. The defaults that differ from tool to tool
+A table stands between two comments in its page. The options are those of the command line, which follow from the flows'
+parameters (`flows/*/parameters.py`); one that several commands share stands in a table of its own. The paper's defaults
 are the stages' (`toolformer_core/config.py`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,11 @@ from flows.build_dataset.parameters import BuildParameters
 from toolformer_core.config import TOOL_NAMES, AssembleConfig, SampleConfig, tau_f_for
 
 ROOT = Path(__file__).resolve().parents[1]
-# Page -> what its table holds: the options of a command, or the paper's defaults.
-PAGES: Mapping[str, str] = {
-    "README.md": "defaults",
-    "docs/build.md": "build",
-    "docs/evaluation.md": "evaluate",
-    "docs/export.md": "export",
-    "docs/finetune.md": "finetune",
-    "docs/ground.md": "ground benchmarks",
-    "docs/recipes.md": "run",
-}
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 _BEGIN = "<!-- written by `python docs/options.py` -->"
 _END = "<!-- end of what it writes -->"
+_SHARED = 3  # commands that have an option, for it to stand among the shared ones
+_HEADER = ["| option | default | |", "|---|---|---|"]
 
 
 def written(page: str) -> str:
@@ -44,24 +37,53 @@ def written(page: str) -> str:
     text = (ROOT / page).read_text(encoding="utf-8")
     if text.count(_BEGIN) != 1 or text.count(_END) != 1:
         raise ValueError(f"{page}: its table stands between {_BEGIN} and {_END}, each once")
-    table = _defaults() if PAGES[page] == "defaults" else _options(PAGES[page])
     before, _, rest = text.partition(_BEGIN)
-    return f"{before}{_BEGIN}\n{table}{_END}{rest.partition(_END)[2]}"
+    return f"{before}{_BEGIN}\n{PAGES[page]()}{_END}{rest.partition(_END)[2]}"
 
 
-def _options(command: str) -> str:
-    """Return a table of a command's options, under the headings of its help."""
-    headings: dict[str, list[Any]] = {}
-    found: Any = typer.main.get_command(app)
-    for word in command.split():
-        found = found.commands[word]
-    for option in found.params:
-        headings.setdefault(option.rich_help_panel or "", []).append(option)
-    lines = ["| option | default | |", "|---|---|---|"]
-    for heading, options in headings.items():
-        lines += [f"| **{heading}** | | |"] if heading else []
-        lines += [f"| {_names(one)} | {_default(one)} | {_cell(one.help)} |" for one in options]
+def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield every command that does something, with its words."""
+    for word, one in getattr(command, "commands", {}).items():
+        yield from _commands(one, f"{name} {word}")
+    if not getattr(command, "commands", {}):
+        yield name, command
+
+
+def _options() -> str:
+    """Return a section for each command with its own options, behind the options that several commands share."""
+    commands = dict(_commands(typer.main.get_command(app), "toolformer"))
+    rows = {name: {_row(one): _names(one) for one in command.params} for name, command in commands.items()}
+    count = Counter(row for own in rows.values() for row in own)
+    shared: dict[str, str] = {}  # names of an option -> its commonest row
+    for row, names in ((row, names) for own in rows.values() for row, names in own.items()):
+        if count[row] >= max(_SHARED, count[shared.get(names, "")] + 1):
+            shared[names] = row
+    lines = ["## Shared options", "", *_HEADER, *shared.values()]
+    for name, command in commands.items():
+        build = rows["toolformer build"] if name == "toolformer plan" else {}
+        common = [names for row, names in rows[name].items() if shared.get(names) == row]
+        own = [one for one in command.params if shared.get(_names(one)) != _row(one) and _row(one) not in build]
+        told = "All options of `build`, and:" if build else f"Shared: {', '.join(common)}."
+        summary = command.help.strip().partition("\n\n")[0].replace("\n", " ")
+        lines += ["", f"## {name}", "", _cell(summary), *(("", told) if common else ())]
+        lines += ["", *_table(own)] if own else []
     return "\n".join(lines) + "\n"
+
+
+def _row(option: Any) -> str:
+    return f"| {_names(option)} | {_default(option)} | {_cell(option.help or '')} |"
+
+
+def _table(options: Sequence[Any]) -> list[str]:
+    """Return a table of options, under the headings of the command's help."""
+    headings: dict[str, list[Any]] = {}
+    for option in options:
+        headings.setdefault(option.rich_help_panel or "", []).append(option)
+    lines = list(_HEADER)
+    for heading, own in headings.items():
+        lines += [f"| **{heading}** | | |"] if heading else []
+        lines += [_row(one) for one in own]
+    return lines
 
 
 def _names(option: Any) -> str:
@@ -100,6 +122,13 @@ def _defaults() -> str:
         lines.append(f"| {_cell(what)} | `{option_name(name)}` | {usual[name]:,} | {own} |")
     return "\n".join(lines) + "\n"
 
+
+# Page -> what stands in its table.
+PAGES: Mapping[str, Callable[[], str]] = {
+    "README.md": _defaults,
+    "docs/building.md": _defaults,
+    "docs/options.md": _options,
+}
 
 if __name__ == "__main__":
     for page in PAGES:

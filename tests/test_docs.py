@@ -11,6 +11,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -105,11 +106,11 @@ def test_links_are_led_to_the_pages_of_the_site() -> None:
     def led(text: str, page: str) -> str:
         return str(script("hooks").on_page_markdown(text, Where(page), None, None))
 
-    assert led("[a](../benchmarks/RESULTS.md)", "crash-safety.md") == "[a](results.md)"
-    assert led("[a](../docs/finetune.md#arms)", "warehouse.md") == "[a](finetune.md#arms)"  # it lies in warehouse/
+    assert led("[a](../benchmarks/RESULTS.md)", "scale.md") == "[a](results.md)"
+    assert led("[a](../docs/tools.md#passages)", "warehouse.md") == "[a](tools.md#passages)"  # it lies in warehouse/
     assert led("[a](warehouse/README.md)", "contributing.md") == "[a](warehouse.md)"
     assert led("[a](../warehouse.md)", "api/warehouse.md") == "[a](../warehouse.md)"
-    assert led("[a](../cli/main.py) ![b](images/b.png) [c](https://c.example/)", "build.md") == (
+    assert led("[a](../cli/main.py) ![b](images/b.png) [c](https://c.example/)", "building.md") == (
         "a ![b](images/b.png) [c](https://c.example/)"  # no page of the site; a picture; somewhere else
     )
 
@@ -118,6 +119,21 @@ def test_links_are_led_to_the_pages_of_the_site() -> None:
 def test_tables_of_options_are_those_of_the_commands(page: str) -> None:
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     assert text == script("options").written(page), "write it anew: python docs/options.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(REPOSITORY)))
+def test_commands_of_a_page_have_the_options_that_they_are_given(page: Path) -> None:
+    from cli.main import app
+
+    blocks = "\n".join(re.findall(r"(?s)```sh\n(.*?)```", page.read_text(encoding="utf-8"))).replace("\\\n", " ")
+    for line in re.findall(r"(?m)^(?:docker compose run --rm )?toolformer ([^#\n]*)", blocks):
+        words = line.split()
+        command: Any = typer.main.get_command(app)
+        while hasattr(command, "commands"):
+            default = "benchmarks" if "--task" in words else "query"  # `ground` needs neither word
+            command = command.commands[words.pop(0) if words[0] in command.commands else default]
+        options = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        assert {word for word in words if word.startswith("--")} <= options, line
 
 
 def newcomer() -> list[str]:

@@ -1,4 +1,4 @@
-"""docs/own-tools.md, walked through as it stands there: from `tools new` to a model that calls the new tool."""
+"""docs/tools.md, walked through as it stands there: from `tools new` to a model that calls the new tool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolformer_core.tools.custom.scaffold import new_python_tool
 from warehouse.queries import rows_of
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGE = (REPOSITORY / "docs" / "own-tools.md").read_text("utf-8")
+PAGE = (REPOSITORY / "docs" / "tools.md").read_text("utf-8")
 
 
 def blocks(language: str) -> list[str]:

@@ -69,7 +69,7 @@ CHAIN_STARTS = 5  # calls of a document behind which a further one is drawn, at 
 MAX_CHAIN_DEPTH = 4  # calls of a chain; every further one needs three more stages
 MAX_DECOYS = 100  # of a call; each costs as much as the call's own response
 _TAU_F = {"calculator": 0.5, "mt": 0.5}
-_KEEP_REPEATS = ("calendar", "mt")  # what gains most often stands a word behind the right place (docs/build.md)
+_KEEP_REPEATS = ("calendar", "mt")  # what gains most often stands a word behind the right place (docs/small-world.md)
 _SAMPLE_MORE = {"tau_s": 0.0, "top_k": 20, "draws": 10}
 _SAMPLE = {"calculator": _SAMPLE_MORE, "mt": _SAMPLE_MORE}
 

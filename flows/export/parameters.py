@@ -31,7 +31,7 @@ class ExportParameters(BaseModel):
     out: Annotated[AbsolutePath, Option(argument=True)] = Field(
         description="File (hf: folder) to write; it must not exist yet"
     )
-    format: Format = Field("jsonl", description="Whole texts, or what a trainer reads: docs/export.md")
+    format: Format = Field("jsonl", description="Whole texts, or what a trainer reads: docs/using.md")
     separator: str | None = Field(
         None, description="The line that ends each document of format text (default: <|endoftext|>)"
     )

@@ -81,7 +81,7 @@ def test_the_turns_of_llamafactory() -> None:
 
 
 def test_users_of_llamafactory_are_told_what_is_certified() -> None:
-    page = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "using.md").read_text(encoding="utf-8")
     block = next(part for part in page.split("```json\n")[1:] if '"formatting"' in part).partition("```")[0]
     assert json.loads(block) == {"cstar": DATASET_INFO}
 

@@ -23,7 +23,7 @@ from ops.deployments import DEPLOYMENTS, Deployment, as_yaml, form_schema
 from tasks.launch.base import LaunchRequest
 from toolformer_core.config import TOOL_NAMES
 
-EXAMPLES = re.findall(r"```json\n(.*?)```", (Path(__file__).parents[2] / "docs/finetune.md").read_text(), re.DOTALL)
+EXAMPLES = re.findall(r"```json\n(.*?)```", (Path(__file__).parents[2] / "docs/finetuning.md").read_text(), re.DOTALL)
 
 
 def fields_of(deployment: Deployment) -> dict[str, Any]:

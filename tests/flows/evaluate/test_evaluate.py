@@ -191,9 +191,9 @@ def test_of_a_file_that_has_changed_only_the_changed_shard_is_answered_again(
 
 
 def test_the_queries_of_the_docs_run(done: Ran) -> None:
-    docs = Path(__file__).parents[3] / "docs" / "evaluation.md"
+    docs = Path(__file__).parents[3] / "docs" / "evaluating.md"
     found = re.findall(r"```sql\n(.*?)```", docs.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(found) == 3
+    assert len(found) >= 3
     for sql in found:
         rows_of(done[0].snapshot, sql)
 

@@ -219,7 +219,7 @@ def test_tables_set_figures_beside_the_papers_and_the_summary_holds_them(done: R
 
 @pytest.mark.slow
 def test_the_queries_of_the_docs_run(done: Ran) -> None:
-    docs = Path(__file__).parents[3] / "docs" / "ground.md"
+    docs = Path(__file__).parents[3] / "docs" / "evaluating.md"
     found = re.findall(r"```sql\n(.*?)```", docs.read_text(encoding="utf-8"), re.DOTALL)
     assert len(found) >= 3
     for sql in found:

@@ -20,7 +20,7 @@ from toolformer_core.tools.base import ToolLimits
 from toolformer_core.tools.search.passages import Hit
 
 VERSION = "3"
-LEAST_CONFIDENCE = 0.53  # maximises right minus wrong answers on the tuning half (docs/evaluation.md)
+LEAST_CONFIDENCE = 0.53  # maximises right minus wrong answers on the tuning half (docs/tried.md)
 _MAX_WORDS = 8
 
 # A logistic regression of whether the best span holds an accepted answer, fitted on every second question of NQ-open's
