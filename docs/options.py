@@ -2,23 +2,27 @@
 
 A table stands between two comments in its page. The options are those of the command line, which follow from the flows'
 parameters (`flows/*/parameters.py`); one that several commands share stands in a table of its own. The paper's defaults
-are the stages' (`toolformer_core/config.py`).
+are the stages' (`toolformer_core/config.py`); tables and columns those of a snapshot of nothing.
 """
 
 from __future__ import annotations
 
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import typer.main
 
 from cli.main import app
 from cli.options import option_name
 from flows.build_dataset.parameters import BuildParameters
 from toolformer_core.config import TOOL_NAMES, AssembleConfig, SampleConfig, tau_f_for
+from warehouse.snapshot.publish import publish
+from warehouse.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 _OPTION = re.compile(r"--[a-z][a-z-]*")
@@ -123,11 +127,32 @@ def _defaults() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _columns() -> str:
+    """Return a table of the snapshot's tables, views and macros, with their columns."""
+    named = """
+        SELECT table_name AS name, comment, table_name AS read FROM duckdb_tables() WHERE schema_name = 'main'
+        UNION ALL SELECT view_name, comment, view_name FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal
+        UNION ALL SELECT DISTINCT function_name || '(' || array_to_string(parameters, ', ') || ')', comment,
+                         function_name || '(' || array_to_string([1 FOR _ IN parameters], ', ') || ')'
+        FROM duckdb_functions() WHERE function_type = 'table_macro' AND schema_name = 'main' AND NOT internal
+        ORDER BY name"""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        duckdb.connect(publish(Store(folder), None), read_only=True) as snapshot,
+    ):
+        lines = [
+            f"| `{name}` | {_cell(comment)} | `{', '.join(snapshot.sql(f'FROM {read}').columns)}` |"
+            for name, comment, read in snapshot.sql(named).fetchall()
+        ]
+    return "\n".join(["| table | | columns |", "|---|---|---|", *lines]) + "\n"
+
+
 # Page -> what stands in its table.
 PAGES: Mapping[str, Callable[[], str]] = {
     "README.md": _defaults,
     "docs/building.md": _defaults,
     "docs/options.md": _options,
+    "docs/tables.md": _columns,
 }
 
 if __name__ == "__main__":
