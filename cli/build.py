@@ -76,7 +76,24 @@ def showing_shards(*, quiet: bool) -> Iterator[None]:
         yield
 
 
-@with_options(BuildParameters)
+# What a first build needs; the paper's figures and the rest are behind --help-all.
+_SHOWN = (
+    "corpus",
+    "data",
+    "model",
+    "tools",
+    "tool",
+    "limit",
+    "dataset",
+    "replace",
+    "tau_f",
+    "top_k",
+    "draws",
+    "workers",
+)
+
+
+@with_options(BuildParameters, shown=_SHOWN)
 def build(
     parameters: BuildParameters,
     runner: Runner = None,

@@ -39,8 +39,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines", 
 _FIELD = re.compile(r"`(\w+)`")  # a field that another field's description names
 
 
+def _show_all(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        for parameter in ctx.command.params:
+            vars(parameter).update(hidden=False)  # of arguments it means nothing
+        typer.echo(ctx.get_help())
+        ctx.exit()
+
+
 def with_options(
-    form: type[Form], *, optional: Collection[str] = ()
+    form: type[Form], *, optional: Collection[str] = (), shown: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn functions into commands: their first argument is a filled `form`, the others are ordinary Typer options.
 
@@ -49,6 +57,7 @@ def with_options(
     Args:
         form: the parameters.
         optional: required texts of the form that this command can do without; "" where they are not given.
+        shown: fields whose options --help shows, where --help-all shows the others, too; none: --help shows all.
     """
 
     def make(command: Callable[..., None]) -> Callable[..., None]:
@@ -56,9 +65,21 @@ def with_options(
 
         def run(**options: Any) -> None:
             values = {name: options.pop(name) for name in form.model_fields}
+            options.pop("help_all", None)
             command(filled(form, **values), **options)
 
-        fields = [_parameter(form, name, optional=name in optional) for name in form.model_fields]
+        fields = [
+            _parameter(form, name, optional=name in optional, hidden=bool(shown) and name not in shown)
+            for name in form.model_fields
+        ]
+        if shown:
+            rest = len(form.model_fields) - len(shown)
+            show_all = typer.Option("--help-all", help=f"Show {rest} more options", callback=_show_all, is_eager=True)
+            others.append(
+                inspect.Parameter(
+                    "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, show_all]
+                )
+            )
         parameters = [*fields, *(other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others)]
         run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -178,7 +199,7 @@ def parse_rates(text: str, option: str = "--fdr") -> list[float]:
     return rates
 
 
-def _parameter(form: type[BaseModel], name: str, *, optional: bool = False) -> inspect.Parameter:
+def _parameter(form: type[BaseModel], name: str, *, optional: bool = False, hidden: bool = False) -> inspect.Parameter:
     """Return the parameter from which Typer makes a field's option, or its argument."""
     field = form.model_fields[name]
     kind = list[str] if hints_of(field).repeated else _type(field.annotation)
@@ -189,7 +210,7 @@ def _parameter(form: type[BaseModel], name: str, *, optional: bool = False) -> i
         given = typer.Argument(help=_help(form, field, hints_of(field)), show_default=False)
     else:
         given = option_of(form, name)
-        given.rich_help_panel = hints_of(field).panel or None
+        given.rich_help_panel, given.hidden = hints_of(field).panel or None, hidden
     annotation = Annotated[kind, given]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 

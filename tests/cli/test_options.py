@@ -220,6 +220,12 @@ def test_what_the_form_refuses_is_wrong_use(words: list[str], says: str) -> None
     assert says in " ".join(printed.replace("│", " ").split())
 
 
+def test_help_shows_the_common_options_of_a_build_and_help_all_shows_every_one(run: Run) -> None:
+    common, every = (set(re.findall(r" (--[a-z-]+) ", run("build", option).out)) for option in ("--help", "--help-all"))
+    assert len(common) == 15
+    assert every == common | {option_name(name) for name in BuildParameters.model_fields}
+
+
 def test_help_names_fields_as_options_and_adds_what_is_true_of_the_option() -> None:
     printed = " ".join(run_toy("--help")[3].replace("│", " ").split())
     assert "Data (default: $TOOLFORMER_DATA, else ./toolformer-data)" in printed
