@@ -31,12 +31,12 @@ LONG = " ".join(f"In {1900 + i} there were {i} of them." for i in range(30))
 
 
 def requests_of(scan: Any) -> list[DrawRequest]:
-    """Two draws each at the first, a middle and the last position of every text."""
+    """Three draws each at the first, a middle and the last position of every text."""
     return [
         DrawRequest(text, int(positions[at]), 77 * text + 7 * at + n)
         for text, positions in zip(scan.texts, scan.positions, strict=True)
         for at in sorted({0, len(positions) // 2, len(positions) - 1})
-        for n in range(2)
+        for n in range(3)
     ]
 
 

@@ -79,7 +79,7 @@ def one_more_document(asked: BuildParameters, tmp_path: Path, date: str = "2000-
     with corpus.open("a", encoding="utf-8") as stream:
         # dated as all the others are, and earlier: the corpus's latest date stays
         stream.write(json.dumps({"text": "A text that was not there before.", "timestamp": date}) + "\n")
-    return asked.model_copy(update={"corpus": str(corpus)})
+    return asked.model_copy(update={"corpus": str(corpus), "replace": True})
 
 
 def one_newer_document(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
