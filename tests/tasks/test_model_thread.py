@@ -194,3 +194,48 @@ def test_all_of_the_models_work_is_done_in_one_thread() -> None:
     for thread in threads:
         thread.join(60)
     assert model.seen == {"model"}
+
+
+def test_two_shards_never_ask_at_once() -> None:
+    model, ready = Watched(), threading.Barrier(4, timeout=60)
+
+    def shard() -> None:
+        ready.wait()
+        with QueuedLM(model) as lm:
+            for _ in range(50):
+                lm.log_probs([REQUEST])
+
+    def scanning() -> Iterator[None]:
+        with QueuedLM(model) as lm:
+            for _ in lm.scan(a_prompt(), TEXTS):
+                model.at_work += 1
+                model.most = max(model.most, model.at_work)
+                yield
+                model.at_work -= 1
+
+    def scanner() -> None:
+        ready.wait()
+        for _ in range(20):
+            list(scanning())
+
+    threads = [threading.Thread(target=shard) for _ in range(3)] + [threading.Thread(target=scanner)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert model.most == 1
+
+
+class Watched(ScriptedLM):
+    """Notes how many are at work with it."""
+
+    def __init__(self) -> None:
+        super().__init__(scripted()._scans, {}, {("", "one two", 0): [-0.5]}, batch_size=1)
+        self.at_work = self.most = 0
+
+    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
+        self.at_work += 1
+        self.most = max(self.most, self.at_work)
+        out = super().log_probs(requests)
+        self.at_work -= 1
+        return out

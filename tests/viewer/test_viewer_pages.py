@@ -197,6 +197,8 @@ def test_a_long_text_is_shown_in_parts(page: Get) -> None:
         ("/documents?dropped=nowhere:x", 400, "dropped is written stage:reason"),
         ("/documents?version=cstar", 400, "version is written name@version"),
         ("/calls?after=1,2,3", 400, "after is no place in a list: '1,2,3'"),
+        ("/calls?after=[0.5,2147483648,3,4]", 400, "after is no place in a list"),
+        ("/calls?after=[0.5,1,-1,4]", 400, "after is no place in a list"),
         ("/calls?outcome=best", 400, "outcome is one of below_threshold, kept, outdone"),
         ("/none", 404, "Not Found: GET /none"),
     ],

@@ -214,3 +214,13 @@ def test_a_catalog_is_brought_in_step_with_the_store(tmp_path: Path) -> None:
     assert {r["run_id"]: r["state"] for r in facts["runs"].to_pylist()} == {"r1": "completed", "r2": "completed"}
     for name, rows in again.items():
         assert sorted(map(str, rows.to_pylist())) == sorted(map(str, facts[name].to_pylist())), name
+
+
+def test_altered_data_of_the_same_size_is_kept_from_the_snapshot(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    _, scores, _ = build(store)
+    assert rows_of(publish(store, None), "SELECT gain FROM scored") == [{"gain": 2.0}]
+    alter(tmp_path / scores.files[0].path)
+    path = publish(store, None)
+    assert rows_of(path, "SELECT gain FROM scored") == []
+    assert rows_of(path, "SELECT stage FROM shards WHERE NOT intact") == [{"stage": "score"}]

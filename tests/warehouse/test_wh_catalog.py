@@ -151,3 +151,13 @@ def test_a_lock_file_that_says_nothing_still_excludes(tmp_path: Path) -> None:
             FileLock(tmp_path / "x.lock")
     lock.close()
     FileLock(tmp_path / "x.lock").close()
+
+
+def test_a_catalog_that_is_opened_learns_what_was_committed_before_its_last_flow_was_killed(tmp_path: Path) -> None:
+    store, path = Store(tmp_path), tmp_path / "catalog.duckdb"
+    first = put(store, "ingest", "", "s0", [{"doc_id": "d0"}])
+    with Catalog(path, store=store) as catalog:
+        catalog.record([first])
+    second = put(store, "ingest", "", "s1", [{"doc_id": "d1"}])  # ... and the flow died before it said so
+    with Catalog(path, store=store) as catalog:
+        assert set(catalog.facts()["commits"].column("commit_id").to_pylist()) == {first.id, second.id}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -329,3 +331,40 @@ def test_a_full_disk_is_a_store_error_and_leaves_nothing(tmp_path: Path, monkeyp
     monkeypatch.undo()
     assert sorted(tmp_path.rglob("*")) == before
     assert put(store, "ingest", "", "s1", ROWS).rows == 50
+
+
+@pytest.mark.parametrize(("at", "temporary"), [("in_data", 1), ("before_commit", 0), ("in_commit", 1)])
+def test_a_writer_killed_at_any_step_leaves_nothing_that_counts(tmp_path: Path, at: str, temporary: int) -> None:
+    here = Path(__file__).resolve()
+    places = [str(here.parents[1]), str(here.parents[2])]
+    child = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), *places], env={**os.environ, "AT": at})
+    assert child.returncode == -9
+    store = Store(tmp_path)
+    assert store.find("ingest", "", "s0", FP) is None
+    assert list(store.commits()) == []
+    assert sum(path.suffix == ".tmp" for path in tmp_path.rglob("*")) == temporary
+    assert store.sweep_temporary(older_than_s=3600) == 0  # it might belong to a living writer
+    assert store.sweep_temporary(older_than_s=0) == temporary
+    commit = put(store, "ingest", "", "s0", ROWS)
+    assert store.find("ingest", "", "s0", FP) == commit
+    assert len(list(store.files.walk("shards"))) == 1
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:0] = sys.argv[2:]
+from wh_fixtures import table, put
+from warehouse.store import Store
+import warehouse.files.base, warehouse.store
+store = Store(sys.argv[1])
+at = os.environ["AT"]
+if at == "before_commit":
+    warehouse.store.Store.commit = lambda self, commit: os.kill(os.getpid(), signal.SIGKILL)
+else:
+    real, left = os.link, [1 if at == "in_data" else 2]
+    def dying(a, b):
+        left[0] -= 1
+        os.kill(os.getpid(), signal.SIGKILL) if left[0] == 0 else real(a, b)
+    os.link = dying
+put(store, "ingest", "", "s0", [{"doc_id": f"d{i}", "text": f"text {i} é"} for i in range(50)])
+"""

@@ -74,7 +74,7 @@ WHOLE = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=300)
 @given(st.data())
 def test_no_damage_is_fatal_or_makes_up_documents_twice(tmp_path_factory, data) -> None:
     name = data.draw(st.sampled_from(sorted(WHOLE)))

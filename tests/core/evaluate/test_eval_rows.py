@@ -43,7 +43,7 @@ values = st.recursive(scalars, lambda v: st.lists(v, max_size=3) | st.dictionari
 
 @pytest.mark.parametrize("name", KEYS)
 @given(data=st.data())
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_row_is_fatal(name, data, tmp_path):
     row = st.dictionaries(st.sampled_from(KEYS[name].split()), values, max_size=9)
     rows = data.draw(st.lists(row, min_size=1, max_size=3))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import pickle
 import subprocess
 import sys
@@ -161,3 +162,27 @@ def test_a_hub_name_is_taken_from_the_cache_and_known_by_its_commit(
     (found.folder / "model.safetensors").unlink()
     with pytest.raises(UsageError, match="org/bert"):
         find_checkpoint("org/bert")
+
+
+def test_a_folder_without_an_index_is_an_error_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no search index in .*; make one: toolformer index wikipedia"):
+        build_tools(["wikisearch"], ToolSettings(passages=tmp_path))
+
+
+@pytest.mark.parametrize("tool", ["wikisearch", "qa"])
+@pytest.mark.parametrize("last", [b'{"title": "cut o', b'{"title": "a", "text": "\\ud800"}', b"\xff\xfe"])
+def test_a_passage_that_is_none_is_found_before_the_first_call(tmp_path: Path, tool: str, last: bytes) -> None:
+    file = tmp_path / "passages.jsonl"
+    file.write_bytes(b'{"title": "a", "text": "b"}\n' * 500 + last)
+    with pytest.raises(UsageError, match=r"line 501 is not a passage|cannot read passages"):
+        build_tools([tool], ToolSettings(passages=file))
+
+
+def test_a_damaged_archive_of_passages_is_a_mistake_and_no_traceback(tmp_path: Path) -> None:
+    file = tmp_path / "passages.jsonl.gz"
+    lines = b"".join(b'{"title": "%d", "text": "b"}\n' % number for number in range(5000))
+    data = bytearray(gzip.compress(lines))
+    data[len(data) // 2 : len(data) // 2 + 40] = bytes(40)
+    file.write_bytes(bytes(data))
+    with pytest.raises(UsageError, match="passages"):
+        build_tools(["wikisearch"], ToolSettings(passages=file))

@@ -349,3 +349,15 @@ def test_what_tools_new_writes_passes_its_own_tests_under_any_name(tmp_path: Pat
 def test_names_with_which_no_new_tool_would_work_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=r"choose another name|cannot name a function"):
         new_python_tool(name)
+
+
+@pytest.mark.parametrize("line", ["raise SystemExit(0)", "1 / 0", "def f(:"])
+def test_whatever_a_file_or_module_does_when_imported_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    module = f"imported_badly_{len(line)}"  # each has a length of its own
+    (tmp_path / f"{module}.py").write_text(line, "utf-8")
+    for reference in (f"{tmp_path}/{module}.py:f", f"{module}:f"):
+        with pytest.raises(UsageError, match=r"cannot be imported: (SystemExit|ZeroDivisionError|SyntaxError)"):
+            build_tools([reference])

@@ -11,6 +11,7 @@ from toolformer_core.errors import UsageError
 from toolformer_core.records import Call, ToolResponse
 from toolformer_core.syntax import find_calls, linearize
 from toolformer_core.tools.build import build_tools
+from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.declaration import ToolDeclaration, declaration_of
 
 
@@ -77,3 +78,7 @@ def test_an_input_is_accepted_exactly_if_it_is_read_back_from_the_call(input_: s
         assert not carried or "\n" in input_
     else:
         assert carried
+
+
+def test_descriptions_and_examples_are_in_no_fingerprint() -> None:
+    assert Calculator().fingerprint == Calculator(description="Another.").fingerprint

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.records import ToolFailure, ToolResponse
+from toolformer_core.syntax import is_tool_name
 from toolformer_core.tools.build import build_tools
 from toolformer_core.tools.declaration import declaration_of
 from toolformer_core.tools.library.distractors import Distractor, distractors
@@ -79,3 +80,9 @@ def _text(one: object, asked: str) -> str:
     result = one.run(asked)  # type: ignore[attr-defined]
     assert isinstance(result, ToolResponse)
     return result.text
+
+
+def test_there_are_at_least_120_and_their_names_are_legal() -> None:
+    assert len({one.key for one in ALL}) == len({one.name for one in ALL}) == 139
+    assert all(is_tool_name(one.name) for one in ALL)
+    assert all(re.fullmatch("distractor_[a-z_]+", one.key) for one in ALL)

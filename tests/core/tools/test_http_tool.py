@@ -15,6 +15,7 @@ import pytest
 
 from toolformer_core.annotate.tool_prompt import prompt_for
 from toolformer_core.errors import PromptError, UsageError
+from toolformer_core.http_client import kept_client
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import limits_of, ttl_of
 from toolformer_core.tools.build import build_tools
@@ -243,6 +244,10 @@ http:
         ("http: {url: 'https://h/', headers: {'a b': c}}", "headers: 'a b' is not the name"),
         ("http: {url: 'https://h/'}\nlimits: {at_once: 0}", "at_once must be at least 1"),
         ("http: {url: 'https://h/'}\nlimits: {at_onec: 1}", "limits.at_onec"),
+        ("http: {url: 'https://h/'}\nlimits: {at_once: 1025}", "at_once is at most 1024"),
+        ("http: {url: 'https://h/'}\nlimits: {tries: 11}", "tries at most 10"),
+        ("http: {url: 'https://h/'}\nlimits: {cost: -1}", "cost at least 0"),
+        ("http: {url: 'https://h/', ttl_s: 0}", "ttl_s must be positive"),
         ("mcp: mcp+stdio:x#y\nexamples: [['How far?', 5 miles]]", r"examples: .*write each example as a mapping"),
         ("mcp: mcp+stdio:x#y\nexamples: How far?", r"examples: .*write each example as a mapping"),
         ("mcp: mcp+stdio:x#y\nexamples: [{question: 'How far?'}]", r"examples\.0\.input: Field required"),
@@ -256,3 +261,7 @@ def test_mistakes_in_a_tool_file_are_named(tmp_path: Path, text: str, wrong: str
     (tmp_path / "t.yaml").write_text(text, "utf-8")
     with pytest.raises(UsageError, match=wrong):
         build_tools([str(tmp_path / "t.yaml")])
+
+
+def test_no_tool_sends_what_the_server_of_another_has_set() -> None:
+    assert kept_client(1, 1.0).cookies.jar._policy.allowed_domains() == ()  # type: ignore[attr-defined]

@@ -126,3 +126,19 @@ def test_it_pickles_and_the_fingerprint_follows_the_table(tmp_path: Path) -> Non
     copy = pickle.loads(pickle.dumps(other))
     assert copy.run("kissa") == ToolResponse("cat")
     assert copy.fingerprint == other.fingerprint != EMBEDDED.fingerprint
+
+
+def test_loading_makes_detector_and_translator_ready() -> None:
+    done: list[str] = []
+
+    class WatchedDetector(FixedDetector):
+        def detect(self, text: str) -> Sequence[tuple[str, float]]:
+            done.append("detector")
+            return super().detect(text)
+
+    class WatchedTable(PhraseTable):
+        def load(self) -> None:
+            done.append("translator")
+
+    MT(WatchedTable(EMBEDDED_PHRASES), WatchedDetector()).load()
+    assert done == ["detector", "translator"]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -351,3 +352,56 @@ def replace_in_info(folder: Path, name: str, value: object) -> None:
 
 def overwrite(file: Path) -> None:
     file.write_bytes(b"x" * file.stat().st_size)
+
+
+def test_of_equal_passages_the_first_are_returned(folder: Path) -> None:
+    # ten passages share every word; they are spread over several segments, and rows 3 to 12 are theirs
+    index = SearchIndex(folder)
+    assert [hit.passage.row for hit in index.search("heron", 4)] == [3, 4, 5, 6]
+    assert [hit.passage.section for hit in index.search("heron", 20)] == list("ABCDEFGHIJ")
+
+
+def test_many_threads_get_the_same_answer(folder: Path) -> None:
+    index = SearchIndex(folder)
+    with ThreadPoolExecutor(8) as pool:
+        hits = list(pool.map(index.search, ["the mill", "Mira Holt"] * 64))
+    assert hits == hits[:2] * 64
+
+
+def test_two_processes_open_one_index(folder: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from toolformer_core.tools.search.search_index import SearchIndex\n"
+        "index = SearchIndex(pathlib.Path(sys.argv[1]))\n"
+        "print(index.load(), flush=True)\n"
+        "sys.stdin.readline()\n"
+        "print(index.search('mira holt')[0].passage.title)\n"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, folder], stdin=-1, stdout=-1, text=True) for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "13\n"  # both have it open now
+    for process in processes:
+        out, _ = process.communicate("\n", timeout=60)
+        assert (out, process.returncode) == ("Mira Holt\n", 0)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="whoever may write everywhere has no folder that he may not")
+def test_a_folder_that_cannot_be_written_is_opened(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    build_index(open_source(source), folder)
+    folder.chmod(0o500)
+    assert SearchIndex(folder).load() == len(ROWS)
+
+
+def test_a_damaged_progress_file_says_so(source: Path, tmp_path: Path) -> None:
+    def kill(progress: IndexProgress) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        build_index(open_source(source), tmp_path / "index", on_progress=kill)
+    (tmp_path / "index" / PROGRESS).write_text("{}")
+    with pytest.raises(UsageError, match=r"progress.json is damaged .*; remove .* and start again"):
+        build_index(open_source(source), tmp_path / "index")

@@ -227,3 +227,16 @@ def test_batches_hold_the_longest_first_and_no_more_than_they_may() -> None:
     assert list(batches([20], 10)) == [[0]]
     assert list(batches([], 10)) == []
     assert padded([[1, 2], [3]], 7, "cpu").tolist() == [[1, 2], [3, 7]]
+
+
+def test_padding_changes_no_logit(folder: Path) -> None:
+    loaded = SpanReader(str(folder))._ready()
+    short, long = spans._windows(loaded, [("Who?", hits("Velden.")), ("Who?", hits("Velden is a town in the north."))])
+    assert len(short.spans) < len(long.spans)
+    for together, alone in zip(spans._logits(loaded, [short, long]), spans._logits(loaded, [short]), strict=True):
+        np.testing.assert_allclose(together[0, : len(short.spans)], alone[0], rtol=0, atol=1e-4)
+
+
+def test_how_it_may_be_asked(folder: Path, index: PassageIndex) -> None:
+    limits = QA(index, SpanReader(str(folder), batch=8)).limits
+    assert (limits.batch, limits.at_once, limits.pool) == (8, 1, "threads")

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,15 @@ def test_a_broken_file_says_where(tmp_path: Path, content: bytes, message: str) 
     path.write_bytes(content)
     with pytest.raises(UsageError, match=message):
         PassageIndex(path).load()
+
+
+def test_many_threads_get_the_same_answer_from_one_index(index: PassageIndex) -> None:
+    fresh = WikiSearch(PassageIndex(index.path))
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(fresh.run, ["Mira Holt"] * 64))) == 1
+
+
+def test_a_gzipped_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(ROWS[0]).encode()))
+    assert PassageIndex(path).load() == 1

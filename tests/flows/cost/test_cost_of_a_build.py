@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -136,20 +137,24 @@ def test_more_documents_cost_in_proportion(model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "assume", "message"),
+    ("documents", "gpu", "assume", "message"),
     [
-        ({"gpu": "h100"}, {}, "--gpu needs the price"),
-        ({"gpu_price": 1.0}, {}, "need a card"),
-        ({"gpu": "h100", "gpu_price": 1.0}, {"mfu": 0.0}, "divided by cannot be 0"),
-        ({}, {"calculator.kept_share": 2.0}, r"calculator.kept_share is a share"),
-        ({}, {"text_copies": 0.0}, "divided by cannot be 0"),
+        (0.0, {}, {}, "--documents must be at least 1"),
+        (math.inf, {}, {}, "--documents must be at least 1"),
+        (1e6, {"gpu": "h100"}, {}, "--gpu needs the price"),
+        (1e6, {"gpu": "h100", "gpu_price": -1.0}, {}, "--gpu-price is an amount of money"),
+        (1e6, {"gpu": "h100", "gpu_price": 1.0, "gpu_count": 0}, {}, "--gpu-count must be at least 1"),
+        (1e6, {"gpu_price": 1.0}, {}, "need a card"),
+        (1e6, {"gpu": "h100", "gpu_price": 1.0}, {"mfu": 0.0}, "mfu must be positive"),
+        (1e6, {}, {"calculator.kept_share": 2.0}, r"calculator.kept_share is a share"),
+        (1e6, {}, {"text_copies": 0.0}, "text_copies must be positive"),
     ],
 )
 def test_wrong_values_are_answered_in_one_line(
-    model: str, gpu: dict[str, Any], assume: dict[str, float], message: str
+    model: str, documents: float, gpu: dict[str, Any], assume: dict[str, float], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message) as told:
-        by_hand(model, gpu=gpu, assume=assume)
+        by_hand(model, documents=documents, gpu=gpu, assume=assume)
     assert "\n" not in str(told.value)
 
 

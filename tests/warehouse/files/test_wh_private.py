@@ -12,6 +12,7 @@ from wh_fixtures import put, scored
 
 from warehouse.catalog import Catalog
 from warehouse.commits import Run
+from warehouse.files.folders import make_private
 from warehouse.shared import without_secrets
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
@@ -48,3 +49,13 @@ def test_databases_and_records_of_runs_are_their_owners(tmp_path: Path, shared: 
 def test_a_databases_url_is_shown_without_its_passwords() -> None:
     url = sa.make_url("postgresql+psycopg://me:secret@db/x?password=secret2&sslmode=require&sslpassword=secret3")
     assert without_secrets(url) == "postgresql+psycopg://me:***@db/x?sslmode=require"
+
+
+def test_a_file_of_an_older_version_is_made_private(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.log", tmp_path / "new.log"
+    old.write_text("kept")
+    old.chmod(0o644)
+    make_private(old, new)
+    assert (mode(old), mode(new), old.read_text()) == ("0o600", "0o600", "kept")
+    make_private(tmp_path / "none", create=False)
+    assert not (tmp_path / "none").exists()

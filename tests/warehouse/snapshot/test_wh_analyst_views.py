@@ -10,10 +10,11 @@ import duckdb
 import pytest
 from wh_fixtures import make_run, put, scored
 
+from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, dataset_version
 from warehouse.queries import current_build, rows_of
 from warehouse.records import Training, write_prompt, write_training
-from warehouse.snapshot.publish import publish
+from warehouse.snapshot.publish import publish, run_snapshot
 from warehouse.store import Store
 
 CREATED = "2024-05-01T12:00:00.250000+00:00"
@@ -238,3 +239,13 @@ def test_what_if_changes_nothing_that_is_current(store: Store) -> None:
     # a build that repeats with those settings uses the same commits, and they are current then
     store.write_run(make_run("r2", [*keys, other.key], "2024-07-01T00:00:00+00:00"))
     assert [row["doc_id"] for row in rows_of(publish(store, None), "FROM examples")] == ["d1"]
+
+
+def test_a_what_if_s_own_snapshot_knows_its_own_commits(store: Store) -> None:
+    keys = [key for key in store.runs()[0].commits if key.stage != "assemble"]
+    other = assembled(store, "strict", {**QA, "calls": []})
+    store.write_run(make_run("w1", [*keys, other.key], "2024-06-01", flow="what-if", state="running"))
+    catalog = Catalog(Path(store.root) / "catalog.duckdb", store=store)
+    with catalog, run_snapshot(store, catalog, "w1") as own:
+        assert [row["doc_id"] for row in rows_of(own, "FROM examples")] == ["d1"]
+        assert len(rows_of(own, "FROM scored")) == 4

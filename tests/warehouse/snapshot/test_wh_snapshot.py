@@ -301,3 +301,12 @@ def test_what_a_reader_meets_when_something_is_wrong(tmp_path: Path, snapshot: P
     with pytest.raises(SnapshotError, match="cannot publish"):
         publish(Store(tmp_path / "d"), None, tmp_path / "file")
     assert snapshot.stat().st_mode & 0o222 == 0
+
+
+def test_a_shard_whose_data_is_gone_is_shown_and_not_read(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    commits = build(store)
+    store.files.delete(commits[1].files[0].path)
+    path = publish(store, None)
+    assert rows_of(path, "SELECT tool FROM shards WHERE NOT intact") == [{"tool": "calculator"}]
+    assert {row["tool"] for row in rows_of(path, "SELECT tool FROM scored")} == {"qa", "mt"}

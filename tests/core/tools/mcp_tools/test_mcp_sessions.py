@@ -298,3 +298,10 @@ def test_a_server_that_will_not_end_is_made_to(tmp_path: Path) -> None:
     server = int(text_of(mcp_tool(f"mcp+stdio:{sys.executable} -I -S {script}#pid").run("")))
     close()
     assert not psutil.pid_exists(server)
+
+
+def test_a_server_that_may_be_stuck_is_left(by_hand: MakeTool) -> None:
+    never, pid = by_hand("never", limits=QUICKLY), by_hand("pid")
+    first = text_of(pid.run(""))
+    never.run("")
+    assert text_of(pid.run("")) != first

@@ -120,3 +120,8 @@ def test_alternatives_of_themselves_are_gone_through_once() -> None:
     either = {"$ref": "#/$defs/Either"}
     root = {"$defs": {"Either": {"anyOf": [either, either, {"type": "integer"}]}}}  # else 2^50 branches
     assert (value_of("7", either, root), kinds_of(either, root)) == (7, ["integer"])
+
+
+def test_kinds_are_said_for_a_person() -> None:
+    assert kinds_of({"anyOf": [UNIT, {"type": "integer"}, {"type": "null"}]}, ROOT) == ["one of Metre, foot", "integer"]
+    assert kinds_of({}, ROOT) == ["any value"]
