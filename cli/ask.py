@@ -34,7 +34,6 @@ _PANEL = "What a run of that size costs"
 Documents = Annotated[
     float | None,
     typer.Option(
-        min=1,
         help="Plan by numbers: what a run on so many documents costs, e.g. 1e9. --corpus is then not needed, and is "
         "not read",
         rich_help_panel=_PANEL,
@@ -48,10 +47,10 @@ Gpu = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
-GpuCount = Annotated[int, typer.Option(min=1, help="How many of them", rich_help_panel=_PANEL)]
+GpuCount = Annotated[int, typer.Option(help="How many of them", rich_help_panel=_PANEL)]
 GpuPrice = Annotated[
     float | None,
-    typer.Option(min=0, help="What an hour of one card costs, in your currency, e.g. 2.5", rich_help_panel=_PANEL),
+    typer.Option(help="What an hour of one card costs, in your currency, e.g. 2.5", rich_help_panel=_PANEL),
 ]
 SampleFrom = Annotated[
     str | None,
@@ -115,11 +114,10 @@ def plan(
         )
         print_json(cost_as_json(cost)) if as_json else print_cost(cost)
         return
-    if gpu or gpu_count != 1 or gpu_price is not None or sample is not None or assume:
-        raise UsageError(
-            "--gpu, --gpu-count, --gpu-price, --from and --assume are for a plan by numbers: say how many documents, "
-            "e.g. --documents 1e9"
-        )
+    by_numbers = {"--gpu": gpu, "--gpu-count": gpu_count != 1, "--gpu-price": gpu_price is not None}
+    by_numbers |= {"--from": sample is not None, "--assume": assume}
+    if names := [name for name, given in by_numbers.items() if given]:
+        raise UsageError(f"{', '.join(names)}: for a plan by numbers; say how many documents, e.g. --documents 1e9")
     if not parameters.corpus:
         raise UsageError(
             "--corpus names the texts to annotate; for the cost by numbers alone give --documents, e.g. 1e9"

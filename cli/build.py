@@ -76,7 +76,7 @@ def showing_shards(*, quiet: bool) -> Iterator[None]:
         yield
 
 
-# What a first build needs; the paper's figures and the rest are behind --help-all.
+# What a first build needs; --help-all shows every option.
 _SHOWN = (
     "corpus",
     "data",

@@ -67,9 +67,9 @@ def _options() -> str:
         build = rows["toolformer build"] if name == "toolformer plan" else {}
         common = [names for row, names in rows[name].items() if shared.get(names) == row]
         own = [one for one in command.params if shared.get(_names(one)) != _row(one) and _row(one) not in build]
-        told = "All options of `build`, and:" if build else f"Shared: {', '.join(common)}."
+        intro = "All options of `build`, and:" if build else f"Shared: {', '.join(common)}."
         summary = command.help.strip().partition("\n\n")[0].replace("\n", " ")
-        lines += ["", f"## {name}", "", _cell(summary), *(("", told) if common else ())]
+        lines += ["", f"## {name}", "", _cell(summary), *(("", intro) if common else ())]
         lines += ["", *_table(own)] if own else []
     return "\n".join(lines) + "\n"
 

@@ -6,6 +6,7 @@ httpx2 is imported on use.
 from __future__ import annotations
 
 from functools import cache, lru_cache
+from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def direct_client() -> httpx2.Client:
 def kept_client(at_once: int, timeout_s: float, *, proxies: bool = False) -> httpx2.Client:
     """Return a client that keeps its connections for the next requests and follows no redirect; threads may share it.
 
+    It keeps no cookies: what one tool's server sets, another tool would send.
+
     Args:
         at_once: connections at a time.
         timeout_s: seconds that connecting, and each wait for data, may take.
@@ -39,7 +42,9 @@ def kept_client(at_once: int, timeout_s: float, *, proxies: bool = False) -> htt
     import httpx2
 
     limits = httpx2.Limits(max_connections=at_once, keepalive_expiry=30.0)
-    return httpx2.Client(follow_redirects=False, trust_env=proxies, timeout=timeout_s, limits=limits)
+    client = httpx2.Client(follow_redirects=False, trust_env=proxies, timeout=timeout_s, limits=limits)
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+    return client
 
 
 def read_at_most(response: httpx2.Response, limit: int) -> bytes | None:

@@ -15,6 +15,7 @@ Place = TypeVar("Place", bound=tuple[Any, ...])
 
 _MAX_CHARS = 10_000  # of one value
 _MAX_WHOLE = 2.0**53
+_MOST = {"doc": 2**64}  # a hash; other whole numbers of a place have 31 bits
 
 
 class WrongQueryError(Exception):
@@ -83,9 +84,11 @@ class Query:
             return None
         try:
             place = kind(*(of(one) for of, one in zip(get_type_hints(kind).values(), json.loads(text), strict=True)))
-            numbers = [one for one in place if not isinstance(one, str)]
-            if not all(abs(one) < 2**64 if isinstance(one, int) else math.isfinite(one) for one in numbers):
-                raise ValueError
+            for field, one in zip(get_type_hints(kind), place, strict=True):
+                if isinstance(one, int) and not 0 <= one < _MOST.get(field, 2**31):
+                    raise ValueError
+                if isinstance(one, float) and not math.isfinite(one):
+                    raise ValueError
         except (ValueError, TypeError, OverflowError):
             raise WrongQueryError(f"{name} is no place in a list: {text[:100]!r}") from None
         return place

@@ -39,6 +39,11 @@ class Assumption:
     source: str  # where exactly, or why
 
 
+# Names, of a tool's the part behind the point, of which 0 would make the plan meaningless, e.g. of a divisor.
+_POSITIVE = frozenset(
+    "calls_at_once characters_a_token text_copies padding mfu bandwidth_share decode_rows gpu_busy_share cpu_gflops "
+    "cpu_mfu sequence_length evaluate_every training_mfu tflops bandwidth cores".split()
+)
 _C4 = "1,000 documents of C4 (en)"
 _STUB = "python benchmarks/overhead.py --documents 2000 --ms 2, its commits read with plan --from"
 _APP_B = "Toolformer, App. B; the default of toolformer finetune"
@@ -161,6 +166,9 @@ class Assumptions:
                 line = replace(line, value=self.given[name], origin=GIVEN, source=source)
             if line.unit == SHARE and line.value > 1:
                 raise UsageError(f"{name} is a share and lies in [0, 1], got {line.value:,.6g}")
+            positive = name.rpartition(".")[2] in _POSITIVE
+            if line.value < 0 or (positive and line.value == 0):
+                raise UsageError(f"{name} must be {'positive' if positive else 'at least 0'}, got {line.value:,.6g}")
             self.lines[name] = line
         return self.lines[name].value
 

@@ -113,14 +113,17 @@ def cost_of_build(
         UsageError: a value is wrong, a name is unknown, or nothing was built in `sample`.
         ModelError: nothing is known of the model's shape.
     """
+    if not math.isfinite(documents) or documents < 1:
+        raise UsageError(f"--documents must be at least 1, got {documents:g}")
+    if gpu_count < 1:
+        raise UsageError(f"--gpu-count must be at least 1, got {gpu_count}")
+    if gpu_price is not None and not (math.isfinite(gpu_price) and gpu_price >= 0):
+        raise UsageError(f"--gpu-price is an amount of money per card and hour, at least 0; got {gpu_price:g}")
     if gpu and gpu_price is None:
         raise UsageError("--gpu needs the price of an hour of one card, e.g. --gpu-price 2.5 (0: it costs nothing)")
     if not gpu and (gpu_price is not None or gpu_count != 1):
         raise UsageError("--gpu-count and --gpu-price need a card: name it with --gpu, e.g. --gpu h100")
-    try:
-        return _Run(p, documents, gpu, gpu_count, _sample(p, sample), parse(assume)).plan(gpu_price or 0.0)
-    except ZeroDivisionError:
-        raise UsageError("--assume: what others are divided by cannot be 0") from None
+    return _Run(p, documents, gpu, gpu_count, _sample(p, sample), parse(assume)).plan(gpu_price or 0.0)
 
 
 def _sample(p: BuildParameters, given: str | None) -> Sample | None:
@@ -336,9 +339,9 @@ class _Run:
         """Return the FLOPs of a token that passes through the model with many others."""
         if stage == "score":  # it stands behind a call in half a text; five tokens need the output layer
             return self.shape.flops_per_token((self.single("call_tokens") + self.text_tokens / 2) / 2, 0.0)
-        copies = self.single("text_copies")  # behind the prompt; the last one is searched
-        behind = self.single("prompt_tokens") + copies * self.text_tokens / 2
-        return self.shape.flops_per_token(behind, 1 / copies)
+        copies = self.single("text_copies")  # after the prompt; the last one is searched
+        preceding = self.single("prompt_tokens") + copies * self.text_tokens / 2
+        return self.shape.flops_per_token(preceding, 1 / copies)
 
     def _drawn_token_s(self, draws_a_text: float) -> float:
         """Return the seconds of one card for a token that is drawn."""

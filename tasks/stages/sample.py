@@ -83,7 +83,7 @@ def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
 
 SAMPLE: Stage[BuildSpec] = Stage(
     name="sample",
-    version="4",
+    version="5",
     unit="documents",
     per="tool",
     needs="model",

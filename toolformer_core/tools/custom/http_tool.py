@@ -81,6 +81,8 @@ class HTTPTemplate:
             _ = parts.port
         except ValueError as exc:
             raise UsageError(f"url: the port of {parts.hostname} must be a number up to 65535") from exc
+        if not self.ttl_s > 0:
+            raise UsageError(f"ttl_s must be positive, got {self.ttl_s}")
         for name in self.headers:
             if not re.fullmatch(HEADER_NAME, name):
                 raise UsageError(f"headers: {name[:40]!r} is not the name of an HTTP header")

@@ -76,6 +76,13 @@ class ToolFile(BaseModel):
     mock_response: str | None = Field(None, pattern=r"\S")
     limits: ToolLimits | None = None
 
+    @field_validator("limits")
+    @classmethod
+    def _check_limits(cls, limits: ToolLimits | None) -> ToolLimits | None:
+        if limits is not None and not (limits.at_once <= 1024 and limits.tries <= 10 and limits.cost >= 0):
+            raise ValueError("limits: at_once is at most 1024, tries at most 10, and cost at least 0")
+        return limits
+
     @field_validator("examples", mode="before")
     @classmethod
     def _mappings(cls, value: Any) -> Any:

@@ -22,6 +22,7 @@ from toolformer_core.tools.schema_check import SchemaProblem, pointed
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+|(?=\.[0-9]))(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
+_MAX_DIGITS = 400
 _MAX_REFERENCES = 50  # followed from one schema to the next
 _CALLED = {"any": "any value", "string": "text"}
 
@@ -157,7 +158,7 @@ def _kinds(value: Any) -> tuple[str, ...]:
 
 def _number(text: str) -> int | float | None:
     """Return the number that a text writes, an integer if it is whole and not in powers of ten; None if it is none."""
-    if not _NUMBER.fullmatch(text):
+    if len(text) > _MAX_DIGITS or not _NUMBER.fullmatch(text):
         return None
     plain = text.replace(",", "")
     with suppress(ValueError):
