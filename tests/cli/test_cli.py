@@ -50,7 +50,7 @@ def test_every_help_holds_an_example_of_the_command_itself(path: list[str]) -> N
 
 def test_help_shows_the_papers_figures() -> None:
     # square brackets in a help text are taken for markup and vanish
-    told = " ".join(CliRunner().invoke(cli.app, ["build", "--help"]).output.replace("│", " ").split())
+    told = " ".join(CliRunner().invoke(cli.app, ["build", "--help-all"]).output.replace("│", " ").split())
     assert "(paper: 0.05; calculator, mt 0)" in told
     assert "(paper: 1; calculator, mt 0.5)" in told
     assert "(default: $TOOLFORMER_DATA, else ./toolformer-data)" in told
