@@ -41,8 +41,8 @@ def run(
     Its steps are the flows, with the parameters of their commands, and name what they take from each other:
 
         steps:
-          build: {corpus: c4.jsonl, model: EleutherAI/gpt-j-6b, tools: [calculator, qa]}
-          finetune: {dataset: build, model: EleutherAI/gpt-j-6b, arm: [toolformer, cc]}
+          build: {corpus: c4.jsonl, model: EleutherAI/gpt-j-6b, tools: \\[calculator, qa]}
+          finetune: {dataset: build, model: EleutherAI/gpt-j-6b, arm: \\[toolformer, cc]}
           evaluate.svamp: {task: svamp, toolformer: finetune.toolformer, cc: finetune.cc}
 
     All of it is checked before anything starts. Its results are one page, in Markdown and HTML, in the data folder.

@@ -149,7 +149,6 @@ def _columns() -> str:
 
 # Page -> what stands in its table.
 PAGES: Mapping[str, Callable[[], str]] = {
-    "README.md": _defaults,
     "docs/building.md": _defaults,
     "docs/options.md": _options,
     "docs/tables.md": _columns,

@@ -127,6 +127,8 @@ def test_what_the_defaults_of_the_options_fill_in_is_the_forms_default(
 def test_no_help_holds_what_would_be_taken_for_markup() -> None:
     for command, group in COMMANDS.items():
         for one in getattr(group, "commands", {command: group}).values():
+            shown = (one.help or "").replace("\\[", "[")
+            assert Text.from_markup(one.help or "").plain == shown, command
             for option in one.params:
                 assert Text.from_markup(option.help or "").plain == (option.help or ""), f"{command} {option.name}"
 
