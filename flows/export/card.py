@@ -21,6 +21,7 @@ import yaml
 from flows.export.settings import ExportSettings
 from toolformer_core import __version__
 from toolformer_core.lm.load import LoadedTokenizer
+from toolformer_core.lm.reference import EMBEDDED
 from warehouse.commits import Dataset
 from warehouse.store import Store
 
@@ -111,6 +112,7 @@ def asked_of(dataset: Dataset, settings: ExportSettings, tokenizer: LoadedTokeni
             "model": dataset.model,
             **({"score_model": dataset.score_model} if dataset.score_model else {}),
             "licence": dataset.licence,
+            "weights_licence": weights_licence(dataset.model),
             "thresholds": dataset.thresholds,
         },
         "format": settings.format,
@@ -161,7 +163,7 @@ def _header(dataset: Dataset, settings: ExportSettings, manifest: Mapping[str, A
     rows = manifest["examples"]["train"] + manifest["examples"]["dev"]
     header: dict[str, Any] = {
         "pretty_name": f"{dataset.name}@{dataset.version}",
-        **_licence(dataset.licence),
+        **licence_header(dataset.licence),
         "annotations_creators": ["machine-generated"],
         "task_categories": ["text-generation"],
         "tags": ["toolformer", "tool-use", "function-calling"],
@@ -173,12 +175,24 @@ def _header(dataset: Dataset, settings: ExportSettings, manifest: Mapping[str, A
     return header
 
 
-def _licence(stated: str) -> dict[str, str]:
+def licence_header(stated: str) -> dict[str, str]:
     """Return the licence as the hub's header has it: one of its identifiers, else by name."""
     plain = "-".join(stated.lower().split())
     if not plain:
         return {"license": "unknown"}
     return {"license": plain} if plain in _LICENCES else {"license": "other", "license_name": " ".join(stated.split())}
+
+
+def weights_licence(model: str) -> str:
+    """Return the licence that the README.md of a model's folder states in its header; "" if it states none."""
+    if model == EMBEDDED:
+        return "apache-2.0"
+    try:
+        header = re.match(r"---\n(.*?)\n---\n", Path(model, "README.md").read_text(encoding="utf-8"), re.DOTALL)
+        stated = yaml.safe_load(header[1]) if header else None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return ""
+    return str(stated.get("license_name") or stated.get("license") or "") if isinstance(stated, dict) else ""
 
 
 def _export_lines(settings: ExportSettings, manifest: Mapping[str, Any]) -> list[str]:
@@ -196,6 +210,8 @@ def _export_lines(settings: ExportSettings, manifest: Mapping[str, Any]) -> list
         f"| examples | {examples['train']:,} to train on, {examples['dev']:,} in the dev split |",
         f"| left out | {left_out} |",
         f"| calls | {', '.join(f'{tool} {n:,}' for tool, n in manifest['calls'].items()) or 'none'} |",
+        f"| licence of the texts | {manifest['dataset']['licence'] or 'not stated'} |",
+        f"| licence of the weights that wrote the calls | {manifest['dataset']['weights_licence'] or 'not stated'} |",
     ]
     if counts:
         lines.append(f"| in the rows | {', '.join(f'{n:,} {name}' for name, n in counts.items())} |")

@@ -10,7 +10,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from flows.export.hub import look_at, push
+from flows.export.hub import MANIFEST, README, look_at, push
 from flows.export.parameters import ExportParameters
 from flows.export.run import ExportResult, OnProgress, Places, export_to, written_earlier
 from flows.lineage.send import send_run
@@ -18,7 +18,7 @@ from warehouse.errors import WarehouseError
 from warehouse.records import Export, write_export
 from warehouse.store import Store
 
-__all__ = ["deliver"]
+__all__ = ["deliver", "uploads_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -48,11 +48,25 @@ def _delivered(store: Store, parameters: ExportParameters, on_progress: OnProgre
     settings, out = parameters.settings(), Path(parameters.out)
     if parameters.push is None:
         return export_to(store, parameters.dataset, out, settings, on_progress)
-    repository = look_at(parameters.push, Places.of(out), public=parameters.public, replace=parameters.replace)
+    names = (out.name, Places.of(out).dev.name)
+    public = parameters.public
+    repository = None
+    if not parameters.dry_run:
+        repository = look_at(parameters.push, names, public=public, replace=parameters.replace)
     result = written_earlier(store, parameters.dataset, out, settings) or export_to(
         store, parameters.dataset, out, settings, on_progress
     )
-    return replace(result, pushed=push(repository, result, public=parameters.public))
+    if repository is None:
+        return result
+    message = f"Export of {result.dataset} as {result.manifest['format']}"
+    return replace(result, pushed=push(repository, uploads_of(result), message, public=public))
+
+
+def uploads_of(result: ExportResult) -> dict[str, Path]:
+    """Return the files of an export by the paths that they have in a repository of the hub."""
+    folder, places = result.out.parent, Places.of(result.out)
+    names = (entry["name"] for entry in result.manifest["files"] if entry["name"] != places.card.name)
+    return {**{name: folder / name for name in names}, README: places.card, MANIFEST: places.manifest}
 
 
 def _record(store: Store, result: ExportResult) -> None:

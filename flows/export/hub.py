@@ -1,4 +1,4 @@
-"""A push: the files of an export in a dataset repository of the Hugging Face hub, in one commit.
+"""A push: the files of an export, or of a finetuned model, in a repository of the Hugging Face hub, in one commit.
 
 The repository is looked at before anything is written, so that a mistake costs nothing. It is made if it is missing,
 private unless asked otherwise. The card becomes README.md, and the manifest lies beside the files: by it the next push
@@ -13,21 +13,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from flows.export.run import ExportResult, Places, Pushed
+from flows.export.run import Pushed
 from toolformer_core import __version__
 from toolformer_core.errors import ToolformerError, UsageError
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["MANIFEST", "README", "PushError", "Repository", "look_at", "push"]
+__all__ = ["MANIFEST", "README", "Kind", "PushError", "Repository", "look_at", "push"]
+
+Kind = Literal["dataset", "model"]
 
 MANIFEST = "toolformer.manifest.json"
 README = "README.md"
@@ -50,21 +52,25 @@ class PushError(ToolformerError):
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A dataset repository as it was before a push."""
+    """A repository as it was before a push."""
 
     name: str  # OWNER/NAME
+    kind: Kind
     commit: str | None  # its newest; None: it is missing
     private: bool = True
     files: frozenset[str] = frozenset()
     exported: frozenset[str] = field(default=frozenset())  # of these, what an earlier push wrote
 
 
-def look_at(name: str, places: Places, *, public: bool = False, replace: bool = False) -> Repository:
-    """Return a repository's state, if an export may be pushed there.
+def look_at(
+    name: str, written: Collection[str], kind: Kind = "dataset", *, public: bool = False, replace: bool = False
+) -> Repository:
+    """Return a repository's state, if files may be pushed there.
 
     Args:
         name: OWNER/NAME.
-        places: of the export, whose names its files will have.
+        written: the names that the files or their folder will have there.
+        kind: of the repository.
         public: whether all may read it.
         replace: whether it may hold other files, and files of the same name are replaced.
 
@@ -75,42 +81,45 @@ def look_at(name: str, places: Places, *, public: bool = False, replace: bool = 
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     if not _NAME.fullmatch(name):
-        raise UsageError(f"--push takes the name of a dataset repository, OWNER/NAME; got {name!r}")
+        raise UsageError(f"a repository of the hub is named OWNER/NAME; got {name!r}")
     with _asking(name) as api:
         try:
-            info = api.dataset_info(name)
+            info = api.dataset_info(name) if kind == "dataset" else api.model_info(name)
         except GatedRepoError:
             raise
         except RepositoryNotFoundError:
-            return Repository(name, None, private=not public)
+            return Repository(name, kind, None, private=not public)
         files = frozenset(sibling.rfilename for sibling in info.siblings or ())
-        listed = _listed(api, name, info.sha) if MANIFEST in files else None
+        listed = _listed(api, name, kind, info.sha) if MANIFEST in files else None
     own = {_MADE_BY_HUB} if listed is None else {_MADE_BY_HUB, README, MANIFEST, *listed}
-    found = Repository(name, info.sha, bool(info.private), files, frozenset(files & own))
-    _check(found, None if listed is None else places, public=public, replace=replace)
+    found = Repository(name, kind, info.sha, bool(info.private), files, frozenset(files & own))
+    _check(found, None if listed is None else written, public=public, replace=replace)
     return found
 
 
-def _check(found: Repository, places: Places | None, *, public: bool, replace: bool) -> None:
-    """Check that nobody's files are lost and no text becomes public that was not to be; `places` None: no export."""
+def _check(found: Repository, written: Collection[str] | None, *, public: bool, replace: bool) -> None:
+    """Check that nobody's files are lost and no text becomes public that was not to be.
+
+    Args:
+        written: the names that will be written; None: the repository is none of ours, and no file may be there.
+    """
     if not found.private and not public:
-        raise UsageError(f"{found.name} is public: add --public if all may read this export, or name another")
+        raise UsageError(f"{found.name} is public: add --public if all may read this, or name another")
     others = sorted(found.files - found.exported)
-    if places is not None:
-        names = (places.train.name, places.dev.name)
-        others = [file for file in others if file.partition("/")[0] in names]
+    if written is not None:
+        others = [file for file in others if file.partition("/")[0] in written]
     if others and not replace:
         shown = ", ".join(others[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
         raise UsageError(
-            f"{found.name} holds files that are no export of this program ({shown}): name another repository, or add "
+            f"{found.name} holds files that this program has not pushed ({shown}): name another repository, or add "
             "--replace, which replaces files of the same name"
         )
 
 
-def _listed(api: HfApi, name: str, commit: str | None) -> list[str] | None:
+def _listed(api: HfApi, name: str, kind: Kind, commit: str | None) -> list[str] | None:
     """Return the files that a repository's manifest lists; None if it is no manifest of ours."""
     with TemporaryDirectory() as folder:
-        path = api.hf_hub_download(name, MANIFEST, repo_type="dataset", revision=commit, local_dir=folder)
+        path = api.hf_hub_download(name, MANIFEST, repo_type=kind, revision=commit, local_dir=folder)
         try:
             manifest = json.loads(Path(path).read_text(encoding="utf-8"))
             return [str(file["name"]) for file in manifest["files"]] if manifest["manifest"] else None
@@ -118,12 +127,13 @@ def _listed(api: HfApi, name: str, commit: str | None) -> list[str] | None:
             return None
 
 
-def push(repository: Repository, result: ExportResult, *, public: bool = False) -> Pushed:
-    """Upload an export's files, card and manifest in one commit.
+def push(repository: Repository, uploads: Mapping[str, Path], message: str, *, public: bool = False) -> Pushed:
+    """Upload files in one commit, and remove what an earlier push wrote and this one lacks.
 
     Args:
         repository: what `look_at` returned; it is made if it was missing.
-        result: the export.
+        uploads: path in the repository -> file; a manifest that lists them among them.
+        message: of the commit.
         public: whether all may read a repository that is made.
 
     Raises:
@@ -132,31 +142,22 @@ def push(repository: Repository, result: ExportResult, *, public: bool = False) 
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-    uploads = _uploads(result)
     stale = sorted(repository.exported - {_MADE_BY_HUB, *uploads})
     with _asking(repository.name) as api:
         if repository.commit is None:
-            api.create_repo(repository.name, repo_type="dataset", private=not public)
+            api.create_repo(repository.name, repo_type=repository.kind, private=not public)
         commit = api.create_commit(
             repository.name,
             [
                 *(CommitOperationAdd(name, str(path)) for name, path in uploads.items()),
                 *(CommitOperationDelete(name) for name in stale),
             ],
-            commit_message=f"Export of {result.dataset} as {result.manifest['format']}",
-            repo_type="dataset",
+            commit_message=message,
+            repo_type=repository.kind,
             parent_commit=repository.commit,
         )
-        url = f"{api.endpoint}/datasets/{repository.name}"
+        url = f"{api.endpoint}/{'datasets/' if repository.kind == 'dataset' else ''}{repository.name}"
     return Pushed(repository.name, url, str(commit.oid), repository.private, repository.commit is None)
-
-
-def _uploads(result: ExportResult) -> Mapping[str, Path]:
-    """Return the files of an export by their paths in the repository."""
-    folder, entries = result.out.parent, result.manifest["files"]
-    places = Places.of(result.out)
-    rows = {entry["name"]: folder / entry["name"] for entry in entries if entry["name"] != places.card.name}
-    return {**rows, README: places.card, MANIFEST: places.manifest}
 
 
 @contextmanager
@@ -173,7 +174,7 @@ def _asking(name: str) -> Iterator[HfApi]:
 
     token = get_token()
     if token is None:
-        raise UsageError(f"--push needs a token of the hub: set HF_TOKEN to one with write access, from {_TOKENS}")
+        raise UsageError(f"a push needs a token of the hub: set HF_TOKEN to one with write access, from {_TOKENS}")
     api = HfApi(token=token, library_name="toolformer-platform", library_version=__version__)
     try:
         yield api

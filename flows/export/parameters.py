@@ -59,6 +59,9 @@ class ExportParameters(BaseModel):
     replace: Annotated[bool, _HUB] = Field(
         False, description="Push also where other files lie; those of the same name are replaced"
     )
+    dry_run: Annotated[bool, _HUB] = Field(
+        False, description="Write the files and say what a push would send; send nothing"
+    )
 
     def settings(self) -> ExportSettings:
         """Return the options of the export.
@@ -66,9 +69,9 @@ class ExportParameters(BaseModel):
         Raises:
             UsageError: a value is missing, or belongs to another format.
         """
-        for name in ("public", "replace"):
+        for name in ("public", "replace", "dry_run"):
             if getattr(self, name) and self.push is None:
-                raise UsageError(f"--{name} belongs to --push")
+                raise UsageError(f"--{name.replace('_', '-')} belongs to --push")
         given: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(ExportSettings)}
         given |= {name: None for name, value in given.items() if value == AUTO}
         return ExportSettings(**given)

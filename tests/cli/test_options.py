@@ -64,7 +64,7 @@ NAMES = {
         --seed --tools --tool --passages --qa-reader --translator --max-new-tokens --shard-items
         --workers --gpus""",
     ExportParameters: """--dataset --data out --format --separator --tokenizer --dialect --arguments --request
-        --next-request --dev --seed --push --public --replace""",
+        --next-request --dev --seed --push --public --replace --dry-run""",
     FinetuneParameters: f"--dataset --data --model --arm {_TRAINING} --seed",
     RecipeParameters: "recipe --data --model",
     FitTriggerParameters: "--model --data --k --needless --lost --min-calls",

@@ -18,6 +18,8 @@ from tests.flows.test_export import EXAMPLES, stored
 from tests.support.commands import Run as Command
 from tests.support.hub_server import TOKEN, HubServer, Repo, hub_server
 from toolformer_core.errors import UsageError
+from warehouse.records import Training, write_training
+from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 NAME = "owner/cstar"
@@ -184,7 +186,7 @@ def test_no_token_a_wrong_one_and_no_network(
         deliver(parameters)
     assert "hf_other" not in str(refused.value)
     monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(UsageError, match="--push needs a token of the hub: set HF_TOKEN"):
+    with pytest.raises(UsageError, match="a push needs a token of the hub: set HF_TOKEN"):
         deliver(parameters)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -198,8 +200,8 @@ def test_no_token_a_wrong_one_and_no_network(
 
 
 def test_options_that_belong_to_a_push(store: Store, tmp_path: Path) -> None:
-    for name in ("public", "replace"):
-        with pytest.raises(UsageError, match=f"--{name} belongs to --push"):
+    for name in ("public", "replace", "dry_run"):
+        with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} belongs to --push"):
             deliver(asked(store, tmp_path / "out.jsonl", push=None, **{name: True}))
     with pytest.raises(UsageError, match="OWNER/NAME; got 'cstar'"):
         deliver(asked(store, tmp_path / "out.jsonl", push="cstar"))
@@ -233,3 +235,94 @@ def test_the_command_says_where_it_lies_and_nowhere_stands_the_token(
     assert TOKEN not in caplog.text
     held = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert not any(TOKEN.encode() in data for data in held)
+
+
+def test_a_dry_run_writes_the_files_and_asks_the_hub_nothing(
+    run: Command, hub: HubServer, store: Store, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    said = run("export", "--data", store.root, out, "--push", NAME, "--dry-run")
+    assert said.code == 0
+    sizes = [(tmp_path / name).stat().st_size for name in ("out.jsonl", "out.card.md", "out.manifest.json")]
+    assert said.out.splitlines()[1:] == [
+        *(f"{n:>15,} bytes  {name}" for n, name in zip(sizes, ("out.jsonl", "README.md", MANIFEST), strict=True)),
+        "licence of the weights: not stated; of the texts: CC BY-SA 4.0",
+        f"nothing was sent: without --dry-run these files go to the dataset repository {NAME}",
+    ]
+    assert hub.asked == []
+    assert run("export", "--data", store.root, out, "--push", NAME).code == 0  # what was written is pushed as it is
+    assert hub.repos[NAME].files["out.jsonl"] == out.read_bytes()
+
+
+@pytest.fixture
+def trained(store: Store, tmp_path: Path) -> Training:
+    """A training in the data folder, of a base model whose README.md states a licence."""
+    base = tmp_path / "small-lm"
+    base.mkdir()
+    (base / "README.md").write_text("---\nlicense: apache-2.0\n---\n", encoding="utf-8")
+    model = Path(store.root) / "finetunes" / "cstar-toolformer-1" / "model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}", encoding="utf-8")
+    (model / "model.safetensors").write_bytes(b"weights")
+    training = Training(
+        job="cstar-toolformer-1",
+        run_id=None,
+        arm="toolformer",
+        dataset="cstar",
+        version=store.datasets()[0].version,
+        model=str(base),
+        model_digest="d0",
+        recipe={"batch": 8, "sequence_length": 128, "learning_rate": 1e-5, "seed": 0},
+        steps=40,
+        train_loss=1.0,
+        dev_loss=1.0,
+        dev_perplexity=2.72,
+        base_perplexity=3.0,
+        best_step=40,
+        best_perplexity=2.72,
+        checkpoint="finetunes/cstar-toolformer-1/model",
+        seconds=1.0,
+        finished="2026-01-01T00:00:00",
+    )
+    write_training(store, training)
+    publish(store, None)
+    return training
+
+
+def test_a_model_is_pushed_with_a_card_that_names_both_licences(
+    run: Command, hub: HubServer, store: Store, trained: Training
+) -> None:
+    words = ["push", trained.job, NAME, "--data", store.root]
+    said = run(*words, "--dry-run")
+    assert said.code == 0
+    assert said.out.splitlines()[-2:] == [
+        "licence of the weights: apache-2.0; of the texts: CC BY-SA 4.0",
+        f"nothing was sent: without --dry-run these files go to the model repository {NAME}",
+    ]
+    assert hub.asked == []
+    assert run(*words).out.splitlines() == [f"{hub.url}/{NAME} (made, private), commit {hub.repos[NAME].sha}"]
+    repo = hub.repos[NAME]
+    assert (repo.kind, repo.private) == ("model", True)
+    assert repo.files["model.safetensors"] == b"weights"
+    card = repo.files["README.md"].decode()
+    assert card.startswith("---\nlicense: apache-2.0\nlibrary_name: transformers\n")
+    assert "| licence of the texts | CC BY-SA 4.0 |" in card
+    assert "| perplexity of held-out texts | 3.00 before, 2.72 after, tools off |" in card
+    assert "| licence of the corpus | CC BY-SA 4.0 |" in card  # the dataset's own card
+    told = {one["name"]: one["bytes"] for one in json.loads(repo.files[MANIFEST])["files"]}
+    assert told == {name: len(data) for name, data in repo.files.items() if name not in (MANIFEST, ".gitattributes")}
+    (Path(store.root) / trained.checkpoint / "model.safetensors").unlink()
+    assert run(*words).code == 0  # the next push removes what is gone
+    assert repo.files.keys() == {".gitattributes", "config.json", "README.md", MANIFEST}
+
+
+def test_a_model_without_a_licence_or_a_training_is_not_pushed(run: Command, store: Store, trained: Training) -> None:
+    said = run("push", "cstar-toolformer-2", NAME, "--data", store.root)
+    assert said.code == 2
+    assert said.err.startswith("error: unknown training 'cstar-toolformer-2'. Did you mean 'cstar-toolformer-1'?")
+    Path(trained.model, "README.md").write_text("no header", encoding="utf-8")
+    said = run("push", trained.job, NAME, "--data", store.root, "--dry-run")
+    assert said.code == 2
+    assert said.err.endswith("is not stated in a README.md beside it: name it with --licence\n")
+    said = run("push", trained.job, NAME, "--data", store.root, "--dry-run", "--licence", "mit")
+    assert "licence of the weights: mit;" in said.out

@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face hub on loopback: dataset repositories in memory, behind the endpoints of a push.
+"""A stand-in for the Hugging Face hub on loopback: repositories in memory, behind the endpoints of a push.
 
 It holds what it was sent, by commits, and answers what a test tells it to. Files are small ones, which travel in the
 commit itself. A commit whose parent is not the newest is refused, as the hub does.
@@ -20,17 +20,18 @@ from typing import Any
 __all__ = ["TOKEN", "HubServer", "Repo", "hub_server"]
 
 TOKEN = "hf_of_these_tests"
-_REPO = re.compile(r"/api/datasets/([^/]+/[^/]+?)(?:/(revision|preupload|commit)/main)?")
-_FILE = re.compile(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
+_REPO = re.compile(r"/api/(?:datasets|models)/([^/]+/[^/]+?)(?:/(revision|preupload|commit)/main)?")
+_FILE = re.compile(r"(?:/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
 
 
 @dataclass
 class Repo:
-    """A dataset repository: its files now, and its commits."""
+    """A repository: its files now, and its commits."""
 
     private: bool
     files: dict[str, bytes] = field(default_factory=lambda: {".gitattributes": b""})
     commits: list[dict[str, Any]] = field(default_factory=list)  # header, added and deleted paths
+    kind: str = "dataset"
 
     @property
     def sha(self) -> str:
@@ -74,9 +75,9 @@ class HubServer:
 
     def _create(self, asked: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         name = f"{asked['organization']}/{asked['name']}"
-        if asked["type"] != "dataset" or name in self.repos:
-            return 409, {}, b'{"error": "You already created this dataset repo"}'
-        self.repos[name] = Repo(asked["visibility"] == "private")
+        if name in self.repos:
+            return 409, {}, b'{"error": "You already created this repo"}'
+        self.repos[name] = Repo(asked["visibility"] == "private", kind=asked.get("type", "model"))
         return _json({"url": f"{self.url}/datasets/{name}"})
 
     def _mode(self, repo: Repo, path: str) -> dict[str, Any]:

@@ -1,0 +1,178 @@
+"""A finetuned model with a card in a model repository of the Hugging Face hub, pushed in one commit.
+
+The files are those of the model's folder. The card names the licences of the weights and of the texts, tells how the
+model was trained and what it answered, and ends with the card of its dataset. The manifest holds the digests, by which
+the next push knows which files are ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flows.build_dataset.versions import card_of
+from flows.export.card import file_entries, licence_header, manifest_text, weights_licence
+from flows.export.find import find_dataset
+from flows.export.hub import MANIFEST, README, look_at, push
+from flows.export.run import Pushed
+from flows.tables import markdown_table
+from toolformer_core import __version__
+from toolformer_core.errors import UnknownNameError, UsageError
+from warehouse.commits import Dataset
+from warehouse.queries import rows_of
+from warehouse.records import trainings
+from warehouse.snapshot.publish import SNAPSHOT
+from warehouse.store import Store
+
+__all__ = ["ModelPush", "push_model"]
+
+_USE = """\
+It writes calls such as `[Calculator(587 - 58) -> 529]`, and a program runs the tool at the arrow:
+
+```python
+import toolformer_core as tf
+
+print(tf.generate("Of the 587 books, 58 are lent out and only", tf.load_model("FOLDER"), {tools}).text)
+```
+
+Without such a program what stands behind an arrow is the model's own guess."""
+_ANSWERS = """
+    SELECT task, arm, k, items, accuracy FROM accuracy
+    WHERE model_digest IN (SELECT model_digest FROM accuracy WHERE model = $model) AND completed ORDER BY task, arm, k
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPush:
+    """What a push of a model sent, or would send."""
+
+    job: str
+    repository: str  # OWNER/NAME
+    weights: str  # licence of the weights
+    texts: str  # licence of the corpus; empty: not stated
+    files: tuple[tuple[str, int], ...]  # path in the repository, bytes
+    pushed: Pushed | None  # None: nothing was sent
+
+
+def push_model(
+    store: Store,
+    job: str,
+    name: str,
+    *,
+    licence: str | None = None,
+    public: bool = False,
+    replace: bool = False,
+    dry_run: bool = False,
+) -> ModelPush:
+    """Push a finished training's model.
+
+    Args:
+        store: holds the record of the training and its dataset.
+        job: name of the training, or its folder, or its model's folder.
+        name: OWNER/NAME on the hub.
+        licence: of the weights; None: the base model's, as its README states it.
+        public: whether all may read the repository.
+        replace: whether other files of the same names in it are replaced.
+        dry_run: whether to send nothing and to ask the hub nothing.
+
+    Raises:
+        UsageError: there is no such training, its files or the licence of its weights are not to be found, there is no
+            token, or the repository is another's.
+        PushError: the hub could not be reached, or refused.
+    """
+    training = _training(store, job)
+    folder = Path(training["checkpoint"])
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"the model of {training['job']} is not at {folder} any more")
+    weights = licence or weights_licence(training["model"])
+    if not weights:
+        raise UsageError(
+            f"the licence of {training['model']} is not stated in a README.md beside it: name it with --licence"
+        )
+    dataset = find_dataset(store, f"{training['dataset']}@{training['version']}")
+    with tempfile.TemporaryDirectory() as scratch:
+        card, manifest = Path(scratch, README), Path(scratch, MANIFEST)
+        card.write_text(_card(store, training, dataset, weights), encoding="utf-8", newline="\n")
+        uploads = {file.name: file for file in sorted(folder.iterdir()) if file.is_file()} | {README: card}
+        entries = [
+            {**entry, "name": name} for name, path in uploads.items() for entry in file_entries({"": path}, None)
+        ]
+        told = {"manifest": 1, "program": __version__, "training": training["job"], "dataset": dataset.label}
+        manifest.write_text(manifest_text({**told, "files": entries}), encoding="utf-8", newline="\n")
+        uploads[MANIFEST] = manifest
+        pushed = None
+        if not dry_run:
+            repository = look_at(name, uploads, "model", public=public, replace=replace)
+            pushed = push(repository, uploads, f"{training['job']}, trained on {dataset.label}", public=public)
+        sizes = tuple((path, file.stat().st_size) for path, file in uploads.items())
+    return ModelPush(training["job"], name, weights, dataset.licence, sizes, pushed)
+
+
+def _training(store: Store, job: str) -> dict[str, Any]:
+    """Return the record of a training by its name or a path.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = {one["job"]: one for one in trainings(store)}
+    path = Path(job)
+    name = path.parent.name if path.name == "model" else path.name
+    if name not in found:
+        raise UnknownNameError("training", name, found) if found else UsageError(f"no training in {store.root} is done")
+    return found[name]
+
+
+def _card(store: Store, training: dict[str, Any], dataset: Dataset, weights: str) -> str:
+    base, recipe = Path(training["model"]).name, training["recipe"]
+    header = {
+        **licence_header(weights),
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["toolformer", "tool-use", training["arm"]],
+    }
+    rows = [
+        ("base model", f"{base}, digest {training['model_digest']}"),
+        ("licence of the weights", weights),
+        (
+            "trained on",
+            f"{dataset.label}{'' if training['arm'] == 'toolformer' else ', the texts without their calls'}",
+        ),
+        ("licence of the texts", dataset.licence or "not stated"),
+        (
+            "steps",
+            f"{training['steps']:,} of {recipe['batch']:,} texts of at most {recipe['sequence_length']:,} tokens",
+        ),
+        ("learning rate, seed", f"{recipe['learning_rate']:g}, {recipe['seed']}"),
+        ("perplexity of held-out texts", _perplexity(training)),
+    ]
+    tools = json.dumps(list(dataset.thresholds))
+    parts = [
+        f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---",
+        f"# {training['job']}",
+        f"{base}, finetuned on texts in which it may call {', '.join(dataset.thresholds)}.",
+        markdown_table(["", ""], rows),
+        *(["## Use", _USE.format(tools=tools)] if training["arm"] == "toolformer" else []),
+        *_answers(store, training),
+        "## The dataset",
+        re.sub(r"(?m)^(##+ )", r"#\1", card_of(store, dataset).partition("\n")[2].strip()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _perplexity(training: dict[str, Any]) -> str:
+    before, after = training["base_perplexity"], training["dev_perplexity"]
+    return "not measured" if after is None else f"{before:.2f} before, {after:.2f} after, tools off"
+
+
+def _answers(store: Store, training: dict[str, Any]) -> Sequence[str]:
+    """Return a table of what the model answered in the evaluations of its data folder; nothing if there are none."""
+    found = rows_of(store.local_folder / SNAPSHOT, _ANSWERS, {"model": training["checkpoint"]})
+    rows = [[r["task"], r["arm"], str(r["k"]), f"{r['items']:,}", f"{100 * r['accuracy']:.1f}"] for r in found]
+    return ["## Evaluations", markdown_table(["task", "arm", "k", "items", "right, %"], rows)] if rows else []
