@@ -60,13 +60,15 @@ test-mcp: $(VENV)/.run ## ask MCP servers that others wrote, fetched from the pa
 certify: $(VENV)/.run ## minutes: TRL, datasets, axolotl and LLaMA-Factory read our exports, each in its own environment (CERTIFY=folder, ONLY=trl)
 	$(BIN)/python -m certify --environments $(CERTIFY) $(if $(ONLY),--only $(ONLY))
 
-case-study: $(VENV)/.run ## a real model on real text (TEXTS=folder with math/ and lm/; PART=quick: under an hour, else hours)
+case-study: $(VENV)/.run ## a real model on real text (TEXTS=folder with math/ and lm/; PART=quick: calculator, an hour; PART=tools: the others; else hours)
 	@test -f "$(TEXTS)/math/gsm8k.train.jsonl" || { echo 'TEXTS=folder: see docs/real-model.md for what lies in it'; exit 2; }
 	$(PIP_INSTALL) --editable '.[gguf]'
 	mkdir -p case-study && ln -sfn "$(abspath $(TEXTS))" case-study/texts
 	test -d case-study/smollm2 || $(BIN)/python recipes/fetch_smollm2.py case-study/smollm2
 	test -f case-study/gsm8k/gold.jsonl || $(BIN)/python recipes/gsm8k.py case-study/texts/math/gsm8k.train.jsonl --answers \
 		--out case-study/gsm8k --without case-study/texts/math/gsm8k.test.jsonl --without case-study/texts/math/SVAMP.json
+	test ! -f case-study/texts/wiki/passages.jsonl || test -d case-study/wiki || \
+		$(BIN)/python recipes/wiki.py case-study/texts/wiki/passages.jsonl --out case-study/wiki
 	$(BIN)/toolformer run recipes/$(STUDY).yaml --data case-study/$(STUDY)
 	$(BIN)/python -m recipes.case_study recipes/$(STUDY).yaml --data case-study/$(STUDY) --gold case-study/gsm8k \
 		--out case-study/$(STUDY).md

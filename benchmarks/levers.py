@@ -32,6 +32,8 @@ from typing import Any
 from benchmarks.report import say
 from toolformer_core.annotate.boundaries import number_at
 from toolformer_core.records import digest_of
+from warehouse.queries import rows_of
+from warehouse.snapshot.publish import SNAPSHOT
 
 _SHARDS = ("--shard-documents", "25")  # what is lost at most when a run is ended
 _FORCED = ("--draw-form", "forced")
@@ -108,9 +110,7 @@ def _cpu() -> float:
 
 def query(data: Path, sql: str) -> list[dict[str, Any]]:
     """Return the rows of a query over a data folder."""
-    command = [sys.executable, "-m", "cli.main", "sql", sql, "--data", str(data), "--json"]
-    rows: list[dict[str, Any]] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return rows
+    return rows_of(data / SNAPSHOT, sql)
 
 
 def scored_calls(data: Path) -> list[Call]:

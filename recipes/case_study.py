@@ -3,8 +3,8 @@
     python -m recipes.case_study recipes/smollm2-quick.yaml --data case-study/smollm2-quick --gold case-study/gsm8k \
         --out docs/case-study.md
 
-The page holds the recipe's results, the calls of its last build against GSM8K's own, twenty kept and ten dropped calls
-in the order of a digest, the costs, and the recipe itself. Nothing in it is written by hand.
+The page holds the recipe's results, the calls of its last build against GSM8K's own, twenty kept calls of every build
+and ten dropped ones in the order of a digest, the costs, and the recipe itself. Nothing in it is written by hand.
 """
 
 from __future__ import annotations
@@ -27,25 +27,48 @@ from toolformer_core.evaluate.figures import TABLES
 from toolformer_core.records import digest_of
 
 _AROUND = 90  # characters of the text in front of a call, and behind it
+_AGAINST_GOLD = """\
+## Calls against GSM8K's own
+
+Of the last build, by filtering threshold in nats: the calls with at least this gain, the best at each place."""
 _PAPER = ("gpt-j", "gpt-j + cc", "toolformer (disabled)", "toolformer")
 
 
-def _calls(rows: Iterable[Mapping[str, Any]], number: int) -> list[str]:
+def _calls(rows: Iterable[Mapping[str, Any]], number: int) -> str:
     """Return some of the calls as lines of a list, chosen and ordered by a digest."""
     chosen = sorted(rows, key=lambda row: digest_of("case study", row["doc_id"], str(row["position"]), row["input"]))
-    return [_line(row) for row in chosen[:number]]
+    return "\n".join(_line(row) for row in chosen[:number])
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    at, text = row["position"], row["text"]
-    before, behind = text[max(0, at - _AROUND) : at].split("\n")[-1], text[at : at + _AROUND].split("\n")[0]
-    return f"- {row['gain']:+.2f} …{before} **[Calculator({row['input']}) → {row['response']}]**{behind}…"
+    """Return a call in its text; `start` and `end` of a kept one, `position` of a dropped one, are characters."""
+    text, start, end = row["text"], row["start"], row["end"]
+    before, behind = text[max(0, start - _AROUND) : start].split("\n")[-1], text[end : end + _AROUND].split("\n")[0]
+    call = row.get("call") or text[start:end].strip()
+    return f"- {row['gain']:+.2f} …{before.rstrip()} `{call}`{behind}…"
+
+
+def _kept(data: Path) -> list[str]:
+    """Return twenty kept calls of the newest version of each dataset."""
+    rows = query(
+        data,
+        "SELECT dataset, doc_id, text, unnest(calls, recursive := true) FROM dataset_examples SEMI JOIN "
+        "(SELECT name AS dataset, arg_max(version, created) AS version FROM datasets GROUP BY name) "
+        "USING (dataset, version)",
+    )
+    named = dict.fromkeys(row["dataset"] for row in rows)
+    return [f"### {name}\n\n{_calls([r for r in rows if r['dataset'] == name], 20)}" for name in sorted(named)]
 
 
 def _against_gold(data: Path, gold: Path) -> list[list[str]]:
-    """Return by threshold: kept calls, share with the number they stand before, with a gold value, recall, of gold."""
+    """Return by threshold: kept calls, share with the number they stand before, with a gold value, recall, of gold.
+
+    Nothing for a build of other texts than GSM8K's.
+    """
     read = {row["url"] for row in query(data, "SELECT url FROM documents")}
     texts, calls = gold_texts(gold, 0, len(read), only=read)
+    if not texts:
+        return []
     rows = []
     for tau_f in THRESHOLDS:
         n = figures(scored_calls(data), calls, texts, tau_f)
@@ -92,11 +115,12 @@ def page(recipe: Path, data: Path, gold: Path) -> str:
     """
     asked = read_recipe(str(recipe))
     results = (results_folder(asked, str(data)) / "results.md").read_text("utf-8")
-    call = "s.doc_id, s.position, s.input, s.response, s.gain, d.text"
-    scored = query(data, f"SELECT {call} FROM best_calls s JOIN documents d USING (doc_id)")
-    kept = {(r["doc_id"], r["position"], r["input"]) for r in query(data, "FROM kept_calls")}
-    survived = [row for row in scored if (row["doc_id"], row["position"], row["input"]) in kept]
-    dropped = [row for row in scored if (row["doc_id"], row["position"], row["input"]) not in kept]
+    dropped = query(
+        data,
+        "SELECT doc_id, d.text, position, position AS start, position AS end, input, gain, "
+        "'[' || s.tool || '(' || input || ') -> ' || response || ']' AS call FROM best_calls s "
+        "JOIN documents d USING (doc_id) ANTI JOIN kept_calls USING (doc_id, position, input)",
+    )
     gold_names = ["tau_f", "kept", "give their number", "gold value at its place", "recall of gold", "gold calls"]
     paper = [[model, *(f"{TABLES[4][task][model]:g}" for task in ("asdiv", "svamp", "mawps"))] for model in _PAPER]
     parts: Sequence[str] = (
@@ -105,13 +129,16 @@ def page(recipe: Path, data: Path, gold: Path) -> str:
         f"`toolformer run {recipe} --data {data}` left there.",
         "## Results of the recipe",
         "\n".join(f"#{line}" if line.startswith("#") else line for line in _without_pictures(results)[1:]).strip(),
-        "## Calls against GSM8K's own",
-        "Of the last build, by filtering threshold in nats: the calls with at least this gain, the best at each place.",
-        markdown_table(gold_names, _against_gold(data, gold)),
-        "## Twenty kept calls, as they are",
-        "\n".join(_calls(survived, 20)),
-        "## Ten dropped calls",
-        "\n".join(_calls(dropped, 10)),
+        *(
+            [_AGAINST_GOLD, markdown_table(gold_names, against_gold)]
+            if (against_gold := _against_gold(data, gold))
+            else []
+        ),
+        "## Kept calls, as they are",
+        "Twenty of each build, with their gain in nats.",
+        *_kept(data),
+        "## Ten dropped calls of the last build",
+        _calls(dropped, 10),
         "## Cost",
         "Of all that lies in the folder, runs that were killed and resumed included.",
         markdown_table(["stage", "hours of its tasks", "CPU hours", "LM tokens"], _costs(data)),
