@@ -17,7 +17,7 @@ export GOMP_SPINCOUNT := 20000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test fuzz test-slow test-mcp certify case-study chaos guards bench system check format docs clean
+.PHONY: help install dev demo test fuzz test-slow test-machines test-mcp certify case-study chaos guards bench system check format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,11 @@ fuzz: $(VENV)/.dev system ## pass the property tests with 2,000 examples each, d
 
 test-slow: $(VENV)/.dev system ## pass the tests that take long: workers, cancelled and killed flow runs, further cases of quick tests
 	$(BIN)/pytest -m slow
+
+test-machines: $(VENV)/.dev ## pass the tests on a real Slurm, PostgreSQL and Swift, which it installs where it may (root, Debian)
+	@.ci/system machines
+	$(PIP_INSTALL) kubernetes-validate
+	$(BIN)/pytest -m machines tests/machines
 
 test-mcp: $(VENV)/.run ## ask MCP servers that others wrote, fetched from the package registries (MCP=folder to keep them)
 	$(BIN)/python -m tests.real_mcp_servers $(MCP)
