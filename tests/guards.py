@@ -164,8 +164,8 @@ GUARDS = (
         "a host that dies with a claim",
         "a claim ends with its lease",
         "warehouse/claims.py",
-        "where=_CLAIMS.c.ends < _NOW)",
-        "where=sa.false())",
+        "sa.or_(_CLAIMS.c.ends < _NOW, ",
+        "sa.or_(sa.false(), ",
         (f"{_CLAIMS}::test_when_the_lease_has_ended_another_takes_it_over_and_the_old_holder_is_told",),
     ),
     # What killed writers leave behind.

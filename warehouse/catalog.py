@@ -39,7 +39,7 @@ from warehouse.facts import (
 from warehouse.files.folders import make_private
 from warehouse.files.lock import FileLock
 from warehouse.files.paths import database_problem
-from warehouse.shared import connect_schema, open_database, without_secrets, write_transaction
+from warehouse.shared import again_if_lost, connect_schema, open_database, without_secrets, write_transaction
 from warehouse.store import Store
 
 _log = logging.getLogger(__name__)
@@ -115,6 +115,7 @@ class Catalog:
                 self._create_tables()
             self.reconcile(store)
 
+    @again_if_lost
     def _create_tables(self) -> None:
         with self._write() as connection:
             METADATA.create_all(connection)
@@ -138,6 +139,7 @@ class Catalog:
         facts = facts_from_records(commits={commit.id: commit for commit in commits}.values())
         self._replace(facts, COMMIT_TABLES)
 
+    @again_if_lost
     def begin(self, store: Store, run: Run) -> Run:
         """Give a run a number one larger than that of every run known, and write its manifest; return the run.
 
@@ -158,6 +160,7 @@ class Catalog:
     def record_dataset(self, dataset: Dataset) -> None:
         self._replace(facts_from_records(datasets=[dataset]), DATASET_TABLES)
 
+    @again_if_lost
     def reconcile(self, store: Store) -> dict[str, int]:
         """Rebuild everything from the store's commits, runs and datasets; return table -> number of rows.
 
@@ -200,12 +203,14 @@ class Catalog:
             self.record_dataset(dataset)
         return sum(map(len, (*new.values(), *gone.values())))
 
+    @again_if_lost
     def counts(self) -> dict[str, int]:
         """Return table -> number of rows."""
         with self._write() as connection:
             queries = {name: sa.select(sa.func.count()).select_from(table) for name, table in METADATA.tables.items()}
             return {name: int(connection.execute(query).scalar_one()) for name, query in queries.items()}
 
+    @again_if_lost
     def identities(self) -> Facts:
         """Return `commits`, `runs` and `datasets` with the columns in which two versions of a record differ.
 
@@ -224,10 +229,12 @@ class Catalog:
                     summaries = database.sql(RUN_SUMMARIES.format("pairs")).to_arrow_table()
         return facts | {"run_commits": summaries}
 
+    @again_if_lost
     def facts(self) -> Facts:
         with self._write() as connection:
             return {name: self._select(connection, table, None) for name, table in METADATA.tables.items()}
 
+    @again_if_lost
     def facts_of(self, keys: Facts) -> Facts:
         """Return the rows of all tables about some commits, runs and datasets.
 
@@ -304,6 +311,7 @@ class Catalog:
                 raise LockHeldError(self._name, holder[1], socket.gethostname(), "", holder[0]) from exc
             raise CatalogError(f"the catalog {self._name} could not be used: {error_line(exc)}") from exc
 
+    @again_if_lost
     def _replace(self, facts: Facts, tables: tuple[str, ...]) -> None:
         """Replace the rows with the same keys; the keys are those of the first table.
 
@@ -330,6 +338,7 @@ class Catalog:
             existing += map(tuple, connection.execute(sa.select(*keys).where(wanted)))
         return existing
 
+    @again_if_lost
     def _remove(self, tables: tuple[str, ...], owners: list[tuple[str, ...]]) -> None:
         if owners:
             with self._write() as connection:

@@ -3,7 +3,8 @@
 A claim is one row: the name of the work, a token of the process that took it, and when the lease ends, by the
 database's clock. A thread renews the leases of its process. A process that dies renews nothing, and another process may
 take over the claim when the lease has ended. The old holder notices that before it commits (`confirm`), and gives way.
-Claims only save work; correctness does not depend on them, since a commit is the same whoever writes it.
+Claims only save work; correctness does not depend on them, since a commit is the same whoever writes it. A server that
+restarts is waited for as long as a lease lasts.
 
 This module does not know what the work is.
 """
@@ -23,13 +24,12 @@ import sqlalchemy as sa
 import sqlalchemy.exc
 from sqlalchemy.dialects.postgresql import insert
 
-from warehouse.errors import CatalogError, error_line
-from warehouse.shared import connect_schema, write_transaction
+from warehouse.errors import CatalogError
+from warehouse.shared import LEASE_S, again_if_lost, connect_schema, database_error, write_transaction
 from warehouse.store import Store
 
 _log = logging.getLogger(__name__)
 
-LEASE_S = 60.0  # after which a process that renews nothing counts as dead
 RENEWALS = 4  # within one lease
 _POLL_S = (0.05, 1.0)  # between two attempts at a claim that another process holds: at first, and at most
 
@@ -76,7 +76,7 @@ class Claims:
     """
 
     def __init__(self, url: str, store: Store, *, lease_s: float = LEASE_S) -> None:
-        self._engine = connect_schema(url, store)
+        self._engine = connect_schema(url, store, lease_s, wait_now=True)  # the flow has reached it with this URL
         self._lease_s = lease_s
         self._held: dict[str, Claim] = {}  # by token
         self._lock = threading.Lock()
@@ -93,8 +93,9 @@ class Claims:
         """
         claim = Claim(name, uuid.uuid4().hex)
         row = {"token": claim.token, "host": socket.gethostname(), "pid": os.getpid(), "ends": self._lease_end()}
+        free = sa.or_(_CLAIMS.c.ends < _NOW, _CLAIMS.c.token == claim.token)  # ours, if the answer got lost
         statement = insert(_CLAIMS).values(name=name, **row)
-        statement = statement.on_conflict_do_update(index_elements=["name"], set_=row, where=_CLAIMS.c.ends < _NOW)
+        statement = statement.on_conflict_do_update(index_elements=["name"], set_=row, where=free)
         if not self._execute(statement.returning(_CLAIMS.c.token)):
             return None
         with self._lock:
@@ -171,13 +172,14 @@ class Claims:
         statement = _CLAIMS.update().where(_CLAIMS.c.token.in_(tokens)).values(ends=self._lease_end())
         return self._execute(statement.returning(_CLAIMS.c.token))
 
+    @again_if_lost
     def _execute(self, statement: sa.Executable) -> set[str]:
         """Execute a statement that returns tokens; return them."""
         try:
             with self._engine.begin() as connection:
                 return set(connection.scalars(statement))
         except sa.exc.SQLAlchemyError as exc:
-            raise CatalogError(f"the claims could not be used: {error_line(exc)}") from exc
+            raise database_error("the claims", exc) from exc
 
     def _renew_leases(self) -> None:
         while not self._closed.wait(self._lease_s / RENEWALS):

@@ -89,6 +89,10 @@ class CatalogError(WarehouseError):
     """The catalog could not be opened, read or written."""
 
 
+class ConnectionLostError(CatalogError):
+    """The database server ended the connection, e.g. because it restarts; nothing of the transaction was kept."""
+
+
 class LockHeldError(CatalogError):
     """Another process holds a lock.
 

@@ -3,22 +3,37 @@
 One database serves any number of data folders. Each has a random name, which is stored beside its commits in
 `identity.json`, and its tables are in the schema of that name. So two hosts that reach the same data find the same
 tables, whatever path or URL they use, and two data folders never mix. This module knows no table.
+
+A server that restarts is waited for: whoever opens a connection meanwhile (`wait_for_server`), and whose transaction it
+cut begins again (`again_if_lost`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 import sqlalchemy.exc
 
-from warehouse.errors import CatalogError, error_line
+from warehouse.errors import CatalogError, ConnectionLostError, error_line
 from warehouse.store import Store
 
 _IDENTITY = "identity.json"
+LEASE_S = 60.0  # after which a process that renews nothing counts as dead, and for which a server is waited for
+_POLL_S = 0.5  # between two attempts to reach a server
 _LOCK = 7_305_180_411  # the key of the advisory lock for all writers of a database; any constant would do
+
+_log = logging.getLogger(__name__)
+
+Self_ = TypeVar("Self_")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def without_secrets(url: sa.URL) -> str:
@@ -39,6 +54,45 @@ def open_database(url: str | sa.URL, schema: str | None = None) -> sa.Engine:
         raise CatalogError(f"not a catalog's URL, or its driver is missing: {error_line(exc)}") from exc
 
 
+def wait_for_server(engine: sa.Engine, seconds: float) -> None:
+    """From now on, wait so long for a server that does not answer when a connection is opened; a warning says so."""
+
+    @sa.event.listens_for(engine, "do_connect")
+    def connect(dialect: Any, record: object, arguments: Any, options: Any) -> Any:
+        deadline, warned = time.monotonic() + seconds, False
+        while True:
+            try:
+                return dialect.connect(*arguments, **options)
+            except dialect.loaded_dbapi.OperationalError as exc:
+                if time.monotonic() > deadline:
+                    raise
+                if not warned:
+                    place = without_secrets(engine.url)
+                    _log.warning("%s is away; it is waited for at most %.0f s: %s", place, seconds, error_line(exc))
+                warned = True
+            time.sleep(_POLL_S)
+
+
+def again_if_lost(method: Callable[Concatenate[Self_, P], T]) -> Callable[Concatenate[Self_, P], T]:
+    """Have a method that is one transaction begin again if the server cuts its connection."""
+
+    @functools.wraps(method)
+    def call(self: Self_, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except ConnectionLostError as exc:
+            _log.warning("%s; it is tried again", exc)
+            return method(self, *args, **kwargs)
+
+    return call
+
+
+def database_error(what: str, error: sa.exc.SQLAlchemyError) -> CatalogError:
+    """Return the error that says what could not be used, and why."""
+    lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
+    return (ConnectionLostError if lost else CatalogError)(f"{what} could not be used: {error_line(error)}")
+
+
 @contextlib.contextmanager
 def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Run one transaction; only one writer at a time among all processes that share the database.
@@ -51,17 +105,24 @@ def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
             yield connection
     except sa.exc.SQLAlchemyError as exc:
-        raise CatalogError(f"the catalog {without_secrets(engine.url)} could not be used: {error_line(exc)}") from exc
+        raise database_error(f"the catalog {without_secrets(engine.url)}", exc) from exc
 
 
-def schema_of(url: str, store: Store) -> str:
+def schema_of(url: str, store: Store, wait_s: float = 0.0) -> str:
     """Return the schema of a store's tables; create the schema, and the store's name, if there is none.
+
+    Args:
+        url: of the database.
+        store: whose tables.
+        wait_s: see `wait_for_server`.
 
     Raises:
         CatalogError: the database could not be used.
         StoreError: the store could not be read or written.
     """
     engine = open_database(url)
+    if wait_s:
+        wait_for_server(engine, wait_s)
     try:
         with write_transaction(engine) as connection:  # so that two hosts that start at once agree on one name
             identity = store.read_json(_IDENTITY)
@@ -75,6 +136,15 @@ def schema_of(url: str, store: Store) -> str:
         engine.dispose()
 
 
-def connect_schema(url: str, store: Store) -> sa.Engine:
-    """Return an engine for the schema of a store in a shared database."""
-    return open_database(url, schema_of(url, store))
+def connect_schema(url: str, store: Store, wait_s: float = LEASE_S, *, wait_now: bool = False) -> sa.Engine:
+    """Return an engine for the schema of a store in a shared database.
+
+    Args:
+        url: of the database.
+        store: see `schema_of`.
+        wait_s: see `wait_for_server`.
+        wait_now: wait for the server at this first connection as well; else an URL with a slip is an error at once.
+    """
+    engine = open_database(url, schema_of(url, store, wait_s if wait_now else 0.0))
+    wait_for_server(engine, wait_s)
+    return engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
+OTHERS = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
 FILE = DataFile("shards/score/qa/s0.parquet", "d1", 3, 9)
 
 
@@ -68,6 +70,25 @@ def test_recording_twice_is_recording_once(postgres: str, tmp_path: Path) -> Non
         catalog.record([commit, commit])
         assert rows(catalog.facts()) == before
     assert len(before["balances"]) == 4  # in, kept, dropped x, failed timeout
+
+
+def test_a_transaction_that_the_server_cuts_begins_again(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cuts: list[object] = []
+    with Catalog(postgres, store=Store(tmp_path)) as catalog:
+        insert = catalog._insert
+
+        def insert_and_cut_once(*arguments: Any) -> None:
+            insert(*arguments)
+            if not cuts:
+                cuts.extend(asked(postgres, f"SELECT pg_terminate_backend(pid) {OTHERS}"))
+
+        monkeypatch.setattr(catalog, "_insert", insert_and_cut_once)
+        catalog.record([make_commit("score", "qa", "s0", [FILE])])
+        assert catalog.facts()["commits"].num_rows == 1
+    assert len(cuts) == 1
+    assert "it is tried again" in caplog.text
 
 
 def test_what_a_killed_flow_left_unrecorded_is_found_by_the_next(postgres: str, tmp_path: Path) -> None:
