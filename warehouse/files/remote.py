@@ -1,8 +1,8 @@
 """The store's file operations on anything that `pyarrow.fs` reaches, and which operations a path or a URL needs.
 
 Object stores write an object in one piece, so there `put` is a single upload. On S3 `create` puts the object on the
-condition that there is none. On another object store, or on S3 without botocore, it looks first; if two processes write
-in the same moment, the later file stays.
+condition that there is none. On an object store that does not know such a condition (Swift), or on S3 without botocore,
+it looks first; if two processes write in the same moment, the later file stays.
 
 This module does not know what the bytes mean. Paths are relative to the root, with forward slashes.
 """
@@ -10,6 +10,7 @@ This module does not know what the bytes mean. Paths are relative to the root, w
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -191,6 +192,8 @@ def _file_system(url: str) -> tuple[Any, str]:
     from fsspec.core import url_to_fs
     from fsspec.registry import known_implementations
 
+    if url.startswith("s3://"):  # Arrow has no option for it; servers that do not know `aws-chunked` refuse the default
+        os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
     try:
         filesystem, base = pafs.FileSystem.from_uri(url)
     except pa.ArrowInvalid:
