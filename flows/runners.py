@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from prefect import get_run_logger
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
+from prefect.settings import PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED, temporary_settings
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.dask_losses import WorkerWatch, explain_losses, quiet_client, scheduler_lost
@@ -169,6 +170,7 @@ def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
     name = _requested.get() or runner_named()
     with (
         _cluster_settings(name),
+        _worker_settings(name),
         quiet_client(name),
         task_runner(name, workers, check_gpus(workers, gpus)) as chosen,
         context.model_copy(update={"task_runner": chosen}),
@@ -197,6 +199,17 @@ def _use_dask(chosen: Any, name: str, gpus: int | None) -> Iterator[None]:
             yield
     finally:
         _dask_run.reset(token)
+
+
+def _worker_settings(name: str) -> AbstractContextManager[Any]:
+    """Settings of Prefect that tasks on Dask take along: they do not ask the server for its version.
+
+    This process has. A worker's first task would fail if the server restarts meanwhile; all else that a task tells the
+    server waits for it.
+    """
+    if name == "threads":
+        return nullcontext()
+    return temporary_settings({PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED: False})
 
 
 def _cluster_settings(name: str) -> AbstractContextManager[Any]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from prefect.context import SyncClientContext, hydrated_context, serialize_context
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import runners
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.parameters import BuildParameters
+from ops.ports import free_port
 from toolformer_core.errors import UsageError
 
 
@@ -40,3 +43,14 @@ def test_an_unknown_runner_is_answered(few_documents: Path, tmp_path: Path) -> N
     asked = BuildParameters(corpus=str(few_documents), data=str(tmp_path))
     with pytest.raises(UsageError, match="--runner: 'dsk' is not threads, dask, or a scheduler's address"):
         run_build(asked, "dsk")
+
+
+@pytest.mark.parametrize("runner", ["dask", "tcp://scheduler:8786"])
+def test_a_new_worker_begins_its_first_task_also_while_prefects_server_is_away(runner: str) -> None:
+    with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}):
+        with runners._worker_settings(runner):
+            taken_along = serialize_context()
+        with pytest.raises(RuntimeError, match="Failed to reach API"), SyncClientContext.get_or_create():
+            pass
+    with hydrated_context(taken_along), SyncClientContext.get_or_create():
+        pass
