@@ -63,7 +63,10 @@ def flow_module(name: str, parameters: Any, spec: Any) -> Iterator[Any]:
         module = import_module(name)
         wait_for_server()
         hide_logged_failures()
-        yield module
+        from flows.cancelling import ending_as_cancelled  # it imports Prefect, which reads where its server is
+
+        with ending_as_cancelled():
+            yield module
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from cli.options import AsJson, with_options
 from cli.terminal import print_json
 from cli.warehouse import built_store
 from flows.finetune.parameters import FinetuneParameters
-from flows.stopping import STOPPED, TERMINATED, exit_later, exit_now, handle_stop
+from flows.stopping import STOPPED, TERMINATED, Stopped, exit_later, exit_now, handle_stop, how_stopped
 from tasks.environment import prepare_environment
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def run_training(parameters: FinetuneParameters, *, quiet: bool) -> FinetuneResu
     """Run a training and show its progress.
 
     Raises:
-        typer.Exit: it was asked to stop, and has stopped.
+        typer.Exit: a signal asked it to stop, and it has stopped.
         ToolformerError: see `run_finetune`.
     """
     from flows.finetune.plan import check_machine
@@ -90,10 +90,10 @@ def showing_trainings(plans: Sequence[FinetunePlan], *, quiet: bool) -> Iterator
     """Show the progress of trainings that run side by side, labelled with their arms, and stop them when asked to.
 
     Raises:
-        typer.Exit: they were asked to stop, and have stopped.
+        typer.Exit: a signal asked them to stop, and they have stopped.
+        Stopped: so did something else, e.g. a time limit.
     """
     from cli.render.progress import TrainingDisplay
-    from flows.finetune.flow import Stopped
 
     names = [plan.spec.arm if len(plans) > 1 else "" for plan in plans]
     display = TrainingDisplay(names, plans[0].spec.recipe.steps, quiet=quiet)
@@ -102,6 +102,8 @@ def showing_trainings(plans: Sequence[FinetunePlan], *, quiet: bool) -> Iterator
         with display, handle_stop(stopping.stop):
             yield stopping.report
     except Stopped as exc:
+        if not stopping.code:
+            raise
         print(exc, file=sys.stderr)
         raise typer.Exit(stopping.code) from exc
 
@@ -114,7 +116,7 @@ class _Stopping:
     """
 
     def __init__(self, display: TrainingDisplay, plans: Sequence[FinetunePlan]) -> None:
-        self.code = 0  # 130 or 143 once a signal has come
+        self.code = 0  # that of the command, once a signal has come
         self._signals = 0
         self._display = display
         self._plans = plans
@@ -130,13 +132,13 @@ class _Stopping:
         self._signals += 1
         if number == signal.SIGTERM and self.code != TERMINATED:
             exit_later(_CHECKPOINT_S, self._leave)
-        self.code = 128 + number
+        self.code = how_stopped(number)[0]
         if self._signals > 2:
             self._leave()
         if self._signals == 2:
             self._kill_trainings()
         if number == signal.SIGINT:
-            message = "\nstopping after this step, with a checkpoint; once more to end it now"
+            message = "\nstopping after this step, with a checkpoint, or withdrawing it; once more to end it now"
             print(message, file=sys.stderr, flush=True)
         for plan in self._plans:
             self._write_stop_file(plan)

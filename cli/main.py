@@ -1,7 +1,8 @@
 """The command line `toolformer`: registers the commands of the other modules of `cli`, and ends the process.
 
 Commands import what they need when they run, so that `--help` answers at once. A mistake by the user ends with one line
-that says what to do (exit 2), any other failure with one line and exit 1. Data is kept in one folder: `--data`, else
+that says what to do (exit 2), any other failure with one line and exit 1. What was stopped, and goes on with the same
+command, exits 75; by a signal, 128 and its number. Data is kept in one folder: `--data`, else
 $TOOLFORMER_DATA, else ./toolformer-data.
 """
 
@@ -37,7 +38,7 @@ from cli.use.serve import serve
 from cli.use.text import chat, generate
 from cli.view import view
 from cli.warehouse import gc, pack, reconcile
-from flows.stopping import STOPPED, TERMINATED, Terminated, raise_on_sigterm
+from flows.stopping import STOPPED, TERMINATED, UNFINISHED, Stopped, Terminated, raise_on_sigterm
 from toolformer_core.streams import open_closed_streams
 
 app = typer.Typer(
@@ -125,6 +126,9 @@ def main() -> None:
     except Terminated:
         print(STOPPED, file=sys.stderr)
         code = TERMINATED
+    except Stopped as exc:
+        say(exc, error=True)
+        code = UNFINISHED
     except UsageError as exc:
         say(f"error: {exc}", error=True)
         code = 2

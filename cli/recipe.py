@@ -74,7 +74,8 @@ def run_and_show(parameters: RecipeParameters, runner: str | None = None, *, qui
 
     Raises:
         UsageError: something in it is wrong; nothing was started or written.
-        typer.Exit: its trainings were asked to stop, and have stopped.
+        typer.Exit: a signal asked its trainings to stop, and they have stopped.
+        Stopped: so did something else.
     """
     from flows.recipe.resolve import resolve
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from typing import Any, NoReturn, TextIO
 
-from flows.stopping import STOPPED, exit_now, handle_stop
+from flows.stopping import exit_now, handle_stop, how_stopped
 from tasks.environment import own_server_home
 from tasks.settings import public_model, public_qa_reader
 
@@ -143,7 +143,7 @@ def exit_on_signal(display: Any) -> Iterator[None]:
     """Make Ctrl-C and SIGTERM end the process at once, which is safe because commits are complete or absent."""
 
     def stop(number: int, frame: object) -> None:
-        exit_now(128 + number, STOPPED, display.close)
+        exit_now(*how_stopped(number), display.close)
 
     with handle_stop(stop):
         yield

@@ -12,6 +12,7 @@ from typing import Any
 from prefect import get_run_logger
 
 from flows.artifacts import report_progress
+from flows.cancelling import stopping_if_cancelled
 from flows.ledger import Ledger, now, open_run
 from flows.runners import use_runner
 from flows.server import record_server
@@ -59,6 +60,7 @@ def running(
     with (
         open_run(store, run) as ledger,
         report_progress(ledger, get_run_logger()),
+        stopping_if_cancelled(),
         use_runner(form.workers, form.gpus),
     ):
         yield ledger

@@ -16,16 +16,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from toolformer_core.errors import ToolformerError
+
 STOPPED = "stopped; run the same command again to continue"
 TERMINATED = 128 + signal.SIGTERM  # the exit code, as a shell counts it
+UNFINISHED = os.EX_TEMPFAIL  # the exit code of a command that somebody else, or a time limit, has stopped
 _EXIT_S = 5  # for everything between the signal and the end of the process
 
 Handler = Callable[[int, FrameType | None], None]
 _handlers: list[Handler] = []  # of the commands that run in this process, the innermost last
+_reasons: list[str] = []  # why the command is stopped, if not by a signal from outside
 
 
 class Terminated(BaseException):
     """SIGTERM arrived, and the command that runs has no handler of its own."""
+
+
+class Stopped(ToolformerError):
+    """The work was stopped, but not by a signal to this process; the same call goes on."""
 
 
 @contextmanager
@@ -51,9 +59,30 @@ def handle_stop(handler: Handler) -> Iterator[None]:
         yield
     finally:
         _handlers.pop()
+        _reasons.clear()
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, former in before.items():
             signal.signal(number, former)
+
+
+def handles_stop() -> bool:
+    """Return whether a command of this process handles Ctrl-C and SIGTERM."""
+    return bool(_handlers)
+
+
+def stop_command(line: str) -> None:
+    """Have the command of this process stop as on Ctrl-C, but say why; call it from any thread.
+
+    Args:
+        line: its last line on standard error, in place of `STOPPED`.
+    """
+    _reasons.append(line)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def how_stopped(number: int) -> tuple[int, str]:
+    """Return the exit code and the last line of a command that a signal stops, for its handler."""
+    return (UNFINISHED, _reasons[-1]) if _reasons else (128 + number, STOPPED)
 
 
 def restore_stop_handler() -> None:

@@ -160,6 +160,11 @@ class TrainingDisplay(Display):
                 self.lines.say(f"{name}step {event['step']:>6,}  dev perplexity {event['perplexity']:.3f}")
             case "damaged":
                 self.lines.say(f"[yellow]{name}the checkpoint at step {event['step']:,} is damaged, see log.txt[/]")
+            case "waiting":
+                self.status[index] = f"queued: {escape(event['reason'] or 'no reason given')}"
+                self.lines.say(f"{name}{self.status[index]}")
+            case "retried":
+                self.lines.say(f"[yellow]{name}another attempt begins: {escape(event['message'])}[/]")
             case "failed":
                 self.lines.say(f"[red]{name}attempt failed ({event['reason']}): {escape(event['message'])}[/red]")
             case "finished" | "stopped":

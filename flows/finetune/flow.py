@@ -24,6 +24,7 @@ from prefect.runtime import flow_run as this_run
 
 from flows.artifacts import WorkProgress, publish_link, publish_summary, run_name_from
 from flows.build_dataset.notes import notes_on_training
+from flows.cancelling import stopping_if_cancelled
 from flows.finetune.parameters import FinetuneParameters
 from flows.finetune.plan import FinetunePlan, check_machine, jobs_folder
 from flows.finetune.profiles import load_profile
@@ -34,6 +35,7 @@ from flows.lineage.send import send_run
 from flows.resolved import resolved
 from flows.running import begin_flow
 from flows.server import guard_prefect_server
+from flows.stopping import Stopped
 from flows.tables import markdown_table
 from tasks.environment import prepare_environment
 from tasks.launch.base import LaunchError, LostError
@@ -45,7 +47,6 @@ from tasks.training.records import record_training
 from tasks.training.registry import finished_finetune
 from tasks.training.starting import job_lock, launch
 from tasks.viewer_links import version_page
-from toolformer_core.errors import ToolformerError
 from toolformer_core.finetune.checkpoints import best
 from toolformer_core.finetune.events import read_events
 from warehouse.errors import LockHeldError, WarehouseError
@@ -53,7 +54,6 @@ from warehouse.store import Store
 
 __all__ = [
     "FinetuneResult",
-    "Stopped",
     "finetune",
     "reporting_events_to",
     "run_finetune",
@@ -83,10 +83,6 @@ class FinetuneResult:
     seconds: float
 
 
-class Stopped(ToolformerError):
-    """The training stopped on request; the same call continues from its checkpoint."""
-
-
 @contextmanager
 def reporting_events_to(report: Report) -> Iterator[None]:
     """Call `report` with every event of the trainings inside this block."""
@@ -104,8 +100,13 @@ def prepare_job(spec: FinetuneSpec, data: str) -> JobCard:
 
 
 def _is_retryable(task: Any, run: Any, state: Any) -> bool:
+    """Return whether another attempt may succeed, and say so; called while attempts are left."""
     error = state.result(raise_on_failure=False)
-    return isinstance(error, TrainingError) and error.retryable
+    if not isinstance(error, TrainingError) or not error.retryable:
+        return False
+    if (report := _report.get()) is not None:
+        report({"event": "retried", "message": error.message})
+    return True
 
 
 @task(
@@ -140,6 +141,8 @@ def train_job(plan: FinetunePlan, run: Any, started: float) -> TrainingOutcome:
 
     def on_wait(detail: str) -> None:
         logger.info("not begun yet: %s", detail or "no reason given")
+        if report is not None:
+            report({"event": "waiting", "reason": detail})
 
     outcome = follow(plan.launcher, handle, folder, on_events, on_wait=on_wait)
     progress.done(f"{steps:,} steps")
@@ -259,10 +262,11 @@ def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started
 
     Raises:
         TrainingError: it failed, after all retries.
-        Stopped: it stopped on request.
+        Stopped: it was asked to stop, or its job was cancelled.
     """
     try:
-        outcome = train_job.with_options(retries=parameters.retries)(plan, run, started)
+        with stopping_if_cancelled():
+            outcome = train_job.with_options(retries=parameters.retries)(plan, run, started)
     except TrainingError as exc:
         publish_summary(f"**{exc}**\n\n```\n{exc.tail}\n```\n", "training-failure")
         run.finish("FAILED")
@@ -277,7 +281,8 @@ def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started
         raise
     if not outcome.finished:
         run.finish("KILLED")
-        raise Stopped(f"training stopped at step {outcome.step} with a checkpoint; run it again to go on")
+        how = f": {outcome.reason}" if outcome.reason else " with a checkpoint"
+        raise Stopped(f"training stopped at step {outcome.step}{how}; run it again to go on")
     return outcome
 
 

@@ -21,6 +21,7 @@ from prefect.cache_policies import NO_CACHE
 from flows.artifacts import publish_link, publish_summary, run_name_from
 from flows.build_dataset.flow import BuildResult, build_dataset
 from flows.build_dataset.tracking import track_build_if_in_use
+from flows.cancelling import stopping_if_cancelled
 from flows.evaluate.flow import evaluate
 from flows.export.find import find_dataset
 from flows.export.flow import export
@@ -98,7 +99,7 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
     recipe_, store = resolved(parameters, resolve), Store(parameters.data)
     folder = results_folder(recipe_, parameters.data)
     run, done = start_run(recipe_, parameters.data, folder), _Done()
-    with run:
+    with run, stopping_if_cancelled():
         for unit in recipe_.units:
             forms = [filled(step, parameters.data, step.given(done.gives)) for step in unit]
             with use_resolved(*(() if done.results else recipe_.resolved)):  # later ones find what earlier steps made

@@ -45,6 +45,7 @@ class JobState(StrEnum):
     ENDING = "ending"  # it is being ended or cleaned up; its processes may still run
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    CANCELLED = "cancelled"  # by a person, or by whoever may end others' jobs
     GONE = "gone"
 
 
@@ -197,6 +198,13 @@ def accelerator_variables(accelerator: Accelerator | str) -> dict[str, str]:
     if accelerator == Accelerator.CPU:
         return {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     return {"DS_ACCELERATOR": "cuda"} if accelerator == Accelerator.CUDA else {}
+
+
+def gpus_to_request(gpus_per_node: int, accelerator: Accelerator | str, processes: int) -> int:
+    """Return how many GPUs to request on a node, of a launcher's settings and the processes per node."""
+    if gpus_per_node >= 0:
+        return gpus_per_node
+    return 0 if accelerator == Accelerator.CPU else processes
 
 
 def rank_variables(accelerator: Accelerator | str, own: Mapping[str, str], request: LaunchRequest) -> dict[str, str]:

@@ -81,7 +81,7 @@ class KubernetesLauncher(KubernetesSettings):
         with self._api() as api:
             job = self._read_job(api, record)
             if job is None:
-                return JobState.GONE, f"the cluster knows no {record['kind']} {record['job']} any more"
+                return JobState.CANCELLED, "deleted"  # by a person: a lost node takes pods along, not their job
             if job["metadata"].get("deletionTimestamp"):
                 return JobState.ENDING, "being deleted"  # until its last pod has ended
             pods = self._list_pods(api, record)
@@ -94,7 +94,7 @@ class KubernetesLauncher(KubernetesSettings):
             return _unfinished_state(pods)
 
     def cancel(self, handle: str) -> None:
-        """Delete the job and, with it, its pods and its Service; `state` says `gone` when the last pod has ended."""
+        """Delete the job, its pods and its Service; `state` says `cancelled` when the last pod has ended."""
         record = self._parse_handle(handle)
         with self._api() as api:
             if self._read_job(api, record) is None:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from tasks.launch.base import LOG, Accelerator, LaunchRequest, rank_variables
+from tasks.launch.base import LOG, Accelerator, LaunchRequest, gpus_to_request, rank_variables
 from toolformer_core.errors import UsageError
 
 MASTER_PORT = 29500  # the same for every job, as each has pods of its own
@@ -54,7 +54,7 @@ class KubernetesSettings:
         kind: `Job` or `PyTorchJob`.
         namespace: the namespace in which the job is created.
         nodes: number of pods.
-        gpus_per_node: -1: as many as there are processes on a node; 0: requests none.
+        gpus_per_node: -1: as many as there are processes on a node, none for the accelerator `cpu`; 0: requests none.
         gpu_resource: the cluster's name of the resource GPU.
         cpu: per pod, e.g. `32`; default: no request.
         memory: per pod, e.g. `400Gi`; default: no request.
@@ -212,7 +212,7 @@ def _container(
     }
     if settings.secrets:
         container["envFrom"] = [{"secretRef": {"name": secret}} for secret in settings.secrets]
-    gpus = request.processes if settings.gpus_per_node < 0 else settings.gpus_per_node
+    gpus = gpus_to_request(settings.gpus_per_node, settings.accelerator, request.processes)
     amounts = {settings.gpu_resource: str(gpus) if gpus else "", "cpu": settings.cpu, "memory": settings.memory}
     if resources := {name: amount for name, amount in amounts.items() if amount}:
         container["resources"] = {"limits": resources, "requests": dict(resources)}

@@ -22,6 +22,7 @@ from tasks.launch.base import (
     LaunchRequest,
     LostError,
     check_plain_words,
+    gpus_to_request,
     last_line,
     parse_handle,
     rank_variables,
@@ -36,7 +37,7 @@ _UNKNOWN = "invalid job id"  # squeue and scancel, about a job that Slurm no lon
 _ALREADY_ENDED = "already completing or completed"  # scancel
 _NO_ANSWER = ("timed out", "unable to contact", "zero bytes")  # sbatch, if the controller's answer got lost
 _FAILED = (
-    *("FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"),
+    *("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"),
     *("DEADLINE", "PREEMPTED", "REVOKED"),
 )
 _ENDING = ("COMPLETING", "STAGE_OUT")
@@ -75,8 +76,8 @@ class SlurmLauncher:
 
     Args:
         nodes: number of nodes.
-        gpus_per_node: -1: as many as there are processes on a node; 0: requests none, e.g. because a directive such as
-            `--gres=gpu:8` does.
+        gpus_per_node: -1: as many as there are processes on a node, none for the accelerator `cpu`; 0: requests none,
+            e.g. because a directive such as `--gres=gpu:8` does.
         gpu_type: e.g. `h100`, if a cluster has several types; default: any.
         cpus_per_node: 0: the partition's default.
         memory: per node, e.g. `400G`; default: the partition's.
@@ -205,7 +206,7 @@ class SlurmLauncher:
         )
 
     def _directives(self, request: LaunchRequest) -> list[str]:
-        gpus = request.processes if self.gpus_per_node < 0 else self.gpus_per_node
+        gpus = gpus_to_request(self.gpus_per_node, self.accelerator, request.processes)
         gpu_type = f"{self.gpu_type}:" if self.gpu_type else ""
         options = {
             "--job-name": request.name,
@@ -259,6 +260,8 @@ def _job_state(slurm_state: str) -> JobState:
     word = slurm_state.split()[0].rstrip("+") if slurm_state.split() else ""
     if word == "COMPLETED":
         return JobState.SUCCEEDED
+    if word == "CANCELLED":
+        return JobState.CANCELLED
     if word in _PENDING:
         return JobState.PENDING
     if word in _ENDING:
@@ -273,7 +276,9 @@ def _format_state(state: str, detail: str) -> str:
 def _read_end(record: dict[str, Any], fields: list[str] | None) -> tuple[JobState, str] | None:
     """Return a job's end from squeue's fields, or else from the exit code that its script recorded."""
     if fields is not None:
-        return _job_state(fields[0]), _format_state(fields[0], fields[1])
+        state = _job_state(fields[0])
+        waited_for = state is JobState.CANCELLED  # which squeue still tells
+        return state, _format_state(fields[0], "" if waited_for else fields[1])
     try:
         job, code = Path(record["folder"], EXIT).read_text().split()
     except (OSError, ValueError):

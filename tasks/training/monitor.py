@@ -31,6 +31,9 @@ def follow(
 ) -> TrainingOutcome:
     """Follow a job to its end. Whatever interrupts this (Ctrl-C, a cancelled flow run) asks the job to stop.
 
+    A job that is asked to stop while it is queued, by its stop file, is withdrawn. If somebody else cancels it, it has
+    stopped, too: only what no person wanted is an error.
+
     If `on_events` raises (say, because a server is unreachable), the training goes on: it gets the same events again at
     the next poll. Its error is raised only if it still fails after the job has ended.
 
@@ -63,6 +66,12 @@ def follow(
             time.sleep(every_s)
             events.poll()
             outcome = outcome_of(events.all[before:])
+    if state is JobState.PENDING:
+        launcher.cancel(handle)
+        state, detail = JobState.CANCELLED, "withdrawn from the queue"
+    if outcome is None and state is JobState.CANCELLED:
+        step = max((event["step"] for event in events.all if event["event"] == "step"), default=0)
+        outcome = TrainingOutcome(False, step, None, None, f"its job was {detail}")
     if outcome is None:
         raise failure_of(folder, state, detail)  # even if earlier events could not be reported
     events.notify()
@@ -143,7 +152,10 @@ def _await_end(
     deadline: float | None,
     on_wait: Callable[[str], None] = lambda detail: None,
 ) -> tuple[JobState, str]:
-    """Poll the queue and the events until the job has ended or the deadline has passed; return its state and detail."""
+    """Poll the queue and the events until the job has ended or the deadline has passed; return its state and detail.
+
+    A queued job that has been asked to stop is not waited for.
+    """
     last_answer = time.monotonic()
     last_query = -math.inf
     wait_reason: str | None = None
@@ -166,6 +178,8 @@ def _await_end(
             return state, detail
         if deadline is not None and not (events.folder / STOP_FILE).exists():
             return state, detail  # see `_stop`
-        if deadline is not None and (state is JobState.PENDING or time.monotonic() > deadline):
-            return state, detail  # a queued job has nothing to save
+        if state is JobState.PENDING and (events.folder / STOP_FILE).exists():
+            return state, detail  # it has nothing to save
+        if deadline is not None and time.monotonic() > deadline:
+            return state, detail
         time.sleep(every_s)

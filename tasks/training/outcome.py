@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.launch.base import JobState, read_tail
+from tasks.launch.base import LOG, JobState, read_tail
 from toolformer_core.errors import ToolformerError
 from toolformer_core.finetune.events import FAILURE_FILE
 
@@ -47,10 +47,11 @@ class TrainingError(ToolformerError):
 class TrainingOutcome:
     """How a job ended."""
 
-    finished: bool  # False: it stopped on request
+    finished: bool  # False: it stopped, and the next launch goes on
     step: int
     best_step: int | None
     best_perplexity: float | None
+    reason: str = ""  # why it stopped; "": it was asked to, and saved a checkpoint
 
 
 def outcome_of(events: Sequence[TrainingEvent]) -> TrainingOutcome | None:
@@ -66,7 +67,7 @@ def outcome_of(events: Sequence[TrainingEvent]) -> TrainingOutcome | None:
 
 def failure_of(folder: Path, state: JobState, detail: str) -> TrainingError:
     """Return the error of a job that ended without finishing, from the failure it reported or its scheduler state."""
-    tail = read_tail(folder / "log.txt")
+    tail = read_tail(folder / LOG)
     try:
         failure = json.loads((folder / FAILURE_FILE).read_text(encoding="utf-8"))
         return TrainingError(failure["reason"], failure["message"], tail)
@@ -76,4 +77,5 @@ def failure_of(folder: Path, state: JobState, detail: str) -> TrainingError:
         return TrainingError("disk_full", "there was no room to say why it failed; make some, and run it again", tail)
     out_of_memory = re.search(r"\boom(killed)?\b|oom.kill|out_of_memory", detail, re.IGNORECASE)
     reason = "out_of_memory" if out_of_memory else "gone"
-    return TrainingError(reason, f"the job ended without a word ({state}{': ' + detail if detail else ''})", tail)
+    end = f"{state}: {detail}" if detail else str(state)
+    return TrainingError(reason, f"the job ended without a word ({end}); what it printed is in {folder / LOG}", tail)

@@ -11,14 +11,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psutil
 import pytest
-from prefect import flow
+from prefect import State, flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
+from prefect.client.schemas.objects import StateType
+from prefect.runtime import flow_run as this_run
 from prefect.settings import PREFECT_API_URL
 
 from cli.finetune import _Stopping
-from flows.stopping import STOPPED, TERMINATED, exit_later, handle_stop, restore_stop_handler
+from flows.cancelling import ending_as_cancelled, stopping_if_cancelled
+from flows.stopping import (
+    STOPPED,
+    TERMINATED,
+    UNFINISHED,
+    Stopped,
+    exit_later,
+    handle_stop,
+    how_stopped,
+    restore_stop_handler,
+)
 from tests.support.servers_up import soon, started, variables
 from toolformer_core.embedded import CORPUS
 from toolformer_core.finetune.events import STOP_FILE, read_events
@@ -86,6 +101,34 @@ def test_a_flow_leaves_sigterm_to_the_command_that_runs_it(prefect_server: None)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.parametrize("how", ["cancelled", "deleted"])
+def test_a_run_that_is_ended_in_prefect_stops_its_command(prefect_server: None, how: str) -> None:
+    came: list[tuple[int, str]] = []
+    runs: list[UUID] = []
+
+    @flow(name="ended in Prefect")
+    def work() -> None:
+        runs.append(UUID(str(this_run.id)))
+        with stopping_if_cancelled(every_s=0.01), get_client(sync_client=True) as client:
+            if how == "cancelled":
+                client.set_flow_run_state(runs[0], State(type=StateType.CANCELLING), force=True)
+            else:
+                client.delete_flow_run(runs[0])
+            soon(lambda: came)
+
+    with handle_stop(lambda number, frame: came.append(how_stopped(number))):
+        if how == "deleted":
+            with pytest.raises(Stopped, match="the run was deleted in Prefect"), ending_as_cancelled():
+                work()
+        else:
+            with ending_as_cancelled():
+                work()
+            with get_client(sync_client=True) as client:
+                assert client.read_flow_run(runs[0]).state_type == StateType.CANCELLED
+    assert came == [(UNFINISHED, f"the run was {how} in Prefect; run the same command again to continue")]
+    assert how_stopped(signal.SIGINT) == (130, STOPPED)
+
+
 def test_a_flow_that_no_command_runs_leaves_it_to_prefect(prefect_server: None) -> None:
     @flow(name="handled")
     def handled() -> Any:
@@ -103,6 +146,17 @@ def test_a_command_without_a_handler_of_its_own_ends_in_one_line(
     monkeypatch.setattr("flows.export.delivery.deliver", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     monkeypatch.setattr("cli.export.built_store", lambda data: data)
     assert run("export", tmp_path / "out") == (TERMINATED, "", f"{STOPPED}\n")
+
+
+def test_what_something_else_has_stopped_is_unfinished(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def deliver(*_: object) -> None:
+        raise Stopped("stopped at step 3; run it again to go on")
+
+    monkeypatch.setattr("flows.export.delivery.deliver", deliver)
+    monkeypatch.setattr("cli.export.built_store", lambda data: data)
+    assert run("export", tmp_path / "out") == (75, "", "stopped at step 3; run it again to go on\n")
 
 
 def test_a_training_is_asked_to_stop_and_may_take_no_longer_than_whoever_terminates_waits(
@@ -158,6 +212,23 @@ def test_a_build_with_a_server_of_its_own_leaves_no_process(options: list[str], 
         assert children
         assert _terminated(process, said).endswith(f"{STOPPED}\n")
         assert psutil.wait_procs(children, timeout=_GONE_S)[1] == []
+
+
+@pytest.mark.slow
+def test_a_build_that_is_cancelled_in_prefect_ends(prefect_server: None, few_documents: Path, tmp_path: Path) -> None:
+    asked, said = tmp_path / "asked", tmp_path / "said.txt"
+    endless = [sys.executable, "-c", ENDLESS.format(module="tasks.stages.sample", name="sample"), str(asked)]
+    words = ["build", "--corpus", str(few_documents), "--data", str(tmp_path / "data"), "--tools", "calculator"]
+    words += ["--dataset", "cancelled"]
+    with _begun(endless + words, said, {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}) as process:
+        soon(asked.exists)
+        running = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING])))
+        with get_client(sync_client=True) as client:
+            [run] = [one for one in client.read_flow_runs(flow_run_filter=running) if "cancelled" in one.name]
+            client.set_flow_run_state(run.id, State(type=StateType.CANCELLING), force=True)
+            assert process.wait(_GONE_S) == UNFINISHED
+            assert client.read_flow_run(run.id).state_type == StateType.CANCELLED
+    assert said.read_text().endswith("the run was cancelled in Prefect; run the same command again to continue\n")
 
 
 @pytest.mark.slow

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from tasks.launch.base import LaunchError, LaunchRequest, derived_port, dns_name, parse_handle, read_tail, run_command
+from tasks.launch.base import (
+    LaunchError,
+    LaunchRequest,
+    derived_port,
+    dns_name,
+    gpus_to_request,
+    parse_handle,
+    read_tail,
+    run_command,
+)
 from tasks.launch.kubernetes import KubernetesLauncher
 from tasks.launch.local import LocalLauncher
 from tasks.launch.slurm import SlurmLauncher
@@ -85,6 +94,11 @@ def test_the_tail_of_a_log(tmp_path):
     assert read_tail(path, 0) == ""
     path.write_bytes(b"x" * 1_000_000 + b"\nend\n")  # 1 MB and no line break: only 256 KiB of it are read
     assert len(read_tail(path)) == 256 * 1024 - len("\nend\n") + len("\nend")
+
+
+def test_a_cpu_needs_no_gpus_unless_they_are_asked_for():
+    asked = [(-1, "cpu"), (-1, "auto"), (2, "cpu"), (0, "cuda")]
+    assert [gpus_to_request(gpus, accelerator, 4) for gpus, accelerator in asked] == [0, 4, 2, 0]
 
 
 @given(st.text(min_size=1))

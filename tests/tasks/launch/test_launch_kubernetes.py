@@ -74,7 +74,7 @@ def test_a_jobs_life(cluster, launcher, request_):
     cluster.set_condition("jobs", "Complete")
     assert KubernetesLauncher("", "", kubeconfig=launcher.kubeconfig).state(handle) == ("succeeded", "Complete")
     cluster.objects.clear()  # its time to live is over
-    assert launcher.state(handle) == ("gone", "the cluster knows no Job job-1 any more")
+    assert launcher.state(handle) == ("cancelled", "deleted")
 
 
 def test_the_first_pod_that_failed_tells_why(cluster, launcher, request_):
@@ -108,7 +108,7 @@ def test_cancel_takes_pods_and_service_along(cluster, launcher, request_, kind):
     assert launcher.state(handle) == ("ending", "being deleted")
     cluster.collect()
     assert cluster.objects == {}
-    assert launcher.state(handle)[0] == "gone"
+    assert launcher.state(handle)[0] == "cancelled"
     launcher.cancel(handle)
 
 
@@ -116,7 +116,7 @@ def test_another_job_of_the_same_name_is_not_ours(cluster, launcher, request_):
     handle = launcher.submit(request_)
     cluster.objects.clear()
     other = launcher.submit(request_)
-    assert launcher.state(handle)[0] == "gone"
+    assert launcher.state(handle)[0] == "cancelled"
     launcher.cancel(handle)
     assert launcher.state(other)[0] == "pending"
     assert [method for method, _, _ in cluster.requests].count("DELETE") == 0
@@ -183,7 +183,7 @@ def test_a_job_whose_answer_was_lost_is_taken_over(cluster, launcher, request_, 
     launcher.cancel(other)
     assert launcher.state(other) == ("ending", "being deleted")  # a pod may still run
     cluster.collect()
-    assert launcher.state(other)[0] == "gone"
+    assert launcher.state(other)[0] == "cancelled"
 
 
 @pytest.mark.parametrize("code", [500, 503, 401])

@@ -113,7 +113,7 @@ def test_cancel_waiting_and_running_jobs(table, job):
     waiting = launcher.submit(replace(request, name="job-2"))
     for each in (handle, waiting):
         launcher.cancel(each)
-        assert launcher.state(each) == ("failed", "CANCELLED by 1000 (exit code 0:15)")
+        assert launcher.state(each) == ("cancelled", "CANCELLED by 1000 (exit code 0:15)")
         launcher.cancel(each)
     launcher.cancel(json.dumps(json.loads(handle) | {"job": "9999"}))
 
@@ -126,7 +126,7 @@ def test_cancel_waiting_and_running_jobs(table, job):
         ({"state": "COMPLETED"}, ("succeeded", "COMPLETED")),
         ({"state": "OUT_OF_MEMORY", "code": "0:125"}, ("failed", "OUT_OF_MEMORY (exit code 0:125)")),
         ({"state": "TIMEOUT"}, ("failed", "TIMEOUT")),
-        ({"state": "CANCELLED by 7"}, ("failed", "CANCELLED by 7")),
+        ({"state": "CANCELLED by 7"}, ("cancelled", "CANCELLED by 7")),
         ({"state": "NODE_FAIL", "code": "1:0"}, ("failed", "NODE_FAIL (exit code 1:0)")),
         ({"state": "POWERING_UP_NODE"}, ("running", "POWERING_UP_NODE")),  # not known here, so nobody calls it an end
         ({"state": "COMPLETED", "old": True}, ("succeeded", "COMPLETED")),

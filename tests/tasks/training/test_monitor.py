@@ -16,7 +16,7 @@ import pytest
 from tasks.launch.base import JobState, LaunchError, LaunchRequest, LostError
 from tasks.training import monitor, starting
 from tasks.training.monitor import follow, stop
-from tasks.training.outcome import TrainingError, outcome_of
+from tasks.training.outcome import TrainingError, TrainingOutcome, outcome_of
 from tasks.training.starting import job_lock, launch, launch_request
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
@@ -163,6 +163,27 @@ def test_who_waits_for_a_stop_leaves_a_job_alone_that_was_launched_again(tmp_pat
     launcher = Told(RUNS, RUNS, launched_again, RUNS)
     assert stop(launcher, tmp_path, lambda events: None, every_s=0.001, stop_s=0.5)
     assert launcher.asked == []
+
+
+def test_a_queued_job_that_is_asked_to_stop_is_withdrawn(tmp_path: Path) -> None:
+    launcher = Told((JobState.PENDING, "Resources"))
+    stopped = follow(
+        launcher,
+        "handle",
+        tmp_path,
+        lambda events: None,
+        on_wait=lambda _: (tmp_path / STOP_FILE).touch(),
+        every_s=0.001,
+    )
+    assert stopped == TrainingOutcome(False, 0, None, None, "its job was withdrawn from the queue")
+    assert launcher.asked == ["cancel handle"]
+
+
+def test_a_job_that_somebody_cancels_has_stopped(tmp_path: Path) -> None:
+    says(tmp_path, STARTED, {"event": "step", "step": 3})
+    launcher = Told((JobState.CANCELLED, "CANCELLED by 7"))
+    stopped = follow(launcher, "handle", tmp_path, lambda events: None, every_s=0.001)
+    assert stopped == TrainingOutcome(False, 3, None, None, "its job was CANCELLED by 7")
 
 
 def test_why_a_job_waits_is_told_once(tmp_path: Path) -> None:

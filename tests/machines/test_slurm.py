@@ -1,0 +1,144 @@
+"""Trainings on a real Slurm of one node: queued, withdrawn, cancelled, timed out, their node lost."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from prefect.settings import PREFECT_API_URL
+
+from flows.stopping import UNFINISHED
+from tasks.launch.base import LaunchRequest
+from tasks.launch.slurm import SlurmLauncher
+from tasks.training.monitor import follow
+from tasks.training.outcome import TrainingError
+from tests.machines.servers import Slurm, wait_until
+from tests.support.servers_up import toolformer, variables
+from toolformer_core.finetune.events import read_events
+
+ENDLESS = ["--steps", "5000", "--batch", "2", "--dev-documents", "0", "--sequence-length", "128"]
+DRAINED = ("ReqNodeNotAvail", "Nodes required for job are DOWN, DRAINED")  # as the scheduler that looked last says it
+_MINUTES_S = 300.0
+
+
+@dataclass
+class Command:
+    """`toolformer finetune` in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+    jobs: Path
+
+    @property
+    def text(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def events(self) -> list[str]:
+        return [e["event"] for file in self.jobs.glob("*/events.jsonl") for e in read_events(file.parent)[0]]
+
+    def await_step(self) -> None:
+        wait_until(lambda: "step" in self.events() or self.process.poll() is not None, _MINUTES_S)
+        assert self.process.poll() is None, self.text
+
+    def ended(self) -> int:
+        return self.process.wait(_MINUTES_S)
+
+
+Finetune = Callable[..., Command]
+
+
+@pytest.fixture
+def finetune(slurm: Slurm, as_built: Path, tmp_path: Path) -> Iterator[Finetune]:
+    """Start `toolformer finetune` with a profile for the cluster; end it if the test leaves it."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(*options: str, **settings: object) -> Command:
+        jobs = tmp_path / "jobs"
+        profile = {"launcher": "slurm", "device": "cpu", "processes": 1, "engine": "plain", "jobs": str(jobs)}
+        file, output = tmp_path / "profile.json", tmp_path / f"output-{len(processes)}.txt"
+        file.write_text(json.dumps({**profile, "slurm": {"partition": "cpu", **settings}}))
+        words = toolformer("finetune", "--data", str(as_built), "--profile", str(file), *options)
+        environment = {**variables(), "PREFECT_API_URL": str(PREFECT_API_URL.value())}
+        with output.open("wb") as stream:
+            processes.append(subprocess.Popen(words, stdout=stream, stderr=stream, env=environment))
+        return Command(processes[-1], output, jobs)
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def launcher() -> SlurmLauncher:
+    return SlurmLauncher(accelerator="cpu")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_queued_job_says_why_it_waits_and_is_withdrawn(
+    slurm: Slurm, finetune: Finetune, number: signal.Signals
+) -> None:
+    slurm.node("DRAIN")
+    command = finetune(*ENDLESS)
+    wait_until(lambda: any(f"queued: PENDING ({words}" in command.text for words in DRAINED), _MINUTES_S)
+    command.process.send_signal(number)
+    assert command.ended() == 128 + number
+    assert slurm.jobs() == []
+    assert "withdrawn" in command.text
+
+
+def test_a_cancellation_by_a_person_ends_the_training(slurm: Slurm, finetune: Finetune) -> None:
+    command = finetune(*ENDLESS, "--retries", "3")
+    command.await_step()
+    slurm.ask("scancel", *slurm.jobs())
+    assert command.ended() == UNFINISHED, command.text
+    assert command.events().count("started") == 1
+    assert slurm.jobs() == []
+
+
+def test_a_lost_node_is_made_up_for_and_told(slurm: Slurm, finetune: Finetune) -> None:
+    command = finetune(*ENDLESS, "--evaluate-every", "2")
+    wait_until(lambda: "saved" in command.events(), _MINUTES_S)
+    slurm.lose_node()
+    slurm.node_up()
+    wait_until(lambda: command.events().count("started") == 2, _MINUTES_S)
+    assert "another attempt begins: the job ended without a word (failed: NODE_FAIL)" in command.text
+    command.process.send_signal(signal.SIGINT)
+    assert command.ended() == 130
+
+
+def test_a_time_limit_leaves_a_training_unfinished(slurm: Slurm, finetune: Finetune) -> None:
+    command = finetune(*ENDLESS, time_limit="2:00:00", warn_s=3600)
+    command.await_step()
+    [job] = slurm.jobs()
+    slurm.ask("scontrol", "update", f"JobId={job}", "TimeLimit=60")  # so the warning is due
+    assert command.ended() == UNFINISHED, command.text
+    assert command.events()[-1] == "stopped"
+    assert "with a checkpoint; run it again to go on" in command.text
+
+
+@pytest.mark.parametrize("state", ["pending", "running"])
+def test_a_job_that_somebody_cancels_has_stopped(
+    slurm: Slurm, launcher: SlurmLauncher, tmp_path: Path, state: str
+) -> None:
+    if state == "pending":
+        slurm.node("DRAIN")
+    (tmp_path / "deaf.py").write_text("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)")
+    handle = launcher.submit(LaunchRequest("job", tmp_path, program=(str(tmp_path / "deaf.py"),)))
+    wait_until(lambda: launcher.state(handle)[0] == state)
+    slurm.ask("scancel", *slurm.jobs())
+    outcome = follow(launcher, handle, tmp_path, lambda events: None)
+    assert (outcome.finished, outcome.reason) == (False, "its job was CANCELLED")
+
+
+def test_a_job_without_a_word_names_what_it_printed(slurm: Slurm, tmp_path: Path) -> None:
+    launcher = SlurmLauncher(accelerator="cpu", setup=("echo no such module", "exit 3"))
+    handle = launcher.submit(LaunchRequest("job", tmp_path))
+    with pytest.raises(TrainingError, match=r"failed: FAILED \(NonZeroExitCode\)\); what it printed is in .*/log.txt"):
+        follow(launcher, handle, tmp_path, lambda events: None)
+    assert (tmp_path / "log.txt").read_text() == "no such module\n"
