@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -13,15 +14,17 @@ from rich.table import Table
 
 from cli.render.console import Console, Display
 from flows.progress import duration
-from toolformer_core.diagnose.picture import gain_lines, gains_of
 
 if TYPE_CHECKING:
-    from toolformer_core.diagnose.run import Diagnosis
-    from toolformer_core.diagnose.templates import TemplateFigures
-    from toolformer_core.diagnose.verdict import Check
+    from toolformer_core.diagnose.figures import Figures, Gains
+    from toolformer_core.diagnose.verdict import Check, Verdict
 
 _MARKS = {True: "ok", False: "NO", None: "-"}
 _COUNTED = ("prompt",)  # steps measured by a count, not a share
+_LABELS = {"gold": "right response", "wrong": "wrong response", "unrelated": "unrelated call"}  # of trials
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_LOWEST, _HIGHEST = -4.0, 8.0  # nats; gains outside are counted in the outermost cells
+_CELLS = 48  # of a quarter nat each
 
 
 class DiagnosisDisplay(Display):
@@ -60,30 +63,12 @@ class DiagnosisDisplay(Display):
         return [f"{self._status}; {duration(self.clock() - self._started)} so far"] if due else []
 
 
-def print_templates(rows: Iterable[TemplateFigures]) -> None:
-    title = "Prompts in plain text and in a chat, against gold calls"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("tool")
-    table.add_column("chat template")
-    for name in ("well-formed", "executes", "equals gold", "kept", "right", "precision", "recall"):
-        table.add_column(name, justify="right")
-    for one in rows:
-        shares = (one.well_formed, one.executes, one.equals_gold, one.precision, one.recall)
-        well_formed, executes, equals, precision, recall = ("-" if x is None else f"{x:.2f}" for x in shares)
-        counts = (str(one.kept), str(one.right))
-        table.add_row(one.tool, one.chat_template, well_formed, executes, equals, *counts, precision, recall)
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(table)
-    console.print("well-formed and equals gold: of the draws at gold positions; kept: at the tool's tau_f")
-
-
-def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
+def print_diagnosis(console: Console, figures: Figures, verdict: Verdict) -> None:
     """Print one tool's verdict, its steps beside the embedded model's, and the gains of its calls."""
-    verdict, figures = diagnosis.verdict, diagnosis.measured.figures
     head = "can be taught" if verdict.teachable else f"cannot be taught as it is: {verdict.step}"
     colour = "green" if verdict.teachable else "red"
     console.print(f"\n[bold]{verdict.tool}[/bold]  [{colour}]{head}[/{colour}]")
-    console.print(escape(f"  {verdict.told}"))
+    console.print(escape(f"  {verdict.description}"))
     if verdict.suggestion:
         console.print(escape(f"  -> {verdict.suggestion}"))
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -97,10 +82,31 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     console.print(table)
     for check in verdict.checks:
         if check.passed is False and check.step != verdict.step:
-            console.print(escape(f"  {check.step}: {check.told}"))
-    if any((gains := gains_of(diagnosis.measured.observed)).values()):
-        for line in gain_lines(gains, figures.filter.tau_f):
+            console.print(escape(f"  {check.step}: {check.description}"))
+    if any(gains.gains for gains in figures.filter.kinds.values()):
+        for line in gain_lines(figures.filter.kinds, figures.filter.tau_f):
             console.print(escape(f"  {line}"))
+
+
+def gain_lines(kinds: Mapping[str, Gains], tau_f: float) -> list[str]:
+    """Return the distributions of L- - L+: a line of blocks per kind of trial, and one that marks zero and tau_f."""
+    out = []
+    for kind, label in _LABELS.items():
+        gains = kinds[kind].gains
+        counts = [0] * _CELLS
+        for gain in gains:
+            counts[_cell(gain)] += 1
+        most = max(counts) or 1
+        bar = "".join(_BLOCKS[math.ceil(count / most * (len(_BLOCKS) - 1))] for count in counts)
+        out.append(f"{label:<15}{bar} {len(gains):>4}")
+    scale = [" "] * _CELLS
+    scale[_cell(0.0)] = "0"
+    scale[_cell(tau_f)] = "|"
+    return [*out, f"{'L- - L+, nats':<15}{''.join(scale)}  from {_LOWEST:g} to {_HIGHEST:g}, | is tau_f = {tau_f:g}"]
+
+
+def _cell(gain: float) -> int:
+    return min(max(math.floor((gain - _LOWEST) / (_HIGHEST - _LOWEST) * _CELLS), 0), _CELLS - 1)
 
 
 def format_measure(check: Check, value: float | None) -> str:
@@ -113,10 +119,9 @@ def format_measure(check: Check, value: float | None) -> str:
     return f"{100 * value:.{1 if near else 0}f} %".replace("-0 %", "0 %")
 
 
-def print_verdicts(diagnoses: Iterable[Diagnosis], *, comparable: bool) -> None:
+def print_verdicts(verdicts: Iterable[Verdict], *, comparable: bool) -> None:
     print()
-    for diagnosis in diagnoses:
-        verdict = diagnosis.verdict
+    for verdict in verdicts:
         print(f"{verdict.tool:<11} {'can be taught' if verdict.teachable else 'stands in the way: ' + verdict.step}")
     if not comparable:
         print('the column "embedded" was measured on other texts than these; compare with care')

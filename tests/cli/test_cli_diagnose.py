@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from cli.main import app
-from cli.render.diagnosis import DiagnosisDisplay, format_measure
+from cli.render.diagnosis import DiagnosisDisplay, format_measure, gain_lines
 from tests.support.chat_templates import AS_PLAIN
+from toolformer_core.diagnose.figures import Gains
 from toolformer_core.diagnose.verdict import STEPS, Check
 from toolformer_core.errors import UsageError
 
@@ -22,18 +25,14 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["diagnose", *arguments])
 
 
-def test_a_model_that_can_be_taught_exits_with_0(tmp_path: Path) -> None:
-    out = tmp_path / "new" / "folder"
-    result = run(*FEW, "--json", "--out", str(out))
+def test_a_model_that_can_be_taught_exits_with_0() -> None:
+    result = run(*FEW, "--json")
     assert result.exit_code == 0
-    told = json.loads(result.stdout)
-    (tool,) = told["tools"]
+    report = json.loads(result.stdout)
+    (tool,) = report["tools"]
     assert tool["verdict"]["teachable"]
     assert [check["step"] for check in tool["verdict"]["checks"]] == list(STEPS)
-    assert tool["figures"]["documents"] == told["documents"] == 8
-    assert len(tool["gains"]["gold"]) == tool["figures"]["filter"]["kinds"]["gold"]["calls"]
-    assert json.loads((out / "diagnosis.json").read_text(encoding="utf-8")) == told
-    assert (out / "calculator.png").read_bytes().startswith(b"\x89PNG")
+    assert tool["figures"]["documents"] == report["documents"] == 8
 
 
 def test_a_step_in_the_way_is_named_with_what_to_do_and_exits_with_1() -> None:
@@ -41,28 +40,19 @@ def test_a_step_in_the_way_is_named_with_what_to_do_and_exits_with_1() -> None:
     assert result.exit_code == 1
     assert "cannot be taught as it is: threshold" in result.stdout
     assert "--tau-f calculator=" in result.stdout
-    assert "right response " in result.stdout  # the picture, as text
+    assert "right response " in result.stdout  # the distribution of gains
     assert result.stdout.splitlines()[-1].startswith(
         ("calculator  stands in the way: threshold", "the column embedded")
     )
     assert "calculator 8 texts sampled" in result.stderr
 
 
-def test_a_chat_is_compared_with_plain_text(tmp_path: Path) -> None:
-    """The template adds nothing, so both give the same."""
+def test_a_template_that_adds_nothing_changes_no_figure(tmp_path: Path) -> None:
     template = tmp_path / "contents.jinja"
     template.write_text(AS_PLAIN, encoding="utf-8")
-    few = ["--tools", "calendar", "--documents", "4", "--top-k", "2", "--draws", "1", "--chat-template", str(template)]
-    result = run(*few, "--json")
-    assert result.exit_code == 0
-    plain, chat = json.loads(result.stdout)["prompts"]
-    assert (plain.pop("chat_template"), chat.pop("chat_template")) == ("none", str(template))
-    assert plain == chat
-    assert plain["draws"] > 0
-    assert [line.strip() for line in result.stderr.splitlines()] == [
-        "calendar   prompt measured",
-        "calendar   prompt in a chat measured",
-    ]
+    few = ["--tools", "calendar", "--documents", "4", "--top-k", "2", "--draws", "1", "--json"]
+    plain, chat = (json.loads(run(*few, *more).stdout) for more in ((), ("--chat-template", str(template))))
+    assert plain["tools"] == chat["tools"]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +60,6 @@ def test_a_chat_is_compared_with_plain_text(tmp_path: Path) -> None:
     [
         (["--chat-template", "auto"], "no chat template"),
         (["--chat-template", "nowhere.jinja"], "cannot read the chat template nowhere.jinja"),
-        (["--chat-template", "auto", "--out", "folder"], "--chat-template prints a table"),
         (["--tools", "abacus"], "abacus"),
         (["--tau-f", "abacus=1"], "abacus"),
         (["--tau-f", "calculator"], "--tau-f"),
@@ -92,17 +81,11 @@ def test_too_few_documents_are_wrong_use() -> None:
     assert run("--documents", "1").exit_code == 2
 
 
-def test_a_folder_in_which_nothing_can_be_written_is_told_before_anything_is_measured() -> None:
-    result = run(*FEW, "--out", "/proc")  # it is there, and takes no files
-    assert isinstance(result.exception, UsageError)
-    assert str(result.exception).startswith("--out: /proc cannot be written")
-
-
 def test_ctrl_c_says_that_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolformer_core.diagnose.run.diagnose", interrupted)
+    monkeypatch.setattr("toolformer_core.diagnose.run.measure", interrupted)
     result = run(*FEW)
     assert result.exit_code == 130
     assert "nothing of a diagnosis is kept" in result.stderr
@@ -135,3 +118,13 @@ def test_without_a_terminal_a_line_a_minute_says_how_far_it_is(capsys: pytest.Ca
         "qa         8 texts sampled",
         "qa         texts sampled, calls being scored; 4 min so far",
     ]
+
+
+@given(st.lists(st.floats(-20, 20)), st.lists(st.floats(-20, 20)), st.floats(-5, 10))
+def test_lines_of_one_width_with_a_block_for_every_gain(gold: list[float], wrong: list[float], tau_f: float) -> None:
+    kinds = {"gold": gold, "wrong": wrong, "unrelated": []}
+    shown = gain_lines({kind: Gains(tuple(gains), None, None, None) for kind, gains in kinds.items()}, tau_f)
+    assert {line[63] for line in shown[:3]} == {" "}  # 15 of a label, 48 of blocks
+    for line, gains in zip(shown, (gold, wrong, []), strict=False):
+        assert int(line.split()[-1]) == len(gains)
+        assert any(block in line for block in "▁▂▃▄▅▆▇█") is bool(gains)

@@ -1,24 +1,30 @@
 """Computes the figures of a diagnosis from observations: shares, ranks, gains, precision and recall, as plain numbers.
 
-`judge` defines *right*, *as good* and *elsewhere*. A share or mean of nothing is None. No figure is judged here.
+    right      a call at a gold position with a gold input, ignoring spaces and case
+    as good    right, or at a gold position with the same response as the gold call there, or with a response that holds
+               (as whole words) the value that follows in the text: "born in Velden" where "Velden" follows
+
+A call that would be as good at another position of its document usually stands a word too early or too late. A share or
+mean of nothing is None. No figure is judged here.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from toolformer_core.annotate.call_filter import CallFilter, reasons_of
-from toolformer_core.diagnose.judge import CallJudge
+from toolformer_core.diagnose.gold import GoldCall, normalised
 from toolformer_core.diagnose.observe import KINDS, GoldPosition, Observed
 from toolformer_core.diagnose.structure import Structure
+from toolformer_core.records import ScoredCall
 
-THRESHOLDS = (0.5, 1.0, 2.0)  # tau_f of the paper's Table 2, nats
 _KEEP = 0.6  # share of gold calls that a suggested tau_f keeps
 
 
@@ -50,7 +56,6 @@ class Imitation:
     unterminated: float | None
     unparsable: float | None
     wrong_tool: float | None
-    exact: float | None  # exactly a gold input
     right: float | None
     as_good: float | None
     places_right: float | None  # share of reached gold positions with a right or as good call among their draws
@@ -70,15 +75,9 @@ class ToolUse:
 class Gains:
     """L- - L+ of one kind of trial, in nats."""
 
-    calls: int
+    gains: tuple[float, ...]  # without trials that are too long for the context
     mean: float | None
-    deviation: float | None
-    median: float | None
     lowers: float | None  # share whose loss is lowered by at least 0.1
-    at: Mapping[str, float | None]  # threshold -> share with L- - L+ of at least that
-    plain: float | None  # mean L(eps)
-    call: float | None  # mean L(e(c, eps))
-    response: float | None  # mean L+
     plain_decides: float | None  # share in which L- is the loss without a call
 
 
@@ -93,19 +92,14 @@ class Filter:
     best_tau_f: float | None  # the threshold with the best F1 of gold calls against the others
     best_f1: float | None
     tau_f_keeping: float | None  # the threshold that 60 % of gold calls reach
-    unscored: int  # trials too long for the context
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the pipeline keeps at one threshold."""
+    """What the pipeline keeps at the tool's threshold."""
 
     calls: int
-    right: int
-    as_good: int
-    elsewhere: int
-    precision: float | None  # share of right calls
-    precision_as_good: float | None
+    precision: float | None  # share of calls that are as good
     precision_anywhere: float | None  # share of calls that are as good, at their position or elsewhere
     recall: float | None  # share of gold calls that are kept
 
@@ -118,37 +112,25 @@ class Figures:
     documents: int
     gold: int
     dropped: int  # documents with gold calls that the prefilter dropped
-    structure: Structure | None
+    structure: Structure
     position: Position
     imitation: Imitation
     use: ToolUse
     filter: Filter
-    kept: Mapping[str, Kept]  # threshold -> what is kept; also at the tool's own
-    tokenizer_fault: str = ""
-    prompt_fault: str = ""
-    tool_fault: str = ""
+    kept: Kept
+    faults: Mapping[str, str]  # step -> why it could not be done at all
 
 
-def figures_of(
-    observed: Observed,
-    tau_f: float,
-    structure: Structure | None = None,
-    *,
-    held_out: bool | None = None,
-    keep_repeats: bool = False,
-) -> Figures:
+def figures_of(observed: Observed, tau_f: float, structure: Structure, *, keep_repeats: bool = False) -> Figures:
     """Compute the figures of one tool.
 
     Args:
         observed: the observations.
         tau_f: the tool's filtering threshold, in nats.
-        structure: tokenizer, prompt and loss, if measured.
-        held_out: use only documents whose gold calls are all of held-out families (True) or all of other families
-            (False), and documents without gold calls; None: all documents.
+        structure: tokenizer, prompt and loss.
         keep_repeats: whether equal calls nearby are all kept, see `CallFilter`.
     """
-    if held_out is not None:
-        observed = _only(observed, held_out)
+    judge = _CallJudge(observed)
     return Figures(
         tool=observed.tool,
         documents=len(observed.documents),
@@ -156,32 +138,45 @@ def figures_of(
         dropped=observed.dropped,
         structure=structure,
         position=_position(observed),
-        imitation=_imitation(observed),
+        imitation=_imitation(observed, judge),
         use=_use(observed),
         filter=_filter(observed, tau_f),
-        kept={threshold_name(tau): _kept(observed, tau, keep_repeats) for tau in sorted({*THRESHOLDS, tau_f})},
-        tokenizer_fault=observed.tokenizer_fault,
-        prompt_fault=observed.prompt_fault,
-        tool_fault=observed.tool_fault,
+        kept=_kept(observed, judge, tau_f, keep_repeats),
+        faults=observed.faults,
     )
 
 
-def threshold_name(tau: float) -> str:
-    """Return the key of a threshold in `Figures.kept`: 0.5, 1.0, 0.75."""
-    return f"{tau:g}" if tau != int(tau) else f"{tau:.1f}"
+class _CallJudge:
+    """Compares the calls of one tool with its gold calls; see the module."""
+
+    def __init__(self, observed: Observed) -> None:
+        self._observed = observed
+        self.gold: dict[tuple[str, int], list[GoldCall]] = {}
+        for call in observed.gold:
+            self.gold.setdefault((call.doc_id, call.position), []).append(call)
+
+    def right(self, doc_id: str, position: int, input_: str) -> bool:
+        tool = self._observed.tool
+        gold = self.gold.get((doc_id, position), ())
+        return any(normalised(tool, call.input) == normalised(tool, input_) for call in gold)
+
+    def as_good(self, doc_id: str, position: int, input_: str) -> bool:
+        response = self._observed.response(doc_id, input_)
+        gold = self.gold.get((doc_id, position), ())
+        equivalent = any(
+            response == self._observed.response(doc_id, call.input) or _holds(response, call.value) for call in gold
+        )
+        return self.right(doc_id, position, input_) or bool(response and equivalent)
+
+    def as_good_anywhere(self, doc_id: str, input_: str) -> bool:
+        """Return whether the call would be as good at some position of its document."""
+        return any(self.as_good(*place, input_) for place in self.gold if place[0] == doc_id)
 
 
-def _only(observed: Observed, held_out: bool) -> Observed:
-    others = {call.doc_id for call in observed.gold if call.held_out != held_out}
-    return replace(
-        observed,
-        documents=tuple(d for d in observed.documents if d not in others),
-        gold=tuple(c for c in observed.gold if c.doc_id not in others),
-        gold_positions=tuple(p for p in observed.gold_positions if p.gold.doc_id not in others),
-        draws=tuple(c for c in observed.draws if c.doc_id not in others),
-        trials=tuple(t for t in observed.trials if t.gold.doc_id not in others),
-        scored=tuple(c for c in observed.scored if c.doc_id not in others),
-    )
+def _holds(response: str, value: str) -> bool:
+    """Return whether a response holds a value as whole words; 0.5 and 5.5 do not hold 5."""
+    whole = rf"(?<![\w.,]){re.escape(value)}(?!\w|[.,]\d)"
+    return bool(value and re.search(whole, response))
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -236,15 +231,14 @@ def _in_top_k(place: GoldPosition, k: int) -> bool:
     return place.log_p > -math.inf and place.rank < k
 
 
-def _imitation(observed: Observed) -> Imitation:
-    judge = CallJudge(observed)
+def _imitation(observed: Observed, judge: _CallJudge) -> Imitation:
     outcomes: Counter[str] = Counter()
     at_gold: Counter[str] = Counter()  # draws at gold positions, by outcome and by quality
     places: dict[tuple[str, int], bool] = {}
     begun: list[int] = []  # of each draw that is not a call: how many letters of the tool's name it starts with
     for call in observed.draws:
         outcomes[call.outcome] += call.count
-        if not judge.at_gold(call.doc_id, call.position):
+        if (call.doc_id, call.position) not in judge.gold:
             continue
         if call.outcome != "ok":
             same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(observed.name, call.raw, strict=False))
@@ -253,7 +247,6 @@ def _imitation(observed: Observed) -> Imitation:
         ok = call.outcome == "ok"
         good = ok and judge.as_good(*key)
         at_gold[call.outcome] += call.count
-        at_gold["exact"] += call.count * (ok and judge.exact(*key))
         at_gold["right"] += call.count * (ok and judge.right(*key))
         at_gold["as_good"] += call.count * good
         places[call.doc_id, call.position] = places.get((call.doc_id, call.position), False) or good
@@ -266,7 +259,6 @@ def _imitation(observed: Observed) -> Imitation:
         unterminated=_share(at_gold["unterminated"], draws),
         unparsable=_share(at_gold["unparsable"], draws),
         wrong_tool=_share(at_gold["wrong_tool"], draws),
-        exact=_share(at_gold["exact"], draws),
         right=_share(at_gold["right"], draws),
         as_good=_share(at_gold["as_good"], draws),
         places_right=_share(sum(places.values()), len(places)),
@@ -292,26 +284,23 @@ def _use(observed: Observed) -> ToolUse:
 
 
 def _filter(observed: Observed, tau_f: float) -> Filter:
-    by_kind: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    scored = [trial for trial in observed.trials if not math.isnan(trial.scored.gain)]
+    kinds = {kind: _gains([trial.scored for trial in scored if trial.kind == kind]) for kind in KINDS}
     at_place: dict[tuple[str, int], dict[str, float]] = {}
-    for trial in observed.trials:
-        gain = trial.scored.gain
-        if not math.isnan(gain):
-            by_kind[trial.kind].append(gain)
-            at_place.setdefault((trial.gold.doc_id, trial.gold.position), {})[trial.kind] = gain
+    for trial in scored:
+        at_place.setdefault((trial.gold.doc_id, trial.gold.position), {})[trial.kind] = trial.scored.gain
     pairs = [gains for gains in at_place.values() if {"gold", "wrong"} <= gains.keys()]
-    gold, others = by_kind["gold"], [*by_kind["wrong"], *by_kind["unrelated"]]
-    best = max(((_f1(gold, others, tau), tau) for tau in gold), default=None)
+    gold, others = kinds["gold"].gains, [*kinds["wrong"].gains, *kinds["unrelated"].gains]
+    best_f1, best_tau_f = max(((_f1(gold, others, tau), tau) for tau in gold), default=(None, None))
     ordered = sorted(gold, reverse=True)
     return Filter(
-        kinds={kind: _gains(observed, kind) for kind in KINDS},
+        kinds=kinds,
         over_wrong=_share(sum(p["gold"] > p["wrong"] for p in pairs), len(pairs)),
         tau_f=tau_f,
         reached=_share(sum(gain >= tau_f for gain in gold), len(gold)),
-        best_tau_f=best[1] if best else None,
-        best_f1=best[0] if best else None,
+        best_tau_f=best_tau_f,
+        best_f1=best_f1,
         tau_f_keeping=ordered[math.ceil(_KEEP * len(ordered)) - 1] if ordered else None,
-        unscored=sum(math.isnan(trial.scored.gain) for trial in observed.trials),
     )
 
 
@@ -320,40 +309,21 @@ def _f1(gold: Sequence[float], others: Sequence[float], tau: float) -> float:
     return 2 * kept / (len(gold) + kept + sum(gain >= tau for gain in others))
 
 
-def _gains(observed: Observed, kind: str) -> Gains:
-    calls = [t.scored for t in observed.trials if t.kind == kind and not math.isnan(t.scored.gain)]
-    gains = [call.gain for call in calls]
-    return Gains(
-        calls=len(calls),
-        mean=_mean(gains),
-        deviation=float(np.std(gains)) if gains else None,
-        median=_median(gains),
-        lowers=_share(sum(gain >= 0.1 for gain in gains), len(gains)),
-        at={threshold_name(tau): _share(sum(gain >= tau for gain in gains), len(gains)) for tau in THRESHOLDS},
-        plain=_mean([call.loss_plain for call in calls]),
-        call=_mean([call.loss_call for call in calls if call.loss_call is not None]),
-        response=_mean([call.loss_response for call in calls]),
-        plain_decides=_share(
-            sum(call.loss_call is None or call.loss_plain <= call.loss_call for call in calls), len(calls)
-        ),
-    )
+def _gains(calls: Sequence[ScoredCall]) -> Gains:
+    gains = tuple(call.gain for call in calls)
+    plain = sum(call.loss_call is None or call.loss_plain <= call.loss_call for call in calls)
+    return Gains(gains, _mean(gains), _share(sum(gain >= 0.1 for gain in gains), len(gains)), _share(plain, len(calls)))
 
 
-def _kept(observed: Observed, tau_f: float, keep_repeats: bool) -> Kept:
-    judge = CallJudge(observed)
+def _kept(observed: Observed, judge: _CallJudge, tau_f: float, keep_repeats: bool) -> Kept:
     call_filter = CallFilter({observed.tool: tau_f}, keep_repeats=frozenset([observed.tool] if keep_repeats else ()))
     reasons = reasons_of(observed.scored, call_filter)
     kept = [call for call, reason in zip(observed.scored, reasons, strict=True) if not reason]
-    right = sum(judge.right(c.doc_id, c.position, c.input) for c in kept)
     as_good = [(c.doc_id, c.position) for c in kept if judge.as_good(c.doc_id, c.position, c.input)]
     anywhere = sum(judge.as_good_anywhere(c.doc_id, c.input) for c in kept)
     return Kept(
         calls=len(kept),
-        right=right,
-        as_good=len(as_good),
-        elsewhere=anywhere - len(as_good),
-        precision=_share(right, len(kept)),
-        precision_as_good=_share(len(as_good), len(kept)),
+        precision=_share(len(as_good), len(kept)),
         precision_anywhere=_share(anywhere, len(kept)),
         recall=_share(len(set(as_good)), len(judge.gold)),
     )

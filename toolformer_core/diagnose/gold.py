@@ -1,7 +1,7 @@
 """Gold calls: texts for which the right calls and their positions are known.
 
 A folder holds `corpus.jsonl` (rows of text, url, timestamp) and `gold.jsonl` (rows of a url and the right calls in that
-document: tool, input, position, value, and if known family, held_out and answer), both plain or as .gz. The embedded
+document: tool, input, position and value), both plain or as .gz. The embedded
 ones come from the small world. Gold calls are only used for measuring: a model sees nothing but the texts. This module
 does not know how the texts were made.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,6 @@ class GoldCall:
     input: str
     position: int
     value: str  # the text that follows the position
-    family: str = ""
-    held_out: bool = False  # of a family that the embedded model was not pretrained on
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +101,11 @@ def _gold_call(document: Document, row: Mapping[str, Any]) -> GoldCall:
         input=row["input"],
         position=position,
         value=row.get("value", ""),
-        family=row.get("family", ""),
-        held_out=row.get("held_out", False),
     )
-    for name in ("tool", "input", "value", "family"):
+    for name in ("tool", "input", "value"):
         text = getattr(call, name)
         if not isinstance(text, str) or storable(text) != text:
             raise TypeError(f"{name} {text!r} of a call in {document.url} is not text")
-    if not isinstance(call.held_out, bool):
-        raise TypeError(f"held_out {call.held_out!r} of a call in {document.url} is neither true nor false")
     return call
 
 
@@ -122,7 +116,6 @@ def choose(
     config: PrefilterConfig,
     *,
     seed: int = 0,
-    wanted: Callable[[Document], bool] | None = None,
     declared: DocumentFilter | None = None,
 ) -> ChosenDocuments:
     """Choose the documents on which a tool is measured: if possible, three with a gold call of it to one without.
@@ -136,14 +129,12 @@ def choose(
         limit: the most documents to choose; None takes all that the prefilter keeps.
         config: of the prefilter.
         seed: of the choice.
-        wanted: choose only documents for which this returns True.
         declared: the conditions of a tool that is none of the paper's.
 
     Raises:
         CorpusError: no document with a gold call of the tool is left.
     """
     documents = sorted(texts.documents, key=lambda d: digest_of("diagnose", str(seed), tool, d.doc_id))
-    documents = [d for d in documents if wanted is None or wanted(d)]
     with_gold = [d for d in documents if texts.of(d, tool)]
     without_gold = [d for d in documents if not texts.of(d, tool)]
     if not with_gold:

@@ -73,9 +73,7 @@ class Observed:
     executions: Mapping[tuple[str, str], Execution] = field(default_factory=dict)  # by (input, context)
     trials: tuple[Trial, ...] = ()
     scored: tuple[ScoredCall, ...] = ()  # of the draws
-    tokenizer_fault: str = ""  # why the model cannot write calls at all
-    prompt_fault: str = ""  # why nothing could be sampled
-    tool_fault: str = ""  # why nothing could be executed
+    faults: Mapping[str, str] = field(default_factory=dict)  # step -> why it could not be done at all
     name: str = ""  # the tool's name in calls
 
     def response(self, doc_id: str, input_: str) -> str:
@@ -136,31 +134,30 @@ def observe(
     """
     recording = _RecordingLM(lm)
     draws: list[DrawnCall] = []
-    prompt_fault = tool_fault = ""
+    faults: dict[str, str] = {}
     try:
         sampled = sample_all(recording, prompt, tool, chosen.pairs, config, on_progress)
         draws = [call for document in sampled for call in document.calls]
     except ContextError as exc:  # other failures, of memory or a server, are not the prompt's fault
-        prompt_fault = str(exc)
+        faults["prompt"] = str(exc)
     contexts = {document.doc_id: prefiltered.context for document, prefiltered in chosen.pairs}
     requests = [(call.input, contexts[call.doc_id]) for call in chosen.gold] + questions(draws, contexts)
     executions: dict[tuple[str, str], Execution] = {}
     try:
         executions = {(e.input, e.context): e for e in execute(tool, requests, ExecuteConfig())}
     except ToolformerError as exc:
-        tool_fault = str(exc)
+        faults["tool"] = str(exc)
     observed = Observed(
         tool=tool.key,
         documents=tuple(contexts),
         gold=chosen.gold,
         config=config,
         dropped=chosen.dropped,
-        gold_positions=tuple(_gold_positions(chosen, recording.scans)) if not prompt_fault else (),
+        gold_positions=tuple(_gold_positions(chosen, recording.scans)) if "prompt" not in faults else (),
         draws=tuple(draws),
         contexts=contexts,
         executions=executions,
-        prompt_fault=prompt_fault,
-        tool_fault=tool_fault,
+        faults=faults,
         name=tool.name,
     )
     return _add_scores(lm, tool, {d.doc_id: d.text for d, _ in chosen.pairs}, observed, occupied or {})

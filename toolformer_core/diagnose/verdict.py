@@ -16,30 +16,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from toolformer_core.diagnose.figures import Figures, threshold_name
+from toolformer_core.diagnose.figures import Figures
 
-# step -> the minimum of its measure; the comment says what is measured, and why this minimum
-LEAST: Mapping[str, float] = {
-    # share of gold positions at which a token starts: no call is drawn at the others; half is a coin toss
-    "tokenizer": 0.5,
-    # share of ln V saved on plain text: random weights save nothing; names that the model never read save little
-    "language": 0.1,
-    # demonstrations: without any there is nothing to imitate; the paper uses three to five
-    "prompt": 1,
-    # share of gold positions at which calls are drawn: a fifth of a large corpus is still a large corpus
-    "position": 0.2,
-    # share of those with a right call among their draws: as above, and there are several draws at each
-    "imitation": 0.15,
-    # share of gold calls with a response: with less, tool and texts are not about the same things
-    "tool": 0.5,
-    # share of gold calls whose response lowers the loss by 0.1 nats: near zero for a model that cannot use responses
-    "copying": 0.25,
-    # share of gold calls that gain more than with a wrong response: 0.5 is chance
-    "discrimination": 0.7,
-    # share of gold calls that reach tau_f: with position and imitation at their minimum, one gold call in 300 is kept
-    "threshold": 0.1,
-}
-STEPS = tuple(LEAST)
 _INSPECTED = ("tokenizer", "prompt")  # inspected, not tried out: see the module
 _DEPENDENT = ("position", "imitation")  # depend on tokenizer, prompt and copying
 _WELL = 0.5  # if they reach this, the tokenizer and a prompt without demonstrations are not blamed
@@ -56,7 +34,7 @@ class Check:
     measured: float | None
     least: float
     reference: float | None  # the embedded model's measure
-    told: str  # the figures in words
+    description: str  # the figures in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +44,7 @@ class Verdict:
     tool: str
     teachable: bool
     step: str  # the step that fails; "" if none does
-    told: str
+    description: str
     suggestion: str
     checks: tuple[Check, ...]
 
@@ -78,11 +56,11 @@ def judge(figures: Figures, reference: Mapping[str, float | None] | None = None)
         figures: of the model.
         reference: the embedded model's measures by step; shown for comparison, no verdict depends on them.
     """
-    checks = tuple(_check(step, figures, (reference or {}).get(step)) for step in STEPS)
+    checks = tuple(_check(step, figures, (reference or {}).get(step.name)) for step in _STEPS)
     failed = [check for check in checks if check.passed is False]
     failed = failed or [check for check in checks if check.passed is None and check.step in _REQUIRED]
     dependent = [check.measured or 0.0 for check in checks if check.step in _DEPENDENT]
-    if min(dependent) >= _WELL and not figures.tokenizer_fault:
+    if min(dependent) >= _WELL and "tokenizer" not in figures.faults:
         failed = [check for check in failed if check.step not in _INSPECTED]
     if not failed:
         return Verdict(figures.tool, True, "", _summary(figures), "", checks)
@@ -91,46 +69,14 @@ def judge(figures: Figures, reference: Mapping[str, float | None] | None = None)
         first = next((check for check in failed if check.step == "copying" and check.measured is not None), first)
     if first.step == "imitation":  # if the tool does not answer, no call can be recognised as being as good
         first = next((check for check in failed if check.step == "tool"), first)
-    return Verdict(figures.tool, False, first.step, first.told, _suggestion(first.step, figures), checks)
+    suggestion = _STEPS[STEPS.index(first.step)].suggest(figures)
+    return Verdict(figures.tool, False, first.step, first.description, suggestion, checks)
 
 
-def _check(step: str, figures: Figures, reference: float | None) -> Check:
-    measured = _MEASURES[step](figures)
-    passed = None if measured is None else measured >= LEAST[step]
-    faults = {"tokenizer": figures.tokenizer_fault, "prompt": figures.prompt_fault, "tool": figures.tool_fault}
-    if faults.get(step):
-        passed = False
-    return Check(step, passed, measured, LEAST[step], reference, _DESCRIPTIONS[step](figures))
-
-
-# --- measures ---------------------------------------------------------------------------------------------------------
-
-
-def _tokenizer(f: Figures) -> float | None:
-    s = f.structure
-    return None if s is None else s.place_alone
-
-
-def _language(f: Figures) -> float | None:
-    s = f.structure
-    return None if s is None or s.loss is None else 1 - s.loss / math.log(s.vocabulary)
-
-
-def _prompt(f: Figures) -> float | None:
-    return None if f.structure is None else f.structure.demonstrations
-
-
-_MEASURES: Mapping[str, Callable[[Figures], float | None]] = {
-    "tokenizer": _tokenizer,
-    "language": _language,
-    "prompt": _prompt,
-    "position": lambda f: f.position.reached,
-    "imitation": lambda f: f.imitation.places_right,
-    "tool": lambda f: f.use.gold_answered,
-    "copying": lambda f: f.filter.kinds["gold"].lowers,
-    "discrimination": lambda f: f.filter.over_wrong,
-    "threshold": lambda f: f.filter.reached,
-}
+def _check(step: _Step, figures: Figures, reference: float | None) -> Check:
+    measured, fault = step.measure(figures), figures.faults.get(step.name)
+    passed = False if fault else None if measured is None else measured >= step.least
+    return Check(step.name, passed, measured, step.least, reference, fault or step.describe(figures))
 
 
 # --- descriptions -----------------------------------------------------------------------------------------------------
@@ -145,28 +91,19 @@ def _nats(value: float | None) -> str:
 
 
 def _describe_tokenizer(f: Figures) -> str:
-    if f.tokenizer_fault:
-        return f.tokenizer_fault
-    s = f.structure
-    if s is None:
-        return "not inspected"
-    return f"a token starts at {_percent(s.place_alone)} of the gold positions"
+    return f"a token starts at {_percent(f.structure.place_alone)} of the gold positions"
 
 
 def _describe_language(f: Figures) -> str:
     s = f.structure
-    if s is None or s.loss is None:
-        return "not inspected"
+    if s.loss is None:
+        return "no token could be predicted"
     guess = math.log(s.vocabulary)
     return f"{s.loss:.2f} nats per token of plain text; guessing among {s.vocabulary:,} tokens is {guess:.2f}"
 
 
 def _describe_prompt(f: Figures) -> str:
-    if f.prompt_fault:
-        return f.prompt_fault
     s = f.structure
-    if s is None:
-        return "not inspected"
     plural = "" if s.demonstrations == 1 else "s"
     return f"{s.demonstrations} demonstration{plural}, {s.prompt_tokens} of {s.context:,} tokens of context"
 
@@ -199,8 +136,6 @@ def _describe_imitation(f: Figures) -> str:
 
 
 def _describe_tool(f: Figures) -> str:
-    if f.tool_fault:
-        return f.tool_fault
     failures = ", ".join(f"{reason} {n}" for reason, n in f.use.failures.items())
     return (
         f"{_percent(f.use.gold_answered)} of the gold inputs and {_percent(f.use.drawn_answered)} of the drawn inputs "
@@ -210,11 +145,12 @@ def _describe_tool(f: Figures) -> str:
 
 def _describe_copying(f: Figures) -> str:
     gold = f.filter.kinds["gold"]
-    if not gold.calls:
+    if not gold.gains:
         return "no gold call could be scored"
     return (
-        f"the right response lowers the loss by 0.1 nats or more in {_percent(gold.lowers)} of {gold.calls} gold calls "
-        f"(L- - L+ is {_nats(gold.mean)} on average; L- is the loss without a call in {_percent(gold.plain_decides)})"
+        f"the right response lowers the loss by 0.1 nats or more in {_percent(gold.lowers)} of {len(gold.gains)} gold "
+        f"calls (L- - L+ is {_nats(gold.mean)} on average; L- is the loss without a call in "
+        f"{_percent(gold.plain_decides)})"
     )
 
 
@@ -238,24 +174,11 @@ def _describe_threshold(f: Figures) -> str:
     )
 
 
-_DESCRIPTIONS: Mapping[str, Callable[[Figures], str]] = {
-    "tokenizer": _describe_tokenizer,
-    "language": _describe_language,
-    "prompt": _describe_prompt,
-    "position": _describe_position,
-    "imitation": _describe_imitation,
-    "tool": _describe_tool,
-    "copying": _describe_copying,
-    "discrimination": _describe_discrimination,
-    "threshold": _describe_threshold,
-}
-
-
 def _summary(f: Figures) -> str:
-    kept = f.kept[threshold_name(f.filter.tau_f)]
+    kept = f.kept
     return (
         f"{kept.calls} calls are kept at tau_f = {f.filter.tau_f:g}; {_percent(kept.precision_anywhere)} of them are "
-        f"right ({_percent(kept.precision_as_good)} at the right word, too), and {_percent(kept.recall)} of the gold "
+        f"right ({_percent(kept.precision)} at the right word, too), and {_percent(kept.recall)} of the gold "
         "calls are found"
     )
 
@@ -263,34 +186,8 @@ def _summary(f: Figures) -> str:
 # --- suggestions ------------------------------------------------------------------------------------------------------
 
 
-def _suggestion(step: str, f: Figures) -> str:
-    return {
-        "tokenizer": _suggest_tokenizer,
-        "language": lambda f: (
-            "The model cannot predict these texts. Check that the checkpoint is complete, that the tokenizer belongs "
-            "to it, and that it was trained on English; nothing else matters before that."
-        ),
-        "prompt": _suggest_prompt,
-        "position": _suggest_position,
-        "imitation": _suggest_imitation,
-        "tool": lambda f: (
-            "Try the tool by hand (toolformer tools test). If it reads your own --passages or --translator, leave them "
-            "out here, because they do not cover these texts."
-        ),
-        "copying": lambda f: (
-            "The model does not use earlier text, which no threshold can mend. Use a larger model or one trained "
-            "longer; or let a stronger model annotate, and finetune this one on its C*."
-        ),
-        "discrimination": lambda f: (
-            "Any response helps, right or wrong, so the filter would keep noise. Use a larger model for scoring, and "
-            "look at the pictures before raising tau_f."
-        ),
-        "threshold": _suggest_threshold,
-    }[step](f)
-
-
 def _suggest_tokenizer(f: Figures) -> str:
-    if f.tokenizer_fault:
+    if "tokenizer" in f.faults:
         return (
             "The tokenizer must preserve calls: name, brackets and arrow. Remove what changes or drops them "
             "(normalizers, lower-casing), or use a model with another tokenizer."
@@ -302,7 +199,7 @@ def _suggest_tokenizer(f: Figures) -> str:
 
 
 def _suggest_prompt(f: Figures) -> str:
-    if f.prompt_fault:
+    if "prompt" in f.faults:
         return "Use a shorter prompt (--prompts), or a model with a longer context."
     return (
         "Show the model what to do: three to five texts, each first without and then with a call, as in the shipped "
@@ -372,3 +269,77 @@ def _suggest_threshold(f: Figures) -> str:
         f"The filter works, but tau_f is above what this model reaches: --tau-f {f.tool}={best:g} separates right from "
         f"wrong best (F1 {g.best_f1:.2f}), and {f.tool}={keeping:g} keeps 60 % of the right calls."
     )
+
+
+# --- the steps --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A step, its measure, and what is said of it."""
+
+    name: str
+    least: float
+    measure: Callable[[Figures], float | None]
+    describe: Callable[[Figures], str]
+    suggest: Callable[[Figures], str]
+
+
+# In the order of the pipeline; the comments say what is measured, and why this minimum.
+_STEPS = (
+    # share of gold positions at which a token starts: no call is drawn at the others; half is a coin toss
+    _Step("tokenizer", 0.5, lambda f: f.structure.place_alone, _describe_tokenizer, _suggest_tokenizer),
+    # share of ln V saved on plain text: random weights save nothing; names that the model never read save little
+    _Step(
+        "language",
+        0.1,
+        lambda f: None if f.structure.loss is None else 1 - f.structure.loss / math.log(f.structure.vocabulary),
+        _describe_language,
+        lambda _: (
+            "The model cannot predict these texts. Check that the checkpoint is complete, that the tokenizer belongs "
+            "to it, and that it was trained on English; nothing else matters before that."
+        ),
+    ),
+    # demonstrations: without any there is nothing to imitate; the paper uses three to five
+    _Step("prompt", 1, lambda f: f.structure.demonstrations, _describe_prompt, _suggest_prompt),
+    # share of gold positions at which calls are drawn: a fifth of a large corpus is still a large corpus
+    _Step("position", 0.2, lambda f: f.position.reached, _describe_position, _suggest_position),
+    # share of those with a right call among their draws: as above, and there are several draws at each
+    _Step("imitation", 0.15, lambda f: f.imitation.places_right, _describe_imitation, _suggest_imitation),
+    # share of gold calls with a response: with less, tool and texts are not about the same things
+    _Step(
+        "tool",
+        0.5,
+        lambda f: f.use.gold_answered,
+        _describe_tool,
+        lambda _: (
+            "Try the tool by hand (toolformer tools test). If it reads your own --passages or --translator, leave them "
+            "out here, because they do not cover these texts."
+        ),
+    ),
+    # share of gold calls whose response lowers the loss by 0.1 nats: near zero for a model that cannot use responses
+    _Step(
+        "copying",
+        0.25,
+        lambda f: f.filter.kinds["gold"].lowers,
+        _describe_copying,
+        lambda _: (
+            "The model does not use earlier text, which no threshold can mend. Use a larger model or one trained "
+            "longer; or let a stronger model annotate, and finetune this one on its C*."
+        ),
+    ),
+    # share of gold calls that gain more than with a wrong response: 0.5 is chance
+    _Step(
+        "discrimination",
+        0.7,
+        lambda f: f.filter.over_wrong,
+        _describe_discrimination,
+        lambda _: (
+            "Any response helps, right or wrong, so the filter would keep noise. Use a larger model for scoring, and "
+            "look at the gains before raising tau_f."
+        ),
+    ),
+    # share of gold calls that reach tau_f: with position and imitation at their minimum, one gold call in 300 is kept
+    _Step("threshold", 0.1, lambda f: f.filter.reached, _describe_threshold, _suggest_threshold),
+)
+STEPS = tuple(step.name for step in _STEPS)

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Regex, normalizers
+from tokenizers import normalizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.embedded import MODEL
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.prompts.load import load_prompt
-
-__all__ = [
-    "blind",
-    "losing",
-    "merged",
-    "prompts_without_demonstrations",
-    "random_weights",
-    "shallow",
-    "unwritable",
-    "whole",
-]
 
 
 def _parts() -> tuple[Any, Any]:
@@ -85,15 +73,6 @@ def blind() -> TransformersLM:
 
     model.model.register_forward_pre_hook(hide, with_kwargs=True)
     return lm
-
-
-def unwritable(folder: Path) -> Path:
-    """Write a copy whose tokenizer normalises square brackets away; return its folder."""
-    shutil.copytree(MODEL, folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.backend_tokenizer.normalizer = normalizers.Replace(Regex(r"[\[\]]"), "")
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def losing(normalizer: normalizers.Normalizer) -> TransformersLM:

@@ -1,4 +1,4 @@
-"""Texts with gold calls: read, chosen; demonstrations counted; pictures; the shipped reference."""
+"""Texts with gold calls: read, chosen; demonstrations counted; the shipped reference."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.tiny import sentencepiece, tiny_lm, tokenizer
 from toolformer_core.config import TOOL_NAMES, PrefilterConfig
-from toolformer_core.diagnose import __main__ as program
-from toolformer_core.diagnose.figures import Figures
+from toolformer_core.diagnose import reference
 from toolformer_core.diagnose.gold import GoldCall, choose, normalised, read_gold
-from toolformer_core.diagnose.picture import gain_lines
-from toolformer_core.diagnose.reference import read_reference
 from toolformer_core.diagnose.run import DiagnoseConfig, measure
 from toolformer_core.diagnose.structure import demonstrations, structure_of
-from toolformer_core.diagnose.verdict import LEAST, judge
+from toolformer_core.diagnose.verdict import STEPS, judge
 from toolformer_core.errors import CorpusError
 from toolformer_core.lm.load import model_digest
 from toolformer_core.prompts.load import load_prompt, prompt_from_text
@@ -51,7 +46,6 @@ def sums(n: int) -> list[tuple[str, list[dict[str, object]]]]:
             "input": f"{i + 20} + {i + 30}",
             "position": text.index(" make") + 5,
             "value": str(2 * i + 50),
-            "held_out": i % 4 == 0,
             "something": "new",
         }
         out.append((text, [call] if i % 2 == 0 else []))
@@ -62,7 +56,7 @@ def test_gold_calls_find_their_documents(tmp_path: Path) -> None:
     texts = read_gold(write(tmp_path, sums(3)))
     first, second, _ = texts.documents
     (call,) = texts.of(first, "calculator")
-    assert call == GoldCall(first.doc_id, "calculator", "20 + 30", first.text.index(" 50"), "50", held_out=True)
+    assert call == GoldCall(first.doc_id, "calculator", "20 + 30", first.text.index(" 50"), "50")
     assert texts.of(first, "qa") == texts.of(second, "calculator") == ()
 
 
@@ -78,7 +72,6 @@ def test_gold_calls_find_their_documents(tmp_path: Path) -> None:
         {"tool": "qa", "input": "x", "position": float("inf")},
         {"tool": "qa", "input": "x", "position": "0"},
         {"tool": "qa", "input": "x", "position": 0, "value": {}},
-        {"tool": "qa", "input": "x", "position": 0, "held_out": "no"},
     ],
 )
 def test_gold_calls_that_are_none(tmp_path: Path, call: dict[str, object]) -> None:
@@ -179,41 +172,28 @@ def test_any_model_gets_a_verdict(tmp_path: Path, family: str) -> None:
     lm = tiny_lm(family, context=2048, merged_trigger=family != "gpt2")
     texts = read_gold(write(tmp_path, sums(6)))
     config = DiagnoseConfig(documents=4, top_k=2, draws=2)
-    (one,) = measure(lm, build_tools(["calculator"]), texts, config)
-    assert judge(one.figures).step == "language"  # it is random
+    (figures,) = measure(lm, build_tools(["calculator"]), texts, config)
+    assert judge(figures).step == "language"  # it is random
 
 
-# Pictures and the reference.
-
-
-@given(st.lists(st.floats(-20, 20)), st.lists(st.floats(-20, 20)), st.floats(-5, 10))
-def test_lines_of_one_width_with_a_block_for_every_gain(gold: list[float], wrong: list[float], tau_f: float) -> None:
-    shown = gain_lines({"gold": gold, "wrong": wrong, "unrelated": []}, tau_f)
-    assert {line[63] for line in shown[:3]} == {" "}  # 15 of a label, 48 of blocks
-    for line, gains in zip(shown, (gold, wrong, []), strict=False):
-        assert int(line.split()[-1]) == len(gains)
-        assert any(block in line for block in "▁▂▃▄▅▆▇█") is bool(gains)
+# The reference.
 
 
 def test_the_reference_is_of_the_shipped_model_and_texts() -> None:
-    """If not: python -m toolformer_core.diagnose --reference."""
-    reference = read_reference()
-    assert reference.model == model_digest("embedded")
-    assert reference.texts == read_gold().digest
-    assert set(reference.tools) == set(TOOL_NAMES)
-    assert set(reference.measured("calculator")) == set(LEAST)
-    assert reference.tools["calculator"]["teachable"]
+    """If not: python -m toolformer_core.diagnose.reference."""
+    shipped = reference.read_reference()
+    assert (shipped.model, shipped.texts) == (model_digest("embedded"), read_gold().digest)
+    assert set(shipped.tools) == set(TOOL_NAMES)
+    assert {tuple(measures) for measures in shipped.tools.values()} == {STEPS}
 
 
 def test_one_command_writes_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "reference.json"
-    monkeypatch.setattr("sys.argv", ["diagnose", "--reference", "--documents", "4", "--out", str(out)])
-    monkeypatch.setattr(program, "TOOL_NAMES", {"calendar": "Calendar"})
-    program.main()
-    told = read_reference(out)
-    assert (told.model, told.documents, set(told.tools)) == (model_digest("embedded"), 4, {"calendar"})
-    assert set(told.tools["calendar"]["figures"]) == set(Figures.__slots__)
-    assert read_reference(tmp_path / "absent.json").measured("qa") == {}
+    monkeypatch.setattr("sys.argv", ["reference", "--tools", "calendar", "--documents", "4", "--out", str(out)])
+    reference.main()
+    written = reference.read_reference(out)
+    assert (written.model, written.documents, set(written.tools)) == (model_digest("embedded"), 4, {"calendar"})
+    assert tuple(written.tools["calendar"]) == STEPS
 
 
 def test_a_tool_without_gold_calls_is_told_of_other_texts(tmp_path: Path) -> None:
