@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from toolformer_core.evaluate.answer import Likelihood, Prediction
+from toolformer_core.evaluate.answer import Prediction
 from toolformer_core.evaluate.items import Item, RejectedRow
+from toolformer_core.evaluate.likelihood import Likelihood
 from toolformer_core.grounding.ground import Answer
 from toolformer_core.grounding.records import Grounding, Query, ToolScore
 from toolformer_core.records import (

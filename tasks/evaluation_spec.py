@@ -29,7 +29,7 @@ from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import Task
 from toolformer_core.evaluate.readers.files import benchmark_files
 from toolformer_core.evaluate.readers.parallel import translation_files
-from toolformer_core.evaluate.tasks import EMBEDDED, parts_of
+from toolformer_core.evaluate.tasks import EMBEDDED
 from toolformer_core.folders import regular_files
 from toolformer_core.records import digest_of
 from toolformer_core.tools.build import ToolSettings, build_tools
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # Versions of the stages of that name. They stand here because an evaluation's name holds them: figures of one version
 # are not mixed with another's. Raised when the same inputs would give other rows: by another prompt, scoring rule,
 # decoding or likelihood.
-EVALUATE_VERSION, PERPLEXITY_VERSION = "3", "1"
+EVALUATE_VERSION, PERPLEXITY_VERSION = "3", "2"
 
 TRIGGER_ARM = "toolformer-trigger"
 # Arm -> (which model, tools on)
@@ -155,9 +155,6 @@ def source_digest(task: Task, path: Path | None) -> str:
     Raises:
         CorpusError: no such file or folder, or nothing in it can be read.
     """
-    parts = parts_of(task, path)
-    if len(parts) > 1:
-        return digest_of("files", *(source_digest(*part) for part in parts))
     if path is None:
         if (items := EMBEDDED.get(task.name)) is not None:
             return file_digest(items) if items.is_file() else ""

@@ -19,7 +19,6 @@ from flows.judging import judge
 from flows.tables import Cell, ResultTable, percent
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.evaluate.figures import (
-    ALL_ENGLISH,
     CALL_RATES,
     DECODING,
     EXAMPLES_BY_THRESHOLD,
@@ -96,8 +95,7 @@ class _Measured:
     def command(self, task: str, *options: str) -> str:
         """Return the command that measures a task on the items evaluated last, so that figures can be compared."""
         rows = (*self.accuracy.values(), *reversed(self.perplexity))
-        asked = task_named(task).items_of or task
-        last = next((row for row in rows if row["task"] == asked), None)
+        last = next((row for row in rows if row["task"] == task), None)
         path = [] if task in ("dateset", *EMBEDDED) else ["--path", (last["path"] if last else "") or "PATH"]
         chosen = self.limits.get(last["evaluation"], (None, None)) if last else (None, None)
         named = zip(("--limit", "--seed"), chosen, strict=True)
@@ -194,30 +192,20 @@ def _table_2(snapshot: Path | None, measured: _Measured) -> ResultTable:
 def _accuracy_table(number: int, measured: _Measured) -> ResultTable:
     """Return one of the Tables 3 to 7: a row per arm, a pair of columns per task."""
     paper = TABLES[number]
-    english = {task: ALL_ENGLISH[f"{task}-english"] for task in paper if f"{task}-english" in ALL_ENGLISH}
 
-    def row(
-        name: str, ours: Mapping[str, Mapping[str, Any] | None], model: str, theirs: Mapping[str, Mapping[str, float]]
-    ) -> tuple[Cell, ...]:
-        pairs = ((ours.get(task), theirs[task].get(model)) for task in paper)
+    def row(name: str, ours: Mapping[str, Mapping[str, Any] | None], model: str) -> tuple[Cell, ...]:
+        pairs = ((ours.get(task), paper[task].get(model)) for task in paper)
         return name, *(cell for own, figure in pairs for cell in (percent(own["accuracy"]) if own else None, figure))
 
     rows = [
-        row(f"{arm}, k={k}" if k else arm, {task: measured.accuracy.get((task, arm, k)) for task in paper}, name, paper)
+        row(f"{arm}, k={k}" if k else arm, {task: measured.accuracy.get((task, arm, k)) for task in paper}, name)
         for (arm, k), name in _ROWS.items()
     ]
-    rows += [row(name, {}, name, paper) for name in _OTHER_MODELS if any(name in models for models in paper.values())]
-    in_english = {task: _in_english(task, measured) for task in english}
-    if english:
-        rows.append(row("base, all English", in_english, "gpt-j", english))
-        rows.append(row("gpt-3 175b, all English", {}, "gpt-3 175b", english))
+    rows += [row(name, {}, name) for name in _OTHER_MODELS if any(name in models for models in paper.values())]
     missing = [
         measured.command(task, *_arms_option(arms))
         for task in paper
         if (arms := [arm for arm, k in _ROWS if (task, arm, k) not in measured.accuracy])
-    ]
-    missing += [
-        measured.command(f"{task}-english", "--arms", "base") for task, own in in_english.items() if own is None
     ]
     columns = ("arm", *(name for task in paper for name in (_short_title(task), "paper")))
     notes = [
@@ -233,13 +221,6 @@ def _accuracy_table(number: int, measured: _Measured) -> ResultTable:
     return ResultTable(
         f"Table {number}", _TITLES[number], columns, tuple(rows), tuple(missing), tuple(dict.fromkeys(notes))
     )
-
-
-def _in_english(task: str, measured: _Measured) -> dict[str, Any] | None:
-    """Return the base's row on the column's items with their questions in English, or None."""
-    row = measured.accuracy.get((f"{task}-english", "base", 0))
-    shown = _shown_item_sets(measured, task)
-    return row if row and (not shown or _item_set(row) in shown) else None
 
 
 def _shown_item_sets(measured: _Measured, task: str) -> set[_ItemSet]:

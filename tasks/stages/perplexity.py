@@ -10,7 +10,8 @@ from tasks.model_thread import in_model_thread
 from tasks.run_shard import ShardWriter, StageOutput
 from tasks.stage import Inputs, Stage
 from tasks.stages.evaluate import arm_columns, arm_config_notes, arm_digests
-from toolformer_core.evaluate.answer import Likelihood, likelihoods, parameters_of
+from toolformer_core.evaluate.answer import parameters_of
+from toolformer_core.evaluate.likelihood import Likelihood, likelihoods
 from warehouse.commits import RowCounts
 
 

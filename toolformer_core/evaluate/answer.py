@@ -1,4 +1,4 @@
-"""Answers items with a model and its tools, and measures texts' likelihood with calls disabled, both in batches.
+"""Answers items with a model and its tools, in batches.
 
     | rule            | new tokens | why                                                          |
     |-----------------|------------|--------------------------------------------------------------|
@@ -9,20 +9,14 @@
 
 The paper names no length; text that a rule ignores cannot change its result. Tokens of calls are counted separately
 (see `decode.records.GenerationSettings`). An item whose prompt does not fit into the model's context is not asked; it
-counts as wrong, with the reason.
-
-Perplexity is per token, with calls disabled: p(" [") = 0 unless the text has that token. A text longer than the context
-is read in windows that overlap by half, so that after the first window every token is predicted from at least half a
-context. Nothing here knows arms, files or where predictions are stored.
+counts as wrong, with the reason. Nothing here knows arms, files or where predictions are stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.decode.records import Generation, GenerationSettings
@@ -36,14 +30,13 @@ if TYPE_CHECKING:
     from toolformer_core.lm.hf.model import HFModel
 
 TOO_LONG = "prompt_too_long"
-_NO_TOKENS = "no_tokens"
 _NEW_TOKENS = {
     Rule.FIRST_5_WORDS: 32,
     Rule.FIRST_10_WORDS: 56,
     Rule.FIRST_20_WORDS: 96,
     Rule.FIRST_NUMBER: 64,
 }
-_NOT_ASKED = ("bad_syntax", "not_enabled")  # failures of calls for which no tool was asked
+NOT_ASKED = ("bad_syntax", "not_enabled")  # failures of calls for which no tool was asked
 _PAPER_KEYS = {name: key for key, name in TOOL_NAMES.items()}
 
 
@@ -79,18 +72,6 @@ class Prediction:
     call_tokens: int
     problem: str = ""  # why the item was not asked
     calls: tuple[PredictedCall, ...] | None = None  # all of them, in order; None where an item has one call at most
-
-
-@dataclass(frozen=True, slots=True)
-class Likelihood:
-    """The likelihood of one text, with calls disabled."""
-
-    item_id: str
-    source: str
-    nll: float  # summed over the tokens, nats
-    tokens: int  # predicted tokens; without a beginning-of-text token, the first one is not predicted
-    characters: int
-    problem: str = ""
 
 
 def new_tokens_for(task: Task) -> int:
@@ -172,7 +153,7 @@ def _prediction(
     if generation is None:
         empty = (None, None, None, None, 0, 0, TOO_LONG, () if several else None)
         return Prediction(item.item_id, item.group, item.prompt, item.answers, "", "", False, False, *empty)
-    asked = [call for call in generation.calls if call.failure not in _NOT_ASKED]
+    asked = [call for call in generation.calls if call.failure not in NOT_ASKED]
     first = next(iter(asked or generation.calls), None)
     return Prediction(
         item_id=item.item_id,
@@ -203,90 +184,6 @@ def _predicted_calls(generation: Generation, keys: Mapping[str, str]) -> Iterato
             input=call.input,
             response=call.response,
             failure=call.failure,
-            asked=call.failure not in _NOT_ASKED,
+            asked=call.failure not in NOT_ASKED,
         )
         within_calls += call.end - call.start
-
-
-# --- perplexity -------------------------------------------------------------------------------------------------------
-
-_Window = tuple[int, list[int], int]  # index of the text, token ids, how many of the last ones are predicted
-
-
-def likelihoods(lm: TransformersLM, items: Sequence[Item]) -> list[Likelihood]:
-    """Return the negative log-likelihood of each item's prompt, with calls disabled; an empty text has a `problem`."""
-    from toolformer_core.lm.hf.batches import by_budget
-
-    hf_model = lm.hf_model
-    windows = [w for i, item in enumerate(items) for w in _windows(hf_model, i, item.prompt)]
-    windows.sort(key=lambda w: len(w[1]))
-    nll, tokens = np.zeros(len(items)), np.zeros(len(items), dtype=np.int64)
-    for batch in by_budget([len(ids) for _, ids, _ in windows], hf_model.token_budget):
-        chosen = [windows[b] for b in batch]
-        for (text, _, predicted), value in zip(chosen, _nll(hf_model, chosen), strict=True):
-            nll[text] += value
-            tokens[text] += predicted
-    return [
-        Likelihood(
-            item.item_id,
-            item.source,
-            float(nll[i]),
-            int(tokens[i]),
-            len(item.prompt),
-            "" if tokens[i] else _NO_TOKENS,
-        )
-        for i, item in enumerate(items)
-    ]
-
-
-def _windows(hf_model: HFModel, text: int, content: str) -> Iterator[_Window]:
-    """Cut a text into windows so that each of its tokens is predicted in exactly one of them."""
-    lead = [] if hf_model.bos is None else [hf_model.bos]
-    ids = hf_model.encode(content)
-    width = hf_model.context_length - len(lead)
-    step = max(1, width // 2)
-    done = 0 if lead else min(1, len(ids))  # without a bos token, the first token has no probability
-    start = 0
-    while done < len(ids):
-        end = min(start + width, len(ids))
-        yield text, [*lead, *ids[start:end]], end - done
-        done, start = end, end - width + step  # the next window has `step` new tokens
-
-
-def _nll(hf_model: HFModel, windows: Sequence[_Window]) -> list[float]:
-    import torch
-
-    from toolformer_core.lm.hf.batches import pad
-
-    with hf_model.lock, torch.inference_mode():
-        ids, mask = pad([np.asarray(w[1], dtype=np.int64) for w in windows], hf_model.device)
-        position = torch.arange(ids.shape[1], device=hf_model.device).expand(len(windows), -1)
-        hidden = hf_model.hidden(ids, mask, position, None)  # (B, T, D)
-        rows: list[int] = []
-        columns: list[int] = []
-        for row, (_, window_ids, predicted) in enumerate(windows):
-            rows += [row] * predicted
-            columns += range(len(window_ids) - predicted, len(window_ids))
-        row_, column = (torch.tensor(x, dtype=torch.long, device=hf_model.device) for x in (rows, columns))
-        log_p = _log_p(hf_model, hidden[row_, column - 1], ids[row_, column])
-        ends = np.cumsum([predicted for _, _, predicted in windows])
-        return [-float(part.sum(dtype=np.float64)) for part in np.split(log_p, ends[:-1])]
-
-
-def _log_p(hf_model: HFModel, hidden: Any, targets: Any) -> Any:
-    """Return log p (N,) of targets (N,) after hidden states (N, D), with p(" [") = 0 unless it is the target.
-
-    It works in chunks, so that no (N, V) tensor is ever held. A " [" of several tokens is not excluded.
-    """
-    import torch
-
-    trigger = hf_model.trigger[0] if len(hf_model.trigger) == 1 else None
-    chunk = max(1, (1 << 24) // hf_model.model.config.get_text_config().vocab_size)
-    out = []
-    for at in range(0, len(hidden), chunk):
-        logits, target = hf_model.logits(hidden[at : at + chunk]), targets[at : at + chunk]
-        if trigger is not None:
-            logits[:, trigger] = logits[:, trigger].masked_fill(target != trigger, -torch.inf)
-        target_logits = logits.gather(1, target[:, None]).squeeze(1)
-        out.append(target_logits - torch.logsumexp(logits, dim=1))
-    return torch.cat(out).cpu().numpy()

@@ -59,19 +59,6 @@ TABLES: Mapping[int, Mapping[str, Mapping[str, float]]] = {
     ),
 }
 
-# Table 6, "All En": the items of each language with the question in English, too.
-ALL_ENGLISH: Mapping[str, Mapping[str, float]] = _dashed(
-    _columns(
-        ("gpt-j", "gpt-3 175b"),
-        mlqa_es_english=(24.3, 24.7),
-        mlqa_de_english=(27.0, 27.2),
-        mlqa_hi_english=(23.9, 26.1),
-        mlqa_vi_english=(23.3, 24.9),
-        mlqa_zh_english=(23.1, 23.6),
-        mlqa_ar_english=(23.6, 24.0),
-    )
-)
-
 # Table 8: perplexity, tools disabled; by text and model.
 PERPLEXITY: Mapping[str, Mapping[str, float]] = _columns(
     _MODELS[:3], wikitext=(9.9, 10.3, 10.3), ccnet=(10.6, 10.5, 10.5)
@@ -139,7 +126,7 @@ def figures_for(task: str) -> dict[str, float]:
     """Return the paper's results for a task by model; empty if it has none (GSM8K, any other text, the demo)."""
     if task in PERPLEXITY:
         return dict(PERPLEXITY[task])
-    return next((dict(table[task]) for table in (*TABLES.values(), ALL_ENGLISH) if task in table), {})
+    return next((dict(table[task]) for table in TABLES.values() if task in table), {})
 
 
 def measured_text(task: str, source: str) -> str:

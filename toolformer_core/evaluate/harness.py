@@ -16,16 +16,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
-import torch
 
 from toolformer_core.decode.records import Finished, Generation, GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ModelError, UsageError
-from toolformer_core.lm.hf.batches import by_budget, pad
+from toolformer_core.evaluate.answer import NOT_ASKED
+from toolformer_core.evaluate.likelihood import log_likelihoods
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.tokens import encode_following, tokenize
 from toolformer_core.records import digest_of
@@ -44,7 +42,6 @@ _ONLY_SAMPLING = (
     "min_p",
     "typical_p",
 )  # no effect in greedy decoding; not `GenerationSettings.top_k`
-_NOT_ASKED = ("bad_syntax", "not_enabled")  # failures of calls for which no tool was asked
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,7 +127,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
                 for w in self.written
                 if task in (None, w.task)
                 for call in w.generation.calls
-                if call.failure not in _NOT_ASKED
+                if call.failure not in NOT_ASKED
             )
         )
 
@@ -155,7 +152,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             ids = [*context, *continuation]
             # the last token is not fed to the model, so bos and `width` others fit
             rows.append((ids if len(ids) <= width + 1 else [ids[0], *ids[-width:]], len(continuation)))
-        scores = _log_likelihoods(self._hf_model, rows)
+        scores = log_likelihoods(self._hf_model, rows)
         for (texts, _c, _d), score in zip(requests, scores, strict=True):
             self.cache_hook.add_partial("loglikelihood", texts, score)
         return scores
@@ -172,7 +169,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
                 rows.append(([*context, *predicted], len(predicted)))
                 request_of_row.append(i)
         sums = [0.0] * len(requests)
-        for i, (log_p, _) in zip(request_of_row, _log_likelihoods(hf_model, rows), strict=True):
+        for i, (log_p, _) in zip(request_of_row, log_likelihoods(hf_model, rows), strict=True):
             sums[i] += log_p
         for request, log_p in zip(requests, sums, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, log_p)
@@ -278,52 +275,3 @@ def _last_part(hf_model: HFModel, text: str, new_tokens: int) -> str:
         cut = next((int(c) for c in tokens.cuts[start:][tokens.starts_character[start:]] if c > 0), len(text))
         text = text[cut:]
     return text
-
-
-def _log_likelihoods(hf_model: HFModel, rows: Sequence[tuple[list[int], int]]) -> list[tuple[float, bool]]:
-    """Return log p of the last n tokens of each (ids, n), calls disabled, and whether all were the most likely ones."""
-    out = [(0.0, True)] * len(rows)
-    order = sorted((i for i, (_, n) in enumerate(rows) if n), key=lambda i: len(rows[i][0]))
-    for batch in by_budget([len(rows[i][0]) for i in order], hf_model.token_budget):
-        chosen = [order[b] for b in batch]
-        for i, score in zip(chosen, _score_batch(hf_model, [rows[i] for i in chosen]), strict=True):
-            out[i] = score
-    return out
-
-
-def _score_batch(hf_model: HFModel, rows: Sequence[tuple[list[int], int]]) -> Iterator[tuple[float, bool]]:
-    *before, last = hf_model.trigger
-    at, targets, excluded = [], [], []
-    for b, (ids, n) in enumerate(rows):
-        for j in range(len(ids) - n, len(ids)):
-            at.append((b, j - 1))
-            targets.append(ids[j])
-            opens = not before or ids[max(0, j - len(before)) : j] == before
-            excluded.append(opens and ids[j] != last)
-    with hf_model.lock, torch.inference_mode():
-        device = hf_model.device
-        inputs, mask = pad([np.asarray(ids[:-1], dtype=np.int64) for ids, _ in rows], device)
-        position = torch.arange(inputs.shape[1], device=device).expand(len(rows), -1)
-        row, column = torch.tensor(at, device=device).T
-        hidden = hf_model.hidden(inputs, mask, position, None)[row, column]  # (N, D)
-        log_p, best = _log_p_without_calls(hf_model, hidden, torch.tensor(targets), torch.tensor(excluded))
-    start = 0
-    for _, n in rows:
-        yield float(log_p[start : start + n].sum()), bool(best[start : start + n].all())
-        start += n
-
-
-def _log_p_without_calls(hf_model: HFModel, hidden: Any, targets: Any, excluded: Any) -> tuple[Any, Any]:
-    """Return log p (N,) of targets (N,) in float64, and whether each is the most likely token.
-
-    Where `excluded` (N,) is True, the last token of " [" has probability 0.
-    """
-    chunk = max(1, (1 << 24) // hf_model.model.config.get_text_config().vocab_size)  # no (N, V) tensor is ever held
-    log_p, best = [], []
-    for at in range(0, len(hidden), chunk):
-        logits = hf_model.logits(hidden[at : at + chunk])
-        target, mask = (x[at : at + chunk].to(logits.device) for x in (targets, excluded))
-        logits[:, hf_model.trigger[-1]] = logits[:, hf_model.trigger[-1]].masked_fill(mask, -torch.inf)
-        log_p.append(logits.gather(1, target[:, None]).squeeze(1) - torch.logsumexp(logits, dim=1))
-        best.append(logits.argmax(dim=1) == target)
-    return torch.cat(log_p).double().cpu().numpy(), torch.cat(best).cpu().numpy()

@@ -96,7 +96,6 @@ class Task:
     files: tuple[str, ...] = ("*",)  # globs for a folder: the first one that matches any file is used; of
     #                                  translations, the suffix of the sentences' file
     one_per_id: bool = False  # later rows with the same id rephrase the same example, and are left out
-    items_of: str | None = None  # the task whose items are asked, worded as this task's row of the same id words them
     nested: Callable[[Any], Iterator[Any] | None] | None = None  # flattens an element that holds several rows
     passages: Path | None = None  # read by WikiSearch and QA unless the user names others; None: the default ones
     figures: Mapping[str, float] = field(default_factory=dict)  # the paper's, percent (or perplexity), by model

@@ -3,7 +3,7 @@
     | benchmark                        | right tools     | query                                             |
     |----------------------------------|-----------------|---------------------------------------------------|
     | asdiv svamp mawps gsm8k          | calculator      | the word problem                                  |
-    | nq webqs triviaqa situatedqa     | qa, wikisearch  | the question                                      |
+    | nq webqs triviaqa                | qa, wikisearch  | the question                                      |
     | lama-*, templama                 | qa, wikisearch  | the statement up to the mask                      |
     | mlqa-es -de -hi -vi -zh -ar      | mt              | the question, in its language                     |
     | tatoeba-*                        | mt              | the sentence, with the instruction to translate   |
@@ -27,7 +27,7 @@ _ARITHMETIC, _KNOWLEDGE = ("calculator",), ("qa", "wikisearch")
 
 RIGHT_TOOLS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("asdiv", "svamp", "mawps", "gsm8k"), _ARITHMETIC),
-    **dict.fromkeys(("webqs", "nq", "triviaqa", "situatedqa"), _KNOWLEDGE),
+    **dict.fromkeys(("webqs", "nq", "triviaqa"), _KNOWLEDGE),
     **dict.fromkeys(("lama-squad", "lama-google-re", "lama-trex", "templama"), _KNOWLEDGE),
     **dict.fromkeys((f"mlqa-{code}" for code in ("es", "de", "hi", "vi", "zh", "ar")), ("mt",)),
     **dict.fromkeys((f"tatoeba-{code}" for code in ("de", "es", "fr", "zh")), ("mt",)),

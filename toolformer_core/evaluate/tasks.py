@@ -5,9 +5,8 @@
     | lama-squad lama-google-re lama-trex | completion          | within the first 5 words  | wikisearch     |
     | templama                            | completion          | within the first 5 words  |                |
     | asdiv svamp mawps gsm8k             | word problem        | the first number          |                |
-    | webqs nq triviaqa situatedqa        | question            | within the first 20 words | qa             |
+    | webqs nq triviaqa                   | question            | within the first 20 words | qa             |
     | mlqa-es -de -hi -vi -zh -ar         | paragraph, question | within the first 10 words |                |
-    | mlqa-es-english ... mlqa-ar-english | the same in English | within the first 10 words |                |
     | tatoeba-de -es -fr -zh              | translation         | within the first 20 words |                |
     | dateset                             | question            | within the first 5 words  |                |
     | perplexity wikitext                 | the text            |                           | all            |
@@ -36,13 +35,13 @@ from toolformer_core.evaluate.readers.dateset import dateset
 from toolformer_core.evaluate.readers.files import Located, benchmark_files, file_rows, hub_rows, reread, round_robin
 from toolformer_core.evaluate.readers.jsonl import jsonl_item, query_item
 from toolformer_core.evaluate.readers.parallel import translation_items
-from toolformer_core.evaluate.readers.questions import about_paragraph, articles, open_question, situated_question
+from toolformer_core.evaluate.readers.questions import about_paragraph, articles, open_question
 from toolformer_core.evaluate.readers.texts import text_items, text_items_from_hub
 from toolformer_core.evaluate.readers.word_problems import asdiv_svamp, gsm8k, mawps
 from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.records import storable, unencodable
 
-__all__ = ["EMBEDDED", "is_right", "parts_of", "read", "task_named", "tasks"]
+__all__ = ["EMBEDDED", "is_right", "read", "task_named", "tasks"]
 
 # The embedded tasks and their files.
 EMBEDDED: Mapping[str, Path] = {
@@ -134,21 +133,11 @@ def _question_tasks() -> list[Task]:
            Hub("google-research-datasets/nq_open", None, "validation")),
         of("triviaqa", "TriviaQA", "rows, or Data[], with Question and Answer.Aliases",
            Hub("mandarjoshi/trivia_qa", "unfiltered.nocontext", "validation")),
-        Task("situatedqa", "SituatedQA", Rule.FIRST_20_WORDS, "question",
-             "rows with edited_question, answer and date or location", situated_question, ("qa",),
-             files=("*test*", "*")),
         *(
             Task(f"mlqa-{code}", f"MLQA {language}", Rule.FIRST_10_WORDS, "paragraph_question",
                  "data[].paragraphs[] with context and qas[], or rows with context, question and answers",
                  about_paragraph, hub=Hub("facebook/mlqa", f"mlqa.en.{code}", "test"),
                  files=(f"test-context-en-question-{code}*", f"*context-en-question-{code}*"), nested=articles)
-            for code, language in _MLQA.items()
-        ),
-        *(
-            Task(f"mlqa-{code}-english", f"MLQA {language}, all English", Rule.FIRST_10_WORDS, "paragraph_question",
-                 f"files context-en-question-{code} and -en", about_paragraph,
-                 hub=Hub("facebook/mlqa", "mlqa.en.en", "test"), items_of=f"mlqa-{code}",
-                 files=("test-context-en-question-en*", "*context-en-question-en*"), nested=articles)
             for code, language in _MLQA.items()
         ),
         *(
@@ -209,20 +198,7 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     raise CorpusError(f"{where} holds no item of {task.title}; expected {task.shape}{example}")
 
 
-def parts_of(task: Task, path: Path | None) -> tuple[tuple[Task, Path | None], ...]:
-    """Return the tasks whose files are read, and from where: the task, or its wordings and the task that it rewords.
-
-    The path may be the file of the latter; the wordings then lie in the same folder.
-    """
-    if task.items_of is None:
-        return ((task, path),)
-    folder = path.parent if path is not None and path.is_file() else path
-    return (dataclasses.replace(task, items_of=None), folder), (task_named(task.items_of), path)
-
-
 def _stream(task: Task, path: Path | None, turns: bool) -> Iterator[Item | RejectedRow]:
-    if task.items_of is not None:
-        return _reworded(task, path, turns)
     if path is None and task.name == "dateset":
         return dateset()
     if path is None:
@@ -243,19 +219,6 @@ def _stream(task: Task, path: Path | None, turns: bool) -> Iterator[Item | Rejec
     if turns and len(files) > 1:
         return round_robin(reread(partial(_file_items, task, path, file)) for file in files)
     return itertools.chain.from_iterable(_file_items(task, path, file) for file in files)
-
-
-def _reworded(task: Task, path: Path | None, turns: bool) -> Generator[Item | RejectedRow]:
-    """Yield the items of one task, in their order, as another task's rows of the same id word them."""
-    wordings, asked = parts_of(task, path)
-    by_id = {row.item_id: row for row in _stream(*wordings, turns=False) if isinstance(row, Item)}
-    for row in _stream(*asked, turns):
-        if isinstance(row, RejectedRow):
-            yield row
-        elif row.item_id in by_id:
-            yield dataclasses.replace(by_id[row.item_id], source=row.source, line=row.line)
-        else:
-            yield RejectedRow(row.line, "not_in_english", row.item_id, row.source)
 
 
 def _file_items(task: Task, path: Path, file: Path) -> Generator[Item | RejectedRow]:

@@ -18,13 +18,12 @@ from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.answer import (
     TOO_LONG,
     PredictedCall,
-    _windows,
     answer,
-    likelihoods,
     new_tokens_for,
     parameters_of,
 )
 from toolformer_core.evaluate.items import Item, Rule
+from toolformer_core.evaluate.likelihood import _windows, likelihoods
 from toolformer_core.evaluate.tasks import task_named, tasks
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.tools.build import build_tools
@@ -91,7 +90,7 @@ def test_every_token_is_predicted_once(n: int, lead: bool, context: int) -> None
             return list(range(1, n + 1))
 
     predicted: list[int] = []
-    for _, ids, count in _windows(HFModel, 0, ""):  # type: ignore[arg-type]
+    for ids, count in _windows(HFModel, ""):  # type: ignore[arg-type]
         assert len(ids) <= context
         assert count < len(ids)  # each from something
         predicted += ids[len(ids) - count :]

@@ -93,8 +93,8 @@ def test_of_mlqa_only_the_languages_own_file_is_read(tmp_path):
 
 
 def test_a_task_that_is_not_on_the_hub_asks_for_its_file():
-    with pytest.raises(CorpusError, match="SituatedQA is read from its file; give the file with --path"):
-        read(task_named("situatedqa"))
+    with pytest.raises(CorpusError, match="Queries is read from its file; give the file with --path"):
+        read(task_named("queries"))
 
 
 @pytest.mark.parametrize("text", ["['a' + 'b']", "[open('x')]", "['a'", "[1, 2]", "[a]"])

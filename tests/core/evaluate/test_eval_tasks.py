@@ -9,10 +9,9 @@ from collections import Counter
 
 import pytest
 
-from tasks.evaluation_spec import source_digest
 from tests.core.evaluate.published.all import FORMATS, Format, lines, split
 from toolformer_core.errors import CorpusError, UnknownNameError
-from toolformer_core.evaluate.figures import ALL_ENGLISH, DECODING, PERPLEXITY, TABLES, figures_for
+from toolformer_core.evaluate.figures import DECODING, PERPLEXITY, TABLES, figures_for
 from toolformer_core.evaluate.items import Item, Rule
 from toolformer_core.evaluate.queries import right_tools
 from toolformer_core.evaluate.readers.jsonl import line_of
@@ -23,9 +22,8 @@ from toolformer_core.tools.search.passages import read_passages
 def test_the_tasks():
     assert list(tasks()) == [
         *("lama-squad", "lama-google-re", "lama-trex", "templama", "asdiv", "svamp", "mawps", "gsm8k"),
-        *("webqs", "nq", "triviaqa", "situatedqa"),
+        *("webqs", "nq", "triviaqa"),
         *("mlqa-es", "mlqa-de", "mlqa-hi", "mlqa-vi", "mlqa-zh", "mlqa-ar"),
-        *(f"mlqa-{code}-english" for code in ("es", "de", "hi", "vi", "zh", "ar")),
         *("tatoeba-de", "tatoeba-es", "tatoeba-fr", "tatoeba-zh"),
         *("dateset", "perplexity", "wikitext", "small-world", "small-world-plain", "small-world-chains", "queries"),
     ]
@@ -33,7 +31,7 @@ def test_the_tasks():
     assert (
         excluded.pop("wikitext") == excluded.pop("perplexity") == ("calculator", "calendar", "wikisearch", "qa", "mt")
     )
-    lama, qa = ("lama-squad", "lama-google-re", "lama-trex"), ("webqs", "nq", "triviaqa", "situatedqa")
+    lama, qa = ("lama-squad", "lama-google-re", "lama-trex"), ("webqs", "nq", "triviaqa")
     assert excluded == dict.fromkeys(lama, ("wikisearch",)) | dict.fromkeys(qa, ("qa",))
     assert {name for name, task in tasks().items() if task.rule is Rule.FIRST_NUMBER} == {
         *("asdiv", "svamp", "mawps", "gsm8k")
@@ -52,9 +50,8 @@ def test_the_papers_figures():
     assert task_named("wikitext").figures == PERPLEXITY["wikitext"]
     assert task_named("perplexity").figures == {}  # of any text: the paper measured two
     assert task_named("gsm8k").figures == {}
-    assert task_named("mlqa-hi-english").figures == {"gpt-j": 23.9, "gpt-3 175b": 26.1}
-    named = {task for table in (*TABLES.values(), ALL_ENGLISH) for task in table}
-    own = {"gsm8k", "situatedqa", "perplexity", "wikitext", "queries"}
+    named = {task for table in TABLES.values() for task in table}
+    own = {"gsm8k", "perplexity", "wikitext", "queries"}
     assert named == {name for name in tasks() if not name.startswith(("tatoeba-", "small-world"))} - own
     # §4.2.1: Toolformer improves on the best baseline by 11.7, 5.2 and 18.6 points
     gains = [round(t["toolformer"] - t["toolformer (disabled)"], 1) for t in TABLES[3].values()]
@@ -165,37 +162,6 @@ def test_mlqa_on_the_hub_has_a_config_per_language(hub):
     hub.answers["facebook/mlqa"] = [json.loads(FORMATS["mlqa-hub"].text)]
     assert len(list(read(task_named("mlqa-zh")))) == 1
     assert hub.asked == [("facebook/mlqa", "mlqa.en.zh", "test")]
-
-
-def test_all_english_asks_the_items_of_a_language_in_english(hub, tmp_path):
-    def file(code, *questions):
-        qas = [{"id": own, "question": asked, "answers": [{"text": answer}]} for own, asked, answer in questions]
-        paragraph = {"context": "The mill of Tarn was built in 1850.", "qas": qas}
-        path = tmp_path / f"dev-context-en-question-{code}.json"
-        path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-        return path
-
-    file("en", ("q1", "When?", "1850"), ("q2", "Where?", "Tarn"), ("q3", "What?", "a mill"))
-    german = file("de", ("q3", "Was?", "a mill"), ("q1", "Wann?", "1850"), ("q9", "Wer?", "Tarn"))
-    task = task_named("mlqa-de-english")
-    for path in (tmp_path, german):  # the English questions lie beside the file
-        items, rejected = split(read(task, path))
-        assert [(i.item_id, i.task, i.answers, i.source) for i in items] == [
-            ("q3", "mlqa-de-english", ("a mill",), german.name),
-            ("q1", "mlqa-de-english", ("1850",), german.name),
-        ]
-        assert [i.prompt.rpartition(": ")[2] for i in items] == ["What?", "When?"]
-        assert [(r.reason, r.detail) for r in rejected] == [("not_in_english", "q9")]
-    assert [i.item_id for i in read(task, tmp_path, limit=1)] == ["q3"]  # the first of the German ones
-    before = source_digest(task, german)
-    file("en", ("q3", "Which?", "a mill"))
-    assert source_digest(task, german) != before
-    (tmp_path / "dev-context-en-question-en.json").unlink()
-    with pytest.raises(CorpusError, match=r"no file named test-context-en-question-en\*"):
-        list(read(task, german))
-    hub.answers["facebook/mlqa"] = [json.loads(FORMATS["mlqa-hub"].text)]
-    assert len(list(read(task))) == 1
-    assert hub.asked == [("facebook/mlqa", f"mlqa.en.{code}", "test") for code in ("en", "de")]
 
 
 @pytest.mark.parametrize("error", [ConnectionError("offline\nnow"), ValueError("x"), RuntimeError("scripts")])

@@ -174,24 +174,6 @@ def test_the_shares_of_items_with_a_call_stand_beside_the_papers(written: Writte
     assert shares("Dateset") == [("calendar", 50.0, 54.8)]
 
 
-def test_the_base_on_questions_in_english_stands_under_the_items_that_it_was_asked(written: Written) -> None:
-    def in_english() -> tuple[Any, ...]:
-        table = written.tables()["Table 6"]
-        row = next(row for row in table.rows if row[0] == "base, all English")
-        return dict(zip(table.columns, row, strict=True))["German"], row[4], commands(table, "mlqa-de-english")
-
-    written.evaluated("mlqa-de-english", "MLQA", 3, 4, arm="base", k=0)
-    assert in_english() == (75.0, 27.0, [])
-    written.evaluated("mlqa-de", "MLQA", 1, 2, limit=2)  # other items
-    share, paper, [command] = in_english()
-    assert (share, paper) == (None, 27.0)
-    assert "--task mlqa-de-english --path /MLQA --limit 2 --model embedded --arms base" in command
-    written.evaluated("mlqa-de-english", "MLQA", 1, 2, arm="base", k=0)
-    assert in_english() == (50.0, 27.0, [])
-    other = next(row for row in written.tables()["Table 6"].rows if row[0] == "gpt-3 175b, all English")
-    assert other[1:] == (None, 24.7, None, 27.2, None, 26.1, None, 24.9, None, 23.6, None, 24.0)
-
-
 def test_what_people_say_of_a_call_stands_beside_its_gain(written: Written) -> None:
     document = put(written.store, "ingest", "", "s0", [{"doc_id": "d1", "text": "1 + 1 is 2"}])
     calls = [scored("d1", "calculator", 3, 1.5), scored("d1", "calculator", 5, 0.1)]

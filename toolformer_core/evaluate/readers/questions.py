@@ -1,4 +1,4 @@
-"""WebQuestions, Natural Questions, TriviaQA, SituatedQA and MLQA: questions with all accepted answers.
+"""WebQuestions, Natural Questions, TriviaQA and MLQA: questions with all accepted answers.
 
 | benchmark  | release                               | question              | answers                               |
 |------------|---------------------------------------|-----------------------|---------------------------------------|
@@ -8,26 +8,18 @@
 | TriviaQA   | JSON (`Data`), the hub                | Question              | Answer: Value, Aliases and the        |
 |            |                                       |                       | normalised and human ones             |
 | these      | DPR's TSV, without a header           | first column          | second column: a list                 |
-| SituatedQA | JSON lines, temporal                  | edited_question, date | answer                                |
-|            | JSON lines, geographical              | edited_question       | answer                                |
 | MLQA       | JSON in SQuAD's form, the hub         | question, context     | answers                               |
-
-SituatedQA edits a question so that it names its date or place ("... as of 2018"); the edited question is asked. A full
-date is also the Calendar's current date; with only a year, the Calendar has no date.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
-from toolformer_core.annotate.dates import date_in_words
-from toolformer_core.evaluate.items import BadRowError, BenchmarkRow, Item, item_of
+from toolformer_core.evaluate.items import BenchmarkRow, Item, item_of
 from toolformer_core.evaluate.prompts import paragraph_question, question
 from toolformer_core.evaluate.readers.fields import optional, text_of, texts_in
-from toolformer_core.records import day_of
 
 _DESCRIPTION = re.compile(r'\(description\s+(?:"((?:[^"\\]|\\.)*)"|([^()"]*))\)')
 _TRIVIA = ("value", "aliases", "normalizedvalue", "normalized_value", "normalizedaliases", "normalized_aliases")
@@ -42,37 +34,6 @@ def open_question(task: str, row: BenchmarkRow, source: str) -> Item:
     text = text_of(row, "question", "qtext", "utterance")
     item_id = optional(row, "id", "qid", "questionid", "question_id")
     return item_of(task, question(text), _answers(row), item_id=item_id)
-
-
-def situated_question(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of SituatedQA; items are grouped by how their date was chosen (`date_type`), or by place.
-
-    Raises:
-        BadRowError: no_edited_question, no_answer, no_date.
-    """
-    date = optional(row, "date")
-    return item_of(
-        task,
-        question(text_of(row, "edited_question")),
-        _answers(row),
-        item_id=optional(row, "id", "example_id"),
-        date=None if date is None else _day(date),
-        group=str(optional(row, "date_type", "location") or ""),
-    )
-
-
-def _day(value: Any) -> str | None:
-    """Return a date such as `January 27, 2021` or an ISO date in ISO form; None for a year, as text or number.
-
-    Raises:
-        BadRowError: no_date: it is none of these.
-    """
-    text = str(value).strip() if isinstance(value, str | int) else ""
-    if re.fullmatch(r"\d{4}", text):
-        return None
-    with suppress(ValueError):
-        return date_in_words(text) or day_of(text).isoformat()
-    raise BadRowError("no_date", f"{str(value)[:40]!r} is neither a year nor a day like January 27, 2021")
 
 
 def about_paragraph(task: str, row: BenchmarkRow, source: str) -> Item:
