@@ -2,7 +2,6 @@
 
     toolformer ground "QUERY" ...         is short for    toolformer ground query "QUERY" ...
     toolformer ground --task ...          is short for    toolformer ground benchmarks --task ...
-    toolformer ground prior ...
 
 They import what they need when they run, and report mistakes before anything is started.
 """
@@ -10,7 +9,6 @@ They import what they need when they run, and report mistakes before anything is
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,10 +16,9 @@ from typer.core import TyperGroup
 
 from cli.build import Runner, checked_runner, flow_module, showing_shards
 from cli.options import AsJson, option_of, with_options
-from cli.terminal import print_json, say
+from cli.terminal import print_json
 from cli.tool_options import ToolOptions, build_chosen
 from cli.use.text import Date, iso_date
-from flows.build_dataset.parameters import BuildParameters
 from flows.ground.parameters import GroundParameters
 from tasks.environment import prepare_environment
 from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA
@@ -100,43 +97,6 @@ def ground_query(
         from cli.render.grounding import print_ranking
 
         print_ranking(result)
-
-
-@ground_app.command("prior")
-def ground_prior(
-    corpus: Annotated[str, option_of(BuildParameters, "corpus")],
-    out: Annotated[Path | None, typer.Option(help="File to write; it must not exist yet (default: print)")] = None,
-    patterns: Annotated[str, option_of(GroundParameters, "patterns")] = "standard",
-    columns: Annotated[str, option_of(BuildParameters, "columns")] = "",
-    limit: Annotated[int | None, option_of(BuildParameters, "limit")] = None,
-) -> None:
-    """Estimate the priors of a pattern set from a corpus, which the authors left open. Use the file as --patterns.
-
-    Example: toolformer ground prior --corpus corpus.jsonl --out priors.json
-    """
-    from flows.forms import columns_of
-    from toolformer_core.annotate.ingest import read_corpus
-    from toolformer_core.config import IngestConfig
-    from toolformer_core.errors import UsageError
-    from toolformer_core.grounding.patterns import load_patterns, with_estimated_priors
-    from toolformer_core.records import Document
-
-    if out is not None and out.exists():
-        raise UsageError(f"{out} exists already; choose another name")
-    base = load_patterns(patterns)
-    try:
-        text_column = columns_of(columns).get("text")
-    except ValueError as exc:
-        raise UsageError(f"--columns: {exc}") from None
-    rows = read_corpus(corpus, IngestConfig(text_column=text_column, limit=limit))
-    texts = (row.text for row in rows if isinstance(row, Document))
-    estimated = with_estimated_priors(base, texts, name=f"{base.name}, {Path(corpus).name}")
-    if out is None:
-        say(estimated.to_json())
-        return
-    with out.open("x", encoding="utf-8") as file:
-        file.write(estimated.to_json() + "\n")
-    say(f"{out}: " + ", ".join(f"{p.name} {p.prior:.4g}" for p in estimated.patterns))
 
 
 @ground_app.command("benchmarks")

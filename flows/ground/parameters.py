@@ -104,7 +104,7 @@ class GroundParameters(ToolChoice):
     )
     patterns: Annotated[str, _SCORES] = Field(
         "standard",
-        description="Pattern set: standard (ours), authors (as GEAR's code counts), scripts (Unicode), or a JSON file",
+        description="Pattern set: standard (ours) or authors (as GEAR's code counts)",
     )
     gamma: Annotated[float, _SCORES] = Field(
         GEAR_GAMMA, ge=0, le=1, description="Weight of the semantic score (authors' code: 0.75)"

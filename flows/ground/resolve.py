@@ -25,7 +25,7 @@ from toolformer_core.evaluate.tasks import EMBEDDED, read, task_named
 from toolformer_core.grounding.encoders import encoder_digest
 from toolformer_core.grounding.ground import GroundingSettings
 from toolformer_core.grounding.library import DemonstrationKind
-from toolformer_core.grounding.patterns import load_patterns
+from toolformer_core.grounding.patterns import patterns_named
 from toolformer_core.grounding.scores import Weights
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import model_digest
@@ -140,7 +140,7 @@ def _task_plan(
         library=ToolLibrary(tuple((one.key, one.digest) for one in library), where, demonstrations, tools.mocked),
         small=models.small,
         encoder=NamedModel(p.encoder, encoder_digest(p.encoder) if p.encoder else ""),
-        patterns=load_patterns(p.patterns),
+        patterns=patterns_named(p.patterns),
         settings=settings if prompt is None else replace(settings, answer_prompt=prompt),
     )
     choices = [ChoiceRun(grounding, "lm", models.small)]

@@ -13,7 +13,6 @@ from flows.ground.metrics import GroundResult, LibrarySize, MethodCost, TaskFigu
 from tests.support.commands import Run
 from toolformer_core.evaluate.grounding_figures import Rejection
 from toolformer_core.evaluate.statistics import Accuracy
-from toolformer_core.grounding.patterns import load_patterns
 
 HALF = Accuracy(4, 2, 0.5, 0.1, 0.9)
 RESULT = GroundResult(
@@ -126,7 +125,6 @@ def test_one_query_is_answered_and_told_to_machines(run: Run) -> None:
         (["q", "--patterns", "nope"], "nope"),
         (["q", "--tools", "calculater"], "Did you mean"),
         (["q", "--date", "tomorrow"], "tomorrow"),
-        (["prior", "--corpus", "nowhere.jsonl"], "nowhere.jsonl"),
     ],
 )
 def test_mistakes_in_a_query_end_with_one_line(run: Run, words: list[str], says: str) -> None:
@@ -136,21 +134,6 @@ def test_mistakes_in_a_query_end_with_one_line(run: Run, words: list[str], says:
     assert said.out == ""
 
 
-def test_priors_are_estimated_from_a_corpus(run: Run, tmp_path: Path) -> None:
-    corpus, out = tmp_path / "corpus.jsonl", tmp_path / "priors.json"
-    corpus.write_text(json.dumps({"text": "ab cd 1 ef"}) + "\n" + json.dumps({"text": "gh 2!"}) + "\n")
-    said = run("ground", "prior", "--corpus", corpus, "--out", out)
-    assert said.code == 0, said.err
-    # english 4, number 2, symbol 1, three others 0; with one added to each of the six: 5, 3 and 2 of 13
-    priors = {p.name: p.prior for p in load_patterns(str(out)).patterns}
-    assert [priors[name] for name in ("english", "number", "symbol", "url")] == pytest.approx(
-        [5 / 13, 3 / 13, 2 / 13, 1 / 13]
-    )
-    again = run("ground", "prior", "--corpus", corpus, "--out", out)
-    assert (again.code, "exists already" in again.err) == (2, True)
-    assert json.loads(run("ground", "prior", "--corpus", corpus).out)["name"] == "standard, corpus.jsonl"
-
-
 def test_the_group_says_what_it_is_short_for(run: Run) -> None:
     said = run("ground", "--help")
-    assert all(word in said.out for word in ("query", "benchmarks", "prior", "How far is"))
+    assert all(word in said.out for word in ("query", "benchmarks", "How far is"))

@@ -23,7 +23,7 @@ from tasks.stages.ground import CHOOSE, GROUND
 from toolformer_core.errors import ToolError
 from toolformer_core.evaluate.tasks import task_named
 from toolformer_core.grounding.ground import Grounder, GroundingSettings
-from toolformer_core.grounding.patterns import SCRIPT_PATTERNS, STANDARD_PATTERNS
+from toolformer_core.grounding.patterns import AUTHORS_PATTERNS, STANDARD_PATTERNS
 from toolformer_core.grounding.records import Grounding, Query, ToolScore
 from toolformer_core.grounding.scores import Weights
 from toolformer_core.lm.load import model_digest
@@ -107,7 +107,7 @@ def test_rows_are_the_groundings_of_the_core(ground: Ground) -> None:
 def test_what_is_done_is_not_done_again_and_other_patterns_are(ground: Ground) -> None:
     run, items, result = ground
     assert done(GROUND, run, items) == replace(result, skipped=True)
-    other = replace(run, patterns=SCRIPT_PATTERNS)
+    other = replace(run, patterns=AUTHORS_PATTERNS)
     assert other.name != run.name
     assert not done(GROUND, other, items).skipped
 

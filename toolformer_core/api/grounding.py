@@ -21,7 +21,7 @@ from toolformer_core.errors import UsageError
 from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, load_encoder
 from toolformer_core.grounding.ground import Grounder, GroundingSettings
 from toolformer_core.grounding.library import DemonstrationKind, library_of
-from toolformer_core.grounding.patterns import PatternSet, load_patterns
+from toolformer_core.grounding.patterns import PatternSet, patterns_named
 from toolformer_core.grounding.records import Grounding, Query
 from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA, Weights
 from toolformer_core.grounding.small_lm import HFSmallLM
@@ -86,7 +86,7 @@ class GroundingOptions(TypedDict, total=False):
         threshold: smallest total of a tool that may be chosen; None, the default: the best one always is.
         encoder: embeds queries and descriptions: "", the default, is the model's own hidden states, else the folder or
             hub name of a sentence-transformers or model2vec model, or an `Encoder`.
-        patterns: `standard` (the default), `scripts`, a JSON file, or a `PatternSet`.
+        patterns: `standard` (the default), `authors`, or a `PatternSet`.
         mock: keys of tools that are ranked by their mock response; True: all that have one. Default: none.
         demonstrations: how calls are shown to the model: by the tool's examples (`questions`, the default), or by its
             annotation prompt (`annotation`).
@@ -218,7 +218,7 @@ def _grounder(tools: Sequence[str | Tool], model: TransformersLM, options: Groun
     if isinstance(encoder, str):
         encoder = load_encoder(encoder) if encoder else HiddenStateEncoder(lm.hf_model, lm.digest)
     if isinstance(patterns, str):
-        patterns = load_patterns(patterns)
+        patterns = patterns_named(patterns)
     return Grounder(library, HFSmallLM(lm), encoder, patterns=patterns, settings=options.get("settings"))
 
 

@@ -9,28 +9,24 @@
     movement    a step of a robot: forward, turn left, ...              0.02
 
 These are ours, after the paper's examples ("lächeln" is english, non_ascii, english). They are written for English: all
-other scripts are one class. `SCRIPT_PATTERNS` tell scripts apart by Unicode's properties, so that a Chinese answer is
-not like an Arabic one, and "lächeln" is one Latin word. Rare patterns weigh more: a match of pattern j adds log 1/P_j.
+other scripts are one class. Rare patterns weigh more: a match of pattern j adds log 1/P_j.
 
 `AUTHORS_PATTERNS` are those of the authors' code, with its rule: each pattern is counted by itself, so that one stretch
 of text can count in several (2024-05-02 is a time, three numbers and two symbols); the preliminary answer is read in
 lower case with number words as digits; a response that says nothing, such as "unknown", is empty; and the
 calculator's responses count numbers alone.
 
-A pattern set is a value: it can be read from JSON, its priors can be estimated from a corpus, and every score names the
-set's digest. This module knows no tools and no scores.
+A pattern set is a value, and every score names its digest. This module knows no tools and no scores.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import regex
@@ -98,9 +94,6 @@ class PatternSet:
         if len(set(names)) < len(names):
             raise UsageError(f"two patterns of the set {self.name} have one name: {', '.join(sorted(names))}")
 
-    def __len__(self) -> int:
-        return len(self.patterns)
-
     @property
     def names(self) -> tuple[str, ...]:
         """The patterns' names, in order."""
@@ -154,12 +147,6 @@ class PatternSet:
         if only is None:
             return self.counts("" if response.strip().lower() in _EMPTY_RESPONSES else response)
         return tuple(n if name == only else 0 for name, n in zip(self.names, self.counts(response), strict=True))
-
-    def to_json(self) -> str:
-        """Return the set as JSON, as `load_patterns` reads it."""
-        rows = [{"name": p.name, "expression": p.expression, "prior": p.prior} for p in self.patterns]
-        content = {"name": self.name, "authors_rule": self.authors_rule, "patterns": rows}
-        return json.dumps(content, ensure_ascii=False, indent=2)
 
 
 @lru_cache(maxsize=16)
@@ -237,71 +224,15 @@ STANDARD_PATTERNS = PatternSet(
     ),
 )
 
-SCRIPT_PATTERNS = PatternSet(
-    "scripts",
-    (
-        Pattern("url", _URL, 0.02),
-        Pattern("movement", _MOVEMENT, 0.02),
-        Pattern("number", _NUMBER, 0.02),
-        Pattern("latin", r"\p{Latin}[\p{Latin}\p{M}'\u2019]*", 0.75),
-        Pattern("han", r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}]", 0.05),
-        Pattern("hangul", r"\p{Hangul}+", 0.03),
-        Pattern("arabic", r"\p{Arabic}[\p{Arabic}\p{M}]*", 0.03),
-        Pattern("devanagari", r"\p{Devanagari}[\p{Devanagari}\p{M}]*", 0.03),
-        Pattern("cyrillic", r"\p{Cyrillic}[\p{Cyrillic}\p{M}]*", 0.03),
-        Pattern("letters", r"\p{L}[\p{L}\p{M}]*", 0.03),
-        Pattern("symbol", r"[\p{P}\p{S}]", 0.02),
-    ),
-)
-
-PATTERN_SETS: Mapping[str, PatternSet] = {s.name: s for s in (STANDARD_PATTERNS, SCRIPT_PATTERNS, AUTHORS_PATTERNS)}
+PATTERN_SETS: Mapping[str, PatternSet] = {s.name: s for s in (STANDARD_PATTERNS, AUTHORS_PATTERNS)}
 
 
-def load_patterns(name: str) -> PatternSet:
-    """Return a pattern set: `standard`, `scripts`, `authors`, or one from a JSON file {"name", "patterns": [{"name",
-    "expression", "prior"}, ...]}, with "authors_rule": true where the authors' rule counts (default: false).
+def patterns_named(name: str) -> PatternSet:
+    """Return a pattern set: `standard` or `authors`.
 
     Raises:
-        UnknownNameError: there is no such set, and no such file.
-        UsageError: the file is no pattern set.
+        UnknownNameError: there is no such set.
     """
-    if name in PATTERN_SETS:
-        return PATTERN_SETS[name]
-    path = Path(name)
-    if not path.is_file():
+    if name not in PATTERN_SETS:
         raise UnknownNameError("pattern set", name, PATTERN_SETS)
-    try:
-        content = json.loads(path.read_text("utf-8-sig"))
-        patterns = tuple(Pattern(row["name"], row["expression"], row["prior"]) for row in content["patterns"])
-        return PatternSet(str(content.get("name", path.stem)), patterns, bool(content.get("authors_rule", False)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise UsageError(
-            f'{path} is no pattern set ({type(exc).__name__}: {exc}); write {{"name": ..., "patterns": [{{"name": ..., '
-            '"expression": ..., "prior": ...}}]}'
-        ) from exc
-
-
-def with_estimated_priors(patterns: PatternSet, texts: Iterable[str], *, name: str | None = None) -> PatternSet:
-    """Return the set with priors estimated from texts: P_j = (count of j + 1) / (all counts + |S|).
-
-    The paper leaves open where priors come from. Adding 1 keeps a pattern that never occurs from weighing infinitely.
-
-    Args:
-        patterns: the expressions.
-        texts: of a corpus, or of answers.
-        name: of the new set.
-
-    Raises:
-        UsageError: no text holds any of the patterns.
-    """
-    totals = [0] * len(patterns)
-    for text in texts:
-        totals = [total + count for total, count in zip(totals, patterns.counts(text), strict=True)]
-    if not any(totals):
-        raise UsageError(f"none of the patterns {', '.join(patterns.names)} occurs in the texts: no prior can be known")
-    everything = sum(totals) + len(patterns)
-    estimated = tuple(
-        replace(pattern, prior=(total + 1) / everything)
-        for pattern, total in zip(patterns.patterns, totals, strict=True)
-    )
-    return replace(patterns, name=name or f"{patterns.name}, estimated", patterns=estimated)
+    return PATTERN_SETS[name]

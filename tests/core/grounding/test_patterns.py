@@ -2,20 +2,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.grounding.patterns import (
     AUTHORS_PATTERNS,
-    PATTERN_SETS,
-    SCRIPT_PATTERNS,
     STANDARD_PATTERNS,
     Pattern,
     PatternSet,
-    load_patterns,
-    with_estimated_priors,
+    patterns_named,
 )
 
 
@@ -44,28 +40,6 @@ def counted(text: str, patterns: PatternSet = STANDARD_PATTERNS) -> dict[str, in
 )
 def test_the_standard_patterns_count(text: str, counts: dict[str, int]) -> None:
     assert counted(text) == counts
-
-
-@pytest.mark.parametrize(
-    ("text", "counts"),
-    [
-        ("lächeln", {"latin": 1}),
-        ("Việt Nam", {"latin": 2}),
-        ("Vie\u0323\u0302t", {"latin": 1}),  # the same letter, decomposed
-        ("l'été", {"latin": 1}),
-        ("你好 世界", {"han": 4}),
-        ("こんにちは", {"han": 5}),
-        ("안녕 세계", {"hangul": 2}),
-        ("مرحبا بالعالم", {"arabic": 2}),
-        ("नमस्ते", {"devanagari": 1}),  # vowel signs and the virama belong to the word
-        ("привет", {"cyrillic": 1}),
-        ("γειά σου", {"letters": 2}),
-        ("१२३ रुपये", {"number": 1, "devanagari": 1}),
-        ("¿Qué? — 5 €", {"latin": 1, "number": 1, "symbol": 4}),
-    ],
-)
-def test_the_script_patterns_tell_scripts_apart(text: str, counts: dict[str, int]) -> None:
-    assert counted(text, SCRIPT_PATTERNS) == counts
 
 
 @pytest.mark.parametrize(
@@ -129,50 +103,28 @@ def test_the_priors() -> None:
     assert STANDARD_PATTERNS.weights[STANDARD_PATTERNS.names.index("number")] == pytest.approx(math.log(50))
 
 
-def test_priors_are_estimated_from_texts() -> None:
-    patterns = PatternSet("two", (Pattern("letters", "[a-z]+", 0.5), Pattern("digits", "[0-9]+", 0.5)))
-    # counts: letters 3, digits 1; with one added to each: 4 and 2 of 6
-    estimated = with_estimated_priors(patterns, ["ab cd 1", "ef"])
-    assert [p.prior for p in estimated.patterns] == pytest.approx([4 / 6, 2 / 6])
-    assert estimated.digest != patterns.digest
-    with pytest.raises(UsageError, match="none of the patterns letters, digits occurs"):
-        with_estimated_priors(patterns, ["!", "?"])
-
-
-def test_a_set_is_read_from_what_it_writes(tmp_path: Path) -> None:
-    path = tmp_path / "set.json"
-    for patterns in (SCRIPT_PATTERNS, AUTHORS_PATTERNS):
-        path.write_text(patterns.to_json(), "utf-8")
-        assert load_patterns(str(path)) == patterns
-    assert with_estimated_priors(AUTHORS_PATTERNS, ["a"]).authors_rule
+def test_a_set_by_its_name() -> None:
+    assert patterns_named("standard") is STANDARD_PATTERNS
     assert replace(AUTHORS_PATTERNS, authors_rule=False).digest != AUTHORS_PATTERNS.digest
-    assert load_patterns("standard") is STANDARD_PATTERNS
-    assert set(PATTERN_SETS) == {"standard", "scripts", "authors"}
+    with pytest.raises(UnknownNameError, match="standard"):
+        patterns_named("standart")
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("patterns", "message"),
     [
-        ("[]", "is no pattern set"),
-        ('{"patterns": []}', "is empty"),
-        ('{"patterns": [{"name": "a", "expression": "(", "prior": 0.5}]}', "no regular expression|not a regular"),
-        ('{"patterns": [{"name": "a", "expression": "a*", "prior": 0.5}]}', "matches the empty text"),
-        ('{"patterns": [{"name": "a", "expression": "a", "prior": 0}]}', r"must lie in \(0, 1\]"),
-        ('{"patterns": [{"name": "a", "expression": "a", "prior": "x"}]}', r"must lie in \(0, 1\]"),
-        ('{"patterns": [{"name": "a", "expression": "a", "prior": 1}, {"name": "a", "expression": "b", "prior": 1}]}',
-         "have one name"),
+        ([], "is empty"),
+        ([("", "a", 0.5)], "has no name"),
+        ([("a", "(", 0.5)], "not a regular expression"),
+        ([("a", "a*", 0.5)], "matches the empty text"),
+        ([("a", "a", 0)], r"must lie in \(0, 1\]"),
+        ([("a", "a", "x")], r"must lie in \(0, 1\]"),
+        ([("a", "a", 1), ("a", "b", 1)], "have one name"),
     ],
-)  # fmt: skip
-def test_a_broken_set_is_refused(content: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "set.json"
-    path.write_text(content, "utf-8")
+)
+def test_a_broken_set_is_refused(patterns: list[tuple[str, str, float]], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        load_patterns(str(path))
-
-
-def test_an_unknown_set_is_refused() -> None:
-    with pytest.raises(UnknownNameError, match="standard"):
-        load_patterns("standart")
+        PatternSet("broken", tuple(Pattern(*one) for one in patterns))
 
 
 def test_a_pattern_that_takes_for_ever_is_the_users_mistake(monkeypatch: pytest.MonkeyPatch) -> None:

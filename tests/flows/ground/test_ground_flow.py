@@ -314,7 +314,7 @@ def test_weights_name_gears_answers_alone(queries: Path, tmp_path: Path) -> None
         same, others = names(**{name: value})
         assert same == grounding
         assert {method for method in answers if answers[method] != others[method]} == {"gear"}
-    changes: dict[str, Any] = {"patterns": "scripts", "mock": ["calculator"], "tools": ["calendar"]}
+    changes: dict[str, Any] = {"patterns": "authors", "mock": ["calculator"], "tools": ["calendar"]}
     for name, other in {**changes, "max_call_tokens": 9}.items():
         assert names(**{name: other})[0] != grounding
 
