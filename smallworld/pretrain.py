@@ -1,7 +1,7 @@
 """Train the embedded tokenizer and language model from scratch: `python -m smallworld.pretrain`.
 
 The model is a Llama shape small enough for two CPU cores, the tokenizer a byte-level BPE that splits digits, and the
-texts are those of `lessons`, which do not contain the five tools. On a GPU the same recipe runs faster.
+texts are those of `lessons`, which do not contain the five tools.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from smallworld.checkpoint import PretrainingCheckpoint, Progress
 from smallworld.lessons import lessons
 from smallworld.qk_clip import QKClip
 from toolformer_core.errors import UsageError
@@ -31,7 +30,8 @@ from toolformer_core.records import digest_of
 END = "<|end|>"
 _SUMMARY = "pretraining.json"  # written last
 _RARE = 1e-5  # a rarer token, as a share of all tokens read, is a rare one
-_SAVE_EVERY = 0.05  # the share of a run between two saved states
+_HIDDEN = 256  # heads have width 64
+_LEARNING_RATE, _MUON = 3e-3, 0.02  # peak rates: AdamW's, for embeddings and norms; Muon's, for the matrices
 _WORDS = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
@@ -102,15 +102,12 @@ def _flush_denormals() -> Iterator[None]:
 def pretrain(
     out: Path,
     *,
-    minutes: float,
+    minutes: float = 45.0,
     tokens: int | None = None,
     seed: int = 0,
-    hidden: int = 256,
     layers: int = 6,
     length: int = 640,
     rows: int = 16,
-    learning_rate: float = 3e-3,
-    muon: float | None = 0.02,
     logit_limit: float = 50.0,
     device: str = "cpu",
     start: Path | None = None,
@@ -118,17 +115,13 @@ def pretrain(
 ) -> float:
     """Train for `minutes` of wall time and save model and tokenizer to `out`.
 
-    A run may be stopped; with the same arguments it resumes from the last twentieth that was finished.
-
     Args:
         out: the folder for model and tokenizer.
         minutes: the wall time to train.
         tokens: train on so many tokens instead, however long it takes; runs on different machines are then comparable.
         seed: the seed of texts and weights.
-        hidden, layers: the Llama shape; heads have width 64.
+        layers: of the Llama shape.
         length, rows: tokens per packed row, and rows per step.
-        learning_rate: AdamW's peak rate, for embeddings and norms (without Muon for all weights).
-        muon: Muon's peak rate, for the matrices; None uses AdamW for them.
         logit_limit: the limit of attention's logits (see `qk_clip`).
         device: the device to train on.
         start: start from the model and tokenizer in this folder, keeping their shape, instead of from scratch.
@@ -138,16 +131,8 @@ def pretrain(
         The mean loss of the last 50 steps, in nats per token.
 
     Raises:
-        UsageError: `out` holds a finished model, or an unfinished run with other arguments or texts; or `average` is
-            set without `start`.
+        UsageError: `out` holds a finished model, or `average` is set without `start`.
     """
-    arguments = {
-        name: str(value)
-        for name, value in locals().items()
-        if name not in ("out", "device", "start")  # a run may resume on another device and in another folder
-    }
-    if tokens is not None:
-        del arguments["minutes"]
     if average and start is None:
         raise UsageError("--average needs the model that training started from: give --start")
     if (out / _SUMMARY).exists():
@@ -155,17 +140,13 @@ def pretrain(
     torch.manual_seed(seed)
     tokenizer = train_tokenizer(seed) if start is None else PreTrainedTokenizerFast.from_pretrained(start)
     rare = rare_pieces(tokenizer)
-    read = lessons(seed + 1, rare)
-    arguments["texts"] = digest_of(*itertools.islice(read, 64), tokenizer.backend_tokenizer.to_str())
-    if start is not None:
-        arguments["start"] = digest_of((start / "model.safetensors").read_bytes())
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=hidden,
-        intermediate_size=hidden * 11 // 4,
+        hidden_size=_HIDDEN,
+        intermediate_size=_HIDDEN * 11 // 4,
         num_hidden_layers=layers,
-        num_attention_heads=hidden // 64,
-        num_key_value_heads=hidden // 64,
+        num_attention_heads=_HIDDEN // 64,
+        num_key_value_heads=_HIDDEN // 64,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
         bos_token_id=tokenizer.bos_token_id,
@@ -178,34 +159,19 @@ def pretrain(
     model.to(device)
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
     others = [p for n, p in model.named_parameters() if all(p is not q for q in matrices)]
-    optimizers: list[torch.optim.Optimizer] = []
-    if muon is None:
-        others = list(model.parameters())
-    else:
-        optimizers.append(torch.optim.Muon(matrices, lr=muon, weight_decay=0.0))
-    optimizers.append(torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.01))
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.Muon(matrices, lr=_MUON, weight_decay=0.0),
+        torch.optim.AdamW(others, lr=_LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.01),
+    ]
     peak_rates = [[g["lr"] for g in o.param_groups] for o in optimizers]
     clip = QKClip(model, logit_limit)
     use_bfloat16 = _has_bfloat16(device)
-    parts = {"model": model} | {f"optimizer {n}": optimizer for n, optimizer in enumerate(optimizers)}
-    checkpoint = PretrainingCheckpoint(out, arguments, parts)
-    progress = checkpoint.load()
-    losses, first = progress.losses, progress.steps
-    batches = _batches(tokenizer, lessons(seed + 1, rare), rows, length)
-    for _ in range(first):
-        next(batches)
-    begin = time.monotonic() - progress.seconds
-    saved: float | None = None
-    for step, batch in enumerate(batches, first):
-        seconds = time.monotonic() - begin
-        done = step * rows * length / tokens if tokens else seconds / (60 * minutes)
+    losses: list[float] = []
+    begin = time.monotonic()
+    for step, batch in enumerate(_batches(tokenizer, lessons(seed + 1, rare), rows, length)):
+        done = step * rows * length / tokens if tokens else (time.monotonic() - begin) / (60 * minutes)
         if done >= 1:
             break
-        saved = done if saved is None else saved
-        if done - saved >= _SAVE_EVERY:
-            saved = done
-            _save(model, tokenizer, out)
-            checkpoint.save(Progress(step, seconds, losses))
         # warm up over 2 %, hold, and cool down linearly over the last 35 %, of the time or of the tokens
         scale = min(1.0, done / 0.02 + 0.02, max(0.02, (1 - done) / 0.35))
         for optimizer, rates in zip(optimizers, peak_rates, strict=True):
@@ -242,7 +208,6 @@ def pretrain(
         **({"average": True} if average else {}),
     }
     (out / _SUMMARY).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    checkpoint.remove()
     return final
 
 
@@ -268,46 +233,20 @@ def _save(model: Any, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--out", type=Path, required=True, help="folder for model and tokenizer; a run that was stopped there resumes"
-    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for model and tokenizer")
     parser.add_argument("--minutes", type=float, default=45.0, help="wall time to train (default 45)")
     parser.add_argument("--tokens", type=int, help="train on so many tokens instead, however long it takes")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--rows", type=int, default=16, help="packed rows per step")
-    parser.add_argument("--length", type=int, default=640, help="tokens per packed row")
-    parser.add_argument("--lr", type=float, default=3e-3)
-    parser.add_argument("--muon", type=float, default=0.02, help="Muon's learning rate; 0 uses AdamW for everything")
-    parser.add_argument("--logit-limit", type=float, default=50.0, help="limit of attention's logits (default 50)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--start", type=Path, help="start from this folder; set another --seed for other texts")
     parser.add_argument("--average", action="store_true", help="save the mean of --start's weights and the last ones")
     options = parser.parse_args()
     try:
-        _pretrain(options)
+        pretrain(**vars(options))
     except UsageError as exc:
         parser.error(str(exc))
-
-
-def _pretrain(a: argparse.Namespace) -> None:
-    pretrain(
-        a.out,
-        minutes=a.minutes,
-        tokens=a.tokens,
-        seed=a.seed,
-        hidden=a.hidden,
-        layers=a.layers,
-        rows=a.rows,
-        length=a.length,
-        learning_rate=a.lr,
-        muon=a.muon or None,
-        logit_limit=a.logit_limit,
-        device=a.device,
-        start=a.start,
-        average=a.average,
-    )
 
 
 if __name__ == "__main__":

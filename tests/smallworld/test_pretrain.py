@@ -12,7 +12,6 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from smallworld import pretrain as pretraining
-from smallworld.checkpoint import PretrainingCheckpoint
 from smallworld.lessons import lessons
 from smallworld.pretrain import pretrain, rare_pieces, train_tokenizer
 from smallworld.qk_clip import QKClip
@@ -21,7 +20,7 @@ from toolformer_core.errors import UsageError
 
 
 def test_a_leg_of_three_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    loss = pretrain(tmp_path, minutes=60, tokens=768, seed=7, length=128, rows=2, logit_limit=10.0, start=MODEL)
+    loss = pretrain(tmp_path, tokens=768, seed=7, length=128, rows=2, logit_limit=10.0, start=MODEL)
     assert "loss" in capsys.readouterr().out
     assert torch.tensor(5e-324, dtype=torch.float64) * 1 > 0  # denormals are the process's again
     told = json.loads((tmp_path / "pretraining.json").read_text())
@@ -39,7 +38,7 @@ def test_the_mean_of_the_first_and_the_last_weights(tmp_path: Path, monkeypatch:
     weights = {}
     for average in (False, True):
         out = tmp_path / str(average)
-        pretrain(out, minutes=60, tokens=512, seed=7, length=128, rows=2, start=MODEL, average=average)
+        pretrain(out, tokens=512, seed=7, length=128, rows=2, start=MODEL, average=average)
         assert json.loads((out / "pretraining.json").read_text()).get("average", False) is average
         weights[average] = LlamaForCausalLM.from_pretrained(out, dtype=torch.float32).state_dict()
     first, moved = LlamaForCausalLM.from_pretrained(MODEL, dtype=torch.float32).state_dict(), 0.0
@@ -49,7 +48,7 @@ def test_the_mean_of_the_first_and_the_last_weights(tmp_path: Path, monkeypatch:
         moved = max(moved, float((last - first[name]).abs().max()))
     assert moved > 0.005
     with pytest.raises(UsageError, match="give --start"):
-        pretrain(tmp_path / "nothing", minutes=60, average=True)
+        pretrain(tmp_path / "nothing", average=True)
 
 
 @pytest.mark.slow
@@ -70,43 +69,3 @@ def test_tokens_that_texts_hardly_have_are_read_as_names() -> None:
     assert min(named[i] for i in calendar) >= 5
     ids = tokenizer.convert_tokens_to_ids(rare)
     assert sum(named[i] >= 2 for i in ids) > 0.8 * len(ids)  # the others are merged with what comes before them
-
-
-@pytest.mark.slow
-def test_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretraining, "rare_pieces", lambda tokenizer: ["lend", "arch"])  # counting them takes seconds
-    clipped = QKClip.clip
-    steps: list[int] = []
-
-    def run(folder: str, stop: int | None = None, seed: int = 7) -> float:
-        def clip(self: QKClip) -> float:
-            if len(steps) == stop:
-                raise KeyboardInterrupt
-            steps.append(len(steps))
-            return clipped(self)
-
-        steps.clear()
-        monkeypatch.setattr(QKClip, "clip", clip)
-        return pretrain(tmp_path / folder, minutes=60, tokens=6 * 256, seed=seed, length=128, rows=2, start=MODEL)
-
-    whole = run("whole")
-    assert len(steps) == 6  # 1,536 tokens / (2 x 128)
-    with pytest.raises(KeyboardInterrupt):
-        run("stopped", stop=4)  # in its fifth step
-    with pytest.raises(UsageError, match="'seed': '7'"):
-        run("stopped", seed=8)
-    assert run("stopped") == pytest.approx(whole, abs=1e-5)
-    assert len(steps) == 2  # the fifth, which was not done, and the sixth
-    told = [json.loads((tmp_path / name / "pretraining.json").read_text()) for name in ("whole", "stopped")]
-    assert [t["steps"] for t in told] == [6, 6]
-    a, b = (LlamaForCausalLM.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "stopped"))
-    assert all(torch.allclose(a[name].float(), b[name].float(), atol=1e-3) for name in a)
-    assert not list(tmp_path.rglob("unfinished*"))
-    with pytest.raises(UsageError, match="finished model"):
-        run("stopped")
-
-
-def test_a_state_that_is_damaged_is_said(tmp_path: Path) -> None:
-    (tmp_path / "unfinished.pt").write_bytes(b"half a sta")
-    with pytest.raises(UsageError, match="is damaged: remove it"):
-        PretrainingCheckpoint(tmp_path, {}, {}).load()
