@@ -73,18 +73,9 @@ class Benchmark:
         return Store(self.data)
 
     @property
-    def in_turn(self) -> bool:
-        """True if only some items are asked, and a folder's files give them in turn."""
-        if self.seed is not None:
-            return False
-        return self.limit is not None and self.path is not None and Path(self.path).is_dir()
-
-    @property
     def source(self) -> str:
         """What the items are of: the file's or folder's name, and how they are chosen; "" without one."""
         name = Path(self.path).name if self.path else ""
-        if self.in_turn:
-            return f"{name} (its files in turn)"
         return name if self.seed is None or self.held_out else f"{name} (sampled by seed {self.seed})".strip()
 
 

@@ -98,13 +98,11 @@ class EvaluateParameters(ToolChoice):
         description="For arms with tools: calls per item (paper: 1); later ones may use earlier responses, so that "
         "each step of a word problem can have its own",
     )
-    limit: int | None = Field(
-        None,
-        gt=0,
-        description="Ask at most this many items (default: all): a file's first, or of a folder's files in turn",
-    )
+    limit: int | None = Field(None, gt=0, description="Ask at most this many items (default: all)")
     seed: int | None = Field(
-        None, description="Choose the items of `limit` by this seed (default: the first ones); all arms get the same"
+        None,
+        description="Choose the items of `limit` by this seed (default: the first ones; of a folder's questions, a "
+        "sample by seed 0); all arms get the same",
     )
     tools: Annotated[Tools, _TOOLS] = Field(
         list(TOOL_NAMES), description="Tools that are offered; those that a task leaves out never are"

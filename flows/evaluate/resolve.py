@@ -27,6 +27,9 @@ from warehouse.store import Store
 __all__ = ["resolve"]
 
 
+_FOLDER_SEED = 0  # of a folder's items, so that all of its files have their part
+
+
 def resolve(p: EvaluateParameters) -> EvaluationPlan:
     """Look up every name, compute every digest, and fill in every setting.
 
@@ -35,6 +38,7 @@ def resolve(p: EvaluateParameters) -> EvaluationPlan:
     """
     task = task_named(p.task)
     path = Path(p.path).expanduser().absolute() if p.path else None
+    of_folder = path is not None and path.is_dir() and task.rule is not Rule.PERPLEXITY
     store = Store(p.data)
     scale = 8 if task.rule is Rule.PERPLEXITY else 1  # texts are long
     benchmark = Benchmark(
@@ -45,7 +49,7 @@ def resolve(p: EvaluateParameters) -> EvaluationPlan:
         digest=source_digest(task, path),
         limit=p.limit,
         shard_items=max(1, p.shard_items // scale),
-        seed=None if p.limit is None else p.seed,
+        seed=None if p.limit is None else _FOLDER_SEED if of_folder and p.seed is None else p.seed,
     )
     return EvaluationPlan(task, benchmark, tuple(_evaluations(p, task, store)), tracking_uri(p.data))
 

@@ -79,7 +79,7 @@ def _digests(inputs: Inputs[Benchmark]) -> Mapping[str, str]:
     parts = {"source": benchmark.digest, "task": benchmark.task, "cut": cut}
     if benchmark.seed is not None:
         parts["sample"] = canonical_json([benchmark.seed, benchmark.held_out])
-    return parts | ({"order": "files in turn"} if benchmark.in_turn else {})
+    return parts
 
 
 def _config_notes(inputs: Inputs[Benchmark]) -> Mapping[str, Any]:

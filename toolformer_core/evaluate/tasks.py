@@ -21,8 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Generator, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from toolformer_core import embedded
@@ -32,7 +31,7 @@ from toolformer_core.evaluate.figures import figures_for
 from toolformer_core.evaluate.items import BadRowError, Hub, Item, RejectedRow, Rule, Task
 from toolformer_core.evaluate.readers.cloze import lama, templama
 from toolformer_core.evaluate.readers.dateset import dateset
-from toolformer_core.evaluate.readers.files import Located, benchmark_files, file_rows, hub_rows, reread, round_robin
+from toolformer_core.evaluate.readers.files import Located, benchmark_files, file_rows, hub_rows
 from toolformer_core.evaluate.readers.jsonl import jsonl_item, query_item
 from toolformer_core.evaluate.readers.parallel import translation_items
 from toolformer_core.evaluate.readers.questions import about_paragraph, articles, open_question
@@ -177,8 +176,7 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     Args:
         task: the benchmark.
         path: a file or a folder; None: generated (dateset), embedded (small-world), else from the hub.
-        limit: the most items to return; None: all. With a limit, a folder gives the first item of every file, then the
-            second of every file, and so on, so that every file contributes, whatever its size.
+        limit: the most items to return; None: all.
 
     Raises:
         CorpusError: there is no such path, it holds no usable row, or the hub cannot be reached.
@@ -186,7 +184,7 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     """
     if limit is not None and limit < 1:
         raise UsageError(f"limit must be positive, got {limit}")
-    stream = _numbered(_encodable(_stream(task, path, turns=limit is not None)), limit, task.one_per_id)
+    stream = _numbered(_encodable(_stream(task, path)), limit, task.one_per_id)
     head: list[Item | RejectedRow] = []
     for item in stream:
         head.append(item)
@@ -198,7 +196,7 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     raise CorpusError(f"{where} holds no item of {task.title}; expected {task.shape}{example}")
 
 
-def _stream(task: Task, path: Path | None, turns: bool) -> Iterator[Item | RejectedRow]:
+def _stream(task: Task, path: Path | None) -> Iterator[Item | RejectedRow]:
     if path is None and task.name == "dateset":
         return dateset()
     if path is None:
@@ -209,24 +207,22 @@ def _stream(task: Task, path: Path | None, turns: bool) -> Iterator[Item | Rejec
         return translation_items(task.name, path, task.files[0])
     if task.reader is None:
         if path is not None:
-            return text_items(task.name, path, turns)
+            return text_items(task.name, path)
         return text_items_from_hub(task.name, task.hub) if task.hub else iter(())
     if path is None:
         if task.hub is None:
             raise CorpusError(f"{task.title} is read from its file; give the file with --path")
         return _items(task, hub_rows(task.hub, task.nested), task.hub.repository)
     files = benchmark_files(path, task.files)
-    if turns and len(files) > 1:
-        return round_robin(reread(partial(_file_items, task, path, file)) for file in files)
     return itertools.chain.from_iterable(_file_items(task, path, file) for file in files)
 
 
-def _file_items(task: Task, path: Path, file: Path) -> Generator[Item | RejectedRow]:
+def _file_items(task: Task, path: Path, file: Path) -> Iterator[Item | RejectedRow]:
     source = file.name if file == path else file.relative_to(path).as_posix()
     return _items(task, file_rows(file, task.nested), source)
 
 
-def _items(task: Task, rows: Iterator[Located | RejectedRow], source: str) -> Generator[Item | RejectedRow]:
+def _items(task: Task, rows: Iterator[Located | RejectedRow], source: str) -> Iterator[Item | RejectedRow]:
     for located in rows:
         if isinstance(located, RejectedRow):
             yield dataclasses.replace(located, source=source)

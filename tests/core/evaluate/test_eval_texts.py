@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.core.evaluate.published.all import lines, split
@@ -74,21 +72,3 @@ def test_texts_that_are_none(tmp_path):
         read(task_named("perplexity"), path)
     with pytest.raises(CorpusError, match="no such"):
         read(task_named("perplexity"), tmp_path / "none")
-
-
-@pytest.mark.parametrize("suffix", [".jsonl", ".txt"])
-def test_a_limit_takes_texts_of_several_files_in_turn(tmp_path, suffix):
-    for name, count in (("a", 3), ("b", 2)):
-        if suffix == ".txt":
-            (tmp_path / f"{name}.txt").write_text(
-                "".join(f" = {name}{n} =\n\n Text {name}{n} .\n" for n in range(count))
-            )
-        else:
-            rows = [{"text": f"Text {name}{n}."} for n in range(count)]
-            (tmp_path / f"{name}.jsonl").write_text(lines({"text": "Text a0."}, *rows))
-    items, rejected = texts(tmp_path, limit=3)
-    assert [Path(item.source).stem for item in items] == ["a", "b", "a"]
-    # the text that both files begin with is an item once, as without a limit
-    assert [(r.reason, Path(r.source).stem) for r in rejected] == (
-        [("duplicate", "b"), ("duplicate", "a")] if suffix == ".jsonl" else []
-    )

@@ -20,9 +20,7 @@ import io
 import json
 import re
 import zlib
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -32,7 +30,7 @@ from toolformer_core.annotate.readers.files import rows_of
 from toolformer_core.annotate.readers.json_array import BEHIND, elements
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
 from toolformer_core.errors import CorpusError
-from toolformer_core.evaluate.items import BenchmarkRow, Hub, Item, RejectedRow
+from toolformer_core.evaluate.items import BenchmarkRow, Hub, RejectedRow
 from toolformer_core.folders import regular_files
 
 _PACKED = ("", ".gz", ".zst")
@@ -72,39 +70,6 @@ def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
         if files := [p for p in candidates if p.relative_to(path).match(name)]:
             return files
     raise CorpusError(f"no file named {' or '.join(names)} in {path}. Valid extensions: {', '.join(SUFFIXES)}.")
-
-
-def round_robin(streams: Iterable[Iterator[Item | RejectedRow]]) -> Iterator[Item | RejectedRow]:
-    """Yield one item of each stream in turn, preceded by its rejected rows, until all streams are exhausted.
-
-    So the first items come from as many streams as possible, and a larger number of items starts with the same ones.
-    """
-    waiting = deque(streams)
-    while waiting:
-        stream = waiting.popleft()
-        for item in stream:
-            yield item
-            if isinstance(item, Item):
-                waiting.append(stream)
-                break
-
-
-def reread(read: Callable[[], Generator[Item | RejectedRow]]) -> Iterator[Item | RejectedRow]:
-    """Yield what `read` yields, without keeping its file open while other streams have their turn.
-
-    The file is read again from the start after the first element, the third, the seventh and so on, taking twice as
-    many elements each time. In total at most twice as many elements as requested are skipped, and as many are held in
-    memory as were yielded before.
-    """
-    done, count = 0, 1
-    while True:
-        stream = read()
-        elements = list(islice(stream, done, done + count))
-        stream.close()
-        yield from elements
-        if len(elements) < count:
-            return
-        done, count = done + count, 2 * count
 
 
 def _suffix(path: Path) -> str | None:

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Generator, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from toolformer_core.annotate.ingest import corpus_files, read_corpus
@@ -26,7 +25,7 @@ from toolformer_core.annotate.readers.raw_rows import RawRow
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import Hub, Item, RejectedRow
-from toolformer_core.evaluate.readers.files import hub_rows, reread, round_robin
+from toolformer_core.evaluate.readers.files import hub_rows
 from toolformer_core.folders import regular_files
 from toolformer_core.records import Rejection, digest_of
 
@@ -35,14 +34,12 @@ _TITLE = re.compile(r"\s*= (?!=).*(?<!=) =\s*")
 _MAX_LINE_BYTES = 64 << 20
 
 
-def text_items(task: str, path: Path, turns: bool = False) -> Iterator[Item | RejectedRow]:
+def text_items(task: str, path: Path) -> Iterator[Item | RejectedRow]:
     """Return the texts of a file or folder as items without answers, whose prompt is the text.
 
     Args:
         task: the task's name.
         path: a file or folder.
-        turns: take one text of each file in turn; otherwise read one file after another. WikiText in rows is always
-            read from its first file to its last.
 
     Raises:
         CorpusError: nothing there can be read.
@@ -50,38 +47,20 @@ def text_items(task: str, path: Path, turns: bool = False) -> Iterator[Item | Re
     below = regular_files(path) if path.is_dir() else []
     plain = [path] if path.suffix.lower() in _PLAIN else [p for p in below if p.suffix in _PLAIN]
     if plain:
-        if turns and len(plain) > 1:
-            return round_robin(reread(partial(_plain_items, task, file)) for file in plain)
         return itertools.chain.from_iterable(_plain_items(task, file) for file in plain)
     files = corpus_files(path)
     if _holds_wikitext(files[0]):
         lines = (line for file in files for line in _row_texts(file))
         return _items(task, wikitext_articles(lines), files[0].name)
-    if not turns or len(files) == 1:
-        return _corpus_items(task, path)
-    sources = {file: file.relative_to(path).as_posix() for file in files}
-    seen: set[str] = set()
-    return round_robin(_once(reread(partial(_corpus_items, task, file, sources[file])), seen) for file in files)
+    return _corpus_items(task, path)
 
 
-def _corpus_items(task: str, path: Path, source: str = "") -> Generator[Item | RejectedRow]:
+def _corpus_items(task: str, path: Path) -> Iterator[Item | RejectedRow]:
     for row in read_corpus(path, IngestConfig()):
-        row_source = source or row.source
         if isinstance(row, Rejection):
-            yield RejectedRow(row.line, row.reason, row.detail, row_source)
+            yield RejectedRow(row.line, row.reason, row.detail, row.source)
         else:
-            yield Item(row.doc_id, task, row.text, (), row.created, source=row_source, line=row.line)
-
-
-def _once(stream: Iterator[Item | RejectedRow], seen: set[str]) -> Iterator[Item | RejectedRow]:
-    """Reject texts that another file already had, as `read_corpus` does for a whole folder."""
-    for item in stream:
-        if isinstance(item, Item) and item.item_id in seen:
-            yield RejectedRow(item.line, "duplicate", f"of document {item.item_id}", item.source)
-            continue
-        if isinstance(item, Item):
-            seen.add(item.item_id)
-        yield item
+            yield Item(row.doc_id, task, row.text, (), row.created, source=row.source, line=row.line)
 
 
 def text_items_from_hub(task: str, hub: Hub) -> Iterator[Item | RejectedRow]:
@@ -119,7 +98,7 @@ def _is_title(lines: list[str], i: int) -> bool:
     return not (inside_sentence and after and not after[0].isupper() and (after[0].isalnum()))
 
 
-def _plain_items(task: str, file: Path) -> Generator[Item | RejectedRow]:
+def _plain_items(task: str, file: Path) -> Iterator[Item | RejectedRow]:
     try:
         text = file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as exc:
