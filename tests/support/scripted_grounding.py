@@ -50,14 +50,14 @@ class ScriptedSmallLM:
         return digest_of("scripted small LM", self.name, repr(sorted(self._answers.items())), repr(self._calls))
 
     def answers(self, prompts: Sequence[str], *, max_tokens: int) -> list[str]:
-        """See `SmallLM.answers`; the length has no effect."""
+        """See `HFSmallLM.answers`; the length has no effect."""
         self._count(prompts)
         return [self._scripted(self._answers, prompt) for prompt in prompts]
 
     def calls(
         self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "", top_p: float | None = None
     ) -> list[Draw | None]:
-        """See `SmallLM.calls`; length, name and top_p have no effect."""
+        """See `HFSmallLM.calls`; length, name and top_p have no effect."""
         self._count(texts)
         out: list[Draw | None] = []
         for text in texts:
@@ -67,7 +67,7 @@ class ScriptedSmallLM:
         return out
 
     def choose(self, prompts: Sequence[str], options: Sequence[str]) -> list[int | None]:
-        """See `SmallLM.choose`: the option that the scripted answer to a prompt begins with; None if it has none."""
+        """See `HFSmallLM.choose`: the option that the scripted answer to a prompt begins with; None if it has none."""
         self._count(prompts)
         answers = [self._scripted(self._answers, prompt).strip() for prompt in prompts]
         return [next((n for n, option in enumerate(options) if a.startswith(option)), None) for a in answers]

@@ -8,7 +8,7 @@ name. The description of an MCP tool's parameter says how several arguments are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
@@ -16,25 +16,6 @@ from toolformer_core.tools.declaration import declaration_of
 __all__ = ["ARGUMENT", "ToolSchema", "schema_of"]
 
 ARGUMENT = "input"
-
-
-class InputForm(Protocol):
-    """How an input gives several arguments; `tools.mcp.arguments` has it."""
-
-    @property
-    def whole(self) -> str | None: ...
-    @property
-    def template(self) -> str: ...
-    @property
-    def sentence(self) -> str: ...
-
-
-@runtime_checkable
-class HasForm(Protocol):
-    """A tool whose input has a form."""
-
-    @property
-    def form(self) -> InputForm: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +51,9 @@ def schema_of(tool: Tool) -> ToolSchema:
 
     A tool of which every declared example has an empty input takes none.
     """
-    if isinstance(tool, HasForm):
-        name = tool.form.whole or ARGUMENT
-        argument = name if tool.form.template else None
-        return ToolSchema(tool.name, tool.description, argument, tool.form.sentence if argument else "")
+    if (form := getattr(tool, "form", None)) is not None:  # an MCP server's: see `tools.mcp.arguments.ArgumentForm`
+        argument = (form.whole or ARGUMENT) if form.template else None
+        return ToolSchema(tool.name, tool.description, argument, form.sentence if argument else "")
     examples = declaration_of(tool).examples
     without_input = bool(examples) and not any(input_ for _, input_ in examples)
     return ToolSchema(tool.name, tool.description, None if without_input else ARGUMENT)

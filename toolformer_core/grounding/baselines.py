@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.grounding.records import Query
-from toolformer_core.grounding.small_lm import SmallLM
+from toolformer_core.grounding.small_lm import HFSmallLM
 
 if TYPE_CHECKING:
     from toolformer_core.decode.toolformer import Toolformer
 
 
-def chosen_by_lm(library: Sequence[LibraryTool], lm: SmallLM, queries: Sequence[str]) -> list[str | None]:
+def chosen_by_lm(library: Sequence[LibraryTool], lm: HFSmallLM, queries: Sequence[str]) -> list[str | None]:
     """Let an LM choose from all names and descriptions: the name that it would write if it could write no other text.
 
     Left free, a small LM often names no tool at all; which one it prefers can be read from it all the same.

@@ -29,7 +29,7 @@ from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.grounding.patterns import STANDARD_PATTERNS, PatternSet
 from toolformer_core.grounding.records import Cost, Grounding, Query, ToolScore
 from toolformer_core.grounding.scores import Weights
-from toolformer_core.grounding.small_lm import SmallLM, first_line
+from toolformer_core.grounding.small_lm import HFSmallLM, first_line
 from toolformer_core.lm.base import Draw
 from toolformer_core.records import Execution, digest_of
 from toolformer_core.syntax import parse
@@ -97,7 +97,7 @@ class Grounder:
     def __init__(
         self,
         library: Sequence[LibraryTool],
-        small_lm: SmallLM,
+        small_lm: HFSmallLM,
         encoder: Encoder,
         *,
         patterns: PatternSet = STANDARD_PATTERNS,
@@ -174,11 +174,11 @@ class Grounder:
             return np.zeros((0, len(self.library)), dtype=np.float32)
         return cosines(self.encoder.encode(queries), self._descriptions())
 
-    def answer(self, query: Query, grounding: Grounding, large_lm: SmallLM, weights: Weights | None = None) -> Answer:
+    def answer(self, query: Query, grounding: Grounding, large_lm: HFSmallLM, weights: Weights | None = None) -> Answer:
         """Let the large LM write the chosen tool's call, once, and ask the tool; see `answer_all`."""
         return self.answer_all([query], [grounding.choice(weights or Weights())], large_lm)[0]
 
-    def answer_all(self, queries: Sequence[Query], choices: Sequence[str | None], large_lm: SmallLM) -> list[Answer]:
+    def answer_all(self, queries: Sequence[Query], choices: Sequence[str | None], large_lm: HFSmallLM) -> list[Answer]:
         """Answer queries with the tools that were chosen for them: one call of the large LM for each.
 
         Args:
@@ -234,7 +234,7 @@ class Grounder:
         return np.stack([self._embeddings[digest] for digest in order])
 
     def _ask(
-        self, one: LibraryTool, queries: Sequence[Query], lm: SmallLM, top_p: float | None = None
+        self, one: LibraryTool, queries: Sequence[Query], lm: HFSmallLM, top_p: float | None = None
     ) -> list[Execution | None]:
         """Have a call written for each query, and ask the tool; None where no call of the tool was written."""
         from toolformer_core.tools.execution.pool import AnnotationPool

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,55 +22,6 @@ if TYPE_CHECKING:
     from toolformer_core.lm.hf.engine import TransformersLM
 
 _ROWS = 64  # answers that are written at a time
-
-
-class SmallLM(Protocol):
-    """A causal LM that grounds."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def digest(self) -> str:
-        """Digest of everything that its answers depend on."""
-        ...
-
-    @property
-    def tokens(self) -> int:
-        """Tokens processed so far, padding included."""
-        ...
-
-    def answers(self, prompts: Sequence[str], *, max_tokens: int) -> list[str]:
-        """Continue each prompt greedily, without calls; a prompt that does not fit the context gives ""."""
-        ...
-
-    def calls(
-        self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "", top_p: float | None = None
-    ) -> list[Draw | None]:
-        """Write a call after [the prompt's head, text]; None for a text that does not fit the context.
-
-        What cannot become a call of the tool `name` need not be written to its end.
-
-        Args:
-            prompt: its head holds demonstrations.
-            texts: end where the call begins.
-            max_tokens: tokens of a call, its "]" included.
-            name: of the tool in calls.
-            top_p: None: the most likely call; else one sampled at this top_p, which prompt and text alone decide.
-        """
-        ...
-
-    def choose(self, prompts: Sequence[str], options: Sequence[str]) -> list[int | None]:
-        """Return which option the model would write after each prompt, if it could write nothing else.
-
-        At each token only those that continue an option may follow (greedy decoding within the options). A prompt that
-        does not fit the context gives None.
-
-        Args:
-            prompts: none of them ends in a space.
-            options: different texts; each follows the prompt and a space.
-        """
-        ...
 
 
 class HFSmallLM:
@@ -89,21 +40,32 @@ class HFSmallLM:
 
     @property
     def digest(self) -> str:
+        """Digest of everything that its answers depend on."""
         return self.lm.digest
 
     @property
     def tokens(self) -> int:
-        """See `SmallLM.tokens`."""
+        """Tokens processed so far, padding included."""
         return self.lm.tokens
 
     def answers(self, prompts: Sequence[str], *, max_tokens: int) -> list[str]:
-        """See `SmallLM.answers`."""
+        """Continue each prompt greedily, without calls; a prompt that does not fit the context gives ""."""
         return [text or "" for text in self._continuations(prompts, max_tokens, None)]
 
     def calls(
         self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "", top_p: float | None = None
     ) -> list[Draw | None]:
-        """See `SmallLM.calls`."""
+        """Write a call after [the prompt's head, text]; None for a text that does not fit the context.
+
+        What cannot become a call of the tool `name` need not be written to its end.
+
+        Args:
+            prompt: its head holds demonstrations.
+            texts: end where the call begins.
+            max_tokens: tokens of a call, its "]" included.
+            name: of the tool in calls.
+            top_p: None: the most likely call; else one sampled at this top_p, which prompt and text alone decide.
+        """
         if top_p is None:
             return self.lm.call_at_end(prompt, texts, max_tokens=max_tokens, name=name)
         sampled = self._continuations([f"{prompt.head}{text} [" for text in texts], max_tokens, top_p)
@@ -140,7 +102,15 @@ class HFSmallLM:
         return out
 
     def choose(self, prompts: Sequence[str], options: Sequence[str]) -> list[int | None]:
-        """See `SmallLM.choose`."""
+        """Return which option the model would write after each prompt, if it could write nothing else.
+
+        At each token only those that continue an option may follow (greedy decoding within the options). A prompt that
+        does not fit the context gives None.
+
+        Args:
+            prompts: none of them ends in a space.
+            options: different texts; each follows the prompt and a space.
+        """
         from toolformer_core.lm.tokens import encode_following
 
         hf_model = self.lm.hf_model
