@@ -100,9 +100,7 @@ def known_to_qa(passages: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]
     return [passage for passage in passages if passage["section"] in sections]
 
 
-def corpus_rows(
-    world: World, documents: int, seed: int, held_out: bool | None = None
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def corpus_rows(world: World, documents: int, seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return corpus rows {text, url, timestamp} and, in the same order, their gold calls.
 
     Half of the documents have a date in their URL; one in six needs no tool at all. The others need one to three, each
@@ -112,14 +110,13 @@ def corpus_rows(
         world: the world of the documents.
         documents: the number of documents.
         seed: the seed of the choices that the world does not make.
-        held_out: True uses only frames kept out of pretraining, False only the others; None uses both.
     """
     r = random.Random(f"rows/{seed}")
     corpus, gold = [], []
     for i in range(documents):
         kinds = [] if r.random() < 1 / 6 else r.sample(list(_KIND_FOR.values()), r.choice((1, 2, 3)))
         dated = r.random() < 0.5 or "date" in kinds
-        doc = world.document(kinds, r.randint(4, 8), held_out=held_out)
+        doc = world.document(kinds, r.randint(4, 8))
         corpus.append(row_of(world, doc, dated, i))
         gold.append({"url": corpus[-1]["url"], "calls": gold_calls(doc)})
     return corpus, gold

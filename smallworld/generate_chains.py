@@ -73,11 +73,9 @@ def generate_chains(out: Path, *, facts: int = 160, per_group: int = 200, seed: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ASSETS)
-    parser.add_argument("--facts", type=int, default=160, help="ordinary subjects with an encyclopedia entry")
-    parser.add_argument("--items", type=int, default=200, help="items of each family with known frames, and with new")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    generate_chains(given.out, facts=given.facts, per_group=given.items, seed=given.seed)
+    options = parser.parse_args()
+    generate_chains(options.out, seed=options.seed)
 
 
 if __name__ == "__main__":

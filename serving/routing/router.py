@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import Counter, Histogram
 
 from serving.engine_thread import EngineThread
 from serving.errors import RequestError
@@ -38,43 +38,13 @@ from serving.routing.model_access import (
 )
 from serving.routing.records import Route, RouteRequest, RouterSettings
 from toolformer_core.decode.records import ToolCall
-from toolformer_core.grounding.ground import NO_CALL
+from toolformer_core.grounding.ground import NO_CALL, tool_score
 from toolformer_core.grounding.library import LibraryTool
-from toolformer_core.grounding.patterns import PatternSet
-from toolformer_core.grounding.records import Grounding, Query, ToolScore
+from toolformer_core.grounding.records import Grounding, Query
 from toolformer_core.grounding.scores import Weights
 from toolformer_core.grounding.small_lm import first_line
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.mcp.arguments import BadInput
-
-
-class RouterMetrics:
-    """The router's part of a server's metrics.
-
-    Args:
-        registry: the server's.
-    """
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.routed = Counter(
-            "toolformer_routed_requests",
-            "Requests that the router decided, by who runs the chosen tool (server, client, or nobody) and its name",
-            ["runs_it", "tool"],
-            registry=registry,
-        )
-        self.passed_over = Counter(
-            "toolformer_router_passed_over",
-            "Tools that ranked high enough, but whose call could not be written or gave nothing",
-            ["runs_it"],
-            registry=registry,
-        )
-        self.seconds = Histogram(
-            "toolformer_router_seconds",
-            "From a request's arrival at the router to its choice",
-            registry=registry,
-            buckets=SECONDS,
-        )
-
 
 _CLIENT_CALL_TOKENS = 128  # of a call with arguments by name or as JSON
 _MAX_TRIES = 8  # tools whose call is written for one request
@@ -108,7 +78,25 @@ class Router:
         )
         self._small_writer, self._large_writer = Writer(self._small), Writer(server)
         self._embedder = Embedder(self._small, settings.encoder)
-        self._metrics = RouterMetrics(server.metrics.registry)
+        registry = server.metrics.registry
+        self._routed = Counter(
+            "toolformer_routed_requests",
+            "Requests that the router decided, by who runs the chosen tool (server, client, or nobody) and its name",
+            ["runs_it", "tool"],
+            registry=registry,
+        )
+        self._rejected = Counter(
+            "toolformer_router_passed_over",
+            "Tools that ranked high enough, but whose call could not be written or gave nothing",
+            ["runs_it"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "toolformer_router_seconds",
+            "From a request's arrival at the router to its choice",
+            registry=registry,
+            buckets=SECONDS,
+        )
 
     @property
     def state(self) -> str:
@@ -164,8 +152,8 @@ class Router:
         by_key = {one.key: one for one in candidates}
         passed_over: dict[str, str] = {}
         chosen = await self._first_that_answers(request, [by_key[key] for key, _ in allowed], drafts, passed_over)
-        self._metrics.routed.labels(chosen.runs_it, chosen.call.tool if chosen.call is not None else "").inc()
-        self._metrics.seconds.observe(time.monotonic() - begin)
+        self._routed.labels(chosen.runs_it, chosen.call.tool if chosen.call is not None else "").inc()
+        self._seconds.observe(time.monotonic() - begin)
         if demanded and chosen.runs_it == "nobody":
             said = "; ".join(f"{tool}: {why}" for tool, why in passed_over.items())
             message = f"the model wrote no call that tool_choice demands and that can be used ({said})"
@@ -185,7 +173,7 @@ class Router:
             if isinstance(found, Route):
                 return found
             passed_over[one.key] = found
-            self._metrics.passed_over.labels("client" if isinstance(one.tool, ClientTool) else "server").inc()
+            self._rejected.labels("client" if isinstance(one.tool, ClientTool) else "server").inc()
         return Route("nobody")
 
     # Ranking.
@@ -199,7 +187,7 @@ class Router:
         asked = [one for one in candidates if not one.mocked]
         writings = [
             Writing(
-                grounding.answer_prompt.replace("{query}", request.query),
+                grounding.prompt_for(request.query),
                 grounding.max_answer_tokens,
                 lambda text: bool(first_line(text)) and "\n" in text.lstrip(),
             ),
@@ -211,8 +199,9 @@ class Router:
             *(self._draft(one.tool, w, request.context) for one, w in zip(asked, calls_written, strict=True))
         )
         drafts = {one.key: draft for one, draft in zip(asked, runs, strict=True) if draft is not None}
+        runs_by_key = {key: draft.run for key, draft in drafts.items()}
         scores = tuple(
-            _score(one, similarity, drafts.get(one.key), patterns)
+            tool_score(one, similarity, runs_by_key.get(one.key), patterns)
             for one, similarity in zip(candidates, semantic, strict=True)
         )
         query = Query(request.query, request.context)
@@ -298,14 +287,3 @@ def _candidates(request: RouteRequest) -> tuple[LibraryTool, ...]:
 def _reaching(order: Sequence[tuple[str, float | None]], threshold: float) -> list[tuple[str, float | None]]:
     """Return the tools whose score reaches a threshold; the order is by score."""
     return [(key, score) for key, score in order if score is not None and score >= threshold]
-
-
-def _score(one: LibraryTool, semantic: float, draft: _Draft | None, patterns: PatternSet) -> ToolScore:
-    if one.mocked:
-        counts = patterns.response_counts(one.mock_response, one.key)
-        return ToolScore(one.key, semantic, "", one.mock_response, "", counts, mock=True)
-    if draft is None:
-        return ToolScore(one.key, semantic, "", "", NO_CALL, patterns.counts(""))
-    run = draft.run
-    counts = patterns.response_counts(run.response, one.key)
-    return ToolScore(one.key, semantic, run.input, run.response, run.failure or "", counts)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from toolformer_core.annotate.execute import execute
 from toolformer_core.config import ExecuteConfig
+from toolformer_core.decode.records import ToolCall
 from toolformer_core.errors import CallSyntaxError, UnknownNameError, UsageError
 from toolformer_core.grounding.encoders import Embeddings, Encoder, cosines
 from toolformer_core.grounding.library import LibraryTool
@@ -70,6 +71,10 @@ class GroundingSettings:
             raise UsageError("max_answer_tokens and max_call_tokens must be at least 1")
         if self.call_top_p is not None and not 0 < self.call_top_p <= 1:
             raise UsageError(f"call_top_p must lie in (0, 1], got {self.call_top_p}")
+
+    def prompt_for(self, query: str) -> str:
+        """Return the prompt of the preliminary answer to a query."""
+        return self.answer_prompt.replace(_QUERY, query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,27 +137,24 @@ class Grounder:
             ToolformerError: a tool cannot be made ready.
         """
         begin, tokens = time.perf_counter(), self.small_lm.tokens
-        asked = [one for one in self.library if not one.mocked]
-        total = len(queries) * (1 + len(asked))
+        total = len(queries) * (1 + sum(not one.mocked for one in self.library))
         answers = self._answers([query.text for query in queries])
         semantic = self.similarities([query.text for query in queries])
         columns: list[list[ToolScore]] = []
         done, tool_calls = len(queries), 0
         for column, one in enumerate(self.library):
-            if one.mocked:
-                counts = self.patterns.response_counts(one.mock_response, one.key)
-                columns.append(
-                    [
-                        ToolScore(one.key, float(s), "", one.mock_response, "", counts, mock=True)
-                        for s in semantic[:, column]
-                    ]
-                )
-                continue
-            executions = self._ask(one, queries, self.small_lm, self.settings.call_top_p)
-            tool_calls += len({id(execution) for execution in executions if execution is not None})
+            runs: list[Execution | None] = [None] * len(queries)
+            if not one.mocked:
+                runs = self._ask(one, queries, self.small_lm, self.settings.call_top_p)
+                tool_calls += len({id(run) for run in runs if run is not None})
             columns.append(
-                [self._score(one, s, execution) for s, execution in zip(semantic[:, column], executions, strict=True)]
+                [
+                    tool_score(one, float(s), run, self.patterns)
+                    for s, run in zip(semantic[:, column], runs, strict=True)
+                ]
             )
+            if one.mocked:
+                continue
             done += len(queries)
             if on_progress is not None:
                 on_progress(done, total)
@@ -197,7 +199,7 @@ class Grounder:
         for key in dict.fromkeys(choices):
             rows = [i for i, choice in enumerate(choices) if choice == key]
             if key is None:
-                prompts = [self._answer_prompt(queries[i].text) for i in rows]
+                prompts = [self.settings.prompt_for(queries[i].text) for i in rows]
                 texts = large_lm.answers(prompts, max_tokens=self.settings.max_answer_tokens)
                 for i, text in zip(rows, map(first_line, texts), strict=True):
                     out[i] = Answer(None, "", text, "" if text else "empty")
@@ -215,11 +217,8 @@ class Grounder:
         self.cost += Cost(0, len(queries), large_lm.tokens - tokens, tool_calls, time.perf_counter() - begin)
         return out
 
-    def _answer_prompt(self, query: str) -> str:
-        return self.settings.answer_prompt.replace(_QUERY, query)
-
     def _answers(self, queries: Sequence[str]) -> list[str]:
-        prompts = [self._answer_prompt(query) for query in queries]
+        prompts = [self.settings.prompt_for(query) for query in queries]
         cut = _first_sentence if self.patterns.authors_rule else first_line
         return [cut(a) for a in self.small_lm.answers(prompts, max_tokens=self.settings.max_answer_tokens)]
 
@@ -253,11 +252,23 @@ class Grounder:
         by_question = {(execution.input, execution.context): execution for execution in executions}
         return [None if question is None else by_question[question] for question in questions]
 
-    def _score(self, one: LibraryTool, semantic: float, execution: Execution | None) -> ToolScore:
-        if execution is None:
-            return ToolScore(one.key, float(semantic), "", "", NO_CALL, self.patterns.counts(""))
-        counts = self.patterns.response_counts(execution.response, one.key)
-        return ToolScore(one.key, float(semantic), execution.input, execution.response, execution.failure, counts)
+
+def tool_score(one: LibraryTool, semantic: float, run: Execution | ToolCall | None, patterns: PatternSet) -> ToolScore:
+    """Return a tool's part of a grounding.
+
+    Args:
+        one: the tool.
+        semantic: the cosine of query and description.
+        run: the call that the small LM wrote, and its response; None: it wrote none, or the tool is mocked.
+        patterns: the pattern set.
+    """
+    if one.mocked:
+        counts = patterns.response_counts(one.mock_response, one.key)
+        return ToolScore(one.key, semantic, "", one.mock_response, "", counts, mock=True)
+    if run is None:
+        return ToolScore(one.key, semantic, "", "", NO_CALL, patterns.counts(""))
+    counts = patterns.response_counts(run.response, one.key)
+    return ToolScore(one.key, semantic, run.input, run.response, run.failure or "", counts)
 
 
 def _first_sentence(text: str) -> str:
