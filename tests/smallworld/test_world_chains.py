@@ -19,18 +19,16 @@ import pytest
 from smallworld.chain_frames import CHAINS, TOOLS
 from smallworld.chains import ChainWorld, is_needed
 from smallworld.frames import ARITHMETIC, DATES, FACTS, TRANSLATIONS, is_held_out
-from smallworld.generate import generate, phrases_from, write_lines
+from smallworld.generate import phrases_from, write_lines
 from smallworld.generate_chains import chain_items, generate_chains
 from smallworld.lexicon import GOODS, PLACES, THINGS
 from smallworld.registers import FILLER, REGISTER_FILLER
 from smallworld.worlds import Slot, SlotCall
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.embedded import ASSETS
-from toolformer_core.records import Call, ToolResponse
-from toolformer_core.syntax import interleave, linearize
+from toolformer_core.records import ToolResponse
 from toolformer_core.tools.build import ToolSettings, build_tools
 
-ORDINARY = ("corpus", "gold", "passages", "known", "heldout", "plain")
 PART = re.compile(r"<[^>]*>|\{\w+\}")
 
 
@@ -124,15 +122,6 @@ def test_in_a_document_no_other_sentence_tells_what_a_chain_is_to_find_out() -> 
     assert any(str(document.date.year) in document.text for document in documents)  # behind it
 
 
-def test_a_chain_stands_in_the_text_as_two_calls_one_behind_the_other() -> None:
-    text, _, slot = slots("corpus", "fact-sum", 1)[0]
-    first, second = slot.chains[0]
-    pieces = [(slot.position, linearize(Call(TOOL_NAMES[c.tool], c.input), c.response)) for c in (first, second)]
-    annotated, _ = interleave(text, pieces)
-    expected = f" [QA({first.input}) -> {first.response}] [Calculator({second.input}) -> {slot.value}] {slot.value}"
-    assert expected in annotated
-
-
 def test_sums_of_worlds_have_no_pair_of_numbers_in_common() -> None:
     def sums(name: str) -> set[str]:
         found = [s for family in ("fact-sum", "date-sum") for _, _, s in slots(name, family, 150)]
@@ -159,25 +148,6 @@ def test_the_embedded_tools_answer_every_gold_call_as_gold_says(tmp_path: Path) 
 
 
 # Files.
-
-
-def test_chains_have_files_of_their_own_and_the_others_stay_what_they_are(tmp_path: Path) -> None:
-    generate(tmp_path / "without", documents=30, facts=16, per_tool=3)
-    generate(tmp_path / "with", documents=30, facts=16, per_tool=3)
-    generate_chains(tmp_path / "with", facts=16, per_group=4)
-    generate_chains(tmp_path / "again", facts=16, per_group=4)
-    for name in ORDINARY:
-        one, other = (tmp_path / folder / f"{name}.jsonl.gz" for folder in ("without", "with"))
-        assert one.read_bytes() == other.read_bytes()
-    chains = [f"chains-{name}.jsonl.gz" for name in ("items", "passages")]
-    assert sorted(file.name for file in (tmp_path / "again").iterdir()) == chains
-    for file in chains:
-        assert (tmp_path / "with" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
-    # the passages are those of the ordinary world, and more
-    ordinary, all_of_them = (read(tmp_path / "with" / f) for f in ("passages.jsonl.gz", "chains-passages.jsonl.gz"))
-    assert [p for p in all_of_them if p in ordinary] == ordinary
-    # two worlds, four kinds, 40 of each
-    assert len(all_of_them) == len(ordinary) + 2 * 4 * 40
 
 
 def test_what_is_shipped_is_what_the_generator_writes(tmp_path: Path) -> None:

@@ -47,16 +47,6 @@ def merged() -> TransformersLM:
     return _lm(model, tokenizer, "merged")
 
 
-def shallow() -> TransformersLM:
-    """The attention of the upper half of its layers writes nothing: words still follow words, nothing is copied."""
-    model, tokenizer = _parts()
-    layers = model.model.layers
-    with torch.no_grad():
-        for layer in layers[len(layers) // 2 :]:
-            layer.self_attn.o_proj.weight.zero_()
-    return _lm(model, tokenizer, "shallow")
-
-
 def blind() -> TransformersLM:
     """Sees filling in place of a call that stands before a text; a prompt, and so its demonstrations, it sees whole."""
     model, tokenizer = _parts()

@@ -106,12 +106,6 @@ def test_a_model_that_writes_calls_and_cannot_use_the_response() -> None:
     assert all(passed(verdict)[step] for step in STEPS[: STEPS.index("copying")])
 
 
-def test_a_model_that_copies_nothing_at_all() -> None:
-    verdict = judge(measured(broken.shallow()))
-    assert verdict.step == "copying"
-    assert not passed(verdict)["imitation"]  # which follows from it
-
-
 @pytest.mark.parametrize("tokens", [64, 420])  # less than the prompt has, and too little for a text behind it
 def test_a_prompt_too_long_for_the_context(tokens: int) -> None:
     lm = broken.whole()

@@ -12,8 +12,6 @@ import pytest
 from toolformer_core.evaluate.readers.dateset import HOLIDAYS, SIZES, dateset
 from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import task_named
-from toolformer_core.records import ToolResponse
-from toolformer_core.tools.calendar import Calendar, sentence_for
 
 ITEMS = list(dateset())
 PREFIX = "Answer the following question: "
@@ -174,11 +172,6 @@ def test_the_seed_decides():
 )
 def test_holidays(name, year, day):
     assert HOLIDAYS[name](year) == day
-
-
-def test_the_calendar_tool_reads_every_rows_date():
-    for item in ITEMS[::50]:
-        assert Calendar().run("", item.date) == ToolResponse(sentence_for(date.fromisoformat(item.date)))
 
 
 @pytest.mark.parametrize(

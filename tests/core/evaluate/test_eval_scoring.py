@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.scoring import claims_number, is_right, within_first_words
-from toolformer_core.evaluate.tasks import task_named, tasks
-
-WORD_TASKS = [task for task in tasks().values() if task.rule.words]
+from toolformer_core.evaluate.tasks import task_named
 
 
 def an_item(task: str, *answers: str) -> Item:

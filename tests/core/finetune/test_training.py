@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,26 +77,6 @@ def disabled_loss(lm: HFModel, text: str) -> float:
     assert trigger not in ids
     logits[:, trigger] = -torch.inf
     return float(torch.nn.functional.cross_entropy(logits, ids[0, 1:]))
-
-
-class Digits:
-    """A tokenizer of digits, each of which is its own id."""
-
-    def __call__(self, texts: list[str], **kwargs: Any) -> dict[str, Any]:
-        offsets = [[(i, i + 1) for i in range(len(text))] for text in texts]
-        return {"input_ids": [[int(c) for c in text] for text in texts], "offset_mapping": offsets}
-
-
-class _Table(torch.nn.Module):
-    """A model of two tokens whose logits are its weights: given p of token 0 at each place of one row."""
-
-    def __init__(self, p: list[float]) -> None:
-        super().__init__()
-        odds = [math.log(one / (1 - one)) for one in [*p, 0.5]]  # nothing is predicted behind the last token
-        self.logits = torch.nn.Parameter(torch.tensor([[[x, 0.0] for x in odds]]))
-
-    def forward(self, **_: Any) -> SimpleNamespace:
-        return SimpleNamespace(logits=self.logits)
 
 
 @pytest.mark.parametrize("changes", [{}, {"packing": False}, {"micro_batch": 1}, {"gradient_checkpointing": True}])
