@@ -75,4 +75,4 @@ class Route:
     arguments: str = ""  # what it gives, as JSON
     written: Written | None = None  # what the call was read from
     grounding: Grounding | None = None  # the scores; None: tools were not ranked
-    passed_over: Mapping[str, str] = field(default_factory=dict)  # tools whose call came to nothing -> why
+    rejected_tools: Mapping[str, str] = field(default_factory=dict)  # tools whose call came to nothing -> why

@@ -150,29 +150,29 @@ class Router:
         demanded = request.choice.kind != "auto"
         allowed = order if demanded or weights.threshold is None else _reaching(order, weights.threshold)
         by_key = {one.key: one for one in candidates}
-        passed_over: dict[str, str] = {}
-        chosen = await self._first_that_answers(request, [by_key[key] for key, _ in allowed], drafts, passed_over)
+        rejected_tools: dict[str, str] = {}
+        chosen = await self._first_that_answers(request, [by_key[key] for key, _ in allowed], drafts, rejected_tools)
         self._routed.labels(chosen.runs_it, chosen.call.tool if chosen.call is not None else "").inc()
         self._seconds.observe(time.monotonic() - begin)
         if demanded and chosen.runs_it == "nobody":
-            said = "; ".join(f"{tool}: {why}" for tool, why in passed_over.items())
+            said = "; ".join(f"{tool}: {why}" for tool, why in rejected_tools.items())
             message = f"the model wrote no call that tool_choice demands and that can be used ({said})"
             raise RequestError(400, message, param="tool_choice", code="tool_use_failed")
-        return replace(chosen, grounding=grounding, passed_over=passed_over)
+        return replace(chosen, grounding=grounding, rejected_tools=rejected_tools)
 
     async def _first_that_answers(
         self,
         request: RouteRequest,
         tools: Sequence[LibraryTool],
         drafts: Mapping[str, _Draft],
-        passed_over: dict[str, str],
+        rejected_tools: dict[str, str],
     ) -> Route:
-        """Have tools called until one answers, and note in `passed_over` why the others did not."""
+        """Have tools called until one answers, and note in `rejected_tools` why the others did not."""
         for one in tools[:_MAX_TRIES]:
             found = await self._call(one, request, drafts.get(one.key))
             if isinstance(found, Route):
                 return found
-            passed_over[one.key] = found
+            rejected_tools[one.key] = found
             self._rejected.labels("client" if isinstance(one.tool, ClientTool) else "server").inc()
         return Route("nobody")
 

@@ -116,14 +116,14 @@ class ClientCallWriter(ResponseWriter):
             yield self._chunk(i, {"role": "assistant", "content": None, "tool_calls": [begun]})
             rest = {"index": 0, "function": {"arguments": self._arguments}}
             yield self._chunk(i, {"tool_calls": [rest]})
-            yield self._chunk(i, {}, "tool_calls", self._told)
+            yield self._chunk(i, {}, "tool_calls", self._summary)
 
     def _call_of(self, i: int, arguments: str) -> dict[str, Any]:
         function = {"name": self._function, "arguments": arguments}
         return {"id": self._ids[i], "type": "function", "function": function}
 
     @property
-    def _told(self) -> dict[str, Any]:
+    def _summary(self) -> dict[str, Any]:
         return {"calls": [], "text_tokens": 0, "call_tokens": self._call_tokens, "taken_back": 0}
 
     def _complete_choice(self, i: int) -> dict[str, Any]:
@@ -139,5 +139,5 @@ class ClientCallWriter(ResponseWriter):
             "message": message,
             "logprobs": None,
             "finish_reason": "tool_calls",
-            "toolformer": self._told,
+            "toolformer": self._summary,
         }

@@ -160,7 +160,7 @@ def answer(
     (asked,) = _checked([query], options.get("context", ""))
     (grounding,) = grounder.ground([asked])
     large_lm = grounder.small_lm if large_model is None else HFSmallLM(_loaded(large_model))
-    given = grounder.answer(asked, grounding, large_lm, weights)
+    (given,) = grounder.answer_all([asked], [grounding.choice(weights)], large_lm)
     return GroundedAnswer(ranked(grounding, weights), given.call, given.text, given.failure)
 
 

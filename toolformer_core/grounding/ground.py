@@ -29,7 +29,6 @@ from toolformer_core.grounding.encoders import Embeddings, Encoder, cosines
 from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.grounding.patterns import STANDARD_PATTERNS, PatternSet
 from toolformer_core.grounding.records import Cost, Grounding, Query, ToolScore
-from toolformer_core.grounding.scores import Weights
 from toolformer_core.grounding.small_lm import HFSmallLM, first_line
 from toolformer_core.lm.base import Draw
 from toolformer_core.records import Execution, digest_of
@@ -175,10 +174,6 @@ class Grounder:
         if not queries:
             return np.zeros((0, len(self.library)), dtype=np.float32)
         return cosines(self.encoder.encode(queries), self._descriptions())
-
-    def answer(self, query: Query, grounding: Grounding, large_lm: HFSmallLM, weights: Weights | None = None) -> Answer:
-        """Let the large LM write the chosen tool's call, once, and ask the tool; see `answer_all`."""
-        return self.answer_all([query], [grounding.choice(weights or Weights())], large_lm)[0]
 
     def answer_all(self, queries: Sequence[Query], choices: Sequence[str | None], large_lm: HFSmallLM) -> list[Answer]:
         """Answer queries with the tools that were chosen for them: one call of the large LM for each.

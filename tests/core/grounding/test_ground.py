@@ -120,7 +120,7 @@ def test_only_the_small_lms_calls_are_sampled() -> None:
     settings = GroundingSettings(call_top_p=0.9)
     grounder = Grounder(library_of(the_tools()[:1]), lm, the_encoder(), patterns=PATTERNS, settings=settings)
     (grounding,) = grounder.ground([Query(SUM)])
-    grounder.answer(Query(SUM), grounding, lm)
+    grounder.answer_all([Query(SUM)], [grounding.choice(Weights())], lm)
     assert lm.asked_at == [0.9, None]
     with pytest.raises(UsageError, match="call_top_p must lie in"):
         GroundingSettings(call_top_p=0.0)

@@ -102,7 +102,7 @@ def test_a_call_that_does_not_fit_its_schema_is_passed_over(client: openai.OpenA
     two = function("weather-of", "The weather, as enum.", {"city": {"enum": ["Rome", "Oslo"]}})
     answer = chat(client, "How is the weather?", tools=[two, WEATHER])
     assert answer.choices[0].message.tool_calls[0].function.name == "get-weather"
-    (why,) = ROUTES[-1].passed_over.values()
+    (why,) = ROUTES[-1].rejected_tools.values()
     assert "is not one of Rome, Oslo" in why
     alone = chat(client, "How is the weather?", tools=[two])  # nothing is left above the threshold
     assert (alone.choices[0].finish_reason, alone.choices[0].message.tool_calls) == ("length", None)

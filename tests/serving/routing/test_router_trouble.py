@@ -88,7 +88,7 @@ def test_a_tool_that_fails_is_passed_over(lm: TransformersLM) -> None:
     ):
         answer = chat(own, "What is seven of these?")
     assert answer.choices[0].finish_reason == "length"
-    assert (ROUTES[-1].runs_it, ROUTES[-1].passed_over) == ("nobody", {"sevens": "broken no battery"})
+    assert (ROUTES[-1].runs_it, ROUTES[-1].rejected_tools) == ("nobody", {"sevens": "broken no battery"})
 
 
 def test_a_client_that_leaves_while_its_tools_are_ranked_gives_its_places_back(lm: TransformersLM) -> None:
@@ -121,7 +121,7 @@ def test_a_tool_that_hangs_is_given_up_in_time(lm: TransformersLM) -> None:
         with asking(server) as own:
             chat(own, "What is seven of these?")
         let_go.set()
-    assert ROUTES[-1].passed_over["sevens"].startswith("timeout")
+    assert ROUTES[-1].rejected_tools["sevens"].startswith("timeout")
 
 
 def test_a_small_model_that_cannot_be_loaded_ends_the_server(lm: TransformersLM, tools: list[Tool]) -> None:
