@@ -95,13 +95,15 @@ def _positions(explanation: Explanation) -> tuple[dict[str, Any], ...]:
 
 def _first_calls(explanation: Explanation) -> list[dict[str, Any]]:
     """Return the draws at positions of the text, without those behind another call."""
-    return [row for row in explanation.sampled if not row.get("behind")]
+    return [row for row in explanation.sampled if not row.get("preceding_calls")]
 
 
 def _scored_call(row: Mapping[str, Any]) -> ScoredCall:
     """Return a row of scores as the record; what is computed from other fields is the record's to compute."""
     fields = {name: value for name, value in row.items() if name not in ("gain", "bound")}
-    return ScoredCall(**{**fields, "behind": tuple(AnsweredCall(**one) for one in row.get("behind") or ())})
+    return ScoredCall(
+        **{**fields, "preceding_calls": tuple(AnsweredCall(**one) for one in row.get("preceding_calls") or ())}
+    )
 
 
 def _fates(store: Store, explanation: Explanation) -> tuple[dict[str, float], tuple[dict[str, Any], ...]]:

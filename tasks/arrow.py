@@ -48,7 +48,7 @@ def _column(records: Sequence[_Record], name: str) -> list[Any]:
     values = list(map(attrgetter(name), records))
     if name == "spans":
         return [[{"start": start, "end": end} for start, end in spans] for spans in values]
-    if name in ("calls", "behind"):
+    if name in ("calls", "preceding_calls"):
         return [[{f: getattr(call, f) for f in call.__slots__} for call in calls] for calls in values]
     return values
 
@@ -65,7 +65,7 @@ def _rows(table: pa.Table, names: Iterable[str]) -> Iterable[tuple[Any, ...]]:
 
 def _values(table: pa.Table, name: str) -> list[Any]:
     values: list[Any] = table.column(name).to_pylist()
-    return [tuple(AnsweredCall(**one) for one in calls) for calls in values] if name == "behind" else values
+    return [tuple(AnsweredCall(**one) for one in calls) for calls in values] if name == "preceding_calls" else values
 
 
 def rejects_table(rejections: Iterable[Rejection | RejectedRow]) -> pa.Table:
@@ -97,8 +97,8 @@ def prefilter_results(table: pa.Table) -> list[PrefilterResult]:
 
 def drawn_of(table: pa.Table) -> list[DrawnCall]:
     names: tuple[str, ...] = DrawnCall.__slots__
-    if "behind" not in table.column_names:  # draws of single calls
-        names = names[: names.index("behind")]
+    if "preceding_calls" not in table.column_names:  # draws of single calls
+        names = names[: names.index("preceding_calls")]
     return [DrawnCall(*row) for row in _rows(table, names)]
 
 
@@ -119,8 +119,8 @@ def scored_of(table: pa.Table, *, decoys: bool = False, log_probs: bool = False)
     further: dict[str, list[Any]] = {
         name: [None if values is None else tuple(values) for values in _values(table, name)] for name in lists
     }
-    if "behind" in table.column_names:  # chains
-        further |= {name: _values(table, name) for name in ("behind", "loss_shorter")}
+    if "preceding_calls" in table.column_names:  # chains
+        further |= {name: _values(table, name) for name in ("preceding_calls", "loss_shorter")}
     if not further:
         return calls
     return [

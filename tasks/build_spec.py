@@ -33,9 +33,9 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings
 from toolformer_core.tools.declaration import DocumentFilter
 from toolformer_core.tools.execution.pool import AnnotationPool
-from warehouse.claims import Claims
 from warehouse.files.base import Files
 from warehouse.files.overlay import OverlayFiles
+from warehouse.leases import Leases
 from warehouse.store import Store
 
 if TYPE_CHECKING:
@@ -114,13 +114,13 @@ class BuildSpec:
 
 _LOADING = threading.Lock()  # two threads asking for one model must not load it twice
 
-_claims: dict[tuple[str, str], Claims] = {}  # by URL of the database and root of the store
+_leases: dict[tuple[str, str], Leases] = {}  # by URL of the database and root of the store
 
 
-def claims_of(store: Store) -> Claims | None:
+def leases_of(store: Store) -> Leases | None:
     """Return who is at work on what in a store that several machines share, connected once a process; else None.
 
-    Who only tries work out claims nothing.
+    A dry run needs no lease.
 
     Raises:
         CatalogError: the database cannot be reached.
@@ -129,9 +129,9 @@ def claims_of(store: Store) -> Claims | None:
     if url is None or isinstance(store.files, OverlayFiles):
         return None
     with _LOADING:
-        if (url, store.root) not in _claims:
-            _claims[url, store.root] = Claims(url, store, lease_s=seconds("lease"))
-        return _claims[url, store.root]
+        if (url, store.root) not in _leases:
+            _leases[url, store.root] = Leases(url, store, lease_s=seconds("lease"))
+        return _leases[url, store.root]
 
 
 _TOOLS_AT_MOST = 64  # that a process keeps, the newest

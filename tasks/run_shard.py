@@ -1,4 +1,4 @@
-"""Skip, claim, run, commit, notify: the one place where idempotence happens, for every stage.
+"""Skip, take the lease, run, commit, notify: the one place where idempotence happens, for every stage.
 
 A shard's result is named by a fingerprint of all it depends on (`ShardSpec`). If its commit exists and its data is
 intact, nothing is done; otherwise the stage runs, its data is written, and the commit last. A process killed at any
@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from tasks.cpu_time import CpuTime
 from tasks.provenance import host, versions
-from warehouse.claims import Claims
 from warehouse.commits import Commit, CommitKey, DataFile, RowCounts, fingerprint
+from warehouse.leases import Leases
 from warehouse.store import Store
 
 
@@ -137,7 +137,7 @@ def run_shard(
     spec: ShardSpec,
     run_id: str,
     run: Callable[[ShardWriter], StageOutput],
-    claims: Claims | None = None,
+    leases: Leases | None = None,
 ) -> ShardResult:
     """Return the shard's result if its commit exists and its data is intact, else run the stage; notify the listener.
 
@@ -146,26 +146,26 @@ def run_shard(
         spec: what its result depends on.
         run_id: the run that needs it.
         run: the stage, with its inputs.
-        claims: which process works on which shard, if several share the store; this one waits for another's shard.
+        leases: which process works on which shard, if several share the store; this one waits for another's shard.
 
     Raises:
         ConservationError: the rows do not add up; nothing is committed.
         StoreError: the data could not be written.
-        CatalogError: the claims' database could not be used.
+        CatalogError: the leases' database could not be used.
     """
     key = spec.key
-    if claims is None:
+    if leases is None:
         return _notify(_finished(store, key) or _commit(store, _run(store, spec, key, run_id, run)))
     while True:
-        claim_or_result = claims.wait_for(key.id, lambda: _finished(store, key))
-        if isinstance(claim_or_result, ShardResult):
-            return _notify(claim_or_result)
+        lease_or_result = leases.wait_for(key.id, lambda: _finished(store, key))
+        if isinstance(lease_or_result, ShardResult):
+            return _notify(lease_or_result)
         try:
             commit = _run(store, spec, key, run_id, run)
-            if claims.confirm(claim_or_result):
+            if leases.confirm(lease_or_result):
                 return _notify(_commit(store, commit))
         finally:
-            claims.release(claim_or_result)
+            leases.release(lease_or_result)
         # The lease ended while the stage ran: whoever took it over commits the shard, or it runs here once more.
 
 

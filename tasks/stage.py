@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
-from tasks.build_spec import claims_of
+from tasks.build_spec import leases_of
 from tasks.follow_up import last_inputs
 from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
 from toolformer_core.config import config_digest
@@ -159,7 +159,7 @@ def run_stage(stage: Stage[Spec], inputs: Inputs[Spec]) -> ShardResult:
     inputs = last_inputs(stage, inputs)
     shard_spec = stage.shard_spec(inputs)
     result = run_shard(
-        store, shard_spec, inputs.spec.run_id, lambda writer: stage.run(inputs, writer), claims_of(store)
+        store, shard_spec, inputs.spec.run_id, lambda writer: stage.run(inputs, writer), leases_of(store)
     )
     if not result.skipped:
         stage.committed(inputs, result)

@@ -44,7 +44,7 @@ class Guard:
 _STORE = "tests/warehouse/test_wh_store.py"
 _PUBLISH = "tests/warehouse/snapshot/test_wh_publish.py"
 _AUDIT = "tests/warehouse/test_wh_audit.py"
-_CLAIMS = "tests/warehouse/test_wh_claims.py"
+_LEASES = "tests/warehouse/test_wh_leases.py"
 _LEDGER = "tests/flows/test_ledger.py"
 _SHARDS = "tests/tasks/test_run_shard.py"
 _TRACKING = "tests/tasks/tracking/test_tracking.py"
@@ -154,19 +154,19 @@ GUARDS = (
     ),
     Guard(
         "two hosts on one shard",
-        "whoever lost its claim commits nothing",
+        "whoever lost its lease commits nothing",
         "tasks/run_shard.py",
-        "if claims.confirm(claim_or_result):",
+        "if leases.confirm(lease_or_result):",
         "if True:",
-        ("tests/tasks/test_claimed_shards.py::test_who_lost_its_claim_to_one_that_died_too_does_the_work_again",),
+        ("tests/tasks/test_leased_shards.py::test_who_lost_its_claim_to_one_that_died_too_does_the_work_again",),
     ),
     Guard(
-        "a host that dies with a claim",
-        "a claim ends with its lease",
-        "warehouse/claims.py",
-        "sa.or_(_CLAIMS.c.ends < _NOW, ",
+        "a host that dies with a lease",
+        "a lease ends unless it is renewed",
+        "warehouse/leases.py",
+        "sa.or_(_LEASES.c.ends < _NOW, ",
         "sa.or_(sa.false(), ",
-        (f"{_CLAIMS}::test_when_the_lease_has_ended_another_takes_it_over_and_the_old_holder_is_told",),
+        (f"{_LEASES}::test_when_the_lease_has_ended_another_takes_it_over_and_the_old_holder_is_told",),
     ),
     # What killed writers leave behind.
     Guard(

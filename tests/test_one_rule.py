@@ -44,10 +44,11 @@ def write_shard(store: Store, chosen: random.Random, shard: str, calls: int) -> 
         unique.setdefault((row["doc_id"], row["tool"], row["position"], row["input"]), row)
     single, chains = list(unique.values()), {}
     for first in chosen.sample(single, calls // 5):
-        behind = [{name: first[name] for name in ("tool", "input", "response")}]
-        row = {**random_call(chosen, first["doc_id"], first["position"]), "behind": behind, "log_p": 0.0}
+        links = [{name: first[name] for name in ("tool", "input", "response")}]
+        chain = random_call(chosen, first["doc_id"], first["position"])
+        row = {**chain, "preceding_calls": links, "log_p": 0.0}
         row["loss_shorter"] = row["loss_plain"]
-        chains[row["doc_id"], row["tool"], row["position"], row["input"], tuple(behind[0].values())] = row
+        chains[row["doc_id"], row["tool"], row["position"], row["input"], tuple(links[0].values())] = row
     put(store, "ingest", "", shard, [{"doc_id": doc, "text": f"text of {doc}"} for doc in docs])
 
     def files(stage: str, rows: Iterable[dict[str, Any]]) -> tuple[Any, ...]:
@@ -69,7 +70,8 @@ def config_of(choice: CallFilter) -> AssembleConfig:
 
 
 def identity(call: ScoredCall | Sample) -> tuple[Any, ...]:
-    return call.doc_id, call.position, call.tool, call.input, tuple((one.tool, one.input) for one in call.behind)
+    links = tuple((one.tool, one.input) for one in call.preceding_calls)
+    return call.doc_id, call.position, call.tool, call.input, links
 
 
 def test_assemble_what_if_and_the_viewer_keep_the_calls_of_the_plain_rule(tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ def test_assemble_what_if_and_the_viewer_keep_the_calls_of_the_plain_rule(tmp_pa
     files = [file for own in shards.values() for stage in ("score", "score_2") for file in own[stage]]
     calls = [call for file in files for call in arrow.scored_of(store.read(file))]
     assert len(calls) > 10_000
-    ranks = {(call.tool, call.doc_id, call.position): call.position for call in calls if not call.behind}
+    ranks = {(call.tool, call.doc_id, call.position): call.position for call in calls if not call.preceding_calls}
     plain = [dict(zip(map(identity, calls), plain_reasons(calls, one, ranks), strict=True)) for one in (before, after)]
     was, becomes = ({call for call, reason in reasons.items() if not reason} for reasons in plain)
     assert {"", "position_left_out", "seen_only_after", "shorter_chain", "lower_gain"} <= set(plain[1].values())
@@ -114,7 +116,8 @@ def test_assemble_what_if_and_the_viewer_keep_the_calls_of_the_plain_rule(tmp_pa
     [shared] = [one for one in yield_by_threshold(path) if (one.tool, one.tau_f) == ("qa", 0.5)]
     assert shared == counted(was, before.tau_f)[-1]
     lowest = CallFilter(dict.fromkeys(TOOLS, -9.0), keep_repeats=frozenset({"mt"}))  # as by default
-    best = {identity(c) for c, why in zip(calls, plain_reasons(calls, lowest), strict=True) if not (why or c.behind)}
+    reasons = plain_reasons(calls, lowest)
+    best = {identity(c) for c, why in zip(calls, reasons, strict=True) if not (why or c.preceding_calls)}
     rows = rows_of(path, 'SELECT doc_id, "position", tool, input FROM best_calls')
     assert {(*row.values(), ()) for row in rows} == best
 

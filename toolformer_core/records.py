@@ -191,7 +191,7 @@ class DrawnCall:
     count: int  # how many of the m draws gave exactly this text
     window_end: int | None = None  # offset of the end of the five tokens from here on, as sampled; None: not recorded
     log_p_form: float | None = None  # log p(begins with "Name(" | P(x), x_1:i-1, " ["), if asked; None: a free draw
-    behind: tuple[AnsweredCall, ...] = ()  # in a chain: the calls in front of it, which it was drawn behind
+    preceding_calls: tuple[AnsweredCall, ...] = ()  # in a chain: those that it was drawn after
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ class ScoredCall:
     log_p_call: tuple[float, ...] | None = None  # None as well where `loss_call` is
     log_p_response: tuple[float, ...] | None = None
     decoy_gains: tuple[float, ...] | None = None  # of the same call with other documents' responses; None: not asked
-    behind: tuple[AnsweredCall, ...] = ()  # as in `DrawnCall`
+    preceding_calls: tuple[AnsweredCall, ...] = ()  # as in `DrawnCall`
     loss_shorter: float | None = None  # in a chain: the least loss of e(c_1, r_1), e(c_1, r_1) e(c_2, r_2), ...
 
     @property
@@ -266,17 +266,17 @@ class ScoredCall:
     @property
     def chain(self) -> tuple[AnsweredCall, ...]:
         """The calls of the chain in order, the last one being this; a single call is alone in it."""
-        return (*self.behind, AnsweredCall(self.tool, self.input, self.response))
+        return (*self.preceding_calls, AnsweredCall(self.tool, self.input, self.response))
 
     @property
     def tools(self) -> tuple[str, ...]:
         """The tools of the calls of the chain, in order."""
-        return (*(one.tool for one in self.behind), self.tool)
+        return (*(one.tool for one in self.preceding_calls), self.tool)
 
     @property
     def links(self) -> int:
         """How many calls the chain has; 1: it is a single call."""
-        return 1 + len(self.behind)
+        return 1 + len(self.preceding_calls)
 
     @property
     def bound(self) -> float | None:

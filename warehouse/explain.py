@@ -53,7 +53,7 @@ WHERE p.context IS NULL OR p.context = e.context ORDER BY e.tool, e.input, e.con
     "scored": 'SELECT * FROM scored WHERE doc_id = $doc_id ORDER BY tool, "position", gain DESC, input, response',
     "examples": "SELECT * FROM examples WHERE doc_id = $doc_id",
 }
-# Of chains: their rows stand behind those of single calls, and say in `behind` what they go on from.
+# Of chains: their rows follow those of single calls, and say in `preceding_calls` what they go on from.
 _CHAIN_PARTS = {
     name: _PARTS[name].replace("FROM sampled", "FROM chain_sampled").replace(f"FROM {name}", f"FROM chain_{name}")
     for name in ("sampled", "executed", "scored")
@@ -66,7 +66,7 @@ _NEEDS = {"executed": ("sampled", "prefiltered"), "chain_executed": ("chain_samp
 class Explanation:
     """The rows about one document in each current table.
 
-    Those of chains are among the draws, responses and scores; `behind` lists the calls in front, of draws and scores.
+    Those of chains are among the draws, responses and scores; draws and scores list the `preceding_calls`.
     """
 
     document: dict[str, Any] | None

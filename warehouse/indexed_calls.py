@@ -77,7 +77,8 @@ class IndexedCalls:
         sql = f"""SELECT slot, doc, "position", gain, log_p, "rank", alike, window_end
             FROM {gains.relation} WHERE gain >= '{least!r}'::DOUBLE"""
         with open_snapshot(path) as connection:
-            tools = {row["slot"]: (*row["behind"], row["tool"]) for row in rows_in(connection, "FROM facts.slots")}
+            slots = rows_in(connection, "FROM facts.slots")
+            tools = {row["slot"]: (*row["preceding_tools"], row["tool"]) for row in slots}
             read = table_in(connection, sql)
         self._slot = read["slot"].to_numpy()
         self._tool = {slot: of_slot[-1] for slot, of_slot in tools.items()}

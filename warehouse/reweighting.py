@@ -47,7 +47,7 @@ WITH calls AS (
 SELECT slot, doc, "position", c.gain, g.log_p, g."rank",
        CASE WHEN count(c.window_end) OVER (PARTITION BY doc, tool, input) > 1 THEN hash(input) END AS alike,
        c.window_end::INTEGER AS window_end
-FROM facts.gains AS g JOIN (FROM facts.slots WHERE behind = []) AS s USING (slot)
+FROM facts.gains AS g JOIN (FROM facts.slots WHERE preceding_tools = []) AS s USING (slot)
 JOIN calls AS c USING (doc, "position", tool) ORDER BY doc, "position", c.gain DESC, tool"""
     with open_snapshot(path) as connection:
         rows_in(connection, f"COPY ({sql}) TO {sql_text(str(file))} (FORMAT parquet)")

@@ -85,9 +85,9 @@ _SCORED = columns(
     "bound real?, window_end int?, log_p_plain float32[]?, log_p_call float32[]?, log_p_response float32[]?, "
     "decoy_gains real[]?"
 )
-_BEHIND = columns("behind link[]").field(0)  # the calls in front of the last one of a chain
-_CHAIN_SAMPLED = _SAMPLED.append(_BEHIND)
-_CHAIN_SCORED = _SCORED.append(_BEHIND).append(columns("loss_shorter real").field(0))
+_PRECEDING_CALLS = columns("preceding_calls link[]").field(0)  # the calls in front of the last one of a chain
+_CHAIN_SAMPLED = _SAMPLED.append(_PRECEDING_CALLS)
+_CHAIN_SCORED = _SCORED.append(_PRECEDING_CALLS).append(columns("loss_shorter real").field(0))
 _EXAMPLES = columns("doc_id text, text text, calls call[]")
 _ITEMS = columns(
     "item_id text, task text, prompt text, answers text[], group_name text, source text, line int, date text?, "

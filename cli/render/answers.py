@@ -128,7 +128,7 @@ def print_document_trace(trace: DocumentTrace) -> None:
     _print_rows(console, "draws", draws, ("tool", "position", "raw", "outcome", "count"))
     _print_rows(console, "responses", explanation.executed, ("tool", "input", "response", "failure", "detail"))
     decoys = ("best_decoy",) if any(call.get("decoy_gains") for call in trace.calls) else ()
-    shorter = ("loss_shorter",) if any(call.get("behind") for call in trace.calls) else ()
+    shorter = ("loss_shorter",) if any(call.get("preceding_calls") for call in trace.calls) else ()
     losses = ("loss_plain", *shorter, "loss_call", "loss_response")
     columns = ("tool", "position", *losses, "gain", *decoys, "fate", "answered")
     calls = [
@@ -156,7 +156,7 @@ def print_document_trace(trace: DocumentTrace) -> None:
 
 def _in_chain(call: Mapping[str, Any], text: str) -> str:
     """Return a text about a call behind the calls of its chain that stand in front of it, if there are any."""
-    links = [f"[{one['tool']}: {one['input']} -> {one['response']}]" for one in call.get("behind") or ()]
+    links = [f"[{one['tool']}: {one['input']} -> {one['response']}]" for one in call.get("preceding_calls") or ()]
     return " ".join((*links, text))
 
 

@@ -179,8 +179,8 @@ def _sample(store: Store, call: ScoredCall, shard: Shard, width: int) -> Sample:
     documents = store.read(shard.documents, columns=["doc_id", "text"])
     text: str = documents["text"][documents["doc_id"].to_pylist().index(call.doc_id)].as_py()
     around = text[max(0, call.position - width) : call.position], text[call.position : call.position + width]
-    behind = tuple(Link(one.tool, one.input, one.response) for one in call.behind)
-    return Sample(call.doc_id, call.tool, call.position, call.input, call.response, call.gain, *around, behind)
+    links = tuple(Link(one.tool, one.input, one.response) for one in call.preceding_calls)
+    return Sample(call.doc_id, call.tool, call.position, call.input, call.response, call.gain, *around, links)
 
 
 def _assembly(

@@ -68,7 +68,7 @@ def extend_stage(depth: int) -> Stage[BuildSpec]:
     scores = at_depth("score", depth - 1)
     return Stage(
         name=at_depth("sample", depth),
-        version="2",
+        version="3",
         unit="draws",
         per="tool",
         needs="model",

@@ -82,7 +82,7 @@ def score_stage(depth: int) -> Stage[BuildSpec]:
     """Return the stage that scores chains of n calls; those of one are all calls."""
     return Stage(
         name=at_depth("score", depth),
-        version="3",
+        version="4",
         unit="calls",
         per="tool",
         needs="model",

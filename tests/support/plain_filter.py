@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from toolformer_core.annotate.call_filter import CallFilter
@@ -14,7 +15,7 @@ def plain_reasons(
     calls: Sequence[ScoredCall], choice: CallFilter, ranks: Mapping[tuple[str, str, int], int] | None = None
 ) -> list[str]:
     """Return why each call is dropped; "" if it is kept."""
-    log_ps = {(c.tool, c.doc_id, c.position): c.log_p for c in calls if not c.behind}
+    log_ps = {(c.tool, c.doc_id, c.position): c.log_p for c in calls if not c.preceding_calls}
     reasons = [_reason_alone(call, choice, log_ps, ranks or {}) for call in calls]
     winners: dict[str, dict[int, ScoredCall]] = {call.doc_id: {} for call in calls}
     for call, reason in zip(calls, reasons, strict=True):
@@ -53,13 +54,14 @@ def _reason_alone(call: ScoredCall, choice: CallFilter, log_ps: Mapping[Any, flo
 
 
 def _precedence(call: ScoredCall) -> tuple[Any, ...]:
-    behind = [(one.tool, one.input, one.response) for one in call.behind]
-    return -call.links, -call.gain, call.tool, call.input, call.response, behind
+    links = [(one.tool, one.input, one.response) for one in call.preceding_calls]
+    return -call.links, -call.gain, call.tool, call.input, call.response, links
 
 
 def _outdoes(other: ScoredCall, call: ScoredCall) -> bool:
     """Return whether another call is the same one nearby and gains more; of those that gain alike, the first stays."""
-    if (other.doc_id, other.tool, other.input, other.behind) != (call.doc_id, call.tool, call.input, call.behind):
+    same = attrgetter("doc_id", "tool", "input", "preceding_calls")
+    if same(other) != same(call):
         return False
     if call.window_end is None or other.window_end is None:
         return False

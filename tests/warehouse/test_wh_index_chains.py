@@ -45,7 +45,8 @@ _call = {
     "input": st.sampled_from(["a", "b"]),
 }
 SINGLE = st.lists(st.fixed_dictionaries(_call), max_size=8)
-CHAINS = st.lists(st.fixed_dictionaries({**_call, "behind": st.lists(_link, min_size=1, max_size=2)}), max_size=8)
+_chain = {**_call, "preceding_calls": st.lists(_link, min_size=1, max_size=2)}
+CHAINS = st.lists(st.fixed_dictionaries(_chain), max_size=8)
 
 
 def written(store: Store, single: Iterable[Row], chains: Iterable[Row]) -> list[Commit]:
@@ -55,7 +56,8 @@ def written(store: Store, single: Iterable[Row], chains: Iterable[Row]) -> list[
     """
     chains = list(chains)
     starts = [
-        {"doc_id": row["doc_id"], "position": row["position"], "gain": -3.0, **row["behind"][0]} for row in chains
+        {"doc_id": row["doc_id"], "position": row["position"], "gain": -3.0, **row["preceding_calls"][0]}
+        for row in chains
     ]
     put(store, "ingest", "", "s0", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
     made = []
@@ -65,7 +67,7 @@ def written(store: Store, single: Iterable[Row], chains: Iterable[Row]) -> list[
         made.append(put(store, "score", tool, "s0", own))
     for links in (2, 3):
         for tool in TOOLS:
-            own = [_scored(r) for r in chains if r["tool"] == tool and len(r["behind"]) == links - 1]
+            own = [_scored(r) for r in chains if r["tool"] == tool and len(r["preceding_calls"]) == links - 1]
             full = [{**row, "loss_shorter": row["loss_plain"], "log_p": 0.0} for row in own]
             made.append(put(store, f"score_{links}", tool, "s0", full))
     return made
@@ -95,8 +97,8 @@ def counted(calls: Iterable[ScoredCall], tau_f: dict[str, float]) -> list[Yield]
 
 
 def place(call: ScoredCall | Sample) -> tuple[str, int, tuple[str, ...], str, tuple[tuple[str, str, str], ...]]:
-    behind = tuple((one.tool, one.input, one.response) for one in call.behind)
-    return call.doc_id, call.position, (*(one.tool for one in call.behind), call.tool), call.input, behind
+    links = tuple((one.tool, one.input, one.response) for one in call.preceding_calls)
+    return call.doc_id, call.position, (*(tool for tool, *_ in links), call.tool), call.input, links
 
 
 @settings(max_examples=12, deadline=None)
@@ -126,8 +128,8 @@ def test_what_the_index_says_is_what_the_method_keeps(
 def test_a_longer_chain_gives_way_where_its_threshold_is_not_reached(tmp_path: Path) -> None:
     # at d1@0: QA alone gains 1.5, and QA then calculator 0.8 more than that
     single = [{"doc_id": "d1", "tool": "qa", "position": 0, "gain": 1.5, "input": "a"}]
-    behind = [{"tool": "qa", "input": "a", "response": "1"}]
-    chain = {"doc_id": "d1", "tool": "calculator", "position": 0, "gain": 0.8, "input": "b", "behind": behind}
+    call = {"doc_id": "d1", "tool": "calculator", "position": 0, "gain": 0.8, "input": "b"}
+    chain = {**call, "preceding_calls": [{"tool": "qa", "input": "a", "response": "1"}]}
     store = Store(tmp_path)
     written(store, single, [chain])
     path = publish(store, None)
@@ -145,5 +147,5 @@ def test_a_longer_chain_gives_way_where_its_threshold_is_not_reached(tmp_path: P
         Yield("qa", 2.0, 0, 0),
     ]
     found = what_if(path, low, high)
-    assert [(one.tool, one.behind) for one in found.goes] == [("calculator", (Link("qa", "a", "1"),))]
-    assert [(one.tool, one.behind) for one in found.comes] == [("qa", ())]
+    assert [(one.tool, one.preceding_calls) for one in found.goes] == [("calculator", (Link("qa", "a", "1"),))]
+    assert [(one.tool, one.preceding_calls) for one in found.comes] == [("qa", ())]

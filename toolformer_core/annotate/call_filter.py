@@ -233,7 +233,7 @@ def reasons_of(
         gain=np.array([gains[i] for i in order], np.float64),
         rank=np.array([(ranks or {})[opener] if call_filter.top_k else 0 for opener in openers], np.int64),
         log_p=np.array([log_ps[opener] if call_filter.tau_s else 0.0 for opener in openers], np.float64),
-        alike=np.array([inputs.setdefault((one.input, one.behind), len(inputs)) for one in ordered], np.int64),
+        alike=np.array([inputs.setdefault((one.input, one.preceding_calls), len(inputs)) for one in ordered], np.int64),
         window_end=np.array([-1 if call.window_end is None else call.window_end for call in ordered], np.int64),
         ahead=np.array([looked_ahead(call) for call in ordered], np.bool_),
     )
@@ -260,8 +260,8 @@ def _place(call: ScoredCall) -> tuple[str, int]:
 
 def _precedence(call: ScoredCall, gain: float) -> tuple[Any, ...]:
     """Return what sorts the calls of a position; those without a gain come last."""
-    behind = tuple((one.tool, one.input, one.response) for one in call.behind)
-    return -call.links, math.inf if math.isnan(gain) else -gain, call.tool, call.input, call.response, behind
+    links = tuple((one.tool, one.input, one.response) for one in call.preceding_calls)
+    return -call.links, math.inf if math.isnan(gain) else -gain, call.tool, call.input, call.response, links
 
 
 def _changes(values: NDArray[Any]) -> Mask:

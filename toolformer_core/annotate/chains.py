@@ -63,7 +63,8 @@ def starts_of(scored: Iterable[ScoredCall], most: int) -> dict[str, list[ScoredC
 
 
 def _order(call: ScoredCall) -> tuple[float, int, int, str, str, str, str]:
-    return (-left_to_gain(call), -call.count, call.position, call.tool, call.input, call.response, str(call.behind))
+    links = str(call.preceding_calls)
+    return (-left_to_gain(call), -call.count, call.position, call.tool, call.input, call.response, links)
 
 
 def extend(
@@ -176,5 +177,5 @@ def _drawn(
         count=count,
         window_end=start.window_end,
         log_p_form=form,
-        behind=start.chain,
+        preceding_calls=start.chain,
     )

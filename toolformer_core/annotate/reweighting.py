@@ -42,7 +42,7 @@ def reweighted(calls: Iterable[ScoredCall], weights: Sequence[float]) -> list[Sc
 
 
 def _reweighted(call: ScoredCall, w: NDArray[np.float64], of_chain: dict[_Place, float]) -> ScoredCall:
-    places = [(call.doc_id, call.position, call.behind[:links]) for links in range(1, call.links)]
+    places = [(call.doc_id, call.position, call.preceding_calls[:links]) for links in range(1, call.links)]
     if missing := [place for place in places if place not in of_chain]:
         raise ValueError(f"a chain of document {call.doc_id} begins with one that was not scored: {missing[0]}")
     return replace(

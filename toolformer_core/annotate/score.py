@@ -120,7 +120,7 @@ def score(
     order: dict[tuple[str, _Key], None] = {}
     for drawn, response in items:
         calls = by_document.setdefault(drawn.doc_id, {})
-        key = (drawn.position, drawn.input, response, drawn.behind)
+        key = (drawn.position, drawn.input, response, drawn.preceding_calls)
         earlier = calls.get(key)
         calls[key] = drawn if earlier is None else replace(earlier, count=earlier.count + drawn.count)
         order.setdefault((drawn.doc_id, key))
@@ -167,7 +167,7 @@ def _requests(
     pool: DecoyPool | None,
     from_word: bool,
 ) -> _CallRequests:
-    links = [(Call(names.get(one.tool, one.tool), one.input), one.response) for one in drawn.behind]
+    links = [(Call(names.get(one.tool, one.tool), one.input), one.response) for one in drawn.preceding_calls]
     before = linearize_chain(links)
 
     def asked(prefix: str) -> ScoreRequest:
@@ -229,7 +229,7 @@ def _score_chunk(
         before, after = _seen(drawn, texts[drawn.doc_id])
         without = skipped(call)  # even if another call's request has computed it
         smaller = without_call(call) if without else min(without_call(call), loss(call.bare))  # L-
-        out[drawn.doc_id, (drawn.position, drawn.input, response, drawn.behind)] = ScoredCall(
+        out[drawn.doc_id, (drawn.position, drawn.input, response, drawn.preceding_calls)] = ScoredCall(
             doc_id=drawn.doc_id,
             tool=drawn.tool,
             position=drawn.position,
@@ -247,7 +247,7 @@ def _score_chunk(
             log_p_call=None if without else values(call.bare),
             log_p_response=values(call.full),
             decoy_gains=None if call.decoys is None else tuple(smaller - loss(one) for one in call.decoys),
-            behind=drawn.behind,
+            preceding_calls=drawn.preceding_calls,
             loss_shorter=min(map(loss, call.shorter)) if call.shorter else None,
         )
     return out
@@ -261,5 +261,5 @@ def _seen(drawn: DrawnCall, text: str) -> tuple[bool, bool]:
     needle = drawn.input.casefold()
     if not needle:
         return False, False
-    earlier = [text[: drawn.position], *(one.response for one in drawn.behind)]
+    earlier = [text[: drawn.position], *(one.response for one in drawn.preceding_calls)]
     return any(needle in one.casefold() for one in earlier), needle in text[drawn.position :].casefold()

@@ -133,7 +133,7 @@ def _chained(calls: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     positions: dict[int, list[Mapping[str, Any]]] = {}
     for call in sorted(calls, key=lambda one: one["start"]):
         positions.setdefault(call["position"], []).append(call)
-    return [{**last, "behind": behind} for *behind, last in positions.values()]
+    return [{**last, "preceding_calls": links} for *links, last in positions.values()]
 
 
 def _numbered(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -153,7 +153,7 @@ def _same(call: Mapping[str, Any], other: Mapping[str, Any] | None) -> bool:
 
 def _links(call: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return tool, input and response of a call and of those in front of it in its chain."""
-    return [(one["tool"], one["input"], one["response"]) for one in (*(call.get("behind") or ()), call)]
+    return [(one["tool"], one["input"], one["response"]) for one in (*(call.get("preceding_calls") or ()), call)]
 
 
 def _tools(call: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ __all__ = [
     "tool_names",
 ]
 
-_BEHIND = "SELECT slot, behind FROM facts.slots WHERE slot IN (SELECT unnest($slots))"
+_PRECEDING_TOOLS = "SELECT slot, preceding_tools FROM facts.slots WHERE slot IN (SELECT unnest($slots))"
 
 _FILES_OF_DOCUMENTS = """SELECT DISTINCT f.path FROM facts.places AS p JOIN facts.homes AS h USING (home)
 JOIN facts.slots AS s USING (shard) JOIN facts.files AS f USING (commit_id)
@@ -83,12 +83,12 @@ class Sample:
     gain: float
     before: str
     after: str
-    behind: tuple[Link, ...] = ()  # the calls in front of it in its chain, in order
+    preceding_calls: tuple[Link, ...] = ()  # the calls in front of it in its chain, in order
 
     @property
     def links(self) -> tuple[Link, ...]:
         """The calls of its chain in order, the last one being this; a single call is alone in it."""
-        return (*self.behind, Link(self.tool, self.input, self.response))
+        return (*self.preceding_calls, Link(self.tool, self.input, self.response))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +191,11 @@ def calls_with_text(
     """
     if not picked:
         return ()
-    behind = {row["slot"]: row["behind"] for row in rows_in(connection, _BEHIND, {"slots": _slots(picked)})}
+    slots = rows_in(connection, _PRECEDING_TOOLS, {"slots": _slots(picked)})
+    chains = {row["slot"] for row in slots if row["preceding_tools"]}
     found: dict[tuple[int, int, int], dict[str, Any]] = {}
     for table, chained in (("scored", False), ("chain_scored", True)):
-        own = [row for row in picked if bool(behind.get(row["slot"])) is chained]
+        own = [row for row in picked if (row["slot"] in chains) is chained]
         for row in _scored_rows(connection, table, own, gain) if own else ():
             found[row.pop("slot"), row.pop("doc"), row["position"]] = row
     texts = _texts(connection, sorted({row["doc_id"] for row in found.values()}))
@@ -227,12 +228,12 @@ def _scored_rows(
         relation = parquet_sql(f"{root}/{row['path']}" for row in files)
     tools, front, order = "[]::VARCHAR[]", "", PRECEDENCE
     if chained:
-        tools, front, order = "[one.tool FOR one IN s.behind]", ", behind", CHAIN_PRECEDENCE
+        tools, front, order = "[one.tool FOR one IN s.preceding_calls]", ", preceding_calls", CHAIN_PRECEDENCE
     return rows_in(
         connection,
         f"""
 WITH picked AS (
-    SELECT doc, "position", slot, tool, behind
+    SELECT doc, "position", slot, tool, preceding_tools
     FROM (SELECT unnest($docs) AS doc, unnest($positions) AS "position", unnest($slots) AS slot)
     JOIN facts.slots USING (slot)
 )
@@ -240,7 +241,7 @@ SELECT doc_id, tool, "position", input, response, gain{front}, doc, slot
 FROM (
     SELECT s.*, p.doc, p.slot FROM (FROM (SELECT * REPLACE ({gain} AS gain) FROM {relation}) WHERE {RULES}) AS s
     JOIN picked AS p
-        ON p.doc = hash(s.doc_id) AND p."position" = s."position" AND p.tool = s.tool AND p.behind = {tools}
+        ON p.doc = hash(s.doc_id) AND p."position" = s."position" AND p.tool = s.tool AND p.preceding_tools = {tools}
 )
 QUALIFY row_number() OVER (PARTITION BY slot, doc_id, "position" ORDER BY {order}) = 1""",
         {
@@ -274,9 +275,9 @@ def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[st
 
 def _sample(call: dict[str, Any], texts: dict[str, str], width: int) -> Sample:
     text, at = texts.get(call["doc_id"], ""), call["position"]
-    behind = tuple(Link(**one) for one in call.get("behind", ()))
+    links = tuple(Link(**one) for one in call.get("preceding_calls", ()))
     around = {"before": text[max(0, at - width) : at], "after": text[at : at + width]}
-    return Sample(**{**call, **around, "behind": behind})
+    return Sample(**{**call, **around, "preceding_calls": links})
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, doc_ids: list[str]) -> dict[str, str]:

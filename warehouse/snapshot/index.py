@@ -5,7 +5,7 @@
     facts.gain_bins  for each tool and shard, how many scored calls and chains, kept or not, gain how much
     facts.yields     for each tool and shard, what a threshold keeps that all tools share (see `outcomes`)
     facts.slots      for a row of `gains` or `gain_bins`, the commit that it comes from; `tool` is that of a chain's
-                     last call, and `behind` lists those of the calls in front of it (empty: it is a single call)
+                     last call, and `preceding_tools` lists those of the calls before it (empty: it is a single call)
     facts.places     every document's id, with the file that contains it (see `places`)
     facts.homes      these files, with their shards
 
@@ -38,7 +38,7 @@ from warehouse.snapshot.remote import connect
 from warehouse.snapshot.views import CHAIN_PRECEDENCE, MEASURED, RULES
 from warehouse.store import Store
 
-FORMAT = f"7, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ between versions of DuckDB
+FORMAT = f"8, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ between versions of DuckDB
 BIN_NATS = 0.5  # the width of a bin of gains
 _LAST_BIN = 1000  # in both directions
 _BATCH = 50_000  # rows that are read at once: more cost memory and save no time
@@ -49,7 +49,7 @@ _GAINS = columns(
     "slot int32?, doc uint64?, position int32?, gain real?, log_p real?, rank int32?, alike uint64?, window_end int32?"
 )
 _BINS = columns("slot int32?, bin int16?, calls int?")
-_SLOTS = columns("slot int32?, commit_id text?, tool text?, shard text?, behind text[]?, repeats text[]?")
+_SLOTS = columns("slot int32?, commit_id text?, tool text?, shard text?, preceding_tools text[]?, repeats text[]?")
 _TABLES = {
     "slots": _SLOTS,
     "gains": _GAINS.append(pa.field("best", pa.bool_())),
@@ -90,7 +90,7 @@ FROM files AS s LEFT JOIN files AS d ON d.stage = 'sample' AND d.tool = s.tool A
 WHERE s.stage IN {_SCORES} ORDER BY s.shard, s.stage, s.tool, s.commit_id, s.path, d.path"""
 
 _NO_RANKS = """SELECT '' AS doc_id, '' AS opener, 0 AS "position", 0 AS "rank" WHERE false"""
-_TOOLS_BEHIND = "[one.tool FOR one IN behind]"
+_PRECEDING_TOOLS = "[one.tool FOR one IN preceding_calls]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +156,8 @@ def _judged(gains: pa.Table, slots: _Slots, repeats: frozenset[str]) -> Iterator
     tools: dict[int, Tools] = {}
     shards: dict[str, list[int]] = {}
     for slot in gains["slot"].unique().to_pylist():
-        _, tool, shard, behind = slots.rows[slot]
-        tools[slot] = (*behind, tool)
+        _, tool, shard, front = slots.rows[slot]
+        tools[slot] = (*front, tool)
         shards.setdefault(shard, []).append(slot)
     yield "gains", gains.append_column("best", pa.array(best(columns_of(gains, tools), repeats)))
     counts: list[tuple[Any, ...]] = []
@@ -172,17 +172,17 @@ class _Slots:
     """The slots: one for each commit, and one for each sequence of tools in front of the last call of its chains."""
 
     next: int
-    rows: dict[int, tuple[str, str, str, Tools]] = field(default_factory=dict)  # slot -> commit, tool, shard, behind
+    rows: dict[int, tuple[str, str, str, Tools]] = field(default_factory=dict)  # slot -> commit, tool, shard, front
     of_chains: dict[tuple[int, Tools], int] = field(default_factory=dict)  # by the first slot of the commit
 
-    def add(self, commit_id: str, tool: str, shard: str, behind: Tools = ()) -> int:
-        self.rows[self.next] = commit_id, tool, shard, behind
+    def add(self, commit_id: str, tool: str, shard: str, front: Tools = ()) -> int:
+        self.rows[self.next] = commit_id, tool, shard, front
         self.next += 1
         return self.next - 1
 
-    def of(self, first: int, behind: Sequence[str]) -> int:
+    def of(self, first: int, front: Sequence[str]) -> int:
         """Return the slot of chains, which may be new."""
-        key = first, tuple(behind)
+        key = first, tuple(front)
         if key not in self.of_chains:
             self.of_chains[key] = self.add(*self.rows[first][:3], key[1])
         return self.of_chains[key]
@@ -225,19 +225,20 @@ def _read(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple[pa.Tab
         files = parquet_sql(store.locate(source.path) for source in single)
         parts.append(f"""
 SELECT $slots[file_index::BIGINT + 1] AS slot, doc_id, tool, tool AS opener, "position", gain, log_p, input, response,
-       window_end, [] AS behind FROM {files} WHERE {RULES}""")
+       window_end, [] AS preceding_calls FROM {files} WHERE {RULES}""")
         bins.append(_binned("slots", files))
     with connect(store, {"memory_limit": _MEMORY}) as reader:
         if chains:
             files = parquet_sql(store.locate(source.path) for source in chains)
             reader.register("_of_chains", _chain_slots(reader, files, chains, slots))
-            scored = f"SELECT *, file_index, {_TOOLS_BEHIND} AS tools_behind FROM {files}"
+            scored = f"SELECT *, file_index, {_PRECEDING_TOOLS} AS preceding_tools FROM {files}"
             openers = _openers(store, single)
             parts.append(f"""
-SELECT o.slot, c.doc_id, c.tool, c.behind[1].tool AS opener, c."position", c.gain, l.log_p, c.input, c.response,
-       c.window_end, c.behind
-FROM (FROM ({scored}) WHERE {RULES}) AS c JOIN _of_chains AS o ON o.file = c.file_index AND o.behind = c.tools_behind
-LEFT JOIN ({openers}) AS l ON l.doc_id = c.doc_id AND l.tool = c.behind[1].tool AND l."position" = c."position"
+SELECT o.slot, c.doc_id, c.tool, c.preceding_tools[1] AS opener, c."position", c.gain, l.log_p, c.input, c.response,
+       c.window_end, c.preceding_calls
+FROM (FROM ({scored}) WHERE {RULES}) AS c
+JOIN _of_chains AS o ON o.file = c.file_index AND o.preceding_tools = c.preceding_tools
+LEFT JOIN ({openers}) AS l ON l.doc_id = c.doc_id AND l.tool = c.preceding_tools[1] AND l."position" = c."position"
 """)
             bins.append(_binned("chain_slots", files))
         given = {"slots": [source.slot for source in single], "chain_slots": [source.slot for source in chains]}
@@ -252,7 +253,7 @@ def _gains_sql(calls: str, ranks: str) -> str:
 
     Args:
         calls: SQL of the calls: slot, doc_id, tool, opener (the tool of a chain's first call), "position", gain, log_p,
-            input, response, window_end, behind.
+            input, response, window_end, preceding_calls.
         ranks: SQL of the ranks of positions: doc_id, opener, "position", "rank".
     """
     return f"""
@@ -261,8 +262,9 @@ WITH calls AS (
     QUALIFY row_number() OVER (PARTITION BY slot, doc_id, "position" ORDER BY {CHAIN_PRECEDENCE}) = 1
 )
 SELECT slot, hash(doc_id) AS doc, "position", gain, log_p, "rank",
-       CASE WHEN count(window_end) OVER (PARTITION BY slot, doc_id, input, behind) > 1
-            THEN CASE WHEN behind = [] THEN hash(input) ELSE hash(input, behind) END END AS alike, window_end
+       CASE WHEN count(window_end) OVER (PARTITION BY slot, doc_id, input, preceding_calls) > 1
+            THEN CASE WHEN preceding_calls = [] THEN hash(input) ELSE hash(input, preceding_calls) END END AS alike,
+       window_end
 FROM calls LEFT JOIN ({ranks}) USING (doc_id, opener, "position") ORDER BY doc, "position", {CHAIN_PRECEDENCE}"""
 
 
@@ -284,9 +286,9 @@ def _openers(store: Store, single: Sequence[_Source]) -> str:
 
 def _chain_slots(reader: duckdb.DuckDBPyConnection, files: str, chains: Sequence[_Source], slots: _Slots) -> pa.Table:
     """Return the slots of the chains of some files: file (its number), behind (tools), slot."""
-    sql = f"SELECT DISTINCT file_index::BIGINT AS file, {_TOOLS_BEHIND} AS behind FROM {files} ORDER BY ALL"
-    rows = [(file, behind, slots.of(chains[file].slot, behind)) for file, behind in reader.sql(sql).fetchall()]
-    return _table(columns("file int?, behind text[]?, slot int32?"), rows)
+    sql = f"SELECT DISTINCT file_index::BIGINT AS file, {_PRECEDING_TOOLS} AS preceding_tools FROM {files} ORDER BY ALL"
+    rows = [(file, tools, slots.of(chains[file].slot, tools)) for file, tools in reader.sql(sql).fetchall()]
+    return _table(columns("file int?, preceding_tools text[]?, slot int32?"), rows)
 
 
 def _table(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:

@@ -29,7 +29,7 @@ RULES = f"{MEASURED} AND loss_call IS NOT NULL AND NOT {LOOKED_AHEAD}"
 
 # In which order calls at one position are kept, if their thresholds allow it: single calls, and chains beside them.
 PRECEDENCE = "gain DESC, tool, input, response"
-CHAIN_PRECEDENCE = f"len(behind) DESC, {PRECEDENCE}, behind"
+CHAIN_PRECEDENCE = f"len(preceding_calls) DESC, {PRECEDENCE}, preceding_calls"
 
 # Runs `r`, the newest first: by their numbers, since clocks are set back and those of two machines differ.
 NEWEST = "r.number DESC, r.started DESC, r.run_id DESC"

@@ -83,7 +83,7 @@ FROM used AS u JOIN facts.commits AS c USING (commit_id) JOIN facts.files AS f U
 -- view best_calls: Single calls that low thresholds keep: the best at each position, and of those repeated nearby.
 -- The index has hashes of documents, and the best call of each tool at a position.
 SELECT s.* FROM scored AS s SEMI JOIN (
-    SELECT doc, "position", tool FROM facts.gains JOIN facts.slots USING (slot) WHERE best AND behind = []
+    SELECT doc, "position", tool FROM facts.gains JOIN facts.slots USING (slot) WHERE best AND preceding_tools = []
 ) AS g ON g.doc = hash(s.doc_id) AND g."position" = s."position" AND g.tool = s.tool
 WHERE $rules QUALIFY row_number() OVER (PARTITION BY s.doc_id, s."position" ORDER BY $precedence) = 1
 
@@ -104,7 +104,7 @@ LEFT JOIN scored AS s ON s.doc_id = k.doc_id AND s.tool = k.call.tool AND s."pos
     AND s.input = k.call.input AND k.links = 1
 LEFT JOIN chain_scored AS z ON z.doc_id = k.doc_id AND z.tool = k.call.tool AND z."position" = k.call.position
     AND z.input = k.call.input AND z.response = k.call.response AND k.link = k.links AND k.links > 1
-    AND [(b.tool, b.input, b.response) FOR b IN z.behind]
+    AND [(b.tool, b.input, b.response) FOR b IN z.preceding_calls]
         = [(c.tool, c.input, c.response) FOR c IN k.calls IF c.position = k.call.position AND c.start < k.call.start]
 
 -- view costs: Seconds and LM tokens of the current build per stage and tool, in total and per kept call.

@@ -18,7 +18,7 @@ def test_the_calls_of_a_chain_stand_one_behind_another():
     document = a_document("It came in 1865.")
     chain = dataclasses.replace(
         a_scored(document.doc_id, input="1820 + 45", response="1865", position=10, gain=0.6),
-        behind=(AnsweredCall("qa", "Since when?", "1820"),),
+        preceding_calls=(AnsweredCall("qa", "Since when?", "1820"),),
     )
     example = assemble(document, [chain])
     assert example is not None
@@ -67,14 +67,14 @@ def test_stripping_an_example_gives_the_document_back(placed, input_, response, 
     """Whatever the document, the inputs and the responses hold; with chains as with single calls."""
     text, positions = placed
     document = a_document(text)
-    behind = tuple(AnsweredCall("mt", input_, one) for one in earlier)
+    links = tuple(AnsweredCall("mt", input_, one) for one in earlier)
     calls = [a_scored(document.doc_id, "qa", p, input_, response) for p in positions]
-    example = assemble(document, [dataclasses.replace(call, behind=behind) for call in calls])
+    example = assemble(document, [dataclasses.replace(call, preceding_calls=links) for call in calls])
     if example is None:
         assert not positions
     else:
         assert strip(example.text, [(c.start, c.end) for c in example.calls]) == text
-        assert [c.position for c in example.calls] == [p for p in sorted(positions) for _ in range(1 + len(behind))]
+        assert [c.position for c in example.calls] == [p for p in sorted(positions) for _ in range(1 + len(links))]
 
 
 def cap_examples(doc_ids_per_tool, most, seed):

@@ -20,8 +20,8 @@ def reasons(calls, tau_f=None):
 def a_chain(*links, gain=1.0, **more):
     """A chain whose last call is `1 + 1 -> 2`, behind the given ones, with L- = the loss of the shorter chains."""
     call = a_scored(gain=gain, **more)
-    behind = tuple(AnsweredCall(*link) for link in links)
-    return dataclasses.replace(call, loss_plain=9.0, behind=behind, loss_shorter=call.loss_plain)
+    front = tuple(AnsweredCall(*link) for link in links)
+    return dataclasses.replace(call, loss_plain=9.0, preceding_calls=front, loss_shorter=call.loss_plain)
 
 
 QA = ("qa", "Since when?", "1820")
@@ -107,8 +107,8 @@ def test_of_several_calls_at_a_position_the_largest_gain_wins_across_tools():
 
 def test_a_call_that_falls_to_another_rule_does_not_win_its_position():
     ahead = a_scored(tool="mt", gain=9, seen_after=True)
-    behind = a_scored(tool="qa", gain=1)
-    assert survivors([ahead, behind]) == ([behind], [(ahead, "seen_only_after")])
+    later = a_scored(tool="qa", gain=1)
+    assert survivors([ahead, later]) == ([later], [(ahead, "seen_only_after")])
 
 
 @given(st.permutations([("qa", "b"), ("qa", "a"), ("calendar", "z"), ("wikisearch", "a")]))

@@ -55,7 +55,7 @@ def test_the_starts_of_a_document_are_those_that_leave_most() -> None:
 
 def test_calls_are_drawn_behind_the_response() -> None:
     (call,) = drawn(["Calculator(1820 + 45)]"])
-    assert (call.outcome, call.input, call.position, call.behind) == ("ok", "1820 + 45", AT, (LINK,))
+    assert (call.outcome, call.input, call.position, call.preceding_calls) == ("ok", "1820 + 45", AT, (LINK,))
     assert (call.tool, call.rank, call.log_p, call.window_end) == ("calculator", 0, 0.0, len(TEXT))
 
 
@@ -108,7 +108,7 @@ def test_four_losses_of_a_chain_worked_by_hand() -> None:
     assert scored.loss_call == pytest.approx(2.5)
     assert scored.loss_response == pytest.approx(0.1)
     assert scored.gain == pytest.approx(2.0 - 0.1)
-    assert scored.behind == (LINK,)
+    assert scored.preceding_calls == (LINK,)
 
 
 def test_a_chain_is_not_scored_to_the_end_where_the_first_call_alone_does_as_well() -> None:
@@ -128,11 +128,11 @@ def test_a_chain_is_not_scored_to_the_end_where_the_first_call_alone_does_as_wel
 
 def test_the_same_chain_drawn_twice_is_one_and_chains_of_other_beginnings_are_not() -> None:
     (call,) = drawn(["Calculator(1820 + 45)]"])
-    other = dataclasses.replace(call, behind=(AnsweredCall("qa", "When?", "1820"),))
+    other = dataclasses.replace(call, preceding_calls=(AnsweredCall("qa", "When?", "1820"),))
     lm = ScriptedLM(log_probs=lambda request: [-1.0])
     items = [(call, "1865"), (other, "1865"), (call, "1865")]
     found = score(lm, "Calculator", {DOC.doc_id: TEXT}, items, ScoreConfig(), None, NAMES)
-    assert [(one.behind[0].input, one.count) for one in found] == [("Since when?", 2), ("When?", 1)]
+    assert [(one.preceding_calls[0].input, one.count) for one in found] == [("Since when?", 2), ("When?", 1)]
 
 
 def test_what_an_earlier_response_says_was_seen_before() -> None:
@@ -141,8 +141,8 @@ def test_what_an_earlier_response_says_was_seen_before() -> None:
     call = DrawnCall(doc.doc_id, "mt", text.index(" three"), -1.0, 0, "", "ok", "drei Türme", 1)
     lm = ScriptedLM(log_probs=lambda request: [-1.0])
     seen = []
-    for behind in ((), (AnsweredCall("qa", "What?", "drei Türme"),)):
-        drawn_call = dataclasses.replace(call, behind=behind)
+    for links in ((), (AnsweredCall("qa", "What?", "drei Türme"),)):
+        drawn_call = dataclasses.replace(call, preceding_calls=links)
         (scored,) = score(lm, "MT", {doc.doc_id: text}, [(drawn_call, "three towers")], ScoreConfig())
         seen.append(scored.seen_before)
     assert seen == [False, True]

@@ -23,7 +23,7 @@ SUM = replace(
     tool="calculator",
     input="1820 + 45",
     response="1865",
-    behind=(FIRST,),
+    preceding_calls=(FIRST,),
     log_p_response=(-0.5, -0.5),
     loss_shorter=0,
 )

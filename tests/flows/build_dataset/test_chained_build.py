@@ -130,7 +130,10 @@ def test_people_see_the_chain(chained: tuple[BuildResult, Path], run: Run) -> No
     assert [row["loss_response"] for row in kept] == [None, pytest.approx(0.8)]
     (row,) = rows_of(data / "warehouse.duckdb", "SELECT doc_id FROM documents")
     told = json.loads(run("explain", row["doc_id"], "--data", data, "--json").out)
-    fates = {(*(one["tool"] for one in call.get("behind") or ()), call["tool"]): call["fate"] for call in told["calls"]}
+    fates = {
+        (*(one["tool"] for one in call.get("preceding_calls") or ()), call["tool"]): call["fate"]
+        for call in told["calls"]
+    }
     assert fates["calendar", "calculator"] == "kept"
     assert fates["calendar",] == fates["calculator", "calculator"] == "below_threshold"
     assert "[calendar:" in run("explain", row["doc_id"], "--data", data).out
@@ -164,7 +167,7 @@ def test_without_chains_nothing_is_done_again_but_c_star(
     keys = {c.key for c in Store(own).commits() if c.stage != "assemble"}
     assert keys <= {c.key for c in Store(data).commits()}
     columns = {f.path.split("/")[1]: Store(own).read(f).column_names for c in Store(own).commits() for f in c.files}
-    assert not any("behind" in names for names in columns.values())
+    assert not any("preceding_calls" in names for names in columns.values())
 
 
 def test_other_thresholds_move_chains_and_the_calls_they_begin_with(
@@ -190,7 +193,9 @@ def test_the_index_says_of_other_thresholds_what_all_scores_say(chained: tuple[B
         found = what_if(result.snapshot, query.before, query.after)
         assert found == compare_by_shard(Store(data), query)
         # only without the chain does the date stand alone
-        assert [(one.tool, len(one.behind)) for one in found.goes] == [("calculator", 1)] * (3.0 in taus.values())
+        assert [(one.tool, len(one.preceding_calls)) for one in found.goes] == [("calculator", 1)] * (
+            3.0 in taus.values()
+        )
 
 
 def test_other_weights_are_tried_on_chains(chained: tuple[BuildResult, Path], run: Run) -> None:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.support.postgres import asked, schema
-from warehouse.claims import Claim, Claims
+from warehouse.leases import Lease, Leases
 from warehouse.store import Store
 
 LONG = 3600.0  # seconds: a lease that does not end while a test runs
@@ -31,29 +31,29 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 def test_one_holds_it_until_it_is_given_back(postgres: str, tmp_path: Path) -> None:
-    with Claims(postgres, Store(tmp_path), lease_s=LONG) as one, Claims(postgres, Store(tmp_path), lease_s=LONG) as two:
-        claim = one.take("score/qa/part-00000")
-        assert claim is not None
+    with Leases(postgres, Store(tmp_path), lease_s=LONG) as one, Leases(postgres, Store(tmp_path), lease_s=LONG) as two:
+        lease = one.take("score/qa/part-00000")
+        assert lease is not None
         assert two.take("score/qa/part-00000") is None
         assert one.take("score/qa/part-00000") is None  # not twice by one process either
         assert two.take("score/qa/part-00001") is not None
-        one.release(claim)
+        one.release(lease)
         again = two.take("score/qa/part-00000")
         assert again is not None
-        one.release(claim)  # given back already: the other's stays
+        one.release(lease)  # given back already: the other's stays
         assert two.confirm(again)
 
 
 def test_of_many_at_once_one_gets_it(postgres: str, tmp_path: Path) -> None:
-    hosts = [Claims(postgres, Store(tmp_path), lease_s=LONG) for _ in range(4)]
+    hosts = [Leases(postgres, Store(tmp_path), lease_s=LONG) for _ in range(4)]
     ready = threading.Barrier(8, timeout=60)
 
-    def go(number: int) -> Claim | None:
+    def go(number: int) -> Lease | None:
         ready.wait()
         return hosts[number % 4].take("work")
 
     with ThreadPoolExecutor(8) as pool:
-        got = [claim for claim in pool.map(go, range(8)) if claim is not None]
+        got = [lease for lease in pool.map(go, range(8)) if lease is not None]
     assert len(got) == 1
     assert [bool(host.confirm(got[0])) for host in hosts] == [True] * 4
     for host in hosts:
@@ -63,29 +63,29 @@ def test_of_many_at_once_one_gets_it(postgres: str, tmp_path: Path) -> None:
 def test_when_the_lease_has_ended_another_takes_it_over_and_the_old_holder_is_told(
     postgres: str, tmp_path: Path
 ) -> None:
-    with Claims(postgres, Store(tmp_path), lease_s=LONG) as old, Claims(postgres, Store(tmp_path), lease_s=LONG) as new:
-        claim = old.take("work")
-        assert claim is not None
+    with Leases(postgres, Store(tmp_path), lease_s=LONG) as old, Leases(postgres, Store(tmp_path), lease_s=LONG) as new:
+        lease = old.take("work")
+        assert lease is not None
         end_leases(postgres, tmp_path)
         other = new.take("work")
         assert other is not None
-        assert not old.confirm(claim)
-        old.release(claim)  # what it lost is not its to give back
+        assert not old.confirm(lease)
+        old.release(lease)  # what it lost is not its to give back
         assert new.confirm(other)
         assert old.take("work") is None
 
 
 def test_who_is_late_but_was_not_replaced_keeps_it(postgres: str, tmp_path: Path) -> None:
-    with Claims(postgres, Store(tmp_path), lease_s=LONG) as one, Claims(postgres, Store(tmp_path), lease_s=LONG) as two:
-        claim = one.take("work")
-        assert claim is not None
+    with Leases(postgres, Store(tmp_path), lease_s=LONG) as one, Leases(postgres, Store(tmp_path), lease_s=LONG) as two:
+        lease = one.take("work")
+        assert lease is not None
         end_leases(postgres, tmp_path)
-        assert one.confirm(claim)
+        assert one.confirm(lease)
         assert two.take("work") is None
 
 
 def test_leases_are_renewed_while_the_holder_lives(postgres: str, tmp_path: Path) -> None:
-    with Claims(postgres, Store(tmp_path), lease_s=0.4) as one, Claims(postgres, Store(tmp_path), lease_s=0.4) as two:
+    with Leases(postgres, Store(tmp_path), lease_s=0.4) as one, Leases(postgres, Store(tmp_path), lease_s=0.4) as two:
         assert one.take("work") is not None
         ends = f"SELECT ends, clock_timestamp() FROM {schema(tmp_path)}.claims"
         ((first, _),) = asked(postgres, ends)
@@ -97,35 +97,35 @@ def test_leases_are_renewed_while_the_holder_lives(postgres: str, tmp_path: Path
 
 
 def test_waiting_ends_with_what_another_finished_or_with_the_claim(postgres: str, tmp_path: Path) -> None:
-    with Claims(postgres, Store(tmp_path), lease_s=LONG) as one, Claims(postgres, Store(tmp_path), lease_s=LONG) as two:
+    with Leases(postgres, Store(tmp_path), lease_s=LONG) as one, Leases(postgres, Store(tmp_path), lease_s=LONG) as two:
         assert one.wait_for("a", lambda: "done before") == "done before"
         held = one.take("a")
         assert held is not None
         looks: list[str | None] = [None, None, "done"]  # before it tries; before it tries again; at last
         assert two.wait_for("a", lambda: looks.pop(0)) == "done"
         one.release(held)
-        looks = [None, "done meanwhile"]  # between the look and the taking; the claim is then given back
+        looks = [None, "done meanwhile"]  # between the look and the taking; the lease is then given back
         assert two.wait_for("a", lambda: looks.pop(0)) == "done meanwhile"
         free = one.wait_for("a", lambda: None)
-        assert isinstance(free, Claim)
+        assert isinstance(free, Lease)
 
 
 def test_stores_in_one_database_do_not_meet_and_a_store_has_one_name_by_any_path(postgres: str, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     (tmp_path / "mounted").symlink_to(here)
-    with Claims(postgres, Store(here), lease_s=LONG) as one, Claims(postgres, Store(there), lease_s=LONG) as two:
+    with Leases(postgres, Store(here), lease_s=LONG) as one, Leases(postgres, Store(there), lease_s=LONG) as two:
         assert one.take("work") is not None
         assert two.take("work") is not None
-        with Claims(postgres, Store(tmp_path / "mounted"), lease_s=LONG) as other_host:
+        with Leases(postgres, Store(tmp_path / "mounted"), lease_s=LONG) as other_host:
             assert other_host.take("work") is None
 
 
 def test_hosts_that_begin_at_once_agree_on_the_stores_name(postgres: str, tmp_path: Path) -> None:
     ready = threading.Barrier(4, timeout=60)
 
-    def begin(_: int) -> Claims:
+    def begin(_: int) -> Leases:
         ready.wait()
-        return Claims(postgres, Store(tmp_path), lease_s=LONG)
+        return Leases(postgres, Store(tmp_path), lease_s=LONG)
 
     with ThreadPoolExecutor(4) as pool:
         hosts = list(pool.map(begin, range(4)))
@@ -136,10 +136,10 @@ def test_hosts_that_begin_at_once_agree_on_the_stores_name(postgres: str, tmp_pa
 
 HOLD = """
 import sys
-from warehouse.claims import Claims
+from warehouse.leases import Leases
 from warehouse.store import Store
-claims = Claims(sys.argv[1], Store(sys.argv[2]), lease_s=1.0)
-assert claims.take("work") is not None
+leases = Leases(sys.argv[1], Store(sys.argv[2]), lease_s=1.0)
+assert leases.take("work") is not None
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -150,7 +150,7 @@ def test_a_killed_holders_claim_ends_with_its_lease(postgres: str, tmp_path: Pat
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with Claims(postgres, Store(tmp_path), lease_s=1.0) as other:
+        with Leases(postgres, Store(tmp_path), lease_s=1.0) as other:
             assert other.take("work") is None
             holder.send_signal(signal.SIGKILL)
-            assert isinstance(other.wait_for("work", lambda: None), Claim)
+            assert isinstance(other.wait_for("work", lambda: None), Lease)

@@ -1,10 +1,10 @@
-"""Claims with leases in PostgreSQL: which process works on what, when several processes share one warehouse.
+"""Leases in PostgreSQL: which process works on what, when several processes share one warehouse.
 
-A claim is one row: the name of the work, a token of the process that took it, and when the lease ends, by the
-database's clock. A thread renews the leases of its process. A process that dies renews nothing, and another process may
-take over the claim when the lease has ended. The old holder notices that before it commits (`confirm`), and gives way.
-Claims only save work; correctness does not depend on them, since a commit is the same whoever writes it. A server that
-restarts is waited for as long as a lease lasts.
+A lease is one row: the name of the work, a token of the process that took it, and when it ends, by the database's
+clock. A thread renews the leases of its process. A process that dies renews nothing, and another process may take over
+the lease when it has ended. The old holder notices that before it commits (`confirm`), and gives way.
+Leases only save work; correctness does not depend on them, since a commit is the same whoever writes it. A server that restarts
+is waited for as long as a lease lasts.
 
 This module does not know what the work is.
 """
@@ -31,10 +31,10 @@ from warehouse.store import Store
 _log = logging.getLogger(__name__)
 
 RENEWALS = 4  # within one lease
-_POLL_S = (0.05, 1.0)  # between two attempts at a claim that another process holds: at first, and at most
+_POLL_S = (0.05, 1.0)  # between two attempts at a lease that another process holds: at first, and at most
 
 _METADATA = sa.MetaData()
-_CLAIMS = sa.Table(
+_LEASES = sa.Table(
     "claims",
     _METADATA,
     sa.Column("name", sa.Text, primary_key=True),
@@ -49,23 +49,23 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """The right to do some work, as long as the lease is renewed."""
+class Lease:
+    """The right to do some work, as long as it is renewed."""
 
     name: str
-    token: str  # unique, so that a claim that was lost and taken again is another claim
+    token: str  # unique, so that a lease that was lost and taken again is another lease
 
 
 def pauses() -> Iterator[float]:
-    """Yield, without end, the seconds to wait between two attempts at a claim that another process holds."""
+    """Yield, without end, the seconds to wait between two attempts at a lease that another process holds."""
     pause, longest = _POLL_S
     while True:
         yield pause
         pause = min(2 * pause, longest)
 
 
-class Claims:
-    """The claims on the work of one store. Threads of a process may share it.
+class Leases:
+    """The leases on the work of one store. Threads of a process may share it.
 
     Args:
         url: a SQLAlchemy URL of PostgreSQL.
@@ -78,39 +78,39 @@ class Claims:
     def __init__(self, url: str, store: Store, *, lease_s: float = LEASE_S) -> None:
         self._engine = connect_schema(url, store, lease_s, wait_now=True)  # the flow has reached it with this URL
         self._lease_s = lease_s
-        self._held: dict[str, Claim] = {}  # by token
+        self._held: dict[str, Lease] = {}  # by token
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._renewer: threading.Thread | None = None
         with write_transaction(self._engine) as connection:
             _METADATA.create_all(connection)
 
-    def take(self, name: str) -> Claim | None:
-        """Return the claim; None if another process holds it.
+    def take(self, name: str) -> Lease | None:
+        """Return the lease; None if another process holds it.
 
         Raises:
             CatalogError: the database could not be used.
         """
-        claim = Claim(name, uuid.uuid4().hex)
-        row = {"token": claim.token, "host": socket.gethostname(), "pid": os.getpid(), "ends": self._lease_end()}
-        free = sa.or_(_CLAIMS.c.ends < _NOW, _CLAIMS.c.token == claim.token)  # ours, if the answer got lost
-        statement = insert(_CLAIMS).values(name=name, **row)
+        lease = Lease(name, uuid.uuid4().hex)
+        row = {"token": lease.token, "host": socket.gethostname(), "pid": os.getpid(), "ends": self._lease_end()}
+        free = sa.or_(_LEASES.c.ends < _NOW, _LEASES.c.token == lease.token)  # ours, if the answer got lost
+        statement = insert(_LEASES).values(name=name, **row)
         statement = statement.on_conflict_do_update(index_elements=["name"], set_=row, where=free)
-        if not self._execute(statement.returning(_CLAIMS.c.token)):
+        if not self._execute(statement.returning(_LEASES.c.token)):
             return None
         with self._lock:
-            self._held[claim.token] = claim
+            self._held[lease.token] = lease
             if self._renewer is None:
-                self._renewer = threading.Thread(target=self._renew_leases, name="claims", daemon=True)
+                self._renewer = threading.Thread(target=self._renew_leases, name="leases", daemon=True)
                 self._renewer.start()
-        return claim
+        return lease
 
-    def wait_for(self, name: str, finished: Callable[[], Result | None]) -> Claim | Result:
-        """Wait until another process has finished the work or the claim is free; return the result or the claim.
+    def wait_for(self, name: str, finished: Callable[[], Result | None]) -> Lease | Result:
+        """Wait until another process has finished the work or the lease is free; return the result or the lease.
 
         Args:
             name: the name of the work.
-            finished: returns the result if the work is done; called before the claim is taken, and again afterwards.
+            finished: returns the result if the work is done; called before the lease is taken, and again afterwards.
 
         Raises:
             CatalogError: the database could not be used.
@@ -119,47 +119,47 @@ class Claims:
         while True:
             if (result := finished()) is not None:
                 return result
-            claim = self.take(name)
-            if claim is not None:
+            lease = self.take(name)
+            if lease is not None:
                 try:
                     result = finished()  # the holder may have finished between the first call and `take`
                 except BaseException:
-                    self.release(claim)
+                    self.release(lease)
                     raise
                 if result is None:
-                    return claim
-                self.release(claim)
+                    return lease
+                self.release(lease)
                 return result
             self._closed.wait(next(waits))
 
-    def confirm(self, claim: Claim) -> bool:
-        """Renew a claim and return whether this process still holds it; call this before committing.
+    def confirm(self, lease: Lease) -> bool:
+        """Renew a lease and return whether this process still holds it; call this before committing.
 
         Raises:
             CatalogError: the database could not be used.
         """
-        return self._renew([claim.token]) == {claim.token}
+        return self._renew([lease.token]) == {lease.token}
 
-    def release(self, claim: Claim) -> None:
-        """Release a claim; do nothing if it was lost.
+    def release(self, lease: Lease) -> None:
+        """Release a lease; do nothing if it was lost.
 
         A database that cannot be reached is not an error here: the lease ends by itself.
         """
         with self._lock:
-            self._held.pop(claim.token, None)
+            self._held.pop(lease.token, None)
         try:
-            self._execute(_CLAIMS.delete().where(_CLAIMS.c.token == claim.token).returning(_CLAIMS.c.token))
+            self._execute(_LEASES.delete().where(_LEASES.c.token == lease.token).returning(_LEASES.c.token))
         except CatalogError as exc:
-            _log.warning("the claim on %s ends with its lease: %s", claim.name, exc)
+            _log.warning("the lease on %s is not released and ends by itself: %s", lease.name, exc)
 
     def close(self) -> None:
-        """Stop renewing; claims that are still held end with their leases."""
+        """Stop renewing; leases that are still held end by themselves."""
         self._closed.set()
         if self._renewer is not None:
             self._renewer.join()
         self._engine.dispose()
 
-    def __enter__(self) -> Claims:
+    def __enter__(self) -> Leases:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -169,8 +169,8 @@ class Claims:
         return _NOW + sa.func.make_interval(0, 0, 0, 0, 0, 0, self._lease_s)
 
     def _renew(self, tokens: list[str]) -> set[str]:
-        statement = _CLAIMS.update().where(_CLAIMS.c.token.in_(tokens)).values(ends=self._lease_end())
-        return self._execute(statement.returning(_CLAIMS.c.token))
+        statement = _LEASES.update().where(_LEASES.c.token.in_(tokens)).values(ends=self._lease_end())
+        return self._execute(statement.returning(_LEASES.c.token))
 
     @again_if_lost
     def _execute(self, statement: sa.Executable) -> set[str]:
@@ -179,7 +179,7 @@ class Claims:
             with self._engine.begin() as connection:
                 return set(connection.scalars(statement))
         except sa.exc.SQLAlchemyError as exc:
-            raise database_error("the claims", exc) from exc
+            raise database_error("the leases", exc) from exc
 
     def _renew_leases(self) -> None:
         while not self._closed.wait(self._lease_s / RENEWALS):

@@ -19,8 +19,8 @@ from tasks.stage import Inputs, run_stage
 from tasks.stages.benchmark import BENCHMARK
 from tests.support.postgres import asked, schema
 from toolformer_core.evaluate.tasks import task_named
-from warehouse.claims import Claims
 from warehouse.commits import RowCounts
+from warehouse.leases import Leases
 from warehouse.store import Store
 
 LONG = 3600.0  # seconds: a lease that does not end while a test runs
@@ -42,14 +42,14 @@ def test_hosts_at_once_do_every_shard_once(postgres: str, tmp_path: Path) -> Non
 
     def host(name: str) -> list[ShardResult]:
         store, order = Store(tmp_path), random.Random(name).sample(shards, len(shards))
-        with Claims(postgres, store, lease_s=LONG) as claims:
+        with Leases(postgres, store, lease_s=LONG) as leases:
 
             def one(shard: str) -> ShardResult:
                 def do(write: ShardWriter) -> StageOutput:
                     done_by[shard] += 1
                     return one_document(write)
 
-                return run_shard(store, work(shard), name, do, claims)
+                return run_shard(store, work(shard), name, do, leases)
 
             ready.wait()
             with ThreadPoolExecutor(2) as pool:
@@ -64,13 +64,13 @@ def test_hosts_at_once_do_every_shard_once(postgres: str, tmp_path: Path) -> Non
     assert asked(postgres, f"SELECT count(*) FROM {schema(tmp_path)}.claims") == [(0,)]
 
 
-def taken_over(postgres: str, data: Path, then: Callable[[Claims], None]) -> Callable[[ShardWriter], StageOutput]:
-    """ShardSpec during which the lease ends and another host takes the claim."""
+def taken_over(postgres: str, data: Path, then: Callable[[Leases], None]) -> Callable[[ShardWriter], StageOutput]:
+    """ShardSpec during which the lease ends and another host takes the lease."""
 
     def do(write: ShardWriter) -> StageOutput:
         outcome = one_document(write)
         asked(postgres, f"UPDATE {schema(data)}.claims SET ends = clock_timestamp() - interval '1 second'")
-        with Claims(postgres, Store(data), lease_s=LONG) as other:
+        with Leases(postgres, Store(data), lease_s=LONG) as other:
             then(other)
         return outcome
 
@@ -80,11 +80,11 @@ def taken_over(postgres: str, data: Path, then: Callable[[Claims], None]) -> Cal
 def test_who_lost_its_claim_takes_what_the_other_committed(postgres: str, tmp_path: Path) -> None:
     store = Store(tmp_path)
 
-    def other_does_it(claims: Claims) -> None:
-        assert not run_shard(Store(tmp_path), work("s0"), "other", one_document, claims).skipped
+    def other_does_it(leases: Leases) -> None:
+        assert not run_shard(Store(tmp_path), work("s0"), "other", one_document, leases).skipped
 
-    with Claims(postgres, store, lease_s=LONG) as claims:
-        done = run_shard(store, work("s0"), "late", taken_over(postgres, tmp_path, other_does_it), claims)
+    with Leases(postgres, store, lease_s=LONG) as leases:
+        done = run_shard(store, work("s0"), "late", taken_over(postgres, tmp_path, other_does_it), leases)
     assert done.skipped
     (commit,) = store.commits()
     assert commit.run_id == "other"
@@ -98,15 +98,15 @@ def test_who_lost_its_claim_to_one_that_died_too_does_the_work_again(postgres: s
         if len(tries) > 1:
             return one_document(write)
 
-        def takes_it_and_dies(other: Claims) -> None:
+        def takes_it_and_dies(other: Leases) -> None:
             (key,) = [row[0] for row in asked(postgres, f"SELECT name FROM {schema(tmp_path)}.claims")]
             assert other.take(str(key)) is not None
             asked(postgres, f"UPDATE {schema(tmp_path)}.claims SET ends = clock_timestamp() - interval '1 second'")
 
         return taken_over(postgres, tmp_path, takes_it_and_dies)(write)
 
-    with Claims(postgres, store, lease_s=LONG) as claims:
-        done = run_shard(store, work("s0"), "r", do, claims)
+    with Leases(postgres, store, lease_s=LONG) as leases:
+        done = run_shard(store, work("s0"), "r", do, leases)
     assert (tries, done.skipped) == ([0, 1], False)
     assert len(list(store.commits())) == 1
 
@@ -116,9 +116,9 @@ def test_work_that_fails_gives_its_claim_back(postgres: str, tmp_path: Path) -> 
         raise OSError("the machine is on fire")
 
     store = Store(tmp_path)
-    with Claims(postgres, store, lease_s=LONG) as claims, Claims(postgres, store, lease_s=LONG) as other:
+    with Leases(postgres, store, lease_s=LONG) as leases, Leases(postgres, store, lease_s=LONG) as other:
         with pytest.raises(OSError, match="on fire"):
-            run_shard(store, work("s0"), "r", fail, claims)
+            run_shard(store, work("s0"), "r", fail, leases)
         assert not run_shard(store, work("s0"), "r2", one_document, other).skipped
 
 
@@ -131,13 +131,13 @@ def test_shards_of_an_evaluation_are_claimed_too(
     task = task_named("small-world")
     benchmark = Benchmark("r", str(tmp_path / "data"), task.name, str(items), source_digest(task, items), None, 8)
     claimed: list[str] = []
-    real = Claims.wait_for
+    real = Leases.wait_for
 
-    def noting(self: Claims, name: str, finished: Callable[[], ShardResult | None]) -> object:
+    def noting(self: Leases, name: str, finished: Callable[[], ShardResult | None]) -> object:
         claimed.append(name)
         return real(self, name, finished)
 
-    monkeypatch.setattr(Claims, "wait_for", noting)
+    monkeypatch.setattr(Leases, "wait_for", noting)
     done = run_stage(BENCHMARK, Inputs(benchmark, benchmark.task))
     assert claimed == [done.key.id]
     assert asked(postgres, f"SELECT count(*) FROM {schema(tmp_path / 'data')}.claims") == [(0,)]
