@@ -172,7 +172,7 @@ def find_garbage(
 
 
 def active_runs(store: Store, *, unfinished_days: float, now: float | None = None) -> list[str]:
-    """Return the ids of the runs that may be running: started within so many days, and not ended."""
+    """Return the ids of the runs that may be running: started within `unfinished_days`, and not ended."""
     since = _since(time.time() if now is None else now, unfinished_days)
     return [run.run_id for run in store.runs() if run.state == "running" and run.started >= since]
 

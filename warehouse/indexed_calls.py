@@ -3,7 +3,7 @@
 What decides whether a call is kept is small, about 50 bytes for each row of `facts.gains`. It is read once, and then a
 filter takes a few passes over arrays (`call_filter`); only the calls that are shown are read from files.
 
-A page begins behind the last call of the page before, by that call's place in the order and not by its number: so every
+A page begins after the last call of the page before, by that call's place in the order and not by its number: so every
 call is on one page. The index has the best scored call of each tool at a position; `explain` has all.
 Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
@@ -43,7 +43,7 @@ class CallKey(NamedTuple):
 class CallPage:
     calls: tuple[Sample, ...]
     total: int  # on all pages
-    last: CallKey | None  # behind which the next page begins; None: this is the last page
+    last: CallKey | None  # after which the next page begins; None: this is the last page
 
 
 @dataclass(frozen=True, slots=True)

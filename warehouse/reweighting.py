@@ -4,7 +4,7 @@
 
 Other weights make other calls the best at a position, so all scored calls are read once; what comes of it is a file
 with the columns of `facts.gains` (see `snapshot.index`), which queries take in its place. Which calls end where, for
-the rule on repeated calls, stays as it was stored. It has single calls alone: of a chain, the log-probabilities behind
+the rule on repeated calls, stays as it was stored. It has single calls alone: of a chain, the log-probabilities after
 the calls in front are not stored with it. Where L(e(c, eps)) was not computed, there is only an upper bound of
 the gain: such calls are not in the file, and `skipped_calls` counts them. Which weights there are is not known here.
 Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
@@ -34,7 +34,7 @@ def reweigh(path: str | Path, weights: Sequence[float], file: Path) -> Gains:
     """Write the gains under other weights to a file, and return them.
 
     Args:
-        weights: of the tokens from a position on, no more than are stored; those behind them weigh nothing.
+        weights: of the tokens from a position on, no more than are stored; those after them weigh nothing.
         file: where to write (Parquet).
     """
     gain = _gain_sql(weights)

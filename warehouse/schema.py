@@ -10,7 +10,7 @@
     | assemble  | examples    | x* and the calls in it                       |
 
     and where calls are chained (depth n = 2, 3, 4):
-    | sample_n  | chain_sampled  | per tool of the last call: draws behind calls of depth n - 1 |
+    | sample_n  | chain_sampled  | per tool of the last call: draws after calls of depth n - 1 |
     | execute_n | chain_executed | per tool of the last call: their responses                   |
     | score_n   | chain_scored   | per tool of the last call: the losses of each chain          |
 
@@ -65,7 +65,7 @@ _TYPES: dict[str, pa.DataType] = {
 _TYPES |= {
     "span": _struct("start int, end int"),
     "call": _struct("tool text, position int, start int, end int, input text, response text, gain real"),
-    "predicted_call": _struct("tool text, position int, input text, response text, failure text, asked flag"),
+    "predicted_call": _struct("tool text, position int, input text, response text, failure text, requested flag"),
     "link": _struct("tool text, input text, response text"),
 }
 
@@ -132,7 +132,7 @@ _CHAINED = {
     "sample": (
         "chain_sampled",
         _CHAIN_SAMPLED,
-        "Per tool of the last call: the distinct draws behind calls that were executed.",
+        "Per tool of the last call: the distinct draws after calls that were executed.",
     ),
     "execute": (
         "chain_executed",

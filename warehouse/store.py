@@ -9,7 +9,7 @@
 
 How much each question about a file's state reads, as bytes may go missing in a crash and rot on a disk:
 
-    intact, find    sizes of a commit's files           whether a shard is finished, where it is asked often
+    intact, find    sizes of a commit's files           whether a shard is finished, in frequent checks
     is_unaltered    sizes and times; bytes if changed   which commits a snapshot shows
     damage          all bytes, against their digests    before a shard is skipped, and by `reconcile --check`
     read            the bytes that it returns           always
@@ -309,7 +309,7 @@ class Store:
         self.files.move(path, target)
 
     def sweep_temporary(self, older_than_s: float = 3600.0) -> int:
-        """Delete what killed writers left behind, if it is at least so many seconds old; return the number of files."""
+        """Delete what killed writers left behind, if at least `older_than_s` old; return the number of files."""
         stale = list(self.files.stale_temporaries(older_than_s))
         for path in stale:
             self.files.delete(path)

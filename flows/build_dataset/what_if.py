@@ -56,7 +56,7 @@ def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -
     scores = stored_scores(snapshot)
     base = _read_base_run(store, scores)
     gains = gains_by_tool(store, base.scored, base.tools)
-    if not any(one.asked for one in gains.values()):
+    if not any(one.requested for one in gains.values()):
         raise UsageError(
             "--fdr needs calls that were scored with decoys: run the same toolformer build with --decoys 3"
         )

@@ -160,14 +160,16 @@ def arm_figures(
 def _tools_asked(row: Mapping[str, Any]) -> list[str]:
     """Return the tools of an item's calls, in order; calls for which no tool was asked are left out."""
     if "calls" in row:
-        return [call["tool"] for call in row["calls"] if call["asked"]]
+        return [call["tool"] for call in row["calls"] if call["requested"]]
     return [row["tool"]] if row["called"] else []
 
 
 def _calls(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the input and the response of each of an item's calls of the calculator."""
-    calls = row["calls"] if "calls" in row else [{**row, "asked": row["called"]}]
-    return tuple((one["input"], one["response"] or "") for one in calls if one["asked"] and one["tool"] == "calculator")
+    calls = row["calls"] if "calls" in row else [{**row, "requested": row["called"]}]
+    return tuple(
+        (one["input"], one["response"] or "") for one in calls if one["requested"] and one["tool"] == "calculator"
+    )
 
 
 def arm_perplexity(store: Store, evaluation: Evaluation, name: str, shards: Sequence[ShardResult]) -> ArmPerplexity:

@@ -40,7 +40,7 @@ def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
     counts = RowCounts("items", len(items), len(items) - failed.total(), failed=dict(sorted(failed.items())))
     counters = {
         "right": sum(p.correct for p in predictions),
-        "calls": sum(p.called if p.calls is None else sum(c.asked for c in p.calls) for p in predictions),
+        "calls": sum(p.called if p.calls is None else sum(c.requested for c in p.calls) for p in predictions),
         "new_tokens": sum(p.new_tokens for p in predictions),
         "call_tokens": sum(p.call_tokens for p in predictions),
     }

@@ -74,15 +74,15 @@ def test_accuracy_by_hand(tmp_path: Path) -> None:
 
 
 def test_several_calls_of_an_item_are_counted_and_stand_beside_evaluations_of_one(tmp_path: Path) -> None:
-    def call(tool: str, *, asked: bool = True, failure: str | None = None) -> dict[str, Any]:
-        return {"tool": tool, "position": 3, "input": "i", "response": "r", "failure": failure, "asked": asked}
+    def call(tool: str, *, requested: bool = True, failure: str | None = None) -> dict[str, Any]:
+        return {"tool": tool, "position": 3, "input": "i", "response": "r", "failure": failure, "requested": requested}
 
     store = Store(tmp_path)
     one = answered(store, "e1", 0, [predicted("a", "e1", right=True, tool="qa"), predicted("b", "e1", right=False)])
     chain = [call("qa"), call("calculator", failure="empty"), call("calculator")]
     rows = [
         predicted("a", "e8", right=True, tool="qa", calls=chain),
-        predicted("b", "e8", right=False, calls=[call("mt", asked=False, failure="not_enabled")]),
+        predicted("b", "e8", right=False, calls=[call("mt", requested=False, failure="not_enabled")]),
         predicted("c", "e8", right=True, tool="calculator", calls=[call("calculator")]),
         predicted("d", "e8", right=False, calls=[]),
     ]

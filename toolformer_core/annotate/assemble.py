@@ -21,7 +21,7 @@ def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str
     """Return x*: the document with its surviving calls inserted, or None if there are none.
 
     Removing the recorded spans from the example's text restores the document's text, whatever brackets it holds. The
-    calls of a chain stand one behind another, and each has the position and the gain of the chain.
+    calls of a chain stand one after another, and each has the position and the gain of the chain.
 
     Args:
         document: x.
@@ -54,7 +54,7 @@ def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str
 
 
 class ExampleCap:
-    """Finds which documents stay if no tool may have more than so many.
+    """Finds which documents stay if a tool may have no more than a maximum.
 
     A digest of seed, tool and document ranks a tool's documents, and the lowest stay: their order and the shards do not
     matter. Only ranks of documents that may still stay are held, so memory does not grow with the corpus. A document

@@ -88,7 +88,7 @@ class CallColumns:
         log_p: (n,) log p(" [") at the position; NaN: unknown, and above no tau_s.
         alike: (n,) a number that calls of one kind and document share if their inputs, and the calls in front, are
             the same.
-        window_end: (n,) offset behind the tokens by which the call is judged; negative: nothing is near the call.
+        window_end: (n,) offset after the tokens by which the call is judged; negative: nothing is near the call.
         ahead: (n,) whether the model looked ahead; None: nowhere.
     """
 
@@ -188,11 +188,11 @@ class CallColumns:
         rows, (start, *same) = rows[order], [values[order] for values in keys]
         end, gain = window_end[rows], self.gain[rows]
         worse, better = [rows[:0]], [rows[:0]]
-        for step in range(1, len(rows)):  # compares each call with the one so many places behind it
+        for step in range(1, len(rows)):  # compares each call with the one `step` places after it
             near = (start[step:] < end[:-step]) & (start[:-step] < end[step:])
             for values in same:
                 near &= values[step:] == values[:-step]
-            if not near.any():  # windows end in the order in which they start, so none further behind is near
+            if not near.any():  # windows end in the order in which they start, so none further on is near
                 break
             first, second = rows[:-step][near], rows[step:][near]
             later_is_better = gain[step:][near] > gain[:-step][near]

@@ -1,18 +1,18 @@
-"""Chains: where one call's response is not enough, a further call is drawn behind it. Beyond the paper (its §7).
+"""Chains: where one call's response is not enough, a further call is drawn after it. Beyond the paper (its §7).
 
     [QA(When was Velden founded?) -> 1820] [Calculator(1820 + 45) -> 1865] 1865
 
 The calls of a chain stand at one position i. The second, c_2, is drawn from p(. | P(x), x_1:i-1, e(c_1, r_1), " ["),
-with a prompt P of its own tool that shows calls in chains (`tool_prompt.chain_prompt_for`), the third behind both, and
+with a prompt P of its own tool that shows calls in chains (`tool_prompt.chain_prompt_for`), the third after both, and
 so on.
 
 A chain must beat all that it begins with: its gain is at most what the losses without its last call leave to be gained,
-min(L(eps), L(e(c_1, r_1)), ...). So the calls behind which others are drawn, the *starts*, are those of a document that
+min(L(eps), L(e(c_1, r_1)), ...). So the calls after which others are drawn, the *starts*, are those of a document that
 leave most, and no more of them than the config says.
 
     | left out of the starts | because                                                                       |
     |------------------------|-------------------------------------------------------------------------------|
-    | nothing left           | no call behind it could gain anything, or its loss could not be measured      |
+    | nothing left           | no call after it could gain anything, or its loss could not be measured      |
     | looked ahead           | the rule for MT (`assemble`) drops it whatever it gains, and so what it begins |
 
 The outcomes of a draw are those of `sample`, and two more:
@@ -22,7 +22,7 @@ The outcomes of a draw are those of `sample`, and two more:
     | repeated  | it is a call that stands in front of it already: its response is there         |
     | too_long  | text and calls leave no room in the model's context; nothing was drawn         |
 
-No threshold on p(" [") applies behind a call: the number of starts bounds what is drawn. `log_p` is that p(" [") all
+No threshold on p(" [") applies after a call: the number of starts bounds what is drawn. `log_p` is that p(" [") all
 the same, and `rank` the number of the start. This module knows no responses of what it draws, and no thresholds.
 """
 
@@ -43,13 +43,13 @@ REPEATED, TOO_LONG = "repeated", "too_long"
 
 
 def left_to_gain(call: ScoredCall) -> float:
-    """Return what a call drawn behind this one can gain at most, in nats: no loss is below 0.  NaN: not measured"""
+    """Return what a call drawn after this one can gain at most, in nats: no loss is below 0.  NaN: not measured"""
     losses = [call.loss_plain, call.loss_response, *([] if call.loss_shorter is None else [call.loss_shorter])]
     return math.nan if any(map(math.isnan, losses)) else min(losses)
 
 
 def starts_of(scored: Iterable[ScoredCall], most: int) -> dict[str, list[ScoredCall]]:
-    """Return the calls of each document behind which others are drawn, those that leave most to gain first.
+    """Return the calls of each document after which others are drawn, those that leave most to gain first.
 
     Args:
         scored: executed and scored calls of any documents, of all tools, in any order, all of one depth.
@@ -76,7 +76,7 @@ def extend(
     starts: Iterable[ScoredCall],
     config: SampleConfig,
 ) -> list[DrawnCall]:
-    """Draw calls of one tool behind executed ones.
+    """Draw calls of one tool after executed ones.
 
     Args:
         lm: the model that annotates.
@@ -137,13 +137,13 @@ def _ranks(chosen: Sequence[ScoredCall]) -> list[int]:
 
 
 def _seeds(seed: int, tool: str, start: ScoredCall, draws: int) -> list[int]:
-    """Return the 64-bit seeds of the draws behind a start; they do not depend on how many there are."""
+    """Return the 64-bit seeds of the draws after a start; they do not depend on how many there are."""
     links = [part for one in start.chain for part in (one.tool, one.input, one.response)]
     return numbers_of("chain", str(seed), start.doc_id, tool, str(start.position), *links, count=draws)
 
 
 def _merged(draws: Sequence[Draw], start: ScoredCall, tool: str, name: str, log_p: float, rank: int) -> list[DrawnCall]:
-    """Return the draws behind one start, equal ones merged, in the order of first appearance."""
+    """Return the draws after one start, equal ones merged, in the order of first appearance."""
     out = []
     for draw, count in Counter(one._replace(log_p_begin=draws[0].log_p_begin) for one in draws).items():
         outcome, input_ = judged(draw, name)

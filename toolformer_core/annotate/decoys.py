@@ -6,7 +6,7 @@ of decoys that pass a threshold estimates how often a response passes for no goo
 
 r' is never r, nor any other response that the tool gave in the same document, which may be right for the place. Which
 ones are taken follows from a seed, so they are the same in every run over the same shard. Where a shard has fewer
-different responses than are asked for, those of `RESERVE` fill up: made-up responses of the paper's tools. A tool of
+different responses than requested, those of `RESERVE` fill up: made-up responses of the paper's tools. A tool of
 one's own has no reserve, and such a call gets fewer decoys, or none.
 
 This module knows no model and no losses.

@@ -3,7 +3,7 @@
     | failure  | because                                                                       |
     |----------|-------------------------------------------------------------------------------|
     | crashed  | the tool raised, or returned something that is no result                      |
-    | timeout  | the tool did not answer in time, nor when asked again                         |
+    | timeout  | the tool did not answer in time, nor when called again                        |
     | empty    | it answered, but nothing is left once control characters are removed          |
     | any word | the tool's own reason, from the `ToolFailure` it returned                     |
 
@@ -11,10 +11,10 @@ A response becomes one line of at most `max_response_chars` characters, escaped 
 can open or close a call.
 
 A question is an input and its context: what the tool may know of the document besides, e.g. its date. This stage knows
-neither documents nor positions: equal questions of a whole shard are one question. How many are asked at a time, how
-often one is asked again, and when the tool counts as dead is decided in the caller's `AnnotationPool`. A question whose
-answer is `known` from earlier is not asked again; whether that may still be used is not decided here, but a record says
-whether its failure is `transient`: it need not come again, since the tool and not the input was to blame.
+neither documents nor positions: equal questions of a whole shard are one question. How many run at a time, how
+often one is retried, and when the tool counts as dead is decided in the caller's `AnnotationPool`. A question whose
+answer is `known` from earlier is not repeated; whether that may still be used is not decided here, but a record says
+whether its failure is `transient`: it need not come again, since the tool failed and not the input.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def execute(
     pool: AnnotationPool | None = None,
     tally: CallTally | None = None,
 ) -> list[Execution]:
-    """Ask a tool every distinct question (input, context) once; one whose failure is retryable is asked again.
+    """Ask a tool every distinct question (input, context) once; one whose failure is retryable is repeated.
 
     The tool is loaded first, outside the time a call may take; if every answer is known, not even that.
 
@@ -90,7 +90,7 @@ def execute(
 
 
 def is_transient(failure: str, transient: bool | None = None) -> bool:
-    """Say of what came of a call ("": a response) whether it need not come again, as the tool was to blame.
+    """Return whether a call's outcome ("": a response) is a passing failure of the tool, which need not come again.
 
     Args:
         failure: as in `Execution`.

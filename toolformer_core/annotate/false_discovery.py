@@ -58,7 +58,7 @@ class GainsOfTool:
     calls: NDArray[np.float64]  # (N,), sorted
     decoys: NDArray[np.float64]  # (D,), sorted
     with_decoys: int = 0  # calls that have any
-    asked: int = 0  # calls for which decoys were looked for
+    requested: int = 0  # calls for which decoys were looked for
     responses: int = 0  # different responses of the calls, counted up to LEAST_RESPONSES
 
 
@@ -67,7 +67,7 @@ class GainCollector:
 
     def __init__(self) -> None:
         self._calls, self._decoys = array("d"), array("d")
-        self._with_decoys = self._asked = 0
+        self._with_decoys = self._requested = 0
         self._responses: set[str] = set()
 
     def add(self, calls: Iterable[ScoredCall]) -> None:
@@ -77,7 +77,7 @@ class GainCollector:
             if len(self._responses) < LEAST_RESPONSES:
                 self._responses.add(call.response)
             if call.decoy_gains is not None:
-                self._asked += 1
+                self._requested += 1
                 self._with_decoys += bool(call.decoy_gains)
                 self._decoys.extend(gain for gain in call.decoy_gains if not math.isnan(gain))
 
@@ -87,7 +87,7 @@ class GainCollector:
             calls=np.sort(np.frombuffer(self._calls)) if self._calls else np.empty(0),
             decoys=np.sort(np.frombuffer(self._decoys)) if self._decoys else np.empty(0),
             with_decoys=self._with_decoys,
-            asked=self._asked,
+            requested=self._requested,
             responses=len(self._responses),
         )
 
@@ -151,10 +151,10 @@ def find_threshold(tool: str, gains: GainsOfTool, promised: float, own: float, f
     if not len(gains.calls):
         return keep("too_few")
     if not len(gains.decoys):
-        return keep("no_decoys" if not gains.asked else "too_alike")
+        return keep("no_decoys" if not gains.requested else "too_alike")
     if promised * len(gains.decoys) < _LEAST_EXPECTED:
         return keep("too_few")
-    if gains.responses < LEAST_RESPONSES or 2 * gains.with_decoys < gains.asked:
+    if gains.responses < LEAST_RESPONSES or 2 * gains.with_decoys < gains.requested:
         return keep("too_alike")
     tau_f = _least(gains, promised, floor)
     if tau_f is None:

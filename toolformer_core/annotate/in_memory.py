@@ -26,7 +26,7 @@ from toolformer_core.tools.execution.pool import AnnotationPool
 _AT_ONCE = IngestConfig().shard_documents  # documents sampled together, as in a build
 
 OnProgress = Callable[[str, int, int], None]  # (tool's key, documents sampled, documents in total)
-Question = tuple[str, str]  # input and context: all that a tool is told
+Question = tuple[str, str]  # input and context: all that a tool receives
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ def run_stages(
         prompt: its annotation prompt.
         documents: those that the prefilter kept, with its results.
         sampling: how calls are drawn.
-        execution: how the tool is asked.
+        execution: how the tool is called.
         scoring: which losses are computed, and how many decoys.
         tool_workers: threads that ask the tool at the same time.
         on_progress: called as documents are sampled, which takes most of the time.
 
     Raises:
-        ModelError: the model cannot be asked, or its context has no room for a document beside the prompt.
+        ModelError: the model cannot be reached, or its context has no room for a document beside the prompt.
         ToolformerError: the tool can answer nothing.
     """
     contexts = {document.doc_id: prefiltered.context for document, prefiltered in documents}
@@ -102,11 +102,11 @@ def sample_all(
 
 
 def questions(draws: Iterable[DrawnCall], contexts: Mapping[str, str]) -> list[Question]:
-    """Return what a tool must be asked: the calls among the draws, repeats included.
+    """Return the requests to a tool: the calls among the draws, repeats included.
 
     Args:
         draws: parsed or not.
-        contexts: what the tool is told of a document, by its id.
+        contexts: what the tool receives beside the input, by the document's id.
     """
     return [(call.input, contexts[call.doc_id]) for call in draws if call.outcome == "ok"]
 

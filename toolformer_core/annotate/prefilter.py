@@ -181,13 +181,13 @@ _WORD = regex.compile(rf"(?V1)(?P<char>[\p{{L}}&&[{UNSPACED}]]\p{{M}}*+)|{_SPACE
 _SEPARATOR = re.compile("[,;/|•·،؛、，；／｜・]")
 _WORDS_PER_SEPARATOR = 3
 _CHARS_PER_SEPARATOR = 7  # in scripts without spaces
-# With these among the words the language identifier is not asked: it would say English, or be unsure.
+# With these among the words the language identifier is not run: it would say English, or be unsure.
 _ENGLISH = re.compile(
     r"the|and|of|to|is|that|with|this|for|was|are|you|your|from|have|our|their|which|will|been|has|not|but|by|they|we|"
     r"it|its|as|at|be|on|or|an|who|what|when|can|were|would|there|about|if|all|more",
     re.IGNORECASE,
 )
-_PIECE = 10  # words by which English is told before and after a chunk
+_PIECE = 10  # words before and after a chunk by which English is recognised
 _READ_CHARS = 1_000
 _MIN_CONFIDENCE = 0.5
 

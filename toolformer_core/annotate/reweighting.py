@@ -2,7 +2,7 @@
 
     L(z) = - sum_t w_t log p(x_t | z)
 
-No model is asked. The losses that were not computed stay unknown, so that a call without L(e(c, eps)) is not kept; what
+No model is run. The losses that were not computed stay unknown, so that a call without L(e(c, eps)) is not kept; what
 these might be is known to the warehouse's queries. A chain's shorter chains are scored calls of the same document, so
 their losses under other weights are found among these.
 """
@@ -26,7 +26,7 @@ def reweighted(calls: Iterable[ScoredCall], weights: Sequence[float]) -> list[Sc
 
     Args:
         calls: of whole documents, with the chains that each chain begins with.
-        weights: w_t of the tokens from a position on, no more than have a log-probability; those behind weigh nothing.
+        weights: w_t of the tokens from a position on, no more than have a log-probability; those after weigh nothing.
 
     Raises:
         ValueError: a call has no log-probabilities, or a chain is there without one that it begins with.

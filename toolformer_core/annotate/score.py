@@ -55,7 +55,7 @@ def unscored(text: str, call: DrawnCall, response: str, config: SampleConfig) ->
         |------------------------|------------------------------------------------------------------------------------|
         | answers_another_number | its response is not the number that it stands before                               |
         | holds_its_answer       | its input has that number already: `60 / 1`                                        |
-        | reads_ahead            | its input has a number that stands only behind the call, so who writes the text    |
+        | reads_ahead            | its input has a number that stands only after the call, so who writes the text    |
         |                        | from left to right cannot know it                                                  |
 
     Args:
@@ -142,7 +142,7 @@ _Key = tuple[int, str, str, tuple[AnsweredCall, ...]]  # position, input, respon
 
 
 class _CallRequests(NamedTuple):
-    """A call, and what the model is asked about it."""
+    """A call, and the scores that are requested for it."""
 
     drawn: DrawnCall
     response: str
@@ -170,18 +170,18 @@ def _requests(
     links = [(Call(names.get(one.tool, one.tool), one.input), one.response) for one in drawn.preceding_calls]
     before = linearize_chain(links)
 
-    def asked(prefix: str) -> ScoreRequest:
+    def request(prefix: str) -> ScoreRequest:
         return ScoreRequest(prefix, text, drawn.position, tokens, from_word)
 
     def with_response(given: str) -> ScoreRequest:
-        return asked(before + linearize(Call(tool_name, drawn.input), given))
+        return request(before + linearize(Call(tool_name, drawn.input), given))
 
     decoys = pool.decoys_of(drawn, response) if pool is not None else None
     return _CallRequests(
         drawn,
         response,
-        plain=asked(""),
-        shorter=tuple(asked(linearize_chain(links[:n])) for n in range(1, len(links) + 1)),
+        plain=request(""),
+        shorter=tuple(request(linearize_chain(links[:n])) for n in range(1, len(links) + 1)),
         bare=with_response(""),
         full=with_response(response),
         decoys=tuple(map(with_response, decoys)) if decoys is not None else None,
@@ -202,11 +202,11 @@ def _score_chunk(
         if distinct:
             log_probs.update(zip(distinct, lm.log_probs(distinct), strict=True))
 
-    def loss(asked: ScoreRequest) -> float:
-        return weighted_loss(log_probs[asked], w)
+    def loss(request: ScoreRequest) -> float:
+        return weighted_loss(log_probs[request], w)
 
-    def values(asked: ScoreRequest) -> tuple[float, ...]:
-        return tuple(log_probs[asked].tolist())
+    def values(request: ScoreRequest) -> tuple[float, ...]:
+        return tuple(log_probs[request].tolist())
 
     def without_call(call: _CallRequests) -> float:
         """Return the least loss without the call itself."""

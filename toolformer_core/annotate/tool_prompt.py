@@ -38,7 +38,7 @@ def prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
 
 
 def chain_prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
-    """Return the prompt with which a tool's calls are drawn behind those of others.
+    """Return the prompt with which a tool's calls are drawn after other calls.
 
     Args:
         tool: one of the paper's, or a user's.

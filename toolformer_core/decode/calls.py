@@ -2,7 +2,7 @@
 
     | written after " ["                             | means                                                     |
     |------------------------------------------------|-----------------------------------------------------------|
-    | an arrow after a `)`, or outside parentheses,  | a call: the tool is asked, even if the call does not      |
+    | an arrow after a `)`, or outside parentheses,  | a call: the tool is called, even if the call does not     |
     | ... after a tool's name                        | parse                                                     |
     | ... after another word, or none                | no call                                                   |
     | an arrow inside parentheses                    | part of the input                                         |

@@ -6,7 +6,7 @@
 A round (`step`) handles messages (submissions, cancellations, tools' answers), admits new sequences, runs one pass over
 the sequences with many tokens to feed (prompts, responses), and one pass over those with a single token. A sequence
 whose tool is running has none, so it takes part in neither. When its response arrives, the new tokens go through in one
-pass behind the cached ones; nothing is computed twice. A new sequence that starts like another one (the same examples
+pass after the cached ones; nothing is computed twice. A new sequence that starts like another one (the same examples
 in the prompt) copies its keys and values as far as the two agree.
 
 Memory is bounded. Every admitted sequence states the most tokens it can hold, and the number of rows times the longest
@@ -93,7 +93,7 @@ class DecodeEngine:
         self._running: list[tuple[Handle, DecodeSequence]] = []  # the index is the row in the cache
         self._cache = KVCache(hf_model)
         self._stopped = False
-        self._submit_lock = threading.Lock()  # nothing is submitted after the last sequence is told of the stop
+        self._submit_lock = threading.Lock()  # nothing is submitted after the last sequence is stopped
 
     @property
     def waiting(self) -> int:

@@ -154,7 +154,7 @@ def _rows(hf_model: HFModel, documents: Sequence[_Document], name_tokens: int) -
 
 
 def _read(hf_model: HFModel, rows: Sequence[_Row], top_k: int, name_tokens: int) -> list[tuple[int, int, float, str]]:
-    """Return document, token, p(" [") and the text behind " [" of every opening in some windows."""
+    """Return document, token, p(" [") and the text after " [" of every opening in some windows."""
     with hf_model.lock, torch.inference_mode():
         ids, _ = pad([row.ids for row in rows], hf_model.device)
         position = torch.arange(ids.shape[1], device=hf_model.device).expand(len(rows), -1)

@@ -107,7 +107,7 @@ class ToolCall:
     detail: str
     start: int  # span in `Generation.text`
     end: int
-    seconds: float  # from the arrow to the response; 0 if no tool was asked
+    seconds: float  # from the arrow to the response; 0 if no tool was called
     repeated: bool = False  # an earlier call of this sequence had the same input: the tool was not run again
 
 

@@ -92,7 +92,7 @@ class _PendingCall:
     input: str
     text: str  # " [Calculator(1 + 1) ->"
     retokenize: str  # text of the last token, which is tokenised again together with the response
-    failure: str = ""  # why no tool is asked; "" if one is
+    failure: str = ""  # why no tool is called; "" if one is
 
 
 @dataclass(slots=True)
@@ -332,7 +332,7 @@ class DecodeSequence:
         return None
 
     def _refusal(self, name: str) -> str:
-        """Return why a tool is not asked; "" if it is."""
+        """Return why a tool is not called; "" if it is."""
         key, allowed = self._model.tools.get(name), self.settings.tools
         return "" if key is not None and (allowed is None or key in allowed) else "not_enabled"
 

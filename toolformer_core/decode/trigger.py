@@ -8,7 +8,7 @@ would start a call there. It counts for the tool t whose name the model then wri
 
 Left out are an opening at a call of another tool, as whether t helps there is not known; an opening less than five
 tokens before a call of t, as that is the same call a little early (the loss that chose the place looks at the five
-tokens behind it, Toolformer §4.1); and an opening at which the model names no tool, as decoding takes it back.
+tokens after it, Toolformer §4.1); and an opening at which the model names no tool, as decoding takes it back.
 
     needless_t(theta) = |{n in N_t : n >= theta}| / |N_t|      needless openings that remain
     lost_t(theta)     = |{w in W_t : w <  theta}| / |W_t|      calls of C* that are no longer made

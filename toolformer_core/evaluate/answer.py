@@ -8,7 +8,7 @@
     | first number    | 64         | an equation may come first                                   |
 
 The paper names no length; text that a rule ignores cannot change its result. Tokens of calls are counted separately
-(see `decode.records.GenerationSettings`). An item whose prompt does not fit into the model's context is not asked; it
+(see `decode.records.GenerationSettings`). An item whose prompt does not fit into the model's context is left out; it
 counts as wrong, with the reason. Nothing here knows arms, files or where predictions are stored.
 """
 
@@ -36,7 +36,7 @@ _NEW_TOKENS = {
     Rule.FIRST_20_WORDS: 96,
     Rule.FIRST_NUMBER: 64,
 }
-NOT_ASKED = ("bad_syntax", "not_enabled")  # failures of calls for which no tool was asked
+NOT_REQUESTED = ("bad_syntax", "not_enabled")  # failures of calls that reach no tool
 _PAPER_KEYS = {name: key for key, name in TOOL_NAMES.items()}
 
 
@@ -49,7 +49,7 @@ class PredictedCall:
     input: str
     response: str
     failure: str | None  # see `Prediction`
-    asked: bool  # whether an offered tool was asked
+    requested: bool  # whether an offered tool was called
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ class Prediction:
     continuation: str  # with calls
     clean: str  # without calls, which is what is scored
     correct: bool
-    called: bool  # whether an offered tool was asked
+    called: bool  # whether an offered tool was called
     tool: str | None  # of the first such call, else of the first call: its key, or the name the model wrote
     input: str | None
     response: str | None
     failure: str | None  # why the response is empty; see `decode.records.ToolCall`
     new_tokens: int  # of text
     call_tokens: int
-    problem: str = ""  # why the item was not asked
+    problem: str = ""  # why the item was not answered
     calls: tuple[PredictedCall, ...] | None = None  # all of them, in order; None where an item has one call at most
 
 
@@ -153,8 +153,8 @@ def _prediction(
     if generation is None:
         empty = (None, None, None, None, 0, 0, TOO_LONG, () if several else None)
         return Prediction(item.item_id, item.group, item.prompt, item.answers, "", "", False, False, *empty)
-    asked = [call for call in generation.calls if call.failure not in NOT_ASKED]
-    first = next(iter(asked or generation.calls), None)
+    requested = [call for call in generation.calls if call.failure not in NOT_REQUESTED]
+    first = next(iter(requested or generation.calls), None)
     return Prediction(
         item_id=item.item_id,
         group=item.group,
@@ -163,7 +163,7 @@ def _prediction(
         continuation=generation.text,
         clean=generation.clean,
         correct=is_right(task, item, generation.clean),
-        called=bool(asked),
+        called=bool(requested),
         tool=keys.get(first.tool, first.tool) if first else None,
         input=first.input if first else None,
         response=first.response if first else None,
@@ -184,6 +184,6 @@ def _predicted_calls(generation: Generation, keys: Mapping[str, str]) -> Iterato
             input=call.input,
             response=call.response,
             failure=call.failure,
-            asked=call.failure not in NOT_ASKED,
+            requested=call.failure not in NOT_REQUESTED,
         )
         within_calls += call.end - call.start

@@ -22,7 +22,7 @@ from typing import Any
 from toolformer_core.decode.records import Finished, Generation, GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ModelError, UsageError
-from toolformer_core.evaluate.answer import NOT_ASKED
+from toolformer_core.evaluate.answer import NOT_REQUESTED
 from toolformer_core.evaluate.likelihood import log_likelihoods
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.tokens import encode_following, tokenize
@@ -127,7 +127,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
                 for w in self.written
                 if task in (None, w.task)
                 for call in w.generation.calls
-                if call.failure not in NOT_ASKED
+                if call.failure not in NOT_REQUESTED
             )
         )
 

@@ -69,7 +69,7 @@ def _summed_loss(
     **more: Any,
 ) -> Any:
     logits = model(input_ids=ids, position_ids=positions, use_cache=False, **more).logits  # (B, T, V)
-    # Targets are rolled to the left instead of cutting the logits; the first token, which wraps around, is no target.
+    # Targets are rolled to the left instead of slicing the logits; the first token, which wraps around, is no target.
     targets, counts = (torch.roll(x, -1, dims=1).flatten() for x in (ids, weights))
     flat = logits.flatten(0, 1).float()
     if forbidden is not None:

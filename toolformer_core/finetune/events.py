@@ -1,4 +1,4 @@
-"""Files in the job's folder by which a run reports what happens and can be asked to stop; there is no other protocol.
+"""Files in the job's folder by which a run reports what happens and is requested to stop; there is no other protocol.
 
     events.jsonl   one JSON object per line, written by the first process only (a failure: by the process that failed
                    first): damaged, started, step, evaluated, saved, stopped, finished, failed; each with `t`, seconds

@@ -93,10 +93,10 @@ def encode_texts(
         ModelError: the tokenizer reports no character offsets.
     """
     pieces = []
-    before, behind = ([] if token is None else [token] for token in (start, end))
+    before, after = ([] if token is None else [token] for token in (start, end))
     for ids in _encoded(tokenizer, texts):
-        whole = np.asarray([*before, *ids, *behind], dtype=np.int64)
-        targets = np.asarray([*[True] * (len(before) + len(ids)), *[score_end] * len(behind)], dtype=np.bool_)
+        whole = np.asarray([*before, *ids, *after], dtype=np.int64)
+        targets = np.asarray([*[True] * (len(before) + len(ids)), *[score_end] * len(after)], dtype=np.bool_)
         targets[:1] = False
         for at in range(0, max(len(whole) - 1, 0), length - 1):
             piece_targets = targets[at : at + length].copy()

@@ -31,9 +31,9 @@ __all__ = [
 
 
 class Insertion(NamedTuple):
-    """A text whose second copy in the prompt is written up to a position, and behind it one or more calls.
+    """A text whose second copy in the prompt is written up to a position, and after it one or more calls.
 
-    Its scan has one position, behind the calls: [P(x), x_1:i-1, e(c_1, r_1), ...].
+    Its scan has one position, after the calls: [P(x), x_1:i-1, e(c_1, r_1), ...].
     """
 
     text: str  # x
@@ -59,7 +59,9 @@ class Draw(NamedTuple):
 
     text: str
     ended: bool
-    log_p_begin: float | None = None  # log p(it begins so | P(x), x_1:i-1, " ["), natural log; None: nothing was asked
+    log_p_begin: float | None = (
+        None  # log p(it begins so | P(x), x_1:i-1, " ["), natural log; None: it was not requested
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class ScoreRequest:
     """A request for log p(x_j | z, x_1:j-1) of the first `tokens` tokens x_j of the text from `position` on.
 
     With `from_word`, tokens of neither letters nor digits that stand there first are passed over: where a blank is a
-    token of its own, it tells nothing of the word behind it.
+    token of its own, it says nothing about the word after it.
     """
 
     prefix: str  # z, e.g. e(c, r); "" for the plain text

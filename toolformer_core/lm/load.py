@@ -1,7 +1,7 @@
 """Finds and loads a model by its name, or by what a name was parsed to (`reference`).
 
 Of a model whose draws a vLLM server makes, the model itself is loaded here too (see `vllm`). One that lives only behind
-a server is not loaded here but asked (see `remote`).
+a server is not loaded here but queried (see `remote`).
 
 The digest is computed from files alone, so a plan can be made without loading anything. Loading a hub name needs the
 network once, or the hub's cache; with HF_HUB_OFFLINE=1 only the cache is read.
@@ -140,7 +140,7 @@ class LoadedTokenizer:
 
     tokenizer: Any  # never gives a token that the model has no embedding for, if the model's size is known
     start: int | None  # the token that starts every sequence; None: there is none
-    end: int | None  # the token behind every text; None: there is none
+    end: int | None  # the token after every text; None: there is none
     digest: str  # of its files, a chat template's among them
 
 

@@ -10,7 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 from toolformer_core.errors import ContextError, ModelError, TokenizerError
-from toolformer_core.lm.tokens import WORD, encode, encode_behind, encode_between, encode_following
+from toolformer_core.lm.tokens import WORD, encode, encode_after, encode_between, encode_following
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import OPEN
 
@@ -22,7 +22,7 @@ class Beginning(NamedTuple):
     """What draws begin with, in tokens; both are empty where they begin with nothing.
 
     The last token of a text such as `Name(` is not given, because a tokenizer may write what follows in one token with
-    it, as in `()]`: a draw behind a lone `(` could no longer become that.
+    it, as in `()]`: a draw after a lone `(` could no longer become that.
     """
 
     given: list[int]  # all tokens of the text but the last one
@@ -69,16 +69,16 @@ class PromptTokenizer:
         return encode(self.tokenizer, text)
 
     def beginning(self, begin: str) -> Beginning:
-        """Return what a draw behind " [" begins with in tokens (see `encode_behind`), computed once per text.
+        """Return what a draw after " [" begins with in tokens (see `encode_after`), computed once per text.
 
         Raises:
             TokenizerError: the tokenizer has no tokens for just this text.
             ContextError: it is longer than what is kept free for a call.
         """
         if begin not in self._beginnings:
-            ids = encode_behind(self.tokenizer, OPEN, begin)
+            ids = encode_after(self.tokenizer, OPEN, begin)
             if self.text(ids) != begin:
-                raise TokenizerError(f"the tokenizer of {self.name!r} cannot write {begin!r} behind {OPEN!r}")
+                raise TokenizerError(f"the tokenizer of {self.name!r} cannot write {begin!r} after {OPEN!r}")
             if len(ids) > CALL_RESERVE:
                 raise ContextError(f"{begin!r} takes {len(ids)} tokens of {self.name!r}, of {CALL_RESERVE} for a call")
             given = ids[:-1]
@@ -119,7 +119,7 @@ class PromptTokenizer:
         return self.end_ids if end is None else self.end_ids | {end}
 
     def turn_ends(self, prompt: Prompt) -> dict[int, str]:
-        """Return the tokens that end a draw and no text, with their own texts: a server must be told of them."""
+        """Return the tokens that end a draw and no text, with their own texts, for a server's `stop_token_ids`."""
         return {token: self.text([token]) for token in sorted(self.ends(prompt) - self.end_ids)}
 
 

@@ -29,7 +29,12 @@ from toolformer_core.syntax import OPEN, call_pieces, find_calls, linearize
 _LOG = logging.getLogger(__name__)
 _NAMED = 3  # tokens that a warning lists
 WORD = "a"  # one character, and a separate token when a space follows
-_BEFORE = (WORD, OPEN, "1", "\n")  # what a text that follows another one is tokenised behind: the first that merges not
+_BEFORE = (
+    WORD,
+    OPEN,
+    "1",
+    "\n",
+)  # tokenised before a text that follows another one: the first that does not merge with it
 
 _Encoded = tuple[list[int], list[tuple[int, int]]]  # ids, and the characters [start, end) of each
 
@@ -58,7 +63,7 @@ class Tokens:
         return first
 
     def ends(self, length: int) -> NDArray[np.int64]:
-        """Return the character offset behind each token, (n,), of a text of `length` characters."""
+        """Return the character offset after each token, (n,), of a text of `length` characters."""
         return np.append(self.cuts[1:], length)[: len(self.ids)]
 
     def touching(self, spans: Iterable[tuple[int, int]], length: int) -> NDArray[np.bool_]:
@@ -88,13 +93,13 @@ def tokenize(tokenizer: Any, texts: list[str], *, follow: bool = False) -> list[
         tokenizer: a fast tokenizer (it reports character offsets).
         texts: the texts; with `follow` they start with a space.
         follow: the texts follow other text. Some tokenizers put a space in front of every input, so these texts are
-            tokenised behind a word, which is then removed.
+            tokenised after a word, which is then removed.
     """
     return [_tokens(*pair) for pair in _encode(tokenizer, texts, _BEFORE if follow else ())]
 
 
-def tokenize_behind(tokenizer: Any, before: str, texts: list[str]) -> list[Tokens]:
-    """Tokenise texts that stand directly behind another text, whose tokens are removed.
+def tokenize_after(tokenizer: Any, before: str, texts: list[str]) -> list[Tokens]:
+    """Tokenise texts that stand directly after another text, whose tokens are removed.
 
     A text that would share a token with what it follows is tokenised alone, so that all its characters are its own.
 
@@ -126,10 +131,10 @@ def encode_following(tokenizer: Any, text: str) -> list[int]:
     return _encode(tokenizer, [text], _BEFORE)[0][0]
 
 
-def encode_behind(tokenizer: Any, before: str, text: str) -> list[int]:
-    """Return the token ids of a text behind another text, so that the ids in front of them are those of that text.
+def encode_after(tokenizer: Any, before: str, text: str) -> list[int]:
+    """Return the token ids of a text after another text, so that the ids in front of them are those of that text.
 
-    A tokenizer that merges across the border has no such ids: the text is then tokenised behind something else.
+    A tokenizer that merges across the border has no such ids: the text is then tokenised after something else.
 
     Args:
         tokenizer: a fast tokenizer.
@@ -145,27 +150,27 @@ def _encode(tokenizer: Any, texts: Sequence[str], before: Sequence[str] = ()) ->
     Args:
         tokenizer: a fast tokenizer.
         texts: the texts.
-        before: what the texts stand behind, in order of preference (see `_encode_behind`); empty: nothing.
+        before: what the texts stand after, in order of preference (see `_encode_after`); empty: nothing.
     """
     pieces = [call_pieces(text) for text in texts]
     firsts = dict.fromkeys(first for first, *_ in pieces)
     later = dict.fromkeys(piece for _, *rest in pieces for piece in rest)
     spaced, others = ([piece for piece in later if piece.startswith(" ") is space] for space in (True, False))
-    whole = _encode_behind(tokenizer, firsts, before)
-    behind = _encode_behind(tokenizer, spaced, _BEFORE) | _encode_behind(tokenizer, others, (OPEN, *_BEFORE))
+    whole = _encode_after(tokenizer, firsts, before)
+    after = _encode_after(tokenizer, spaced, _BEFORE) | _encode_after(tokenizer, others, (OPEN, *_BEFORE))
     out = []
     for first, *rest in pieces:
         ids, offsets, at = list(whole[first][0]), list(whole[first][1]), len(first)
         for piece in rest:
-            ids += behind[piece][0]
-            offsets += [(start + at, end + at) for start, end in behind[piece][1]]
+            ids += after[piece][0]
+            offsets += [(start + at, end + at) for start, end in after[piece][1]]
             at += len(piece)
         out.append((ids, offsets))
     return out
 
 
-def _encode_behind(tokenizer: Any, texts: Iterable[str], before: Sequence[str]) -> dict[str, _Encoded]:
-    """Tokenise texts behind the first of some others that lends them no token and no space; alone, if there is none."""
+def _encode_after(tokenizer: Any, texts: Iterable[str], before: Sequence[str]) -> dict[str, _Encoded]:
+    """Tokenise texts after the first of some others that lends them no token and no space; alone, if there is none."""
     left, out = list(texts), dict[str, _Encoded]()
     for head in (*before, ""):
         if not left:

@@ -97,7 +97,7 @@ class VllmScan(ScanWrapper[HFScan]):
         """See `Scan.draw`. What draws begin with is drawn here, its first free token included; the server goes on.
 
         The server's `allowed_token_ids` would hold for every token, not for the first alone. So the model here draws
-        that one, in the pass that computes the log-probability, and the server continues behind it with the seed's
+        that one, in the pass that computes the log-probability, and the server continues after it with the seed's
         numbers of its own.
 
         Raises:

@@ -43,11 +43,11 @@ class VllmServer:
     Args:
         url: its address with `/v1`, without credentials.
         model: the name of the model it serves.
-        timeout_s: seconds allowed for one response; one that takes longer is not asked for again.
+        timeout_s: seconds allowed for one response; one that takes longer is not requested again.
         credentials: sent with every request; never part of a message or a `repr`.
         tries: how often a request is sent while nobody answers or the server says that it is busy; the waits between
             are 1, 2, 4, ... seconds, at most 30.
-        sleep: waits so many seconds.
+        sleep: waits for a number of seconds.
     """
 
     url: str
@@ -77,7 +77,7 @@ class VllmServer:
 
         Args:
             prompt: token ids.
-            n: how many of the most likely tokens are told; the prompt's own is, in any case.
+            n: how many of the most likely tokens to return, beside the prompt's own.
 
         Returns:
             Per place, the natural logarithm of a token's probability there, by its id.
@@ -88,7 +88,7 @@ class VllmServer:
         """
         try:
             return [
-                {int(token): float(told["logprob"]) for token, told in place.items()}
+                {int(token): float(entry["logprob"]) for token, entry in place.items()}
                 for place in self._prompt_logprobs(prompt, n)
             ]
         except (KeyError, TypeError, ValueError) as exc:
@@ -136,7 +136,7 @@ class VllmServer:
             if one.get("id") == self.model:
                 return one
         served = ", ".join(repr(str(one.get("id"))) for one in models) or "no model"
-        raise ModelError(f"{self.url} serves {served}, not {self.model!r}; write one of its names behind the #")
+        raise ModelError(f"{self.url} serves {served}, not {self.model!r}; write one of its names after the #")
 
     def draw(
         self,
@@ -159,7 +159,7 @@ class VllmServer:
         if ends:
             options["stop_token_ids"] = list(ends)
         choice = self.complete(prompt, **options, stop=[CLOSE], include_stop_str_in_output=True)
-        # what is asked for the bracket's sake holds for a token that ends the turn, too
+        # the stop string is included for the bracket's sake, and so is a token that ends the turn
         text = begun.text + str(choice.get("text", "")).removesuffix(ends.get(choice.get("stop_reason", -1), ""))
         close = find_close(text)
         if close is None and choice.get("stop_reason") == CLOSE:
@@ -189,7 +189,7 @@ class VllmServer:
                 error = ModelError(
                     f"no vLLM server answers at {self.url} ({reason}); start one with `vllm serve {self.model}`"
                 )
-                # nobody listens, or the connection broke; a slow answer is not asked for again
+                # nobody listens, or the connection broke; a slow answer is not requested again
                 transient = isinstance(exc, httpx2.NetworkError | httpx2.ProtocolError)
             tried += 1
             if not transient or tried >= self.tries:

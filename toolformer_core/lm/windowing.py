@@ -6,7 +6,7 @@
              of a call see the same text, with W/2 to W tokens of it on the left
 
 Both rules are exact for a text that fits: one window, everything seen. What a scan feeds to the model is the prompt's
-head, which all documents share, and behind it the document twice:
+head, which all documents share, and after it the document twice:
 
     [bos] head | x tail | x        the positions are those of the second x
 
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from toolformer_core.errors import ContextError
 from toolformer_core.lm.base import Insertion
 from toolformer_core.lm.prompt_tokenizer import CALL_RESERVE, PromptTokenizer
-from toolformer_core.lm.tokens import Tokens, tokenize, tokenize_behind
+from toolformer_core.lm.tokens import Tokens, tokenize, tokenize_after
 from toolformer_core.records import Prompt
 
 _SMALLEST_WINDOW = 16  # a context that leaves fewer tokens than this for a document is refused
@@ -38,7 +38,7 @@ _SMALLEST_WINDOW = 16  # a context that leaves fewer tokens than this for a docu
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of a document as it is fed behind the head."""
+    """A part of a document as it is fed after the head."""
 
     text: int  # index of the document
     ids: NDArray[np.int64]  # (t,) x tail x
@@ -115,13 +115,13 @@ def _copies(tokenizer: Any, prompt: Prompt, texts: list[str]) -> tuple[list[_Cop
     """
     spaced = [" " + text for text in texts]
 
-    def behind(before: str, space: bool) -> list[_Copy]:
+    def copies_after(before: str, space: bool) -> list[_Copy]:
         line = before[before.rstrip("\n").rfind("\n") + 1 :]  # earlier lines change no token here
-        return [_Copy(t, int(space)) for t in tokenize_behind(tokenizer, line, spaced if space else texts)]
+        return [_Copy(t, int(space)) for t in tokenize_after(tokenizer, line, spaced if space else texts)]
 
     space = prompt.head.endswith(" ")
     if prompt.turn is not None:
-        return behind(prompt.head.removesuffix(" "), space), behind(prompt.tail, prompt.turn.space)
+        return copies_after(prompt.head.removesuffix(" "), space), copies_after(prompt.tail, prompt.turn.space)
     second = [_Copy(t, 1) for t in tokenize(tokenizer, spaced, follow=True)]
     return second if space else [_Copy(t, 0) for t in tokenize(tokenizer, texts)], second
 
@@ -147,7 +147,7 @@ def _window(
 def _insertion_window(
     text: int, position: int, first_copy: _Copy, second_copy: _Copy, tail: list[int], room: int
 ) -> list[Window]:
-    """Return the window whose only position is behind the inserted calls; none if these leave too little room.
+    """Return the window whose only position is after the inserted calls; none if these leave too little room.
 
     Args:
         text: index of the insertion.
@@ -174,7 +174,7 @@ def _insertion_window(
 
 
 def windows_at_end(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str]) -> list[Window | None]:
-    """Return windows that hold a text once, behind the prompt's head, and whose only position is the text's end.
+    """Return windows that hold a text once, after the prompt's head, and whose only position is the text's end.
 
     A text that does not fit into the model's context has no window: None.
 

@@ -58,7 +58,7 @@ class Files(Protocol):
         """Yield the paths of all files below a folder with what `stat` says of each, in any order."""
 
     def get_range(self, path: str, start: int, length: int) -> bytes | None:
-        """Return so many bytes of a file from a position, fewer at its end; None if there is no such file."""
+        """Return `length` bytes of a file from a position, fewer at its end; None if there is no such file."""
 
     def move(self, path: str, target: str) -> None:
         """Rename a file; do nothing if there is no such file."""
@@ -67,7 +67,7 @@ class Files(Protocol):
         """Delete a file; do nothing if there is no such file."""
 
     def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
-        """Yield the temporary files that nobody is writing and that are at least so many seconds old."""
+        """Yield the temporary files that nobody is writing and that are at least `older_than_s` seconds old."""
 
 
 def temporary_beside(target: AnyPath) -> AnyPath:

@@ -142,7 +142,7 @@ class ToolCosts:
     failed_transient: int | None  # failures that need not come again
     failed_lasting: int | None
     from_cache: int | None  # questions whose answer was known
-    asked: int | None  # the others
+    requested: int | None  # the others
     calls: int | None  # of which `retries` beyond the first of each question
     retries: int | None
     seconds: float | None  # in the tool

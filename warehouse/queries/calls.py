@@ -123,12 +123,12 @@ def samples(
         width: characters of text before and after the call's position.
         kept: only calls in C*; False: all calls that a lower threshold could keep.
     """
-    asked = {"n": n, "tool": tool}
+    values = {"n": n, "tool": tool}
     with open_snapshot(path) as connection:
         if not kept:
-            found = calls_with_text(connection, rows_in(connection, _BEST, asked), width)
+            found = calls_with_text(connection, rows_in(connection, _BEST, values), width)
             return sorted(found, key=lambda call: (-call.gain, call.doc_id, call.position, call.tool))
-        calls = rows_in(connection, _KEPT, asked)
+        calls = rows_in(connection, _KEPT, values)
         texts = _texts(connection, sorted({row["doc_id"] for row in calls}))
         return [_sample(row, texts, width) for row in calls]
 

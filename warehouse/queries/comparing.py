@@ -107,8 +107,8 @@ def compare_versions(
 def _calls_sql(connection: duckdb.DuckDBPyConnection, version: tuple[str, str]) -> str:
     dataset, digest = version
     known = "SELECT 1 FROM facts.datasets WHERE name = $dataset AND version = $version LIMIT 1"
-    asked = {"dataset": dataset, "version": digest}
-    if not rows_in(connection, known, asked):
+    values = {"dataset": dataset, "version": digest}
+    if not rows_in(connection, known, values):
         raise SnapshotError(f"there is no version {dataset}@{digest}")
     if (relation := version_sql(connection, dataset, digest)) is None:
         return _NO_CALLS

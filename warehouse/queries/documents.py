@@ -1,7 +1,7 @@
 """Finding documents, a page at a time: by words, host, date, length, tool, gain, and by where something was dropped.
 
 Documents are looked at file by file, each with the files of its shard, in the order of the files' names. A search ends
-with its page or when its time is over, and says behind which document it goes on: so one answer never reads everything,
+with its page or when its time is over, and says after which document it goes on: so one answer never reads everything,
 however rare what is sought is. This module knows no rule by which a call is kept; what is in C* it reads there.
 """
 
@@ -62,7 +62,7 @@ _NO_EXAMPLES = """SELECT NULL::VARCHAR AS doc_id, NULL::VARCHAR AS text,
     NULL::STRUCT(tool VARCHAR, gain DOUBLE)[] AS calls WHERE false"""
 _HOST = "lower(regexp_extract(d.url, '^[a-zA-Z][a-zA-Z0-9+.-]*://([^/?#@]*@)?([^/:?#]+)', 2))"
 _LAST = chr(0x10FFFF)  # sorts after every id
-_NEXT = "\x01"  # a name with this behind it is followed by the same names as the name itself
+_NEXT = "\x01"  # a name with this after it is followed by the same names as the name itself
 
 
 class DocumentKey(NamedTuple):
@@ -108,7 +108,7 @@ class DocumentPage:
     """What a search found until its page was full or its time was over."""
 
     documents: tuple[FoundDocument, ...]
-    last: DocumentKey | None  # behind which it goes on; None: everything was searched
+    last: DocumentKey | None  # after which it goes on; None: everything was searched
     full: bool  # whether it ended because the page is full
 
 
@@ -212,7 +212,7 @@ def _search(
     """Yield the documents of one file that meet the conditions, by id."""
     tables = {table for condition in conditions for table in condition.tables} | {"examples"}
     if not tables - {"examples"} <= part.files.keys():
-        return  # nothing was sampled, asked or scored there
+        return  # nothing was sampled, executed or scored there
     relations = {table: f"FROM {parquet_sql(part.files[table])}" for table in tables & part.files.keys()}
     relations.setdefault("examples", _NO_EXAMPLES)
     columns = "doc_id, text, url, created"

@@ -33,13 +33,13 @@ SELECT DISTINCT f.path FROM facts.commits AS c JOIN facts.current USING (commit_
     USING (commit_id)
 WHERE c.stage = 'evaluate' AND f.table_name = 'predictions' AND f.rows > 0 AND commit_id NOT IN (FROM facts.broken)
     AND c.config::JSON->>'evaluation' IN (SELECT unnest($evaluations)) ORDER BY ALL"""
-_ASKED = """
-asked AS (SELECT unnest($evaluations) AS evaluation, unnest($tasks) AS task, unnest($sources) AS source,
-                 unnest($sides) AS side)"""
+_EVALUATED = """
+evaluated AS (SELECT unnest($evaluations) AS evaluation, unnest($tasks) AS task, unnest($sources) AS source,
+                     unnest($sides) AS side)"""
 _PAIRS = """
-WITH {asked}, answers AS (
+WITH {evaluated}, answers AS (
     SELECT a.task, source, side, item_id, correct, CASE WHEN called THEN tool END AS tool
-    FROM {predictions} AS p JOIN asked AS a USING (evaluation)
+    FROM {predictions} AS p JOIN evaluated AS a USING (evaluation)
 ), paired AS (
     SELECT task, source, item_id, bool_or(correct) FILTER (side = 1) AS f, bool_or(correct) FILTER (side = 2) AS s,
            coalesce(any_value(tool) FILTER (side = 2), any_value(tool) FILTER (side = 1), '') AS tool
@@ -54,11 +54,11 @@ WHERE ($task = '' OR task = $task) AND ($tool IS NULL OR tool = $tool) AND chang
     AND ($item IS NULL OR (task, source, item_id) > ($after_task, $after_source, $item))
 ORDER BY task, source, item_id LIMIT $limit"""
 _TEXTS = """
-WITH {asked}, picked AS (
+WITH {evaluated}, picked AS (
     SELECT unnest($picked_tasks) AS task, unnest($picked_sources) AS source, unnest($items) AS item_id)
 SELECT a.task, a.source, side, p.item_id, prompt, answers, continuation, clean, correct,
        CASE WHEN called THEN p.tool END AS tool, failure, problem
-FROM {predictions} AS p JOIN asked AS a USING (evaluation)
+FROM {predictions} AS p JOIN evaluated AS a USING (evaluation)
 JOIN picked AS i ON i.task = a.task AND i.source = a.source AND i.item_id = p.item_id
 WHERE p.item_id IN (SELECT unnest($items))"""
 
@@ -101,7 +101,7 @@ class SideResult:
     correct: bool
     tool: str | None  # the key of the tool that was called
     failure: str | None  # why its response is empty
-    problem: str  # why the item was not asked
+    problem: str  # why the item was not answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +128,12 @@ def evaluated_sides(path: str | Path) -> list[EvaluatedSide]:
 
 def count_changes(path: str | Path, first: EvaluatedSide, second: EvaluatedSide) -> list[ChangeCount]:
     """Return how many items of each task and tool have which change, by task, tool and change."""
-    asked = _asked(first, second)
-    if asked is None:
+    evaluations = _evaluations(first, second)
+    if evaluations is None:
         return []
     with open_snapshot(path) as connection:
-        sql = _PAIRS.format(asked=_ASKED, predictions=_predictions(connection, asked)) + _COUNTS
-        return [ChangeCount(**row) for row in rows_in(connection, sql, asked)]
+        sql = _PAIRS.format(evaluated=_EVALUATED, predictions=_predictions(connection, evaluations)) + _COUNTS
+        return [ChangeCount(**row) for row in rows_in(connection, sql, evaluations)]
 
 
 def changed_items(
@@ -147,7 +147,7 @@ def changed_items(
     tool: str | None = None,
     after: ItemPlace | None = None,
 ) -> tuple[tuple[EvaluatedItem, ...], ItemPlace | None]:
-    """Return a page of items by task, source and id, and the place behind which the next page begins (None: no more).
+    """Return a page of items by task, source and id, and the place after which the next page begins (None: no more).
 
     Args:
         n: how many items to return at most.
@@ -156,8 +156,8 @@ def changed_items(
         tool: only items of this tool, "" for those without a call; None: of all.
         after: the last item of the page before; None: this is the first page.
     """
-    asked = _asked(first, second)
-    if asked is None:
+    evaluations = _evaluations(first, second)
+    if evaluations is None:
         return (), None
     place = after or ItemPlace("", "", "")
     wanted = {
@@ -170,15 +170,17 @@ def changed_items(
         "limit": n + 1,
     }
     with open_snapshot(path) as connection:
-        predictions = _predictions(connection, asked)
-        listed = rows_in(connection, _PAIRS.format(asked=_ASKED, predictions=predictions) + _LIST, {**asked, **wanted})
+        predictions = _predictions(connection, evaluations)
+        listed = rows_in(
+            connection, _PAIRS.format(evaluated=_EVALUATED, predictions=predictions) + _LIST, {**evaluations, **wanted}
+        )
         page = listed[:n]
-        texts = _texts(connection, predictions, asked, page)
+        texts = _texts(connection, predictions, evaluations, page)
     items = tuple(_item(row, texts) for row in page)
     return items, items[-1].place if len(listed) > n else None
 
 
-def _asked(first: EvaluatedSide, second: EvaluatedSide) -> dict[str, Any] | None:
+def _evaluations(first: EvaluatedSide, second: EvaluatedSide) -> dict[str, Any] | None:
     """Return the evaluations of the benchmarks that both sides have; None if there are none."""
     shared = sorted(first.evaluations.keys() & second.evaluations.keys())
     if not shared:
@@ -191,12 +193,12 @@ def _asked(first: EvaluatedSide, second: EvaluatedSide) -> dict[str, Any] | None
     }
 
 
-def _predictions(connection: duckdb.DuckDBPyConnection, asked: Mapping[str, Any]) -> str:
+def _predictions(connection: duckdb.DuckDBPyConnection, evaluations: Mapping[str, Any]) -> str:
     """Return SQL of the predictions of some evaluations: their files, or the table of a packed snapshot."""
     root = data_root(connection)
     if root is None:
         return "predictions"
-    files = rows_in(connection, _FILES, {"evaluations": sorted(set(asked["evaluations"]))})
+    files = rows_in(connection, _FILES, {"evaluations": sorted(set(evaluations["evaluations"]))})
     if not files:
         return "(FROM predictions WHERE false)"
     return parquet_sql(f"{root}/{row['path']}" for row in files)
@@ -205,7 +207,7 @@ def _predictions(connection: duckdb.DuckDBPyConnection, asked: Mapping[str, Any]
 def _texts(
     connection: duckdb.DuckDBPyConnection,
     predictions: str,
-    asked: Mapping[str, Any],
+    evaluations: Mapping[str, Any],
     page: Sequence[Mapping[str, Any]],
 ) -> dict[tuple[ItemPlace, int], dict[str, Any]]:
     if not page:
@@ -215,8 +217,8 @@ def _texts(
         "picked_sources": [row["source"] for row in page],
         "items": [row["item_id"] for row in page],
     }
-    sql = _TEXTS.format(asked=_ASKED, predictions=predictions)
-    rows = rows_in(connection, sql, {**asked, **picked})
+    sql = _TEXTS.format(evaluated=_EVALUATED, predictions=predictions)
+    rows = rows_in(connection, sql, {**evaluations, **picked})
     return {(_place(row), row["side"]): row for row in rows}
 
 

@@ -285,7 +285,7 @@ def _openers(store: Store, single: Sequence[_Source]) -> str:
 
 
 def _chain_slots(reader: duckdb.DuckDBPyConnection, files: str, chains: Sequence[_Source], slots: _Slots) -> pa.Table:
-    """Return the slots of the chains of some files: file (its number), behind (tools), slot."""
+    """Return the slots of the chains of some files: file (its number), preceding_tools, slot."""
     sql = f"SELECT DISTINCT file_index::BIGINT AS file, {_PRECEDING_TOOLS} AS preceding_tools FROM {files} ORDER BY ALL"
     rows = [(file, tools, slots.of(chains[file].slot, tools)) for file, tools in reader.sql(sql).fetchall()]
     return _table(columns("file int?, preceding_tools text[]?, slot int32?"), rows)

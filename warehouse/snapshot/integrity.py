@@ -15,7 +15,7 @@ import pyarrow as pa
 from warehouse.commits import DataFile
 from warehouse.store import Store
 
-_FEW = 256  # so many files are looked at one by one
+_FEW = 256  # files at most that are looked at one by one
 _LISTED_SHARE = 0.05  # of all files; if more are to be checked, listing all is cheaper
 
 _CHECKED = """

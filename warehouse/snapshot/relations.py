@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable
 
-_FEW = 8  # so many paths are listed one by one, where people read the SQL of a view
+_FEW = 8  # paths at most that are listed one by one, where people read the SQL of a view
 _SEPARATOR = "\n"
 
 

@@ -1,6 +1,6 @@
 -- The views and macros of the published snapshot, and two queries that it is made with; `views.py` reads this file.
 --
--- A statement begins with `-- query|view|macro name: comment`, and its comment is stored in the snapshot. A name behind a
+-- A statement begins with `-- query|view|macro name: comment`, and its comment is stored in the snapshot. A name after a
 -- dollar sign is a condition or a list of `views.py`. The facts contain times as ISO UTC text; every view shows them as TIMESTAMP, in UTC.
 --
 -- An example of a tool is a document with a kept call of that tool, alone or in a chain. The limit on examples per tool
@@ -136,7 +136,7 @@ WITH used AS (
     FROM facts.balances WHERE unit = 'calls' GROUP BY commit_id
 ), read AS (
     SELECT u.tool, u.host, c.*, (u.counters->>'transient')::BIGINT AS transient,
-           (u.counters->>'cache_hits')::BIGINT AS cached, (u.counters->>'asked')::BIGINT AS asked,
+           (u.counters->>'cache_hits')::BIGINT AS cached, (u.counters->>'requested')::BIGINT AS requested,
            (u.counters->>'calls')::BIGINT AS calls,
            TRY_CAST(u.counters->>'tool_seconds' AS DECIMAL(38, 9)) AS seconds,
            TRY_CAST(u.counters->>'tool_cost' AS DECIMAL(38, 9)) AS cost
@@ -145,7 +145,7 @@ WITH used AS (
     SELECT tool, count(*) AS shards, count(DISTINCT host) AS hosts, sum(questions)::BIGINT AS questions,
            sum(answered)::BIGINT AS answered, sum(transient)::BIGINT AS failed_transient,
            sum(failed - transient)::BIGINT AS failed_lasting, sum(cached)::BIGINT AS from_cache,
-           sum(asked)::BIGINT AS asked, sum(calls)::BIGINT AS calls, sum(calls - asked)::BIGINT AS retries,
+           sum(requested)::BIGINT AS requested, sum(calls)::BIGINT AS calls, sum(calls - requested)::BIGINT AS retries,
            sum(seconds)::DOUBLE AS seconds, 1000 * sum(seconds)::DOUBLE / nullif(sum(calls), 0) AS mean_ms,
            sum(cost)::DOUBLE AS cost
     FROM read GROUP BY tool
@@ -167,8 +167,8 @@ WITH used AS (
            any_value(ms) FILTER (share = 0.99) AS p99_ms
     FROM percentiles GROUP BY tool
 )
-SELECT t.tool, t.shards, t.hosts, t.questions, t.answered, t.failed_transient, t.failed_lasting, t.from_cache, t.asked,
-       t.calls, t.retries, t.seconds, t.mean_ms, l.p50_ms, l.p95_ms, l.p99_ms, t.cost
+SELECT t.tool, t.shards, t.hosts, t.questions, t.answered, t.failed_transient, t.failed_lasting, t.from_cache,
+       t.requested, t.calls, t.retries, t.seconds, t.mean_ms, l.p50_ms, l.p95_ms, l.p99_ms, t.cost
 FROM totals AS t LEFT JOIN latency AS l USING (tool) ORDER BY t.tool
 
 -- view prompts: The annotation prompts of all builds.
@@ -217,7 +217,7 @@ FROM evaluated GROUP BY settings->>'evaluation'
 WITH counted AS (
     SELECT evaluation, any_value(parameters) AS parameters, count(*) AS items, count_if(correct) AS "right",
            avg(correct::INT) AS accuracy, count_if(called) AS called, avg(called::INT) AS call_rate,
-           avg(coalesce(len([c FOR c IN calls IF c.asked]), called::INT)) AS calls_per_item,
+           avg(coalesce(len([c FOR c IN calls IF c.requested]), called::INT)) AS calls_per_item,
            avg(correct::INT) FILTER (called) AS accuracy_called,
            avg(correct::INT) FILTER (NOT called) AS accuracy_uncalled, count_if(problem <> '') AS failed
     FROM predictions GROUP BY evaluation
@@ -227,13 +227,13 @@ SELECT e.task, e.base, e.arm, e.k, e.max_calls, c.* EXCLUDE (evaluation), e.mode
 FROM counted AS c JOIN evaluations AS e USING (evaluation)
 
 -- view call_rates: Per evaluation and tool: the number of examples on which it was called.
--- An item of several calls counts once for each tool that it asked; of calls of one tool it failed if the first did.
+-- An item of several calls counts once for each tool that it called; of calls of one tool it failed if the first did.
 WITH made AS (
     SELECT evaluation, task, arm, k, item_id, correct, tool, failure FROM predictions WHERE called AND calls IS NULL
     UNION ALL
     SELECT evaluation, task, arm, k, item_id, correct, call.tool, call.failure
     FROM (SELECT *, unnest(calls) AS call, generate_subscripts(calls, 1) AS number FROM predictions)
-    WHERE call.asked QUALIFY row_number() OVER (PARTITION BY evaluation, item_id, call.tool ORDER BY number) = 1
+    WHERE call.requested QUALIFY row_number() OVER (PARTITION BY evaluation, item_id, call.tool ORDER BY number) = 1
 )
 SELECT evaluation, any_value(task) AS task, any_value(arm) AS arm, any_value(k) AS k, tool, count(*) AS items,
        count(*) / any_value(total) AS rate, avg(correct::INT) AS accuracy,

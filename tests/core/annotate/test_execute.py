@@ -106,7 +106,7 @@ def test_a_retryable_failure_is_tried_once_more_and_is_transient():
         ("", "busy", True),
     ]
     assert sorted(input for input, _ in tool.asked) == ["a", "a", "b", "c", "c"]
-    assert (tally.asked, tally.calls, tally.durations.total()) == (3, 5, 5)
+    assert (tally.requested, tally.calls, tally.durations.total()) == (3, 5, 5)
 
 
 def test_a_tool_that_is_dead_ends_the_stage():
@@ -300,5 +300,5 @@ def test_whatever_a_tool_gives_every_question_has_one_record_in_order(asked, out
     assert [(e.input, e.context) for e in done] == distinct
     assert all(bool(e.response) != bool(e.failure) for e in done)
     assert all((e.transient is None) == (not e.failure) for e in done)
-    assert tally.asked == len(distinct)
+    assert tally.requested == len(distinct)
     assert tally.calls == tally.durations.total() == calls.total()

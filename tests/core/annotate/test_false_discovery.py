@@ -29,7 +29,7 @@ DECOYS = [-1.0, -0.5, 0.2, 0.45]
 
 def gains_of(calls, decoys, times=1, responses=8):
     calls, decoys = np.sort(np.repeat(calls, times)), np.sort(np.repeat(decoys, times))
-    return GainsOfTool(calls, decoys, with_decoys=len(calls), asked=len(calls), responses=responses)
+    return GainsOfTool(calls, decoys, with_decoys=len(calls), requested=len(calls), responses=responses)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_no_threshold_lies_below_the_floor():
 
 
 def test_without_decoys_the_tools_own_threshold_stays():
-    gains = GainsOfTool(np.array([0.1, 0.2]), np.empty(0), with_decoys=0, asked=0, responses=8)
+    gains = GainsOfTool(np.array([0.1, 0.2]), np.empty(0), with_decoys=0, requested=0, responses=8)
     found = find_threshold("mt", gains, 0.05, own=0.5)
     assert (found.tau_f, found.reason) == (0.5, "no_decoys")
     none = find_threshold("mt", GainCollector().gains(), 0.05, own=0.5)  # no call was scored
@@ -99,7 +99,7 @@ def test_responses_that_are_too_much_alike_prove_nothing():
     few = find_threshold("qa", gains_of(CALLS, DECOYS, 100, responses=7), 0.05, own=1.0)
     assert (few.tau_f, few.reason) == (1.0, "too_alike")
     calls, decoys = np.sort(np.repeat(CALLS, 100)), np.sort(np.repeat(DECOYS, 50))
-    most_without = GainsOfTool(calls, decoys, with_decoys=200, asked=500, responses=8)
+    most_without = GainsOfTool(calls, decoys, with_decoys=200, requested=500, responses=8)
     assert find_threshold("qa", most_without, 0.05, own=1.0).reason == "too_alike"
 
 
@@ -111,7 +111,7 @@ def test_where_decoys_pass_as_often_as_calls_none_is_kept():
 def test_the_interval_is_wilsons_with_one_decoy_a_call():
     # 25 of 100 pass, as 100 calls with a decoy each: Wilson (0.1755, 0.3430); half of the calls pass, so twice that
     gains = GainsOfTool(
-        np.repeat([0.0, 1.0], 50), np.repeat([0.0, 1.0], [225, 75]), with_decoys=100, asked=100, responses=8
+        np.repeat([0.0, 1.0], 50), np.repeat([0.0, 1.0], [225, 75]), with_decoys=100, requested=100, responses=8
     )
     found = estimate(gains, 0.5)
     assert found.rate == pytest.approx(0.5)
@@ -160,7 +160,7 @@ def test_collected_calls_are_those_that_a_threshold_may_keep():
     gains = collected.gains()
     assert gains.calls.tolist() == pytest.approx([0.2, 0.3, 0.7])
     assert gains.decoys.tolist() == [-0.2, 0.1]
-    assert (gains.asked, gains.with_decoys, gains.responses) == (2, 1, 2)
+    assert (gains.requested, gains.with_decoys, gains.responses) == (2, 1, 2)
     assert survivors([calls[1], calls[2]], {"mt": -99.0})[0] == []  # indeed none keeps these two
 
 

@@ -20,7 +20,7 @@ from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.hf.head import LMHead
 from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.randomness import uniform
-from toolformer_core.lm.tokens import encode_behind
+from toolformer_core.lm.tokens import encode_after
 from toolformer_core.lm.vllm import VllmLM
 from toolformer_core.lm.vllm_server import VllmServer
 from toolformer_core.syntax import find_close
@@ -185,7 +185,7 @@ def test_where_a_tokenizer_merges_across_the_bracket_the_name_is_written_by_itse
     coded = merging_tokenizer()
     trigger, both = (coded(text, add_special_tokens=False)["input_ids"] for text in (" [", " [QA("))
     assert (len(trigger), len(both)) == (1, 1)
-    given = encode_behind(coded, " [", "QA(")
+    given = encode_after(coded, " [", "QA(")
     assert coded.decode(given) == "QA("
     assert coded.decode([*trigger, *given]) == " [QA("
     lm = tiny_lm(coded=coded)
@@ -204,7 +204,7 @@ def test_a_tokenizer_that_puts_a_space_in_front_of_texts() -> None:
 
 
 def test_what_cannot_be_given_is_an_error_a_user_can_mend() -> None:
-    with pytest.raises(TokenizerError, match=r"cannot write 'QA\(' behind ' \['"):
+    with pytest.raises(TokenizerError, match=r"cannot write 'QA\(' after ' \['"):
         tiny_lm(coded=merging_tokenizer(" ", "aQA(", "1QA(", "\nQA(")).hf_model.beginning("QA(")
     with pytest.raises(ContextError, match="tokens of 'llama', of 64 for a call"):
         drawn(tiny_lm(), TEXTS[:1], 1.0, begin="N" * 200 + "(")

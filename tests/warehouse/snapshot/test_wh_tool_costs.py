@@ -23,14 +23,14 @@ def executed(store: Store, tool: str, shard: str, kept: int, failed: dict[str, i
 def costs(tmp_path: Path) -> dict[str, dict[str, Any]]:
     """Two shards of one tool, one shard of an earlier version's, and a shard of a run that is not current."""
     store = Store(tmp_path)
-    first = {"cache_hits": 5, "transient": 2, "asked": 6, "calls": 9, "tool_seconds": 1.5, "tool_cost": 0.9}
-    second = {"cache_hits": 0, "transient": 0, "asked": 4, "calls": 4, "tool_seconds": 1.1, "tool_cost": 0.4}
+    first = {"cache_hits": 5, "transient": 2, "requested": 6, "calls": 9, "tool_seconds": 1.5, "tool_cost": 0.9}
+    second = {"cache_hits": 0, "transient": 0, "requested": 4, "calls": 4, "tool_seconds": 1.1, "tool_cost": 0.4}
     commits = [
         executed(store, "qa", "s0", 7, {"timeout": 2, "no_result": 2}, **first, ms_1=1, ms_128=8),
         executed(store, "qa", "s1", 4, {}, **second, ms_128=2, ms_256=1, ms_1024=1),
         executed(store, "mt", "s0", 3, {"crashed": 1}, cache_hits=1, answered=100.0),
     ]
-    executed(store, "qa", "s9", 50, {}, asked=50, calls=50, transient=0, ms_1=50)
+    executed(store, "qa", "s9", 50, {}, requested=50, calls=50, transient=0, ms_1=50)
     store.write_run(make_run("r1", [commit.key for commit in commits]))
     path = publish(store, None)
     rows = rows_of(path, "SELECT * FROM tool_costs")
@@ -52,7 +52,7 @@ def test_counters_of_shards_are_added_up(costs: dict[str, dict[str, Any]]) -> No
         "failed_transient": 2,
         "failed_lasting": 2,  # 4 - 2, and 0
         "from_cache": 5,
-        "asked": 10,
+        "requested": 10,
         "calls": 13,
         "retries": 3,
         "seconds": pytest.approx(2.6),

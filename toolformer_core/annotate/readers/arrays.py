@@ -45,7 +45,7 @@ def array_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
                 line = element.line
                 yield array_row(element, max_bytes)
         except TruncatedError as exc:
-            yield BadRow(line, "truncated", f"{exc}; in or behind the row that starts here")
+            yield BadRow(line, "truncated", f"{exc}; in or after the row that starts here")
 
 
 def _after_bracket(texts: Iterator[str]) -> Iterator[str]:
@@ -71,7 +71,7 @@ def array_row(element: Element, max_characters: int) -> RawRow | BadRow:
             detail = "the file ends before the array does"
         return BadRow(element.line, "truncated", detail, printable(raw))
     if element.state == BEHIND:
-        return BadRow(element.line, "broken_json", "this stands behind the end of the array", printable(raw))
+        return BadRow(element.line, "broken_json", "text after the end of the array", printable(raw))
     if not raw:
         return BadRow(element.line, "broken_json", "nothing stands between two commas")
     if _UNDECODED.search(element.text):

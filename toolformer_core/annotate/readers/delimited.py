@@ -13,11 +13,10 @@ file with it: one bad row, `truncated`.
     | any       | a file whose first line is `sep=` and the delimiter, as Excel writes it  |
 
 The first 64 KiB decide two things for the whole file. If a carriage return without a line feed ends its lines, that
-is the line end. If a quoted field holds a quote behind a backslash, where a doubled one should be, backslashes escape
+is the line end. If a quoted field holds a quote after a backslash, where a doubled one should be, backslashes escape
 quotes, and before a quote themselves.
 
-A file without a header cannot be told from one with: its first record is taken for the header. A row's line is the one
-on which its record starts.
+Every file is taken to have a header, its first record. A row's line is the one on which its record starts.
 """
 
 from __future__ import annotations
@@ -94,8 +93,8 @@ def _with_dialect(chunks: Iterator[bytes], tabs: bool) -> tuple[Iterator[bytes],
     first = start.partition(line_end)[0]
     usual = b"\t" if tabs or (b"\t" in first and b"," not in first) else b","
     delimiter = b";" if usual == b"," and b"," not in first and b";" in first else usual
-    if told := _SEP.fullmatch(first):
-        delimiter = told[1]
+    if separator := _SEP.fullmatch(first):
+        delimiter = separator[1]
 
     def rest() -> Iterator[bytes]:
         if damaged is not None:
@@ -173,7 +172,7 @@ def records_of(
     plain_fields = re.compile(b'(?:(?!")[^' + escaped + line_end + b"]*+" + escaped + b")*+")
     line, size = 1, 0
     parts: list[bytes] = []
-    at_start, quoted, after_quote = True, False, False  # of a field; inside quotes; behind a quote inside quotes
+    at_start, quoted, after_quote = True, False, False  # of a field; inside quotes; after a quote inside quotes
 
     def add(part: bytes) -> None:
         nonlocal size

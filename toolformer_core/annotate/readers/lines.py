@@ -42,7 +42,7 @@ class LineRange:
 
 
 def _next_line(file: BinaryIO, at: int) -> int:
-    """Return where the first line begins that begins at a byte or behind it; a file's length if there is none."""
+    """Return where the first line begins that begins at a byte or after it; a file's length if there is none."""
     if at == 0:
         return 0
     file.seek(at - 1)

@@ -80,7 +80,7 @@ class TransformersLM:
     def call_at_end(
         self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = ""
     ) -> list[Draw | None]:
-        """Write the most likely call after each text, behind the prompt's head; its tail is left out.
+        """Write the most likely call after each text, after the prompt's head; its tail is left out.
 
         A text that does not fit into the context gives None. The head's keys and values are computed once.
 

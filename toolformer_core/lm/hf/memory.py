@@ -2,7 +2,7 @@
 
 A budget is a guess made before the first pass. If a pass runs out of memory, its batch is split in two, the budget is
 halved for all later passes, and a warning is logged. A single sequence that does not fit is an error that the user can
-mend. How a batch is split changes no result. This module knows no models beyond the sizes in their configuration.
+resolve. How a batch is split changes no result. This module knows no models beyond the sizes in their configuration.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The reference implementation without shortcuts: it defines the numbers that the engine must return.
 
-Every text is scanned alone behind its whole prompt; every draw runs that prompt again; every score runs its whole text
+Every text is scanned alone after its whole prompt; every draw runs that prompt again; every score runs its whole text
 and computes all logits. Nothing is shared, batched or cut, so it can be checked by reading it. The tests compare the
 engine with it, the benchmark measures against it, and so can anyone who brings a model of a new kind or writes a
 backend: `PlainLM(lm.hf_model)` returns what `lm` returns.
@@ -117,7 +117,7 @@ class PlainScan:
         ids = [*self.head, *window.ids[: window.before[at] + 1].tolist(), *hf_model.trigger]
         given, first = hf_model.beginning(begin)
         written = list(given)
-        log_p = _log_p_behind(hf_model, ids, written, first) if begin else None
+        log_p = _log_p_after(hf_model, ids, written, first) if begin else None
         allowed = min(max_tokens, hf_model.context_length - len(ids))
         cache = None
         for step in range(allowed - len(given)):
@@ -148,8 +148,8 @@ def _log_prob_table(hf_model: HFModel, ids: list[int]) -> torch.Tensor:
     return torch.log_softmax(logits[0].float(), dim=-1)
 
 
-def _log_p_behind(hf_model: HFModel, ids: list[int], following: list[int], then: list[int]) -> float:
-    """Return the log-probability of some tokens behind a sequence, followed by any one of `then`."""
+def _log_p_after(hf_model: HFModel, ids: list[int], following: list[int], then: list[int]) -> float:
+    """Return the log-probability of some tokens after a sequence, followed by any one of `then`."""
     table = _log_prob_table(hf_model, [*ids, *following])
     log_p = sum(float(table[len(ids) + j - 1, token]) for j, token in enumerate(following))
     return log_p + float(table[-1, then].logsumexp(0))

@@ -91,7 +91,7 @@ def _pass(hf_model: HFModel, ids: torch.Tensor, cache: DynamicCache | None = Non
 
 
 def _logits(hf_model: HFModel, rows: Continuation, tokens: torch.Tensor) -> torch.Tensor:
-    """Return the logits (R * S, V) behind tokens (S, R) that are fed to R rows, row by row."""
+    """Return the logits (R * S, V) after tokens (S, R) that are fed to R rows, row by row."""
     logits = torch.stack([hf_model.logits(rows.feed(step)) for step in tokens], dim=1)
     return logits.flatten(0, 1)
 

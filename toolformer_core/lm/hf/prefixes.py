@@ -325,7 +325,7 @@ class SharedPrefix:
 
 
 def _padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return tensors (1, H, T, D) as one (P, H, T, D), with zeros behind the shorter ones."""
+    """Return tensors (1, H, T, D) as one (P, H, T, D), with zeros after the shorter ones."""
     if len(parts) == 1:
         return parts[0]
     longest = max(x.shape[2] for x in parts)

@@ -3,7 +3,7 @@
 Draws at the same position share a row as long as their texts are equal, and split when they differ.
 
 A draw's randomness comes from its seed and the step only (SplitMix64 into an inverse CDF), never from a generator's
-state; step 0 is the first token that is drawn, also behind tokens that were given. So the same seed at the same place
+state; step 0 is the first token that is drawn, also after tokens that were given. So the same seed at the same place
 gives the same draw, whatever else is in the batch. Behind given tokens the first draw is from a few allowed tokens only
 (see `prompt_tokenizer.Beginning`). This module does not know what a call means.
 """
@@ -179,7 +179,7 @@ class _Drawing:
         return Draw(self.hf_model.text(ids), False, self.log_p_begin[draw])
 
     def _can_be_call(self, draw: int, ids: list[int]) -> bool:
-        """Return whether a draw can become a call of the tool; once its name is complete it is not asked again."""
+        """Return whether a draw can become a call of the tool; once its name is complete this is not checked again."""
         if self.name and draw not in self.named:
             begun = begun_name(self.hf_model, ids)
             if begun == self.name:

@@ -1,4 +1,4 @@
-"""Scanning: p(" [") at every position of many documents, behind a prompt whose keys and values are computed once.
+"""Scanning: p(" [") at every position of many documents, after a prompt whose keys and values are computed once.
 
 The keys and values of a scan are kept for its draws as far as the budgets allow; of a long document, those of its first
 windows. For the other windows they are computed again when a draw needs them, so that the memory a document takes does
@@ -269,7 +269,7 @@ def _scan_batch(
 def _run_pass(
     hf_model: HFModel, rows: Sequence[Window], head: KeyValues, head_length: int, *, kv_only: bool = False
 ) -> _Pass:
-    """Run one forward pass over windows behind the shared head; with `kv_only`, without log p(" [") at positions."""
+    """Run one forward pass over windows after the shared head; with `kv_only`, without log p(" [") at positions."""
     ids, _ = pad([w.ids for w in rows], hf_model.device)
     n = len(rows)
     cache = DynamicCache(ddp_cache_data=[(k.expand(n, -1, -1, -1), v.expand(n, -1, -1, -1)) for k, v in head])

@@ -2,7 +2,7 @@
 
     scan     one request a window: the N most likely tokens at every place; see `scanning`
     draw     one request a draw, with its own seed
-    score    one request a sequence: the log-probability of each of its tokens, which is always told
+    score    one request a sequence: the log-probability of each of its tokens, which the server always reports
 
 The sequences, windows and positions are those of the model if it were loaded here (`windowing`, `scoring`). The numbers
 are the server's: in its precision, and with what its batches do to them. What costs less here, keys and values that
@@ -87,7 +87,7 @@ class RemoteLM:
         Raises:
             ModelError: the server does not answer, or serves a different model by now.
         """
-        # a request writes a token behind its sequence
+        # a request writes a token after its sequence
         return score_requests(self.tokenizer, requests, self._score, self.tokenizer.context_length - 1)
 
     def verify(self) -> None:
@@ -113,8 +113,8 @@ class RemoteLM:
             ids = sequence.ids.tolist()
             self._count(len(ids))
             # without a start token x_1 has no probability: NaN, which makes the gain NaN too
-            told = self.server.log_probs(ids) if len(ids) > 1 else []
-            return np.array([np.nan, *told], dtype=np.float32)
+            log_probs = self.server.log_probs(ids) if len(ids) > 1 else []
+            return np.array([np.nan, *log_probs], dtype=np.float32)
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             log_probs = list(pool.map(read, sequences))

@@ -1,8 +1,8 @@
 """Which model a server serves: what the server says of it, and what a fixed text shows.
 
-Names may stay while the model behind them changes. So the server is asked for the log-probabilities of a fixed text,
-the probe. A server computes in floats of 16 bits, and its numbers depend on what else is in the batch. Rounding does
-not mend that: a number may lie at the border between two rounded ones. So two probes are those of one model if they
+A name may stay while its model changes, so the server also computes the log-probabilities of a fixed text, the probe.
+It computes in floats of 16 bits, and its numbers depend on what else is in the batch. Rounding does not remove the
+difference: a number may lie at the border between two rounded ones. So two probes are those of one model if they
 differ by less than `TOLERANCE` nats per token on average, and the digest is that of the first probe: whoever knows an
 earlier one passes it to `recognised`.
 
@@ -24,7 +24,7 @@ from toolformer_core.lm.reference import ModelRef
 from toolformer_core.lm.vllm_server import VllmServer
 from toolformer_core.records import digest_of
 
-MOST_LOGPROBS = 1_000  # of a place, however many a server allows: a response has so many entries per token
+MOST_LOGPROBS = 1_000  # of a place, however many a server allows: a response has as many entries per token
 TOLERANCE = 0.05  # nats per token, mean over the probe
 _DECIMALS = 2  # of a log-probability in the digest
 _SPACES = " \n▁ĠĊ"
@@ -125,8 +125,8 @@ def describe(server: VllmServer, model: ModelRef) -> RemoteModel:
         ModelError: nobody answers, the server does not serve the model or tells no log-probabilities, or the tokenizer
             cannot be loaded or belongs to another model.
     """
-    told = server.description()
-    root, context = str(told.get("root") or ""), told.get("max_model_len")
+    description = server.description()
+    root, context = str(description.get("root") or ""), description.get("max_model_len")
     try:
         loaded = load_tokenizer(model)
     except ModelError as exc:
@@ -175,21 +175,21 @@ def _check_spelling(server: VllmServer, model: PromptTokenizer, tokenizer: str) 
     Only ASCII is compared, without spaces: servers write those, and parts of other characters, in their own way.
     """
     ids = probe_ids(model)
-    pairs = [(token, model.text([token]), told) for token, told in zip(ids[1:], server.spelling(ids), strict=True)]
-    pairs = [(token, here, told) for token, here, told in pairs if here.isascii()]
-    other = [(token, here, told) for token, here, told in pairs if here.strip() != told.strip(_SPACES)]
+    pairs = [(token, model.text([token]), there) for token, there in zip(ids[1:], server.spelling(ids), strict=True)]
+    pairs = [(token, here, there) for token, here, there in pairs if here.isascii()]
+    other = [(token, here, there) for token, here, there in pairs if here.strip() != there.strip(_SPACES)]
     if len(other) > _OTHER_SPELLINGS * len(pairs):
-        token, here, told = other[0]
+        token, here, there = other[0]
         raise ModelError(
             f"the tokenizer of {tokenizer!r} is not that of {server.model!r}: token {token} is {here!r} here and "
-            f"{told!r} on the server; name the model's own: remote+...#{server.model}?tokenizer=FOLDER"
+            f"{there!r} on the server; name the model's own: remote+...#{server.model}?tokenizer=FOLDER"
         )
 
 
 def _most_logprobs(server: VllmServer, prompt: list[int], most: int) -> int:
-    """Return how many of the most likely tokens a server tells, at most `most`.
+    """Return how many of the most likely tokens a server reports, at most `most`.
 
-    No endpoint says so: more and more are asked for, for a prompt of two tokens, until the server refuses.
+    No endpoint says so: more and more are requested, for a prompt of two tokens, until the server refuses.
 
     Raises:
         ModelError: none but the prompt's own.

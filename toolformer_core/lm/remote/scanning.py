@@ -6,8 +6,8 @@ The server tells the N most likely tokens at every place. " [" is seen where it 
 text itself. Elsewhere it is less likely than the N-th of them: that is the position's bound. Where " [" is several
 tokens, a further request for each seen position gives the rest.
 
-Draws behind a given beginning (see `Scan.draw`) take one further request a position: it gives the log-probabilities of
-the given tokens and of the tokens allowed behind them, as far as they are among the N most likely; `Name(` itself
+Draws after a given beginning (see `Scan.draw`) take one further request a position: it gives the log-probabilities of
+the given tokens and of the tokens allowed after them, as far as they are among the N most likely; `Name(` itself
 always is. The first token is drawn here among those, the rest by the server.
 """
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from toolformer_core.lm.base import Draw, DrawRequest, Insertion
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
 from toolformer_core.lm.randomness import uniform
-from toolformer_core.lm.tokens import encode_behind
+from toolformer_core.lm.tokens import encode_after
 from toolformer_core.lm.vllm_server import AT_ONCE, VllmServer, draw_on
 from toolformer_core.lm.windowing import Window, windows_of
 from toolformer_core.records import Prompt
@@ -44,7 +44,7 @@ class ScanReader:
     Args:
         server: the server.
         model: the model's tokenizer.
-        logprobs: N, how many of the most likely tokens are asked for.
+        logprobs: N, the number of most likely tokens to request.
         count: called with the number of tokens of each sequence that is read.
         verify: called before results are given away; raises if they may be those of another model.
     """
@@ -155,20 +155,20 @@ class RemoteScan:
     def _begin(
         self, requests: Sequence[DrawRequest], prompts: Sequence[list[int]], begin: str, temperature: float
     ) -> list[tuple[Draw, list[int]]]:
-        """Return each draw's given tokens with the first one behind them, which is drawn here."""
+        """Return each draw's given tokens with the first one after them, which is drawn here."""
         model, reader = self._reader.model, self._reader
         given, allowed = model.beginning(begin)
-        last = encode_behind(model.tokenizer, OPEN, begin)[-1]
+        last = encode_after(model.tokenizer, OPEN, begin)[-1]
         prompt_at = {(r.text, r.position): prompt for r, prompt in zip(requests, prompts, strict=True)}
 
-        def likely_behind(prompt: list[int]) -> tuple[float, dict[int, float]]:
+        def likely_after(prompt: list[int]) -> tuple[float, dict[int, float]]:
             """Return log p of the given tokens, and of the allowed ones that the server tells."""
             places = reader.likely_tokens([*prompt, *given, last], reader.logprobs)[len(prompt) - 1 :]
             log_p = sum(place[token] for place, token in zip(places, given, strict=False))
             return log_p, {token: places[-1][token] for token in allowed if token in places[-1]}
 
         with ThreadPoolExecutor(_at_once(reader.logprobs, max(map(len, prompts)))) as pool:
-            likely = dict(zip(prompt_at, pool.map(likely_behind, prompt_at.values()), strict=True))
+            likely = dict(zip(prompt_at, pool.map(likely_after, prompt_at.values()), strict=True))
         out = []
         for request in requests:
             log_p_given, among = likely[request.text, request.position]
@@ -244,7 +244,7 @@ def _scan_window(reader: ScanReader, head: list[int], window: Window) -> _Seen:
     first, *rest = reader.model.trigger
     ids = [*head, *window.ids.tolist()]
     at_end = len(window.before) > 0 and int(window.before[-1]) == len(window.ids) - 1
-    # what stands at token j is told at j - 1, so that behind the last one something must stand: a token of " ["
+    # the server reports token j at j - 1, so the last one needs one more after it: a token of " ["
     places = reader.likely_tokens([*ids, first] if at_end else ids, reader.logprobs)
     log_probs = np.full(len(window.positions), -np.inf, dtype=np.float32)
     bounds = np.zeros(len(window.positions), dtype=np.float32)
@@ -255,9 +255,9 @@ def _scan_window(reader: ScanReader, head: list[int], window: Window) -> _Seen:
             continue
         log_p = place[first]
         if rest:
-            behind = [*ids[: len(head) + before + 1], first, *rest]
-            told = reader.likely_tokens(behind, 0)[-len(rest) :]
-            log_p += sum(one[token] for one, token in zip(told, rest, strict=True))
+            following = [*ids[: len(head) + before + 1], first, *rest]
+            likely = reader.likely_tokens(following, 0)[-len(rest) :]
+            log_p += sum(one[token] for one, token in zip(likely, rest, strict=True))
         log_probs[i] = bounds[i] = log_p
     return log_probs, bounds
 
@@ -267,6 +267,6 @@ def _bound(place: Mapping[int, float], n: int) -> float:
 
     The place may hold one token more, the prompt's own, which is less likely than those.
     """
-    if len(place) < n:  # the whole vocabulary is told
+    if len(place) < n:  # the server reports the whole vocabulary
         return -math.inf
     return min(sorted(place.values(), reverse=True)[n - 1], -math.log(n + 1))

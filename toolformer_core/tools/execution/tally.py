@@ -22,7 +22,7 @@ def duration_class(seconds: float) -> int:
 class CallTally:
     """The calls of some questions; a question of a batch counts as a call that took as long as the batch."""
 
-    asked: int = 0  # questions
+    requested: int = 0  # questions
     calls: int = 0  # a retry is another call
     seconds: float = 0.0  # in the tool; those of a batch are shared by its questions
     cost: float = 0.0  # in the user's unit
@@ -35,7 +35,7 @@ class CallTally:
             calls: of each of its calls the seconds, and the number of questions that shared it.
             cost: of a call, in the user's unit.
         """
-        self.asked += 1
+        self.requested += 1
         self.calls += len(calls)
         self.cost += cost * len(calls)
         for seconds, shared_by in calls:
@@ -43,7 +43,7 @@ class CallTally:
             self.durations[duration_class(seconds)] += 1
 
     def counters(self) -> dict[str, int | float]:
-        """Return the tally as a flat mapping: `asked`, `calls`, `tool_seconds`, `tool_cost`, and `ms_<bound>`."""
+        """Return the tally as a flat mapping: `requested`, `calls`, `tool_seconds`, `tool_cost`, and `ms_<bound>`."""
         durations = {f"ms_{bound}": calls for bound, calls in sorted(self.durations.items())}
-        totals = {"asked": self.asked, "calls": self.calls, "tool_seconds": round(self.seconds, 6)}
+        totals = {"requested": self.requested, "calls": self.calls, "tool_seconds": round(self.seconds, 6)}
         return {**totals, "tool_cost": self.cost, **durations}
