@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # Versions of the stages of that name. They stand here because an evaluation's name holds them: figures of one version
 # are not mixed with another's. Raised when the same inputs would give other rows: by another prompt, scoring rule,
 # decoding or likelihood.
-EVALUATE_VERSION, PERPLEXITY_VERSION = "3", "2"
+EVALUATE_VERSION, PERPLEXITY_VERSION = "4", "2"
 
 TRIGGER_ARM = "toolformer-trigger"
 # Arm -> (which model, tools on)

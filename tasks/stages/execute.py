@@ -75,7 +75,7 @@ def execute_stage(depth: int) -> Stage[BuildSpec]:
     """Return the stage that executes the n-th calls of chains; the first calls are all calls."""
     return Stage(
         name=at_depth("execute", depth),
-        version="2",
+        version="3",
         unit="calls",
         per="tool",
         needs="tool",
