@@ -14,7 +14,7 @@ from prefect.settings import PREFECT_API_URL
 from tests.machines.servers import Postgres, wait_until
 from tests.support.postgres import asked, schema
 from tests.support.servers_up import toolformer, variables
-from warehouse.claims import Claims
+from warehouse.leases import Leases
 from warehouse.store import Store
 
 OUTAGE_S = 5.0
@@ -64,9 +64,9 @@ def test_a_build_outlasts_a_restart(
 def test_a_process_that_first_needs_the_server_in_an_outage_waits(
     postgres_machine: Postgres, database: str, tmp_path: Path
 ) -> None:
-    taken = "import sys; from warehouse.claims import Claims; from warehouse.store import Store\n"
-    taken += "print(Claims(sys.argv[1], Store(sys.argv[2])).take('work').name, flush=True)"
-    with Claims(database, Store(tmp_path)):
+    taken = "import sys; from warehouse.leases import Leases; from warehouse.store import Store\n"
+    taken += "print(Leases(sys.argv[1], Store(sys.argv[2])).take('work').name, flush=True)"
+    with Leases(database, Store(tmp_path)):
         postgres_machine.down()
         try:
             words = [sys.executable, "-c", taken, database, str(tmp_path)]
