@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+from functools import cache
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -131,7 +133,7 @@ def _replace_changed(
     before = dict(connection.execute("FROM facts.views").fetchall())
     after = {name: digest(sql.encode()) for name, sql in wanted.items()}
     after |= {name: digest(str(schema).encode()) for name, schema in empty.items()}
-    after[_OVER_FACTS] = digest(str((statements(), _ABOUT)).encode())
+    after[_OVER_FACTS] = digest(str((statements(), _ABOUT, column_comments())).encode())
     changed = [name for name in after if after[name] != before.get(name) and name != _OVER_FACTS]
     for name in (*changed, *(before.keys() - after.keys())):
         _drop(connection, name)
@@ -157,8 +159,26 @@ def _drop(connection: duckdb.DuckDBPyConnection, name: str) -> None:
 
 
 def _comment(connection: duckdb.DuckDBPyConnection, name: str, kind: str) -> None:
+    """Comment on a table or view over files, and on its columns or those of any view."""
     if name in _ABOUT:
         connection.execute(f"COMMENT ON {kind} {name} IS {sql_text(_ABOUT[name])}")
+    about = column_comments()
+    columns = [row[0] for row in connection.execute(f"DESCRIBE {name}").fetchall()]
+    lines = [
+        f'COMMENT ON COLUMN {name}."{column}" IS {sql_text(comment)}'
+        for column in columns
+        if (
+            comment := about.get(f"{name}.{column}", about.get(column))
+        )  # a stage added by others has columns of its own
+    ]
+    connection.execute(";".join(lines))
+
+
+@cache
+def column_comments() -> dict[str, str]:
+    """Return the comments of `columns.txt` by column, or `table.column` where it means something else in one table."""
+    lines = Path(__file__).with_name("columns.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split(": ", 1) for line in lines)
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, partial: bool = False) -> None:

@@ -21,6 +21,7 @@ from warehouse.queries import Yield, gain_histogram, rows_of, samples, stats, yi
 from warehouse.schema import TABLES
 from warehouse.snapshot import views
 from warehouse.snapshot.publish import publish
+from warehouse.snapshot.tables import column_comments
 from warehouse.store import Store
 
 NAN = float("nan")
@@ -245,6 +246,12 @@ def test_an_empty_store_has_every_table_with_its_types(tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM yield_by_threshold").fetchone() == (0,)
         silent = "SELECT view_name FROM duckdb_views() WHERE NOT internal AND comment IS NULL"
         assert connection.execute(silent).fetchall() == []
+        columns = connection.execute(
+            "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal"
+        ).fetchall()
+        assert [(table, name) for table, name, comment in columns if not comment] == []
+        known = {name for table, column, _ in columns for name in (column, f"{table}.{column}")}
+        assert column_comments().keys() - known == set()  # none of a column that is gone
     assert stats(path).balances == ()
     assert samples(path) == []
 
