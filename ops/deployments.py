@@ -1,6 +1,7 @@
 """Deployments: the flows as forms in Prefect's UI, run by workers that have this package installed.
 
     build-dataset    work pool `cpu`
+    build-in-short   work pool `cpu`: the same flow with the fields of a first build
     export           work pool `cpu`
     evaluate         work pool `gpu`
     ground           work pool `gpu`
@@ -69,19 +70,23 @@ class DeployError(ToolformerError):
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A flow in a work pool. The deployment has the flow's name.
+    """A flow in a work pool.
 
     Args:
         entrypoint: the flow's module path, which a worker imports.
         pool: one of `POOLS`.
         tags: the tags that the UI shows.
         corpora: whether it reads a corpus, so that it can run on a schedule and when a corpus arrives.
+        name: the deployment's; "": the flow's.
+        fields: the parameters that its form has, where the others keep their defaults; none: all.
     """
 
     entrypoint: str
     pool: str
     tags: tuple[str, ...]
     corpora: bool = False
+    name: str = ""
+    fields: tuple[str, ...] = ()
 
     def flow(self) -> Any:
         """Import the flow."""
@@ -91,6 +96,13 @@ class Deployment:
 
 DEPLOYMENTS = (
     Deployment("flows.build_dataset.flow.build_dataset", "cpu", ("toolformer", "data"), corpora=True),
+    Deployment(
+        "flows.build_dataset.flow.build_dataset",
+        "cpu",
+        ("toolformer", "data"),
+        name="build-in-short",
+        fields=("corpus", "data", "model", "tools", "tau_f", "limit", "dataset"),
+    ),
     Deployment("flows.export.flow.export", "cpu", ("toolformer", "data")),
     Deployment("flows.evaluate.flow.evaluate", "gpu", ("toolformer", "evaluation")),
     Deployment("flows.finetune.flow.finetune", "gpu", ("toolformer", "training")),
@@ -137,7 +149,11 @@ def form_schema(deployment: Deployment) -> dict[str, Any]:
     """Return the JSON schema of a deployment's form, by which the API checks a run's parameters."""
     from prefect.utilities.callables import parameter_schema
 
-    return dict(parameter_schema(deployment.flow()).model_dump_for_openapi())
+    schema = dict(parameter_schema(deployment.flow()).model_dump_for_openapi())
+    if deployment.fields:
+        for form in schema["definitions"].values():
+            form["properties"] = {name: form["properties"][name] for name in deployment.fields}
+    return schema
 
 
 def _absolute(place: str) -> str:
@@ -157,7 +173,7 @@ def yaml_entry(deployment: Deployment, options: DeploymentOptions) -> dict[str, 
     folder = str(Path.cwd()) if "://" in options.data else "."
     values = {**data, "corpus": _absolute(options.corpus)} if deployment.corpora and options.corpus else data
     entry: dict[str, Any] = {
-        "name": flow.name,
+        "name": deployment.name or flow.name,
         "version": __version__,
         "description": flow.description.partition("\n\n")[0],
         "tags": list(deployment.tags),
@@ -201,7 +217,8 @@ def as_yaml() -> str:
         "name": "toolformer-platform",
         "build": None,
         "push": None,
-        "deployments": [yaml_entry(deployment, options) for deployment in DEPLOYMENTS],
+        # `prefect deploy` makes the whole form of every flow
+        "deployments": [yaml_entry(deployment, options) for deployment in DEPLOYMENTS if not deployment.fields],
     }
     return _YAML_HEAD + str(yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True))
 
@@ -261,13 +278,14 @@ def _apply(client: Any, entry: dict[str, Any], schema: dict[str, Any]) -> str:
     """Create or update a deployment and return its name. The API would drop the schedules of an existing one."""
     from prefect.exceptions import ObjectNotFound
 
-    name = f"{entry['name']}/{entry['name']}"
+    flow = entry["entrypoint"].rpartition(".")[2].replace("_", "-")
+    name = f"{flow}/{entry['name']}"
     try:
         before = client.read_deployment_by_name(name).schedules
     except ObjectNotFound:
         before = []
     deployment_id = client.create_deployment(
-        flow_id=client.create_flow_from_name(entry["name"]),
+        flow_id=client.create_flow_from_name(flow),
         name=entry["name"],
         version=entry["version"],
         description=entry["description"],

@@ -197,7 +197,7 @@ class BuildParameters(ToolChoice):
     )
     prompts: Annotated[AbsolutePath | None, _TOOLS] = Field(
         None,
-        description="Folder with prompts of your own: <tool>.txt, each with one {text}",
+        description="Folder with prompts of your own: TOOL.txt, each with one {text}",
     )
     passages: Annotated[Passages, _TOOLS] = None
     qa_reader: Annotated[QAReader, _TOOLS] = None

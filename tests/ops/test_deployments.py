@@ -36,7 +36,7 @@ def test_deploying_again_changes_nothing(client: SyncPrefectClient, built: Built
     before = {d: client.read_deployment_by_name(d) for d in deploy(DeploymentOptions(str(built[1])))}
     after = {d: client.read_deployment_by_name(d) for d in deploy(DeploymentOptions(str(built[1])))}
     assert list(after) == [
-        *("build-dataset/build-dataset", "export/export", "evaluate/evaluate"),
+        *("build-dataset/build-dataset", "build-dataset/build-in-short", "export/export", "evaluate/evaluate"),
         *("finetune/finetune", "ground/ground", "recipe/recipe"),
     ]
     assert {d: a.id for d, a in after.items()} == {d: b.id for d, b in before.items()}

@@ -60,6 +60,7 @@ def test_everything_answers_on_loopback(up: Running) -> None:
     found = up.ask("/deployments/filter", {})
     assert {(one["name"], one["work_pool_name"]) for one in found} == {
         ("build-dataset", "cpu"),
+        ("build-in-short", "cpu"),
         ("export", "cpu"),
         ("evaluate", "gpu"),
         ("finetune", "gpu"),
