@@ -30,6 +30,7 @@ dev: $(VENV)/.dev ## .venv with the checkers and tests as well
 PIP_INSTALL := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 $(VENV)/.run: pyproject.toml constraints.txt
+	@echo "Installing into $(VENV), which takes about two minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) torch
 	$(PIP_INSTALL) --editable .

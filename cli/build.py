@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.options import AsJson, with_options
-from cli.terminal import exit_on_signal, hide_logged_failures, print_json
+from cli.terminal import exit_on_signal, keep_run_logs_off_the_terminal, print_json
 from flows.build_dataset.parameters import BuildParameters
 from tasks.environment import prepare_environment
 from tasks.settings import runner_named
@@ -62,10 +62,12 @@ def flow_module(name: str, parameters: Any, spec: Any) -> Iterator[Any]:
         start_server()
         module = import_module(name)
         wait_for_server()
-        hide_logged_failures()
+        keep_run_logs_off_the_terminal()
+        from prefect import tags
+
         from flows.cancelling import ending_as_cancelled  # it imports Prefect, which reads where its server is
 
-        with ending_as_cancelled():
+        with ending_as_cancelled(), tags("toolformer", "terminal"):
             yield module
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,9 +17,9 @@ from tasks.environment import prepare_environment
 from tasks.settings import data_folder
 
 if TYPE_CHECKING:
-    from flows.evaluate.metrics import EvaluateResult
+    from flows.evaluate.metrics import ArmFigures, EvaluateResult
 
-__all__ = ["DemoRow", "demo", "demo_table"]
+__all__ = ["DemoRow", "demo", "demo_table", "verdict"]
 
 
 def demo(
@@ -44,7 +45,14 @@ def demo(
         from cli.render.progress import print_demo, print_summary
 
         print_summary(results["build"])
-        print_demo(table, folder, items.tracking, trainings[0].model)
+        print_demo(table, folder, items.runs_view, trainings[0].model, verdict(items.arms))
+
+
+def verdict(arms: Sequence[ArmFigures]) -> str:
+    """Return what the demo came to: the finetuned model's right answers with tools, at its largest k, and without."""
+    taught = sorted((arm for arm in arms if arm.arm == "toolformer"), key=lambda arm: arm.k)
+    without = next(arm for arm in arms if arm.arm == "toolformer-disabled")
+    return f"With tools {taught[-1].right} of {taught[-1].items} right, without {without.right}."
 
 
 @dataclass(frozen=True, slots=True)

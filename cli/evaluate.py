@@ -67,7 +67,7 @@ def _print_result(result: EvaluateResult) -> None:
         console.print(f"Rows left out: {reasons} (with their lines in the table rejects)", highlight=False)
     skipped = f", {result.skipped} found done" if result.skipped else ""
     console.print(f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s.", highlight=False)
-    console.print(f"MLflow run {result.mlflow_run} in {escape(result.tracking)}", soft_wrap=True, highlight=False)
+    console.print(f"MLflow run {result.mlflow_run}: {escape(result.runs_view)}", soft_wrap=True, highlight=False)
     view = "perplexity" if result.perplexities else "accuracy"
     command = sql_command(result.snapshot, f"FROM {view}")
     console.print(f"Ask it anything: {command}", soft_wrap=True, highlight=False, markup=False)

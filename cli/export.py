@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import AsJson, Data, with_options
-from cli.terminal import hide_logged_failures, print_json, say
+from cli.terminal import keep_run_logs_off_the_terminal, print_json, say
 from cli.warehouse import built_store, published_snapshot
 from flows.export.parameters import ExportParameters
 from tasks.environment import names_server, prepare_environment
@@ -104,7 +104,7 @@ def _export(parameters: ExportParameters) -> ExportResult:
     if names_server():
         from flows.export.flow import run_export
 
-        hide_logged_failures()
+        keep_run_logs_off_the_terminal()
         return run_export(parameters)
     from flows.export.delivery import deliver
 

@@ -125,17 +125,21 @@ def without_credentials(arguments: Sequence[str]) -> list[str]:
     return public_arguments
 
 
-def hide_logged_failures() -> None:
-    """Hide Prefect's log of failed runs, with its tracebacks, from the terminal: `main` prints one line instead.
+def keep_run_logs_off_the_terminal() -> None:
+    """Hide Prefect's log of runs from the terminal, below its level and of failures: `main` prints one line instead.
 
-    If the run has its own server, the failure is not sent to that server's log either, as the server ends with the run.
+    A server that the environment names gets all from INFO on. A server of this process gets no failure either, as it
+    ends with the run.
     """
     run_loggers = ("prefect.flow_runs", "prefect.task_runs")
-    handlers = list(logging.getLogger().handlers)
-    if own_server_home() is not None:
-        handlers += [handler for name in run_loggers for handler in logging.getLogger(name).handlers]
+    handlers, level = list(logging.getLogger().handlers), logging.getLogger("prefect").getEffectiveLevel()
+    for name in run_loggers:
+        if own_server_home() is not None:
+            handlers += logging.getLogger(name).handlers
+        else:
+            logging.getLogger(name).setLevel(min(level, logging.INFO))
     for handler in handlers:
-        handler.addFilter(lambda record: record.levelno < logging.ERROR or not record.name.startswith(run_loggers))
+        handler.addFilter(lambda one: level <= one.levelno < logging.ERROR or not one.name.startswith(run_loggers))
 
 
 @contextmanager

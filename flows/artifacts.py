@@ -9,7 +9,9 @@ texts; this module knows nothing of the method.
 
 from __future__ import annotations
 
+import base64
 import contextvars
+import io
 import logging
 import math
 import threading
@@ -58,7 +60,7 @@ class ProgressArtifacts:
     """The progress artifacts of one flow run.
 
     Args:
-        flow: the flow's name; an artifact's key is `<flow>-<stage>`.
+        flow: the flow's name; an artifact's key is `<flow>-<number>-<stage>`, so that keys sort as the stages follow.
         totals: stage -> expected shards; a live mapping that may grow.
         client: client of the server that runs the flow.
         flow_run: id of the flow run.
@@ -129,7 +131,9 @@ class ProgressArtifacts:
                 self._client.update_artifact(self._made[name], ArtifactUpdate(data=percent, description=line))
                 return
             request = ArtifactCreate(
-                key=f"{self._flow}-{name}".replace("_", "-"),  # Prefect allows no underscores
+                key=f"{self._flow}-{list(self._totals).index(name) + 1:02d}-{name}".replace(
+                    "_", "-"
+                ),  # it allows no underscores
                 type="progress",
                 description=line,
                 data=percent,
@@ -208,17 +212,29 @@ class WorkProgress:
                 update_progress_artifact(self._id, percent, description=line)
 
 
-def publish_summary(markdown: str, key: str, description: str = "") -> None:
+def publish_summary(markdown: str, key: str, description: str) -> None:
     """Attach a Markdown artifact to the flow run; if Prefect does not answer, only log it."""
     with _logging_failures():
         create_markdown_artifact(markdown, key=key, description=description)
+
+
+def embedded_picture(figure: Any, caption: str) -> str:
+    """Return a figure of `tasks.tracking` as Markdown that holds the picture itself, so that any page shows it."""
+    return f"![{caption}](data:image/png;base64,{base64.b64encode(png(figure)).decode()})"
+
+
+def png(figure: Any) -> bytes:
+    """Return a figure as a PNG file; of equal figures the bytes are equal."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", metadata={"Software": None})
+    return file.getvalue()
 
 
 def publish_link(address: str | None, key: str, text: str) -> None:
     """Attach a link to the flow run; do nothing without an address."""
     if address is not None:
         with _logging_failures():
-            create_link_artifact(address, link_text=text, key=key)
+            create_link_artifact(address, link_text=text, key=key, description=text)
 
 
 @contextmanager

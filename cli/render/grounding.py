@@ -64,7 +64,7 @@ def _lines(result: GroundResult) -> list[str]:
             lines.append(f"{one.task}: rows left out: {reasons} (with their lines in the table rejects)")
     skipped = f", {result.skipped} found done" if result.skipped else ""
     lines.append(f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s.")
-    lines.append(f"MLflow run {result.mlflow_run} in {result.tracking}")
+    lines.append(f"MLflow run {result.mlflow_run}: {result.runs_view}")
     lines.append(f"Try other weights: {sql_command(result.snapshot, 'FROM grounding_accuracy(0.5, 1)')}")
     return lines
 

@@ -190,20 +190,16 @@ def print_finetune_result(result: FinetuneResult) -> None:
     console.print(table)
     if result.skipped:
         console.print("Nothing was left to do: this training was found finished.")
-    for line in (f"Model: {result.model}", f"Compare runs: {_mlflow_ui(result.tracking)}"):
+    for line in (f"Model: {result.model}", f"Compare the runs: {result.runs_view}"):
         console.print(escape(line), soft_wrap=True, highlight=False)  # not wrapped, so that they can be copied
-
-
-def _mlflow_ui(tracking: str) -> str:
-    return shlex.join(["mlflow", "ui", "--backend-store-uri", tracking])
 
 
 _BEST_CALLS = 3  # printed after a build
 _SHORT_NAMES = {"calculator": "calc", "calendar": "cal", "wikisearch": "wiki"}  # make the table fit into 80 columns
 
 
-def print_demo(rows: Sequence[DemoRow], data: str, tracking: str, model: str) -> None:
-    """Print the table that ends the demo, and how to look at C* and to try the finetuned model."""
+def print_demo(rows: Sequence[DemoRow], data: str, runs_view: str, model: str, verdict: str) -> None:
+    """Print the table that ends the demo, how to look at C* and to try the finetuned model, and what it came to."""
     console = Console()
     tools = [tool for tool in TOOL_NAMES if any(tool in row.right for row in rows)]
     title = "Held-out items answered right, percent, by the tool they ask for"
@@ -225,11 +221,12 @@ def print_demo(rows: Sequence[DemoRow], data: str, tracking: str, model: str) ->
         "calls disabled.",
         highlight=False,
     )
-    command = shlex.join(["toolformer", "generate", "The sum of 27 and 8 is", "--model", model])
+    command = shlex.join(["toolformer", "generate", "The sum of 27 and 8 is", "--stop", ".", "--model", model])
     look = shlex.join(["toolformer", "view", "--data", data])
     console.print(f"Look at C*, and judge its calls: {look}", soft_wrap=True, highlight=False, markup=False)
-    console.print(f"Compare the runs: {_mlflow_ui(tracking)}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"Compare the runs: {runs_view}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"Try the model: {command}", soft_wrap=True, highlight=False, markup=False)
+    console.print(verdict, style="bold", highlight=False)
 
 
 def print_summary(result: BuildResult) -> None:
@@ -256,6 +253,8 @@ def print_summary(result: BuildResult) -> None:
         console.print(f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s.")
     command = sql_command(result.snapshot, "FROM yield_by_threshold")
     console.print(f"Ask it anything: {command}", soft_wrap=True, highlight=False, markup=False)
+    if result.runs_view:
+        console.print(f"Compare the runs: {result.runs_view}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _print_best_calls(console: Console, result: BuildResult) -> None:

@@ -48,4 +48,8 @@ def print_recipe_result(result: RecipeResult) -> None:
     console.print(f"{escape(result.name)}: {len(result.results)} steps, {result.seconds:.0f} s.", highlight=False)
     site = result.page.removesuffix(".md") + ".html"
     console.print(f"Results: {escape(result.page)} and {escape(site)}", soft_wrap=True, highlight=False)
-    console.print(f"MLflow run {result.mlflow_run}, with those of the steps below it", soft_wrap=True, highlight=False)
+    console.print(
+        f"MLflow run {result.mlflow_run}, with those of the steps below it: {escape(result.runs_view)}",
+        soft_wrap=True,
+        highlight=False,
+    )

@@ -16,7 +16,7 @@ from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import as_completed
 
-from flows.artifacts import publish_link, publish_summary, run_name_from
+from flows.artifacts import embedded_picture, publish_link, publish_summary, run_name_from
 from flows.build_dataset.notes import notes_on_build
 from flows.build_dataset.nothing_kept import nothing_kept
 from flows.build_dataset.parameters import BuildParameters
@@ -25,7 +25,7 @@ from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.remote_model import scan_notes, unseen_notes
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.summary import build_summary
-from flows.build_dataset.tracking import track_build_if_in_use
+from flows.build_dataset.tracking import gains_figure, try_to_track_build
 from flows.build_dataset.versions import check_replaced, coverage_note, thresholds_note, write_card, write_version
 from flows.ledger import Ledger
 from flows.resolved import resolved
@@ -74,6 +74,8 @@ class BuildResult:
     seconds: float
     thresholds: dict[str, float] = field(default_factory=dict)  # tool -> tau_f, in nats
     nothing_kept: list[str] = field(default_factory=list)  # of an empty C*: what is said of it, why, what to do next
+    mlflow_run: str = ""  # "": MLflow could not be reached
+    runs_view: str = ""  # how to open the table of runs in MLflow
 
 
 @flow(name="build-dataset", flow_run_name=run_name_from("build {dataset} from {corpus} with {model}, {tools} tools"))
@@ -125,10 +127,12 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             best = [] if examples else samples(snapshot, _BEST)  # it looks at every call
     why = [] if examples else nothing_kept(balances, best, dataset.thresholds, parameters, store.root).lines()
     card = write_card(store, dataset)
-    fresh = ledger.skipped < len(ledger.keys)
-    run_id, address = (track_build_if_in_use(store, parameters.data, dataset) if fresh else None) or ("", None)
-    place = address or (run_id and f"run {run_id}")
-    publish_summary(build_summary(card, dataset, balances, gains, str(ledger.snapshot), place, why), "build-summary")
+    run = try_to_track_build(store, parameters.data, dataset)
+    address = run.address if run is not None else None
+    place = address or (run.run_id if run is not None else "")
+    picture = embedded_picture(gains_figure(gains, dataset.thresholds), "Scored calls by gain") if gains else ""
+    text = build_summary(card, balances, picture, str(ledger.snapshot), place, why)
+    publish_summary(text, "build-summary", "The card of C*, its thresholds, rows by stage, and gains")
     publish_link(address, "build-mlflow-run", "The run in MLflow")
     publish_link(version_page(dataset.label), "build-viewer", "The version in the viewer")
     return BuildResult(
@@ -144,6 +148,8 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         seconds=time.monotonic() - begin,
         thresholds=dataset.thresholds,
         nothing_kept=why,
+        mlflow_run="" if run is None else run.run_id,
+        runs_view="" if run is None else run.runs_view,
     )
 
 

@@ -1,9 +1,8 @@
 """One MLflow run for each record of a version of C*: thresholds, inputs, yields and best calls.
 
-A training's run links to the run of its dataset, so that a checkpoint leads to its thresholds. Starting MLflow takes
-longer than a small build, so a build does not start it: if MLflow is in use (MLFLOW_TRACKING_URI is set, or the data
-folder has its database), the run is made when the build ends, otherwise by the first training on the version. All
-figures come from the warehouse. A version that is no longer current has only its card and its counts.
+A training's run links to the run of its dataset, so that a checkpoint leads to its thresholds. The run is made when
+the build ends; if that fails, by the first training on the version. All figures come from the warehouse. A version that
+is no longer current has only its card and its counts.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ from typing import Any
 from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.versions import card_of
 from tasks.settings import seconds, tracking_uri
+from tasks.stages import BUILD_STAGES
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset
+from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
-from warehouse.files.paths import sqlite_file
 from warehouse.queries import GainBin, gain_histogram, in_little_memory, rows_of, samples, stats
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 
 KIND = "build"  # the tag `kind` of these runs
 SAMPLED_BY = ("tau_s", "top_k", "draws")
+CALLS_FROM = ("dataset", "tau_f", *SAMPLED_BY)  # params that the runs of what was trained on a version share
 _CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
 _CURRENT = """
 SELECT count(DISTINCT df.path) AS files FROM facts.dataset_files AS df
@@ -41,34 +42,24 @@ SELECT stage, sum(seconds) AS seconds, sum((counters->>'lm_tokens')::DOUBLE) AS 
 FROM shards WHERE "current" AND stage <> 'assemble' GROUP BY stage"""
 
 
-def in_use(uri: str) -> bool:
-    """Return whether MLflow has been used at this address, without importing it."""
-    file = sqlite_file(uri)
-    return file is None or file.exists()
+def try_to_track_build(store: Store, data: str, dataset: Dataset) -> Any:
+    """Return the `TrackedRun` of a version that a build has just recorded, made if it does not exist.
 
-
-def track_build_if_in_use(store: Store, data: str, dataset: Dataset) -> tuple[str, str | None] | None:
-    """Make the run of a version that a build has just recorded, if MLflow is in use. Failures are only logged.
+    None if there is none: MLflow could not be reached, which is logged, or the data lies at a URL and none is named.
 
     Args:
         data: the data folder or URL, as it was given.
-
-    Returns:
-        The run's id and its address, if a server shows it; None if there is no run.
     """
     try:
         uri = tracking_uri(data)
     except UsageError:  # data at a URL, and no server named
         return None
-    if not in_use(uri):
-        return None
     from tasks.tracking import TrackedRun, Tracking, TrackingError
 
     try:
         tracking = Tracking(uri)
-        run_id = track_build(tracking, store, data, dataset)
-        return run_id, TrackedRun(tracking.client, run_id).address
-    except TrackingError as exc:
+        return TrackedRun(tracking.client, track_build(tracking, store, data, dataset))
+    except (TrackingError, LockHeldError) as exc:
         _log.warning("the build is done, but not recorded in MLflow: %s", exc)
         return None
 
@@ -168,8 +159,10 @@ def _figures(run: Any, snapshot: Path, dataset: Dataset) -> None:
     found = stats(snapshot)
     metrics = {f"examples_at_{y.tau_f:g}/{y.tool}": float(y.examples) for y in found.yields}
     metrics |= {f"calls_at_{y.tau_f:g}/{y.tool}": float(y.calls) for y in found.yields}
-    metrics |= {f"kept/{b.stage}/{b.tool or 'all'}/{b.unit}": float(b.kept) for b in found.balances}
-    for cost in rows_of(snapshot, _COSTS):
+    own = {stage.name for stage in BUILD_STAGES}  # an evaluation of the same folder has others
+    balances = [b for b in found.balances if b.stage in own]
+    metrics |= {f"kept/{b.stage}/{b.tool or 'all'}/{b.unit}": float(b.kept) for b in balances}
+    for cost in (row for row in rows_of(snapshot, _COSTS) if row["stage"] in own):
         metrics |= {
             f"{name}/{cost['stage']}": cost[name] for name in ("seconds", "lm_tokens") if cost[name] is not None
         }

@@ -14,12 +14,12 @@ from dataclasses import replace
 from prefect import flow
 from prefect.futures import PrefectFuture
 
-from flows.artifacts import publish_link, publish_summary, run_name_from
+from flows.artifacts import embedded_picture, publish_link, publish_summary, run_name_from
 from flows.evaluate.metrics import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, table_of
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan
 from flows.evaluate.resolve import resolve
-from flows.evaluate.tracking import items_page, track
+from flows.evaluate.tracking import accuracy_figure, items_page, track
 from flows.ledger import Ledger
 from flows.resolved import resolved
 from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most
@@ -57,7 +57,7 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         read, done = _run_stages(plan, ledger)
     snapshot = ledger.snapshot
     arms, perplexities = _found(plan, store, done)
-    tracked, address = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
+    run = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
     result = EvaluateResult(
         run_id=plan.benchmark.run_id,
         task=plan.task.name,
@@ -70,14 +70,16 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         paper=_paper(plan),
         snapshot=str(snapshot),
         tracking=shown_url(plan.tracking),
-        mlflow_run=tracked,
+        mlflow_run=run.run_id,
+        runs_view=run.runs_view,
         done=len(ledger.keys) - ledger.skipped,
         skipped=ledger.skipped,
         seconds=time.monotonic() - begin,
     )
     table = table_of(result)
-    publish_summary(f"## {table.title}\n{table.markdown()}", "evaluated")
-    publish_link(address, "evaluate-mlflow-run", "The run in MLflow")
+    bars = embedded_picture(accuracy_figure(plan.task.title, arms), "Accuracy by arm") if arms else ""
+    publish_summary(f"## {table.title}\n{bars}\n\n{table.markdown()}", "evaluated", "The figures of every arm")
+    publish_link(run.address, "evaluate-mlflow-run", "The run in MLflow")
     publish_link(items_page(plan), "evaluate-viewer", "The items in the viewer")
     return result
 

@@ -78,6 +78,7 @@ class EvaluateResult:
     snapshot: str
     tracking: str
     mlflow_run: str
+    runs_view: str  # how to open the table of runs in MLflow
     done: int  # shards that this run computed
     skipped: int  # shards that were finished before this run
     seconds: float

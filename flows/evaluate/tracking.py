@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flows.build_dataset.tracking import SAMPLED_BY
+from flows.build_dataset.tracking import CALLS_FROM
 from flows.evaluate.metrics import ArmFigures, ArmPerplexity, row_of
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan
@@ -32,8 +32,8 @@ def track(
     arms: Sequence[ArmFigures],
     perplexities: Sequence[ArmPerplexity],
     sizes: Sequence[Mapping[str, Any]],
-) -> tuple[str, str | None]:
-    """Make the evaluation's run in MLflow; return its id and its address, if a server shows it.
+) -> Any:
+    """Make the evaluation's run in MLflow; return the `TrackedRun`.
 
     Args:
         read: the shards of benchmark items.
@@ -51,9 +51,10 @@ def track(
     name = f"{plan.task.name} {plan.benchmark.source}".strip()
     models = {e.arm: {"model": e.model, "digest": e.model_digest} for e in plan.evaluations}
     tracking, trainings = Tracking(plan.tracking), _trainings(plan)
+    trained = [one for one in ("toolformer", "cc", "base") if one in {ARMS[e.arm][0] for e in plan.evaluations}]
     run = tracking.start(
         experiment=project(p.data),
-        name=f"{name}, {Path(p.model).name}",
+        name=f"{', '.join(trained)}: {name}, {Path(p.model).name}",
         params={
             "task": plan.task.name,
             "source": plan.benchmark.path or "",
@@ -65,7 +66,7 @@ def track(
             "k": sorted({e.k for e in plan.evaluations}),
             "tools": sorted({key for e in plan.evaluations for key in e.offered}),
             "max_new_tokens": plan.evaluations[0].max_new_tokens,
-            **tracking.params(trainings, ("dataset", "tau_f", *SAMPLED_BY)),
+            **tracking.params(trainings, CALLS_FROM),
             "trigger": {key: theta for e in plan.evaluations for key, theta in e.trigger},
             **({"max_calls": p.max_calls} if p.max_calls != 1 else {}),
             "code": versions(),
@@ -86,7 +87,7 @@ def track(
             # arms without tools have one figure, whatever the number of calls
             alike = [row for row in sizes if not row["k"] or row["max_calls"] == p.max_calls]
             _plots(run, plan.task.title, arms, alike)
-    return run.run_id, run.address
+    return run
 
 
 def _trainings(plan: EvaluationPlan) -> dict[str, str]:

@@ -37,7 +37,7 @@ def export(parameters: ExportParameters) -> ExportResult:
     progress.done(f"{result.examples:,} examples written")
     for note in result.notes:
         get_run_logger().warning(note)
-    publish_summary(_summary(result), "exported")
+    publish_summary(_summary(result), "exported", "The files of the dataset")
     if result.pushed is not None:
         publish_link(result.pushed.url, "export-hub", "The dataset on the hub")
     return result

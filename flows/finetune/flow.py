@@ -79,6 +79,7 @@ class FinetuneResult:
     base_perplexity: float | None  # of the model before training
     tracking: str
     run_id: str  # MLflow's
+    runs_view: str  # how to open the table of runs in MLflow
     skipped: bool  # it was finished already
     seconds: float
 
@@ -221,12 +222,13 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
         base_perplexity=base,
         tracking=shown_url(plan.tracking),
         run_id=run.run_id,
+        runs_view=run.runs_view,
         skipped=finished is not None,
         seconds=time.monotonic() - begin,
     )
     tau_f = ", ".join(f"{tool} {tau_f:g}" for tool, tau_f in plan.spec.dataset.thresholds.items())
     rows = [*training_rows(result), ("model", result.model), ("tau_f", tau_f)]
-    publish_summary(markdown_table(["", ""], rows), "finetuned")
+    publish_summary(markdown_table(["", ""], rows), "finetuned", "Perplexity, checkpoint and thresholds")
     publish_link(run.address, "finetune-mlflow-run", "The run in MLflow")
     publish_link(version_page(result.dataset), "finetune-viewer", "What it was trained on, in the viewer")
     return result
@@ -268,7 +270,9 @@ def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started
         with stopping_if_cancelled():
             outcome = train_job.with_options(retries=parameters.retries)(plan, run, started)
     except TrainingError as exc:
-        publish_summary(f"**{exc}**\n\n```\n{exc.tail}\n```\n", "training-failure")
+        publish_summary(
+            f"**{exc}**\n\n```\n{exc.tail}\n```\n", "training-failure", "Why it failed, and the end of its log"
+        )
         run.finish("FAILED")
         raise
     except (LostError, LockHeldError):

@@ -46,7 +46,7 @@ def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
     tracking, store = Tracking(plan.tracking), Store(p.data)
     run = tracking.start(
         experiment=project(p.data),
-        name=f"{base} {p.arm} {name} {spec.digest[:8]}",
+        name=f"{p.arm} {base} {name} {spec.digest[:8]}",
         params={
             "dataset": name,
             "dataset_digest": spec.dataset.version,

@@ -56,10 +56,10 @@ def ground(parameters: GroundParameters) -> GroundResult:
     with running("ground", plan.run_id, store, parameters, ", ".join(one.task.name for one in plan.tasks)) as ledger:
         done = _run_stages(plan, ledger)
     result = figures_of(plan, store, done, ledger)
-    tracked, address = track(plan, parameters, done, result)
-    result = replace(result, mlflow_run=tracked, seconds=time.monotonic() - begin)
-    publish_summary(summary(result), "grounded")
-    publish_link(address, "ground-mlflow-run", "The run in MLflow")
+    run = track(plan, parameters, done, result)
+    result = replace(result, mlflow_run=run.run_id, runs_view=run.runs_view, seconds=time.monotonic() - begin)
+    publish_summary(summary(result), "grounded", "Right tools and right answers, by benchmark and method")
+    publish_link(run.address, "ground-mlflow-run", "The run in MLflow")
     return result
 
 

@@ -101,6 +101,7 @@ class GroundResult:
     snapshot: str
     tracking: str
     mlflow_run: str
+    runs_view: str  # how to open the table of runs in MLflow
     done: int  # shards that this run computed
     skipped: int  # shards that were finished before this run
     seconds: float
@@ -148,6 +149,7 @@ def figures_of(plan: GroundingPlan, store: Store, done: Sequence[TaskShards], le
         snapshot=str(ledger.snapshot),
         tracking=shown_url(plan.tracking),
         mlflow_run="",
+        runs_view="",
         done=len(ledger.keys) - ledger.skipped,
         skipped=ledger.skipped,
         seconds=math.nan,

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from flows.build_dataset.tracking import CALLS_FROM
 from flows.ground.metrics import GroundResult, TaskFigures, TaskShards
 from flows.ground.parameters import GroundParameters
 from flows.ground.plan import GroundingPlan
@@ -21,10 +22,8 @@ from toolformer_core.evaluate.statistics import Accuracy
 from toolformer_core.records import digest_of
 
 
-def track(
-    plan: GroundingPlan, p: GroundParameters, done: Sequence[TaskShards], result: GroundResult
-) -> tuple[str, str | None]:
-    """Make the grounding's run in MLflow; return its id and its address, if a server shows it.
+def track(plan: GroundingPlan, p: GroundParameters, done: Sequence[TaskShards], result: GroundResult) -> Any:
+    """Make the grounding's run in MLflow; return the `TrackedRun`.
 
     Raises:
         TrackingError: MLflow could not be reached; scores and answers are in the warehouse all the same.
@@ -42,13 +41,14 @@ def track(
         )
         for one, shards in zip(result.tasks, done, strict=True)
     ]
-    run = Tracking(plan.tracking).start(
+    tracking, trainings = Tracking(plan.tracking), _trainings(plan)
+    run = tracking.start(
         experiment=project(p.data),
         name=f"ground {len(result.tools)} tools, {Path(p.model).name}",
-        params=_parameters(plan, p),
+        params=_parameters(plan, p) | tracking.params(trainings, CALLS_FROM),
         tags={"kind": "ground", "flow_run": plan.run_id},
         datasets=datasets,
-        sources=_trainings(plan),
+        sources=trainings,
         system_metrics=False,
     )
     with run:
@@ -57,7 +57,7 @@ def track(
             run.metrics(_metrics(one), step=0)
         run.table(_rows(result), "tables/grounding.json")
         draw_pictures(run, result)
-    return run.run_id, run.address
+    return run
 
 
 def _parameters(plan: GroundingPlan, p: GroundParameters) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.artifacts import publish_link, publish_summary, run_name_from
 from flows.build_dataset.flow import BuildResult, build_dataset
-from flows.build_dataset.tracking import track_build_if_in_use
 from flows.cancelling import stopping_if_cancelled
 from flows.evaluate.flow import evaluate
 from flows.export.find import find_dataset
@@ -60,6 +59,7 @@ class RecipeResult:
     results: Mapping[str, Any]  # step -> the result of its flow
     page: str  # Markdown; the same in HTML beside it
     mlflow_run: str
+    runs_view: str  # how to open the table of runs in MLflow
     seconds: float
 
 
@@ -109,9 +109,9 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
         pages = write_page(folder, recipe_.name, [done.sections[step.name] for step in recipe_.steps])
         for page in pages:
             run.text(page.read_text(encoding="utf-8"), page.name)
-    publish_summary(pages[0].read_text(encoding="utf-8"), "results")
+    publish_summary(pages[0].read_text(encoding="utf-8"), "results", "The results of every step")
     publish_link(run.address, "recipe-mlflow-run", "The run in MLflow")
-    return RecipeResult(recipe_.name, done.results, str(pages[0]), run.run_id, time.monotonic() - begin)
+    return RecipeResult(recipe_.name, done.results, str(pages[0]), run.run_id, run.runs_view, time.monotonic() - begin)
 
 
 def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any], store: Store) -> list[Any]:
@@ -170,7 +170,6 @@ def _add(done: _Done, step: Step, result: Any, store: Store, data: str, run: Any
             raise UsageError(f"{step.name}: {' '.join(result.nothing_kept)}")
         dataset = find_dataset(store, f"{result.dataset}@{result.version}-{result.made}")
         gives = {DATASET: dataset.label}
-        children = (track_build_if_in_use(store, data, dataset) or ("",))[:1]
         section = build_section(step.name, dataset, _gains(result, dataset))
     else:
         section = section_of(step.name, result)

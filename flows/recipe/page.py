@@ -6,13 +6,13 @@ The HTML is one file that loads nothing. No time and no run's id stands in it, s
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from flows.artifacts import png
 from flows.build_dataset.tracking import gains_figure
 from flows.build_dataset.versions import examples_table
 from flows.evaluate.metrics import EvaluateResult, table_of
@@ -105,7 +105,7 @@ def write_page(folder: Path, name: str, sections: Sequence[Section]) -> tuple[Pa
         lines.append(text)
         html.append(markdown.render(text))
         if section.figure is not None:
-            picture = _png(section.figure)
+            picture = png(section.figure)
             put_local(folder / f"{number}.png", picture)
             lines.append(f"![{section.caption}]({number}.png)")
             source = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
@@ -115,9 +115,3 @@ def write_page(folder: Path, name: str, sections: Sequence[Section]) -> tuple[Pa
     head = f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(name)}</title>'
     put_local(site, f"{head}\n<style>\n{_STYLE}\n</style>\n{chr(10).join(html)}\n</html>\n".encode())
     return page, site
-
-
-def _png(figure: Any) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", metadata={"Software": None})
-    return file.getvalue()

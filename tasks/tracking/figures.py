@@ -51,20 +51,20 @@ def curves(
     return figure
 
 
-def bars(title: str, y_label: str, values: Mapping[str, Bar]) -> Figure:
-    """Draw one bar per label with its interval; a value that is not finite has none."""
-    figure = Figure(figsize=(7, 4.2), dpi=110, layout="constrained")
+def bars(title: str, x_label: str, values: Mapping[str, Bar]) -> Figure:
+    """Draw one bar per label with its interval, from the top down; a value that is not finite has none."""
+    figure = Figure(figsize=(7, 1.4 + 0.3 * max(1, len(values))), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     known = {label: bar for label, bar in values.items() if all(map(math.isfinite, bar))}
-    heights = [value for value, _, _ in known.values()]
+    widths = [value for value, _, _ in known.values()]
     below = [max(0.0, value - low) for value, low, _ in known.values()]
     above = [max(0.0, high - value) for value, _, high in known.values()]
-    axes.bar(list(known), heights, yerr=[below, above], capsize=4, color="#4c78a8")
+    axes.barh(list(known), widths, xerr=[below, above], capsize=4, color="#4c78a8")
+    axes.invert_yaxis()
     axes.set_title(title)
-    axes.set_ylabel(y_label)
-    axes.tick_params(axis="x", labelrotation=20)
-    axes.grid(axis="y", alpha=0.3)
+    axes.set_xlabel(x_label)
+    axes.grid(axis="x", alpha=0.3)
     return figure
 
 

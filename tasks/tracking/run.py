@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Literal, Self
 
 from mlflow import MlflowClient
@@ -54,15 +56,27 @@ class TrackedRun:
         self.run_id = run_id
         self._monitor: SystemMetricsMonitor | None = None
 
+    @cached_property
+    def experiment_id(self) -> str:
+        """The experiment that holds the run."""
+        with as_tracking_error("finding the run"):
+            return str(self.client.get_run(self.run_id).info.experiment_id)
+
     @property
     def address(self) -> str | None:
         """The run's address for a browser; None if no tracking server is set."""
         uri = str(self.client.tracking_uri)
-        if not uri.startswith("http"):
-            return None
-        with as_tracking_error("finding the run"):
-            experiment = self.client.get_run(self.run_id).info.experiment_id
-        return f"{uri.rstrip('/')}/{page(str(experiment), self.run_id)}"
+        return f"{uri.rstrip('/')}/{page(self.experiment_id, self.run_id)}" if uri.startswith("http") else None
+
+    @property
+    def runs_view(self) -> str:
+        """How to open the table of the experiment's runs: its address, after a command if no tracking server is set."""
+        uri = str(self.client.tracking_uri)
+        table = f"{page(self.experiment_id)}?workflowType=machine_learning"
+        if uri.startswith("http"):
+            return f"{uri.rstrip('/')}/{table}"
+        command = shlex.join(["mlflow", "ui", "--backend-store-uri", shown_url(uri)])
+        return f"{command}, then http://127.0.0.1:5000/{table}"
 
     def __enter__(self) -> Self:
         return self
@@ -145,9 +159,9 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def page(experiment_id: str, run_id: str) -> str:
-    """Return where a run stands on MLflow's own pages, relative to them."""
-    return f"#/experiments/{experiment_id}/runs/{run_id}"
+def page(experiment_id: str, run_id: str = "") -> str:
+    """Return where a run, or the table of all of an experiment, stands on MLflow's own pages, relative to them."""
+    return f"#/experiments/{experiment_id}/runs/{run_id}".rstrip("/")
 
 
 def safe_name(name: str) -> str:

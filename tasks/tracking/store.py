@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import logging
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +20,22 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.db.utils import _initialize_tables
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NAME, MLFLOW_RUN_NOTE
 from mlflow.utils.validation import MAX_DATASET_DIGEST_SIZE, MAX_PARAM_VAL_LENGTH, MAX_TAG_VAL_LENGTH
+from mlflow.version import VERSION
 from sqlalchemy import create_engine
 
+from tasks.settings import cache_folder
 from tasks.tracking.run import TrackingError, as_tracking_error, page, safe_name
 from tasks.tracking.training import TrainingRun
 from warehouse.errors import CatalogError
+from warehouse.files.base import put_local
 from warehouse.files.folders import make_private
 from warehouse.files.lock import FileLock
 from warehouse.files.paths import sqlite_file, sqlite_url
 
 __all__ = ["DatasetRef", "Tracking", "flatten", "project"]
 
+# Without it MLflow's page takes an experiment for one of traces, and opens with none of its runs.
+_SHOWS_RUNS = {"mlflow.experimentKind": "custom_model_development"}
 _CHATTY = ("mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor")
 
 
@@ -74,8 +81,9 @@ class Tracking:
     """MLflow at one address, with its tables ready.
 
     Several processes may open a new SQLite file at once: its tables are made under a file lock, by the first, and it
-    takes its name when they are complete, so that a process killed meanwhile leaves no half of them. The tables of
-    another database are made by the first client too, but without a lock: start one before the others.
+    takes its name when they are complete, so that a process killed meanwhile leaves no half of them. The user's cache
+    folder keeps a file with empty tables, of which further data folders get a copy. The tables of another database are
+    made by the first client too, but without a lock: start one before the others.
 
     Args:
         uri: `sqlite:///<path>`, another database's URL, or `http(s)://` of a tracking server.
@@ -222,7 +230,7 @@ class Tracking:
                 raise TrackingError("this database names no place for artifacts: put `mlflow server` in front of it")
             try:
                 where = f"{self.artifacts.rstrip('/')}/{safe_name(name)}" if self.artifacts else None
-                return self.client.create_experiment(name, artifact_location=where)
+                return self.client.create_experiment(name, artifact_location=where, tags=_SHOWS_RUNS)
             except MlflowException as exc:  # another process was faster
                 if exc.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
@@ -238,18 +246,24 @@ def _make_database(path: Path) -> None:
     Raises:
         TrackingError: it cannot be written.
     """
-    new = path.with_name(f"{path.name}.new")
+    new, template = path.with_name(f"{path.name}.new"), cache_folder() / f"mlflow-{VERSION}.db"
     with as_tracking_error("making its database"):
         for leftover in path.parent.glob(
             f"{glob.escape(new.name)}*"
         ):  # of a process that was killed, with SQLite's own files
             leftover.unlink(missing_ok=True)
         make_private(new)
-        engine = create_engine(sqlite_url(new))
-        try:
-            _initialize_tables(engine)  # type: ignore[no-untyped-call]
-        finally:
-            engine.dispose()
+        if template.is_file():
+            shutil.copyfile(template, new)
+        else:
+            engine = create_engine(sqlite_url(new))
+            try:
+                _initialize_tables(engine)  # type: ignore[no-untyped-call]
+            finally:
+                engine.dispose()
+            with contextlib.suppress(OSError):
+                template.parent.mkdir(parents=True, exist_ok=True)
+                put_local(template, new.read_bytes())
         new.replace(path)
 
 

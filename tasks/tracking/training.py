@@ -67,7 +67,6 @@ class TrainingRun(TrackedRun):
         super().__init__(client, run_id)
         self.folder = folder
         run = self.client.get_run(run_id)
-        self._experiment_id = str(run.info.experiment_id)
         self._params: dict[str, str] = run.data.params
         self._tags: dict[str, str] = run.data.tags
         inputs = run.inputs.dataset_inputs if run.inputs else []
@@ -76,7 +75,7 @@ class TrainingRun(TrackedRun):
         self._last = {kind: self._last_step(next(iter(names.values()))) for kind, names in _METRICS.items()}
         dev = self.client.get_metric_history(run_id, "dev_perplexity")
         self._measured: dict[int, tuple[int, float]] = {m.step: (m.timestamp, m.value) for m in dev}
-        found = self.client.search_logged_models([self._experiment_id], f"source_run_id = '{run_id}'")
+        found = self.client.search_logged_models([self.experiment_id], f"source_run_id = '{run_id}'")
         self._models: dict[str, LoggedModel] = {m.tags.get("checkpoint", ""): m for m in found}
         self._registered = safe_name(self._tags.get("registered_model", ""))
         self._versions: dict[str, int] = {}
@@ -122,7 +121,7 @@ class TrainingRun(TrackedRun):
         model = self._models.get(where)
         if model is None:
             model = self.client.create_logged_model(
-                self._experiment_id,
+                self.experiment_id,
                 CHECKPOINT,
                 source_run_id=self.run_id,
                 params=self._params | {"step": str(step)},
@@ -183,7 +182,7 @@ class TrainingRun(TrackedRun):
     def _note(self) -> str:
         """Return a checkpoint's description: links to its training, and to the runs that the training used."""
         name = self._tags.get(MLFLOW_RUN_NAME, self.run_id)
-        training = f"Trained by [{name}]({page(self._experiment_id, self.run_id)})"
+        training = f"Trained by [{name}]({page(self.experiment_id, self.run_id)})"
         return "\n\n".join(filter(None, [training, self._tags.get(MLFLOW_RUN_NOTE)]))
 
     def _located(self, path: str) -> str:
@@ -207,7 +206,7 @@ class TrainingRun(TrackedRun):
             with as_tracking_error("looking for other arms"):
                 among = f"tags.dataset_digest = '{digest}' and tags.arm != '' and attributes.status = 'FINISHED'"
                 newest = ["attributes.start_time DESC"]
-                page = self.client.search_runs([self._experiment_id], among, ViewType.ACTIVE_ONLY, _ARMS_SHOWN, newest)
+                page = self.client.search_runs([self.experiment_id], among, ViewType.ACTIVE_ONLY, _ARMS_SHOWN, newest)
                 found = [run for run in page if run.info.run_id != self.run_id]
         arms = {self._curve_name(self._tags): self.history("dev_perplexity")}
         for run in found:

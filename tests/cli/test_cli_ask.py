@@ -140,6 +140,7 @@ def test_hints_ask_the_snapshot_for_a_view_with_rows(built: Built, capsys: pytes
         "snapshot": "w.duckdb",
         "tracking": "t",
         "mlflow_run": "m",
+        "runs_view": "v",
         "done": 1,
         "skipped": 0,
         "seconds": 1.0,

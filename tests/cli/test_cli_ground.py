@@ -39,6 +39,7 @@ RESULT = GroundResult(
     snapshot="w.duckdb",
     tracking="t",
     mlflow_run="m",
+    runs_view="r",
     done=3,
     skipped=4,
     seconds=2.0,

@@ -83,14 +83,15 @@ def words_after(label: str, printed: str) -> list[str]:
 
 
 def test_commands_that_are_printed_can_be_pasted(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, tracking = str(tmp_path / NASTY), "sqlite:////a%2F [b]/mlflow.db"
+    folder = str(tmp_path / NASTY)
     said = run("view", "--data", folder)
     assert words_after("; toolformer ", said.err.partition(" makes one")[0]) == ["build", "--data", folder]
-    print_demo([], folder, tracking, folder)
-    look, compare, generate = capsys.readouterr().out.splitlines()[-3:]
+    print_demo([], folder, "as [b]it[/b] is", folder, "All is well.")
+    look, compare, generate, verdict = capsys.readouterr().out.splitlines()[-4:]
     assert words_after("its calls: ", look) == ["toolformer", "view", "--data", folder]
-    assert words_after("the runs: ", compare) == ["mlflow", "ui", "--backend-store-uri", tracking]
-    assert words_after("the model: ", generate)[-2:] == ["--model", folder]
+    assert compare.endswith("the runs: as [b]it[/b] is")
+    assert words_after("the model: ", generate)[-4:] == ["--stop", ".", "--model", folder]
+    assert verdict == "All is well."
 
 
 @pytest.mark.parametrize("name", ["h?y", "h\\y", "h\ny", os.fsdecode(b"h\xffy")])

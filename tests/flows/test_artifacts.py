@@ -90,13 +90,13 @@ def test_a_stage_tells_shards_rows_and_the_time_left(
     board: ProgressArtifacts, client: FakeClient, clock: Clock
 ) -> None:
     board.update()
-    assert client.shown() == {"build-dataset-sample": (0.0, "0 of 4 shards")}
+    assert client.shown() == {"build-dataset-01-sample": (0.0, "0 of 4 shards")}
     board.note(done("sample", 1, RowCounts("documents", 60, 50, {"no_position": 10}), draws(30, 70)))
     clock.now += 20.0
     board.update()
     # one shard in 20 s, three to go: 60 s
     told = "1 of 4 shards; 60 documents, 50 kept; 100 draws, 30 kept; 60 s left"
-    assert client.shown() == {"build-dataset-sample": (25.0, told)}
+    assert client.shown() == {"build-dataset-01-sample": (25.0, told)}
     assert [a["flow_run_id"] for a in client.artifacts.values()] == [RUN]
 
 
@@ -108,12 +108,12 @@ def test_what_was_found_done_counts_but_promises_no_speed(
     board.note(done("sample", 2, draws(1, 9), skipped=True))
     clock.now += 1.0
     board.update()
-    assert client.shown()["build-dataset-sample"] == (50.0, "2 of 4 shards (2 found done); 20 draws, 6 kept")
+    assert client.shown()["build-dataset-01-sample"] == (50.0, "2 of 4 shards (2 found done); 20 draws, 6 kept")
     board.note(done("sample", 3, draws(0, 0)))
     clock.now += 299.0
     board.update()
     # one shard was worked on in 300 s, one is left
-    assert client.shown()["build-dataset-sample"][1].endswith("5 min left")
+    assert client.shown()["build-dataset-01-sample"][1].endswith("5 min left")
 
 
 def test_shards_cost_no_request_and_only_news_are_sent(
@@ -124,12 +124,12 @@ def test_shards_cost_no_request_and_only_news_are_sent(
         board.note(done("sample", number, draws(1, 0)))
     assert client.sent == 1
     board.update()
-    assert client.shown()["build-dataset-sample"] == (100.0, "4 of 4 shards; 4 draws, 4 kept")
+    assert client.shown()["build-dataset-01-sample"] == (100.0, "4 of 4 shards; 4 draws, 4 kept")
     board.update()
     assert client.sent == 2
     totals["assemble"] = 1  # expected only now
     board.update()
-    assert client.shown()["build-dataset-assemble"] == (0.0, "0 of 1 shards")
+    assert client.shown()["build-dataset-02-assemble"] == (0.0, "0 of 1 shards")
     assert client.sent == 3
 
 
@@ -202,12 +202,13 @@ def test_a_build_leaves_a_name_progress_of_every_stage_and_a_summary(
         name = client.read_flow_run(first.flow_run_id).name
     assert name == f"build cstar from {few_documents.name} with embedded, 2 tools"
     stages = {key: (a.data, str(a.description)) for key, a in found.items() if a.type == "progress"}
-    assert set(stages) == {f"build-dataset-{stage}" for stage in (*ANNOTATION, "assemble")}
+    in_order = [*ANNOTATION, "assemble"]
+    assert sorted(stages) == [f"build-dataset-{at:02d}-{stage}" for at, stage in enumerate(in_order, 1)]
     assert {data for data, _ in stages.values()} == {100}
     # 16 documents, a row cut off, one without text, one seen before
-    assert stages["build-dataset-ingest"][1] == "1 of 1 shards; 19 rows, 16 kept"
-    assert stages["build-dataset-prefilter"][1].startswith("6 of 6 shards; 32 documents, ")  # 16, for two tools
+    assert stages["build-dataset-01-ingest"][1] == "1 of 1 shards; 19 rows, 16 kept"
+    assert stages["build-dataset-02-prefilter"][1].startswith("6 of 6 shards; 32 documents, ")  # 16, for two tools
     text = str(first.data)
     assert text.startswith(f"# cstar@{result.version}")
-    assert f'    dataset[("cstar@{result.version}<br/>{result.examples} examples")]' in text
-    assert "\ncalculator: " in text
+    assert "![Scored calls by gain](data:image/png;base64,iVBOR" in text
+    assert all(a.description for a in found.values())

@@ -142,10 +142,9 @@ def test_a_form_is_filled_in_runs_and_is_compared(up: Running, screenshots: Modu
             page.get_by_text(key, exact=True).first.wait_for()
         shot("prefect-run")
         assert [url for url in elsewhere if not url.startswith(("data:", "blob:"))] == []
-        # The newer interface draws the lineage; it also tells Prefect's maker that it was opened, if it can.
         [summary] = [one for one in made if one["key"] == "build-summary"]
-        page.goto(f"{up.told['ui']}/v2/artifacts/artifact/{summary['id']}", wait_until="domcontentloaded")
-        page.locator("svg[aria-roledescription^=flowchart]").first.scroll_into_view_if_needed()  # the lineage, drawn
+        page.goto(f"{up.told['ui']}/artifacts/artifact/{summary['id']}", wait_until="domcontentloaded")
+        page.get_by_alt_text("Scored calls by gain").scroll_into_view_if_needed()
         shot("prefect-summary")
 
     data = up.told["logs"].removesuffix("/up")

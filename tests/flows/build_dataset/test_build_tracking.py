@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
+from flows.build_dataset import flow
 from flows.build_dataset.flow import BuildResult
-from flows.build_dataset.tracking import in_use, track_build, track_build_if_in_use
+from flows.build_dataset.tracking import track_build, try_to_track_build
 from flows.export.find import find_dataset
 from tasks.tracking import Tracking
+from tests.support.small_builds import small_build
 from warehouse.commits import Dataset
-from warehouse.queries import rows_of, yield_by_threshold
+from warehouse.queries import rows_of, stats, yield_by_threshold
 from warehouse.store import Store
 
 Built = tuple[BuildResult, Path, list[str]]
@@ -44,8 +47,11 @@ def table(client: MlflowClient, run_id: str, path: str) -> list[dict[str, Any]]:
 
 
 def test_the_run_holds_thresholds_digests_yields_and_calls(
-    tracking: Tracking, store: Store, dataset: Dataset, built: Built
+    tracking: Tracking, store: Store, dataset: Dataset, built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    found = stats(Path(store.root) / "warehouse.duckdb")
+    evaluated = replace(found, balances=[*found.balances, replace(found.balances[0], stage="evaluate")])
+    monkeypatch.setattr("flows.build_dataset.tracking.stats", lambda snapshot: evaluated)
     run_id = track_build(tracking, store, store.root, dataset)
     client = tracking.client
     run = client.get_run(run_id)
@@ -76,6 +82,8 @@ def test_the_run_holds_thresholds_digests_yields_and_calls(
         assert metrics[f"examples_at_{one.tau_f:g}/{one.tool}"] == one.examples
     assert metrics["kept/ingest/all/rows"] == 16
     assert metrics["seconds/score"] > 0
+    stages = {name.split("/")[1] for name in metrics if name.startswith(("kept/", "seconds/", "lm_tokens/"))}
+    assert stages == {"ingest", "prefilter", "sample", "execute", "score", "assemble"}
     assert len(table(client, run_id, "tables/yields.json")) == 6  # two tools, three thresholds
     calls = table(client, run_id, "tables/best_calls.json")
     best = rows_of(snapshot, "SELECT max(gain) AS gain FROM best_calls")[0]["gain"]
@@ -88,7 +96,7 @@ def test_the_run_holds_thresholds_digests_yields_and_calls(
 def test_a_version_has_one_run(tracking: Tracking, store: Store, dataset: Dataset) -> None:
     first = track_build(tracking, store, store.root, dataset)
     assert track_build(tracking, store, store.root, dataset) == first
-    assert track_build_if_in_use(store, store.root, dataset) == (first, None)  # no server shows it
+    assert try_to_track_build(store, store.root, dataset).run_id == first
     (experiment,) = [e for e in tracking.client.search_experiments() if e.name == "data"]
     assert len(tracking.client.search_runs([experiment.experiment_id])) == 1
 
@@ -104,16 +112,24 @@ def test_a_version_that_is_no_longer_current_has_its_card_and_no_figures_of_anot
     assert [f.path for f in tracking.client.list_artifacts(run.info.run_id)] == ["card.md"]
 
 
-def test_a_build_by_itself_brings_no_mlflow_up(
+def test_a_build_makes_its_run_where_mlflow_was_never_used(
+    as_built: Path, few_documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "try_to_track_build", try_to_track_build)  # not only where a test asks
+    result = flow.run_build(small_build(few_documents, as_built))
+    database = f"sqlite:///{as_built}/mlflow.db"
+    run = MlflowClient(database, database).get_run(result.mlflow_run)
+    assert (run.data.tags["kind"], run.info.status) == ("build", "FINISHED")
+    page = f"http://127.0.0.1:5000/#/experiments/{run.info.experiment_id}/runs?workflowType=machine_learning"
+    assert result.runs_view == f"mlflow ui --backend-store-uri {database}, then {page}"
+
+
+def test_a_build_ends_well_without_mlflow(
     store: Store, dataset: Dataset, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert track_build_if_in_use(store, store.root, dataset) is None
-    assert not (Path(store.root) / "mlflow.db").exists()
-    assert not in_use(f"sqlite:///{store.root}/mlflow.db")
-    assert in_use("http://127.0.0.1:5000")
-    assert track_build_if_in_use(store, "s3://bucket/c4", dataset) is None  # no database can lie there
+    assert try_to_track_build(store, "s3://bucket/c4", dataset) is None  # no database can lie there
     (Path(store.root) / "mlflow.db").write_text("no database\n")
     with caplog.at_level(logging.WARNING):
-        assert track_build_if_in_use(store, store.root, dataset) is None
+        assert try_to_track_build(store, store.root, dataset) is None
     assert "the build is done, but not recorded in MLflow: MLflow, opening sqlite store" in caplog.text

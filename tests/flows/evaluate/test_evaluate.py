@@ -135,7 +135,7 @@ def test_mlflow_holds_figures_tables_plots_and_what_was_asked(done: Ran) -> None
     result, _ = done
     client = MlflowClient(result.tracking, result.tracking)
     run = client.get_run(result.mlflow_run)
-    assert run.info.status == "FINISHED"
+    assert (run.info.run_name, run.info.status) == ("toolformer, base: svamp problems.json, embedded", "FINISHED")
     assert client.get_experiment(run.info.experiment_id).name == "data"  # the folder's name
     assert (run.data.tags["kind"], run.data.tags["run.toolformer"]) == ("evaluate", "0" * 32)
     assert "run.base" not in run.data.tags  # it was not trained here
@@ -153,14 +153,14 @@ def test_mlflow_holds_figures_tables_plots_and_what_was_asked(done: Ran) -> None
 
 
 def test_prefect_shows_every_stage_and_a_summary(done: Ran) -> None:
-    keys = ArtifactFilterKey(any_=["evaluate-benchmark", "evaluate-evaluate", "evaluated"])
+    keys = ArtifactFilterKey(any_=["evaluate-01-benchmark", "evaluate-02-evaluate", "evaluated"])
     with get_client(sync_client=True) as client:
         kept = client.read_artifacts(artifact_filter=ArtifactFilter(key=keys))
         names = {client.read_flow_run(a.flow_run_id).name for a in kept if a.flow_run_id is not None}
     told = {(a.key, a.data, a.description) for a in kept if a.type == "progress"}
-    assert ("evaluate-benchmark", 100, "1 of 1 shards; 7 rows, 5 kept") in told
+    assert ("evaluate-01-benchmark", 100, "1 of 1 shards; 7 rows, 5 kept") in told
     # six arms, of five items in three shards of at most two
-    assert ("evaluate-evaluate", 100, "18 of 18 shards; 30 items, 30 kept") in told
+    assert ("evaluate-02-evaluate", 100, "18 of 18 shards; 30 items, 30 kept") in told
     assert any("| toolformer, k=10 |" in str(a.data) for a in kept if a.key == "evaluated")
     assert "evaluate svamp with embedded" in names
 

@@ -44,6 +44,7 @@ def result(*tasks: TaskFigures, **more: object) -> GroundResult:
         snapshot="s",
         tracking="t",
         mlflow_run="m",
+        runs_view="r",
         done=1,
         skipped=0,
         seconds=1.0,

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mlflow import MlflowClient
@@ -63,6 +64,7 @@ def test_a_database_whose_making_was_cut_short_takes_no_name_and_is_made_again(t
         raise KeyboardInterrupt
 
     uri, path = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "mlflow.db"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with monkeypatch.context() as patched:
         patched.setattr(store, "_initialize_tables", killed)
         with pytest.raises(KeyboardInterrupt):
@@ -76,6 +78,25 @@ def test_a_database_whose_making_was_cut_short_takes_no_name_and_is_made_again(t
         assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name LIKE '_alembic_tmp%'").fetchone() == (
             0,
         )
+    monkeypatch.delattr(store, "_initialize_tables")
+    Tracking(f"sqlite:///{tmp_path}/next.db").client.search_experiments()  # a copy of the tables, kept since
+
+
+def test_the_table_of_runs_is_opened_by_a_command_or_at_a_server():
+    def view(uri):
+        run = TrackedRun(SimpleNamespace(tracking_uri=uri), "1a")
+        run.experiment_id = "7"
+        return run.runs_view
+
+    table = "#/experiments/7/runs?workflowType=machine_learning"
+    assert view("http://m.example/") == f"http://m.example/{table}"
+    command = "mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db'"
+    assert view("sqlite:////a b/mlflow.db") == f"{command}, then http://127.0.0.1:5000/{table}"
+
+
+def test_an_experiment_opens_at_its_runs(tracking):
+    experiment = tracking.client.get_experiment(start(tracking).experiment_id)
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
 
 
 def test_a_folder_that_cannot_hold_artifacts_is_told_in_one_line(tracking, tmp_path):
@@ -138,8 +159,9 @@ def test_a_matrix_shades_shares_of_rows_and_shows_counts() -> None:
 def test_bars_stand_on_their_values_and_what_is_no_number_has_none() -> None:
     figure = bars("t", "accuracy", {"base": (0.25, 0.125, 0.5), "off": (math.nan, 0.0, 0.0), "on": (0.75, 0.75, 0.75)})
     (axes,) = figure.axes
-    assert [patch.get_height() for patch in axes.patches] == [0.25, 0.75]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["base", "on"]
+    assert [patch.get_width() for patch in axes.patches] == [0.25, 0.75]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["base", "on"]
+    assert axes.yaxis_inverted()  # the first on top
 
 
 def test_sizes_stand_on_a_logarithmic_axis() -> None:
