@@ -56,7 +56,7 @@ def measure(documents: int, ms: float, tool_ms: float, shard_documents: int, fol
     from tasks.environment import prepare_environment
 
     prepare_environment(str(folder / "data"))
-    from flows.server import start_server, wait_for_server
+    from flows.runtime.server import start_server, wait_for_server
 
     start_server()
     wait_for_server()  # Prefect reads its address when it is imported

@@ -125,13 +125,13 @@ def build(folder: Path, shard_documents: str, workers: int) -> dict[str, Any]:
     )
     spec = resolve(parameters)
     prepare_environment(parameters.data)
-    from flows.server import start_server, wait_for_server
+    from flows.runtime.server import start_server, wait_for_server
 
     start_server()
     from benchmarks.overhead_stub import use_in_builds
     from flows.build_dataset.flow import run_build
-    from flows.ledger import reporting_to
-    from flows.resolved import use_resolved
+    from flows.forms.resolved import use_resolved
+    from flows.runtime.ledger import reporting_to
 
     use_in_builds(SumsLM())
 

@@ -125,16 +125,16 @@ def measure(
     )
     spec = resolve(asked)
     prepare_environment(asked.data)
-    from flows.server import start_server, wait_for_server
+    from flows.runtime.server import start_server, wait_for_server
 
     start_server()
     memory = Memory()
     memory.start()
     from benchmarks.overhead_stub import Clock, StubLM, TimedTool, use_in_builds
     from flows.build_dataset.flow import run_build
-    from flows.ledger import reporting_to
-    from flows.resolved import use_resolved
-    from tasks.run_shard import ShardResult
+    from flows.forms.resolved import use_resolved
+    from flows.runtime.ledger import reporting_to
+    from tasks.shards.run_shard import ShardResult
     from warehouse.queries import rows_of
 
     clock = Clock()

@@ -129,9 +129,9 @@ def beside_datatrove(python: str, documents: int, words: int, workers: int) -> d
     """Return the seconds of ingest and of datatrove, and of CPU, each the best of three."""
     from flows.build_dataset.parameters import BuildParameters
     from flows.build_dataset.resolve import resolve
-    from tasks.corpus import part_specs
-    from tasks.reading import read_in_process
-    from tasks.stage import Inputs, run_stage
+    from tasks.shards.corpus import part_specs
+    from tasks.shards.reading import read_in_process
+    from tasks.shards.stage import Inputs, run_stage
     from tasks.stages.ingest import CORPUS, INGEST
 
     seconds: dict[str, list[float]] = {"ingest_s": [], "ingest_cpu_s": [], "datatrove_s": [], "datatrove_cpu_s": []}

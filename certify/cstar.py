@@ -15,7 +15,7 @@ from typing import Any
 
 from flows.export.run import export_to
 from flows.export.settings import ExportSettings
-from tasks.arrow import stage_table
+from tasks.shards.arrow import stage_table
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.diagnose.gold import read_gold
 from toolformer_core.records import Call, Example, InsertedCall, ToolFailure

@@ -25,7 +25,7 @@ from cli.options import (
 from cli.terminal import print_json, say
 from cli.warehouse import built_store, published_snapshot
 from flows.build_dataset.parameters import BuildParameters
-from flows.call_forms import Ratings
+from flows.forms.calls import Ratings
 from tasks.environment import prepare_environment
 from toolformer_core.errors import UsageError
 
@@ -171,7 +171,7 @@ def explain(
 
     Example: toolformer explain 3f2a... --data runs/c4     (the id may be shortened)
     """
-    from flows.document_trace import trace_document
+    from flows.report.document_trace import trace_document
 
     trace = trace_document(built_store(data), published_snapshot(data), doc_id)
     if as_json:
@@ -252,7 +252,7 @@ def what_if(
     from flows.build_dataset.what_if import compare_by_shard, thresholds_for
     from flows.build_dataset.what_if import materialise as assemble
     from flows.build_dataset.what_if_query import ask
-    from flows.judging import chosen_marks
+    from flows.report.judging import chosen_marks
 
     rates = parse_rates(fdr)
     if rates and (decay is not None or window is not None):

@@ -38,7 +38,7 @@ def checked_runner(runner: str | None, workers: int, gpus: int | None = None) ->
     """
     name = runner_named(runner)
     if gpus is not None:
-        from flows.gpu_workers import gpus_of_workers
+        from flows.runtime.gpu_workers import gpus_of_workers
         from tasks.settings import visible_gpus
 
         gpus_of_workers(name, workers, gpus, visible_gpus())
@@ -54,9 +54,9 @@ def flow_module(name: str, parameters: Any, spec: Any) -> Iterator[Any]:
         parameters: of the flow.
         spec: what they resolve to; None: the flow finds out.
     """
-    from flows.disk import explain_full_disk
-    from flows.resolved import use_resolved
-    from flows.server import start_server, wait_for_server
+    from flows.forms.resolved import use_resolved
+    from flows.runtime.disk import explain_full_disk
+    from flows.runtime.server import start_server, wait_for_server
 
     with explain_full_disk(parameters.data), use_resolved((parameters, spec)):
         start_server()
@@ -65,7 +65,7 @@ def flow_module(name: str, parameters: Any, spec: Any) -> Iterator[Any]:
         keep_run_logs_off_the_terminal()
         from prefect import tags
 
-        from flows.cancelling import ending_as_cancelled  # it imports Prefect, which reads where its server is
+        from flows.runtime.cancelling import ending_as_cancelled  # it imports Prefect, which reads where its server is
 
         with ending_as_cancelled(), tags("toolformer", "terminal"):
             yield module
@@ -75,7 +75,7 @@ def flow_module(name: str, parameters: Any, spec: Any) -> Iterator[Any]:
 def showing_shards(*, quiet: bool) -> Iterator[None]:
     """Show the progress of the stages of flows that run inside the block; Ctrl-C and SIGTERM end the process."""
     from cli.render.progress import BuildDisplay
-    from flows.ledger import reporting_to
+    from flows.runtime.ledger import reporting_to
 
     with BuildDisplay(quiet=quiet) as display, reporting_to(display), exit_on_signal(display):
         yield

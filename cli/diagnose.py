@@ -17,7 +17,7 @@ from cli.options import AsJson, option_of, parse_thresholds, with_options
 from cli.terminal import print_json
 from cli.tool_options import ToolOptions, build_chosen
 from flows.build_dataset.parameters import BuildParameters
-from flows.stopping import TERMINATED, Terminated
+from flows.runtime.stopping import TERMINATED, Terminated
 from tasks.environment import prepare_environment
 from tasks.settings import model_credentials
 

@@ -14,8 +14,8 @@ from cli.build import Runner, checked_runner, flow_module, showing_shards
 from cli.options import AsJson, Data, with_options
 from cli.terminal import print_json
 from cli.warehouse import built_store
-from flows.commands import sql_command
 from flows.evaluate.parameters import EvaluateParameters
+from flows.report.commands import sql_command
 from tasks.environment import prepare_environment
 from tasks.settings import data_folder
 

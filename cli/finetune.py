@@ -20,7 +20,7 @@ from cli.options import AsJson, with_options
 from cli.terminal import print_json
 from cli.warehouse import built_store
 from flows.finetune.parameters import FinetuneParameters
-from flows.stopping import STOPPED, TERMINATED, Stopped, exit_later, exit_now, handle_stop, how_stopped
+from flows.runtime.stopping import STOPPED, TERMINATED, Stopped, exit_later, exit_now, handle_stop, how_stopped
 from tasks.environment import prepare_environment
 
 if TYPE_CHECKING:

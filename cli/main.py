@@ -38,7 +38,7 @@ from cli.use.serve import serve
 from cli.use.text import chat, generate
 from cli.view import view
 from cli.warehouse import gc, pack, reconcile
-from flows.stopping import STOPPED, TERMINATED, UNFINISHED, Stopped, Terminated, raise_on_sigterm
+from flows.runtime.stopping import STOPPED, TERMINATED, UNFINISHED, Stopped, Terminated, raise_on_sigterm
 from toolformer_core.streams import open_closed_streams
 
 app = typer.Typer(

@@ -18,7 +18,7 @@ from cli.warehouse import built_store, published_snapshot
 from toolformer_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from flows.judging import JudgedCall
+    from flows.report.judging import JudgedCall
 
 
 def marks(
@@ -41,7 +41,7 @@ def marks(
     Example: toolformer marks --data runs/c4
     Example: toolformer marks --export judged.jsonl --data runs/c4
     """
-    from flows.judging import judgements
+    from flows.report.judging import judgements
 
     try:
         thresholds = [float(part) for part in tau.split(",") if part.strip()]

@@ -44,7 +44,7 @@ def up(
 
     Example: toolformer up --data runs/c4
     """
-    from flows.disk import explain_full_disk
+    from flows.runtime.disk import explain_full_disk
     from ops.up import Up, UpError
 
     folder = data_folder(data)

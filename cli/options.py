@@ -19,8 +19,8 @@ from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
 from cli.terminal import only_json
-from flows.call_forms import ALL, thresholds
-from flows.forms import DATA_NOTE, Option, as_text
+from flows.forms.calls import ALL, thresholds
+from flows.forms.fields import DATA_NOTE, Option, as_text
 from toolformer_core.errors import UsageError
 
 Form = TypeVar("Form", bound=BaseModel)

@@ -94,7 +94,7 @@ def _show(forms: Sequence[Any], *, quiet: bool) -> Iterator[Any]:
     """Show the progress of steps that run side by side, and end them as asked to."""
     if isinstance(forms[0], FinetuneParameters):
         from flows.finetune.resolve import resolve
-        from flows.resolved import use_resolved
+        from flows.forms.resolved import use_resolved
 
         plans = [resolve(form) for form in forms]
         with use_resolved(*zip(forms, plans, strict=True)), showing_trainings(plans, quiet=quiet) as report:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from typing import Any, NoReturn, TextIO
 
-from flows.stopping import exit_now, handle_stop, how_stopped
+from flows.runtime.stopping import exit_now, handle_stop, how_stopped
 from tasks.environment import own_server_home
 from tasks.settings import public_model, public_qa_reader
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.call_forms import Trigger
-from flows.forms import (
+from flows.forms.calls import Trigger
+from flows.forms.fields import (
     Option,
     Passages,
     QAReader,
@@ -52,6 +52,6 @@ class CallOptions(ToolOptions):
 
 def build_chosen(options: ToolOptions) -> dict[str, Tool]:
     """Return the tools that the options name, by key."""
-    from flows.chosen_tools import chosen_tools
+    from flows.forms.chosen_tools import chosen_tools
 
     return chosen_tools(options)[0]

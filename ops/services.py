@@ -54,7 +54,7 @@ class Services:
         port = self.addresses.ui.rpartition(":")[2]
         return Service(
             "Prefect server",
-            (sys.executable, "-m", "flows.prefect_app", "--host", LOOPBACK, "--port", port),
+            (sys.executable, "-m", "flows.runtime.prefect_app", "--host", LOOPBACK, "--port", port),
             self.logs / "prefect-server.log",
             {
                 "PREFECT_SERVER_API_HOST": LOOPBACK,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from flows.server import copy_template_database, prepare_start, record_server
+from flows.runtime.server import copy_template_database, prepare_start, record_server
 from ops.addresses import Addresses, delete_addresses, lock_path, read_addresses, up_folder, write_addresses
 from ops.arrivals import Arrivals
 from ops.ports import LOOPBACK, choose_ports

@@ -21,8 +21,8 @@ import torch
 from benchmarks.levers import THRESHOLDS, figures, gold_texts, query, scored_calls
 from flows.recipe.flow import results_folder
 from flows.recipe.read import read_recipe
-from flows.tables import markdown_table
-from tasks.cpu_time import CPU_SECONDS, MODEL_CPU_SECONDS
+from flows.report.tables import markdown_table
+from tasks.shards.cpu_time import CPU_SECONDS, MODEL_CPU_SECONDS
 from toolformer_core.evaluate.figures import TABLES
 from toolformer_core.records import digest_of
 

@@ -78,7 +78,7 @@ GUARDS = (
     Guard(
         "work that fails half-way",
         "the commit comes last",
-        "tasks/run_shard.py",
+        "tasks/shards/run_shard.py",
         "        output = run(writer)\n",
         "        try:\n            output = run(writer)\n"
         "        except Exception:\n            output = StageOutput(())\n",
@@ -95,7 +95,7 @@ GUARDS = (
     Guard(
         "a kill while a server makes its database",
         "a database that was not finished is set aside",
-        "flows/server.py",
+        "flows/runtime/server.py",
         "    if not (home / _READY).exists():\n        for name",
         "    if False:\n        for name",
         ("tests/flows/test_server.py::test_a_database_whose_making_was_cut_short_is_set_aside",),
@@ -103,7 +103,7 @@ GUARDS = (
     Guard(
         "a kill of the flow, whose server lives on",
         "the next flow ends it",
-        "flows/server.py",
+        "flows/runtime/server.py",
         "                server.terminate()\n                server.wait(10)\n",
         "                pass\n",
         ("tests/flows/test_server.py::test_a_server_lives_as_long_as_its_parent",),
@@ -128,7 +128,7 @@ GUARDS = (
     Guard(
         "a full disk while a snapshot is written",
         "the run goes on with the last snapshot",
-        "flows/ledger.py",
+        "flows/runtime/ledger.py",
         '                except WarehouseError as exc:\n                    _log.warning("the snapshot is not',
         '                except ZeroDivisionError as exc:\n                    _log.warning("the snapshot is not',
         (f"{_LEDGER}::test_a_snapshot_that_cannot_be_written_ends_no_run",),
@@ -155,7 +155,7 @@ GUARDS = (
     Guard(
         "two hosts on one shard",
         "whoever lost its lease commits nothing",
-        "tasks/run_shard.py",
+        "tasks/shards/run_shard.py",
         "if leases.confirm(lease_or_result):",
         "if True:",
         ("tests/tasks/test_leased_shards.py::test_who_lost_its_claim_to_one_that_died_too_does_the_work_again",),
@@ -172,7 +172,7 @@ GUARDS = (
     Guard(
         "leftover temporary files",
         "every flow sweeps",
-        "flows/ledger.py",
+        "flows/runtime/ledger.py",
         '        store.sweep_temporary(seconds("sweep"))\n',
         "",
         (f"{_LEDGER}::test_a_run_that_is_not_given_the_folder_says_who_has_it",),
@@ -229,7 +229,7 @@ GUARDS = (
     Guard(
         "damage in a finished shard",
         "a shard that is found done is read",
-        "tasks/run_shard.py",
+        "tasks/shards/run_shard.py",
         "    if not store.damage(commit):",
         "    if True:",
         (f"{_SHARDS}::test_damage_is_found_and_the_work_done_again",),
@@ -237,7 +237,7 @@ GUARDS = (
     Guard(
         "damage in a finished shard",
         "it is set aside",
-        "tasks/run_shard.py",
+        "tasks/shards/run_shard.py",
         "    store.quarantine(commit)\n",
         "",
         (f"{_SHARDS}::test_damage_is_found_and_the_work_done_again",),

@@ -24,7 +24,7 @@ import sqlalchemy as sa
 import uvicorn
 import yaml
 
-from flows import prefect_app
+from flows.runtime import prefect_app
 from ops.deployments import POOLS
 from serving.origins import refusal
 from tasks import settings
@@ -235,7 +235,7 @@ def test_prefect_takes_the_command(name: str) -> None:
 
 
 def test_prefects_server_refuses_foreign_pages_and_names_and_knows_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ALL["prefect"].command[:3] == ("python", "-m", "flows.prefect_app")
+    assert ALL["prefect"].command[:3] == ("python", "-m", "flows.runtime.prefect_app")
     served: list[dict[str, object]] = []
     monkeypatch.setattr(prefect_app, "create_app", lambda final: None)
     monkeypatch.setattr(uvicorn, "run", lambda app, **how: served.append(how))

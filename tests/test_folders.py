@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from flows.build_dataset.notes import notes_on_build
 from flows.build_dataset.parameters import BuildParameters
 from ops.arrivals import Arrivals
-from tasks.evaluation_spec import source_digest
+from tasks.specs.evaluation_spec import source_digest
 from tests.core.annotate.corpora import documents, lines, read
 from toolformer_core.annotate.ingest import corpus_files, other_files
 from toolformer_core.errors import CorpusError

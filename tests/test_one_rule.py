@@ -9,8 +9,8 @@ from typing import Any
 
 from wh_fixtures import put, scored
 
-from tasks import arrow
-from tasks.stage import Inputs
+from tasks.shards import arrow
+from tasks.shards.stage import Inputs
 from tasks.stages.assemble import AssemblySpec, judged_calls
 from tests.support.plain_filter import plain_reasons
 from toolformer_core.annotate.call_filter import CallFilter

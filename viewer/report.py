@@ -17,7 +17,7 @@ from statistics import quantiles
 from typing import Any, NamedTuple
 
 from flows.build_dataset.record import BuildRecord
-from flows.judging import judge
+from flows.report.judging import judge
 from toolformer_core.config import TOOL_NAMES
 from viewer.charts import gain_chart
 from viewer.rendering import render

@@ -17,7 +17,7 @@ from warehouse.commits import Dataset
 if TYPE_CHECKING:
     from flows.build_dataset.estimate import Estimate, Plan, Total
     from flows.build_dataset.what_if_query import WhatIfQuery
-    from flows.document_trace import DocumentTrace
+    from flows.report.document_trace import DocumentTrace
     from warehouse.queries import CurrentBuild, Sample
     from warehouse.what_if import WhatIf
 

@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from cli.terminal import visible
-from flows.progress import Lines
+from flows.runtime.progress import Lines
 
 
 class Console(rich.console.Console):
@@ -77,4 +77,4 @@ class Display(ABC):
 
     @abstractmethod
     def _due_lines(self, due: bool) -> list[str]:
-        """Return the lines to print now; see `flows.progress.Lines`."""
+        """Return the lines to print now; see `flows.runtime.progress.Lines`."""

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.table import Table
 
 from cli.render.console import Console, Display
-from flows.progress import duration
+from flows.runtime.progress import duration
 
 if TYPE_CHECKING:
     from toolformer_core.diagnose.figures import Figures, Gains

@@ -8,9 +8,9 @@ from rich.table import Table
 
 from cli.render.console import Console
 from cli.render.tables import print_tables
-from flows.commands import sql_command
 from flows.ground.metrics import GroundResult
 from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table
+from flows.report.commands import sql_command
 from toolformer_core.api.grounding import GroundedAnswer, GroundedQuery
 
 _SHOWN_CHARS = 48  # of a call or a response

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from cli.render.console import Display
-from flows.progress import duration
+from flows.runtime.progress import duration
 from toolformer_core.tools.search.index_writer import IndexProgress
 
 _SHOW_S = 0.1  # seconds between two changes of the bar

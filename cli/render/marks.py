@@ -10,7 +10,7 @@ from rich.markup import escape
 from cli.render.console import Console, narrow_table
 
 if TYPE_CHECKING:
-    from flows.judging import Judgements
+    from flows.report.judging import Judgements
 
 
 def print_judgements(found: Judgements) -> None:

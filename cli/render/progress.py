@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.table import Table
 
 from cli.render.console import Console, Display
-from flows.commands import sql_command
-from flows.progress import LINE_S, Pulse, StageProgress, duration, passes_quarter
+from flows.report.commands import sql_command
+from flows.runtime.progress import LINE_S, Pulse, StageProgress, duration, passes_quarter
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.syntax import written_calls
 from warehouse import queries
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from cli.demo import DemoRow
     from flows.build_dataset.flow import BuildResult
     from flows.finetune.flow import FinetuneResult
-    from tasks.run_shard import ShardResult
+    from tasks.shards.run_shard import ShardResult
 
 
 class BuildDisplay(Display):
-    """Shows the progress of each stage on standard error: bars on a terminal, elsewhere the lines of `flows.progress`.
+    """Shows the progress of each stage on standard error: bars on a terminal, elsewhere the lines of
+    `flows.runtime.progress`.
 
     Args:
         quiet: show nothing (for `--json`).

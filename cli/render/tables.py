@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.markup import escape
 
 from cli.render.console import Console, narrow_table
-from flows.tables import Cell, ResultTable, shown
+from flows.report.tables import Cell, ResultTable, shown
 
 
 def print_tables(tables: Sequence[ResultTable]) -> None:

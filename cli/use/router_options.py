@@ -12,7 +12,7 @@ from pydantic import Field
 
 from cli.options import option_name
 from cli.tool_options import CallOptions
-from flows.forms import Listed, Option
+from flows.forms.fields import Listed, Option
 from toolformer_core.errors import UsageError
 from toolformer_core.grounding.scores import GEAR_GAMMA
 

@@ -54,7 +54,7 @@ def serve(
     Example: toolformer serve --model runs/model --port 8000     then open http://127.0.0.1:8000
     """
     prepare_environment()
-    from flows.chosen_trigger import chosen_trigger
+    from flows.forms.chosen_trigger import chosen_trigger
     from serving.server import ModelServer
     from serving.settings import ServerSettings
     from tasks.training.registry import model_label

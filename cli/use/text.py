@@ -202,7 +202,7 @@ def _build_tools(
     """Return the tools that may be called, and the settings with their thresholds; neither if tools are disabled."""
     from dataclasses import replace
 
-    from flows.chosen_trigger import chosen_trigger
+    from flows.forms.chosen_trigger import chosen_trigger
 
     if settings.top_k == 0:
         return [], settings

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.run_shard import ShardSpec
-from tasks.stage import LM_TOKENS
+from tasks.shards.run_shard import ShardSpec
+from tasks.shards.stage import LM_TOKENS
 from tasks.stages import BUILD_STAGES
 from warehouse.commits import Commit
 from warehouse.schema import WHAT_IF

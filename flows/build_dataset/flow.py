@@ -16,7 +16,6 @@ from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import as_completed
 
-from flows.artifacts import embedded_picture, publish_link, publish_summary, run_name_from
 from flows.build_dataset.notes import notes_on_build
 from flows.build_dataset.nothing_kept import nothing_kept
 from flows.build_dataset.parameters import BuildParameters
@@ -27,16 +26,17 @@ from flows.build_dataset.resolve import resolve
 from flows.build_dataset.summary import build_summary
 from flows.build_dataset.tracking import gains_figure, try_to_track_build
 from flows.build_dataset.versions import check_replaced, coverage_note, thresholds_note, write_card, write_version
-from flows.ledger import Ledger
-from flows.resolved import resolved
-from flows.runners import check_gpus, choose_runner, tasks_at_once, workers_are_here
-from flows.running import begin_flow, running
-from flows.stage_tasks import run_source
-from tasks.build_spec import BuildSpec
-from tasks.corpus import PartSpec, keep_digests, part_specs
-from tasks.reading import read_in_process
-from tasks.run_shard import ShardResult
-from tasks.stage import Inputs, shards_of
+from flows.forms.resolved import resolved
+from flows.runtime.artifacts import embedded_picture, publish_link, publish_summary, run_name_from
+from flows.runtime.ledger import Ledger
+from flows.runtime.runners import check_gpus, choose_runner, tasks_at_once, workers_are_here
+from flows.runtime.running import begin_flow, running
+from flows.runtime.stage_tasks import run_source
+from tasks.shards.corpus import PartSpec, keep_digests, part_specs
+from tasks.shards.reading import read_in_process
+from tasks.shards.run_shard import ShardResult
+from tasks.shards.stage import Inputs, shards_of
+from tasks.specs.build_spec import BuildSpec
 from tasks.stages.ingest import CORPUS, INGEST, READ, with_latest_date
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError

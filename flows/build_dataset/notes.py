@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from flows.build_dataset.parameters import BuildParameters
-from tasks.build_spec import BuildSpec
+from tasks.specs.build_spec import BuildSpec
 from toolformer_core.annotate.ingest import other_files
 from toolformer_core.config import CHAIN_STARTS
 from toolformer_core.embedded import CORPUS

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from flows.call_forms import ChatTemplate, Ratings, TauF, promised_rates
-from flows.forms import (
+from flows.forms.calls import ChatTemplate, Ratings, TauF, promised_rates
+from flows.forms.fields import (
     FORM,
     AbsolutePath,
     Columns,

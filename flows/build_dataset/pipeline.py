@@ -6,8 +6,8 @@ scored, else group by group.
 
 A build that stops when it has enough examples (`--stop-when-full`) has as many shards under way as tasks run at once,
 so when a tool has enough, some shards beyond its last one may have been begun. They are not used: no run lists them,
-nothing is assembled from them, and `gc` removes them. Which are used is said in `tasks.example_limit`, and does not
-depend on how many tasks run, or when they end.
+nothing is assembled from them, and `gc` removes them. Which are used is said in `tasks.specs.example_limit`, and does
+not depend on how many tasks run, or when they end.
 
 A task takes tens of seconds of work, but there are no more than a run can bear: one costs Prefect some milliseconds in
 a thread and a fifth of a second on Dask. Commits and progress stay per shard. The method is not known here.
@@ -23,17 +23,17 @@ from typing import Any
 
 from prefect.futures import PrefectFuture
 
-from flows.ledger import Ledger
-from flows.runners import cut_evenly, tasks_at_most, tasks_at_once
-from flows.stage_tasks import GroupResult, finished_shards, submit_stage
-from tasks.build_spec import BuildSpec
-from tasks.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
-from tasks.run_shard import ShardResult, on_shard_done
+from flows.runtime.ledger import Ledger
+from flows.runtime.runners import cut_evenly, tasks_at_most, tasks_at_once
+from flows.runtime.stage_tasks import GroupResult, finished_shards, submit_stage
 from tasks.settings import shared_catalog
-from tasks.stage import Shard, Stage
+from tasks.shards.run_shard import ShardResult, on_shard_done
+from tasks.shards.stage import Shard, Stage
+from tasks.specs.build_spec import BuildSpec
+from tasks.specs.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
+from tasks.specs.thresholds import Decided, decide_thresholds, is_decided_late
 from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, SCORES, AssemblySpec
-from tasks.thresholds import Decided, decide_thresholds, is_decided_late
 from toolformer_core.records import digest_of
 from warehouse.errors import WarehouseError
 from warehouse.queries import rows_of

@@ -26,15 +26,15 @@ from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.build_dataset.pipeline import assembly_spec_of
 from flows.build_dataset.remote_model import scan_notes
 from flows.build_dataset.resolve import resolve
-from tasks.build_spec import BuildSpec, NotInOverlayError
-from tasks.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
-from tasks.follow_up import last_inputs, transient_failures
-from tasks.run_shard import ShardResult, ShardSpec, result_of
-from tasks.stage import Inputs, Shard, Stage, files_by_stage, run_stage, shards_of
+from tasks.shards.retry import last_inputs, transient_failures
+from tasks.shards.run_shard import ShardResult, ShardSpec, result_of
+from tasks.shards.stage import Inputs, Shard, Stage, files_by_stage, run_stage, shards_of
+from tasks.specs.build_spec import BuildSpec, NotInOverlayError
+from tasks.specs.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
+from tasks.specs.thresholds import decide_thresholds, is_decided_late
 from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, SCORES
 from tasks.stages.ingest import CORPUS, INGEST, with_latest_date
-from tasks.thresholds import decide_thresholds, is_decided_late
 from toolformer_core.config import keeps_repeats, tau_f_for
 from warehouse.commits import Commit, changed_parts
 from warehouse.files.overlay import OverlayFiles

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.build_dataset.parameters import BuildParameters
-from tasks.build_spec import BuildSpec
-from tasks.mark_filter import MarkFilter
+from tasks.specs.build_spec import BuildSpec
+from tasks.specs.mark_filter import MarkFilter
 from toolformer_core.annotate.false_discovery import Estimate, FoundThreshold
 from warehouse.store import Store
 

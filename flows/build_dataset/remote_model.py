@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flows.build_dataset.record import BuildRecord
-from tasks.build_spec import BuildSpec
 from tasks.settings import model_credentials
+from tasks.specs.build_spec import BuildSpec
 from tasks.stages.sample import POSITIONS, SAMPLE, UNSEEN_POSITIONS
 from toolformer_core.lm.reference import ModelRef
 from toolformer_core.lm.remote.engine import describe_remote

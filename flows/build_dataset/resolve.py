@@ -15,12 +15,12 @@ from typing import Any
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.remote_model import remote_model_of
 from flows.build_dataset.shard_size import auto_shard_documents
-from flows.call_forms import ALL
-from flows.chosen_tools import chosen_tools
-from flows.judging import chosen_marks
-from tasks.build_spec import BuildModel, BuildSpec, keep_tools
-from tasks.corpus import corpus_digest
+from flows.forms.calls import ALL
+from flows.forms.chosen_tools import chosen_tools
+from flows.report.judging import chosen_marks
 from tasks.provenance import new_run_id
+from tasks.shards.corpus import corpus_digest
+from tasks.specs.build_spec import BuildModel, BuildSpec, keep_tools
 from toolformer_core.annotate.candidates import read_candidates
 from toolformer_core.annotate.ingest import file_digest, read_corpus
 from toolformer_core.annotate.tool_prompt import chain_prompt_for, prompt_for

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flows.commands import sql_command
-from flows.tables import markdown_table
+from flows.report.commands import sql_command
+from flows.report.tables import markdown_table
 from warehouse.queries import StageBalance
 
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.build_dataset.parameters import BuildParameters
-from flows.ledger import Ledger, now
-from flows.tables import ResultTable, markdown_table
-from tasks.example_limit import examples_per_tool
-from tasks.run_shard import ShardResult
+from flows.report.tables import ResultTable, markdown_table
+from flows.runtime.ledger import Ledger, now
+from tasks.shards.run_shard import ShardResult
+from tasks.specs.example_limit import examples_per_tool
 from tasks.stages.assemble import NOT_ANNOTATED
 from toolformer_core.annotate.false_discovery import REASONS, FoundThreshold
 from toolformer_core.config import tau_f_for

@@ -15,14 +15,14 @@ from typing import Any
 from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.versions import coverage_note, write_card, write_version
 from flows.build_dataset.what_if_query import WhatIfQuery
-from flows.ledger import now, open_run, reporting_to
-from tasks.example_limit import last_ranks
-from tasks.mark_filter import MarkFilter
+from flows.runtime.ledger import now, open_run, reporting_to
 from tasks.provenance import new_run_id
-from tasks.run_shard import ShardResult, result_of
-from tasks.stage import Inputs, Shard, files_by_stage, files_of, run_stage, shards_of
+from tasks.shards.run_shard import ShardResult, result_of
+from tasks.shards.stage import Inputs, Shard, files_by_stage, files_of, run_stage, shards_of
+from tasks.specs.example_limit import last_ranks
+from tasks.specs.mark_filter import MarkFilter
+from tasks.specs.thresholds import find_thresholds, gains_by_tool
 from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, SCORES, AssemblySpec, judged_calls
-from tasks.thresholds import find_thresholds, gains_by_tool
 from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.annotate.false_discovery import FoundThreshold
 from toolformer_core.config import AssembleConfig

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tasks.mark_filter import MarkFilter
+from tasks.specs.mark_filter import MarkFilter
 from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.annotate.losses import weights as own_weights
 from toolformer_core.annotate.losses import window_weights

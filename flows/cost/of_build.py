@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.call_forms import ALL
-from flows.chosen_tools import chosen_tools
 from flows.cost.assumptions import (
     CARDS,
     COMPUTED,
@@ -38,7 +36,9 @@ from flows.cost.assumptions import (
 )
 from flows.cost.sample import Sample, read_sample
 from flows.cost.shapes import config_of, shape_of
-from tasks.stage import at_depth
+from flows.forms.calls import ALL
+from flows.forms.chosen_tools import chosen_tools
+from tasks.shards.stage import at_depth
 from toolformer_core.config import CHAIN_STARTS, TOOL_NAMES, SampleConfig, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.tools.declaration import declaration_of

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.cpu_time import CPU_SECONDS, MODEL_CPU_SECONDS
-from tasks.stage import LM_TOKENS
+from tasks.shards.cpu_time import CPU_SECONDS, MODEL_CPU_SECONDS
+from tasks.shards.stage import LM_TOKENS
 from toolformer_core.errors import UsageError
 from warehouse.store import Store
 

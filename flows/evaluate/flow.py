@@ -14,21 +14,21 @@ from dataclasses import replace
 from prefect import flow
 from prefect.futures import PrefectFuture
 
-from flows.artifacts import embedded_picture, publish_link, publish_summary, run_name_from
 from flows.evaluate.metrics import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, table_of
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan
 from flows.evaluate.resolve import resolve
 from flows.evaluate.tracking import accuracy_figure, items_page, track
-from flows.ledger import Ledger
-from flows.resolved import resolved
-from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most
-from flows.running import begin_flow, running
-from flows.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
-from tasks.evaluation_spec import ArmRun, Evaluation
-from tasks.run_shard import ShardResult, on_shard_done
+from flows.forms.resolved import resolved
+from flows.runtime.artifacts import embedded_picture, publish_link, publish_summary, run_name_from
+from flows.runtime.ledger import Ledger
+from flows.runtime.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most
+from flows.runtime.running import begin_flow, running
+from flows.runtime.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
 from tasks.settings import shown_url
-from tasks.stage import Shard
+from tasks.shards.run_shard import ShardResult, on_shard_done
+from tasks.shards.stage import Shard
+from tasks.specs.evaluation_spec import ArmRun, Evaluation
 from tasks.stages.benchmark import BENCHMARK, benchmark_shards
 from tasks.stages.evaluate import EVALUATE
 from tasks.stages.perplexity import PERPLEXITY as PERPLEXITY_STAGE

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flows.tables import Cell, ResultTable, percent
-from tasks.evaluation_spec import TRIGGER_ARM, Evaluation
-from tasks.run_shard import ShardResult
+from flows.report.tables import Cell, ResultTable, percent
+from tasks.shards.run_shard import ShardResult
+from tasks.specs.evaluation_spec import TRIGGER_ARM, Evaluation
 from toolformer_core.evaluate.operands import RandomOperands, WordProblem, random_operands, right_calls
 from toolformer_core.evaluate.statistics import Comparison, ItemOutcome, accuracy, call_rates, call_split, compare
 from warehouse.store import Store

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 
-from flows.call_forms import Trigger
-from flows.forms import (
+from flows.forms.calls import Trigger
+from flows.forms.fields import (
     FORM,
     AbsolutePath,
     DataFolder,
@@ -43,7 +43,7 @@ def _tasks() -> Iterable[str]:
 
 
 def _arms() -> Iterable[str]:
-    from tasks.evaluation_spec import ARMS
+    from tasks.specs.evaluation_spec import ARMS
 
     return ARMS
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from shlex import quote
 
 from flows.evaluate.parameters import EvaluateParameters
-from tasks.evaluation_spec import ARMS, TRIGGER_ARM, Benchmark, Evaluation
+from tasks.specs.evaluation_spec import ARMS, TRIGGER_ARM, Benchmark, Evaluation
 from tasks.training.registry import FinishedTraining, finished_finetunes
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.evaluate.items import Task

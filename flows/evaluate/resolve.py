@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flows.chosen_tools import chosen_tools
-from flows.chosen_trigger import chosen_trigger
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan, choose_arms, finished_trainings
-from tasks.evaluation_spec import ARMS, TRIGGER_ARM, Benchmark, Evaluation, source_digest
+from flows.forms.chosen_tools import chosen_tools
+from flows.forms.chosen_trigger import chosen_trigger
 from tasks.provenance import new_run_id
 from tasks.settings import tracking_uri
+from tasks.specs.evaluation_spec import ARMS, TRIGGER_ARM, Benchmark, Evaluation, source_digest
 from tasks.training.registry import newest_pair, trained_model
 from toolformer_core.evaluate.answer import new_tokens_for
 from toolformer_core.evaluate.items import Rule, Task

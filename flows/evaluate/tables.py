@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.judging import judge
-from flows.tables import Cell, ResultTable, percent
+from flows.report.judging import judge
+from flows.report.tables import Cell, ResultTable, percent
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.evaluate.figures import (
     CALL_RATES,

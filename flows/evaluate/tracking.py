@@ -16,9 +16,9 @@ from flows.build_dataset.tracking import CALLS_FROM
 from flows.evaluate.metrics import ArmFigures, ArmPerplexity, row_of
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan
-from tasks.evaluation_spec import ARMS
 from tasks.provenance import versions
-from tasks.run_shard import ShardResult
+from tasks.shards.run_shard import ShardResult
+from tasks.specs.evaluation_spec import ARMS
 from tasks.training.registry import training_run
 from tasks.viewer_links import arm_key, arms_page
 from toolformer_core.evaluate.items import Rule

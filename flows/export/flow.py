@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from prefect import flow, get_run_logger
 
-from flows.artifacts import WorkProgress, publish_link, publish_summary, run_name_from
 from flows.export.delivery import deliver
 from flows.export.parameters import ExportParameters
 from flows.export.run import ExportResult
-from flows.running import begin_flow
-from flows.server import guard_prefect_server
-from flows.tables import markdown_table
+from flows.report.tables import markdown_table
+from flows.runtime.artifacts import WorkProgress, publish_link, publish_summary, run_name_from
+from flows.runtime.running import begin_flow
+from flows.runtime.server import guard_prefect_server
 from tasks.provenance import host
 
 __all__ = ["export", "run_export"]

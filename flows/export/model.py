@@ -22,7 +22,7 @@ from flows.export.card import file_entries, licence_header, manifest_text, weigh
 from flows.export.find import find_dataset
 from flows.export.hub import MANIFEST, README, look_at, push
 from flows.export.run import Pushed
-from flows.tables import markdown_table
+from flows.report.tables import markdown_table
 from toolformer_core import __version__
 from toolformer_core.errors import UnknownNameError, UsageError
 from warehouse.commits import Dataset

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from flows.export.settings import MAX_DEV, ExportSettings, Format
-from flows.forms import AUTO, FORM, AbsolutePath, DataFolder, ModelName, Option, Repository, Version
+from flows.forms.fields import AUTO, FORM, AbsolutePath, DataFolder, ModelName, Option, Repository, Version
 from toolformer_core.errors import UsageError
 
 __all__ = ["ExportParameters"]

@@ -26,7 +26,7 @@ from flows.export.card import Written, asked_of, card_text, file_entries, manife
 from flows.export.find import find_dataset
 from flows.export.formats import Maker, Sink, maker_of, sink_of
 from flows.export.settings import ExportSettings, Format
-from tasks.arrow import examples_of
+from tasks.shards.arrow import examples_of
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import ToolformerError, UsageError
 from toolformer_core.export.conversation import LeftOut

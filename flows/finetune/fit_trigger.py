@@ -16,7 +16,7 @@ from typing import Any
 
 from flows.evaluate.plan import finished_trainings
 from flows.finetune.parameters import FitTriggerParameters
-from flows.tables import ResultTable
+from flows.report.tables import ResultTable
 from tasks.settings import tracking_uri
 from tasks.training.registry import FinishedTraining, finished_finetune, trained_model, training_run
 from tasks.training.trigger import TRIGGER_FILE, FittedTrigger, held_out_examples, read_trigger, write_trigger

@@ -22,21 +22,21 @@ from prefect.cache_policies import NO_CACHE
 from prefect.logging.loggers import flow_run_logger
 from prefect.runtime import flow_run as this_run
 
-from flows.artifacts import WorkProgress, publish_link, publish_summary, run_name_from
 from flows.build_dataset.notes import notes_on_training
-from flows.cancelling import stopping_if_cancelled
 from flows.finetune.parameters import FinetuneParameters
 from flows.finetune.plan import FinetunePlan, check_machine, jobs_folder
 from flows.finetune.profiles import load_profile
 from flows.finetune.resolve import resolve
 from flows.finetune.tracking import close_run, start_run
-from flows.ledger import republish
+from flows.forms.resolved import resolved
 from flows.lineage.send import send_run
-from flows.resolved import resolved
-from flows.running import begin_flow
-from flows.server import guard_prefect_server
-from flows.stopping import Stopped
-from flows.tables import markdown_table
+from flows.report.tables import markdown_table
+from flows.runtime.artifacts import WorkProgress, publish_link, publish_summary, run_name_from
+from flows.runtime.cancelling import stopping_if_cancelled
+from flows.runtime.ledger import republish
+from flows.runtime.running import begin_flow
+from flows.runtime.server import guard_prefect_server
+from flows.runtime.stopping import Stopped
 from tasks.environment import prepare_environment
 from tasks.launch.base import LaunchError, LostError
 from tasks.settings import shown_url

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from flows.forms import FORM, DataFolder, ModelName, OneOf, Option, Version
+from flows.forms.fields import FORM, DataFolder, ModelName, OneOf, Option, Version
 
 __all__ = ["FinetuneParameters", "FitTriggerParameters"]
 

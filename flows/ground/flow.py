@@ -16,21 +16,21 @@ from typing import Any
 from prefect import flow
 from prefect.futures import PrefectFuture
 
-from flows.artifacts import publish_link, publish_summary, run_name_from
+from flows.forms.resolved import resolved
 from flows.ground.metrics import GroundResult, TaskShards, figures_of
 from flows.ground.parameters import GroundParameters
 from flows.ground.plan import GroundingPlan, TaskPlan
 from flows.ground.resolve import resolve
 from flows.ground.tables import summary
 from flows.ground.tracking import track
-from flows.ledger import Ledger
-from flows.resolved import resolved
-from flows.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most
-from flows.running import begin_flow, running
-from flows.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
-from tasks.grounding_spec import CHOSEN_BY_A_MODEL, AnswerRun, ChoiceRun, GroundingRun
-from tasks.run_shard import on_shard_done
-from tasks.stage import Shard, Stage
+from flows.runtime.artifacts import publish_link, publish_summary, run_name_from
+from flows.runtime.ledger import Ledger
+from flows.runtime.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most
+from flows.runtime.running import begin_flow, running
+from flows.runtime.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
+from tasks.shards.run_shard import on_shard_done
+from tasks.shards.stage import Shard, Stage
+from tasks.specs.grounding_spec import CHOSEN_BY_A_MODEL, AnswerRun, ChoiceRun, GroundingRun
 from tasks.stages.answer_grounded import ANSWER_GROUNDED
 from tasks.stages.benchmark import BENCHMARK, benchmark_shards
 from tasks.stages.ground import CHOOSE, GROUND

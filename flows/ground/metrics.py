@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flows.ground.plan import GroundingPlan, TaskPlan
-from tasks import arrow
-from tasks.run_shard import ShardResult
 from tasks.settings import shown_url
-from tasks.stage import LM_TOKENS
+from tasks.shards import arrow
+from tasks.shards.run_shard import ShardResult
+from tasks.shards.stage import LM_TOKENS
 from toolformer_core.evaluate.grounding_figures import (
     Rejection,
     accuracy_by_paper,
@@ -29,7 +29,7 @@ from toolformer_core.grounding.scores import Weights, best_of
 from warehouse.store import Store
 
 if TYPE_CHECKING:
-    from flows.ledger import Ledger
+    from flows.runtime.ledger import Ledger
 
 SIZES = (4, 10, 20, 50, 100)  # of libraries, as the picture shows them
 
@@ -59,7 +59,7 @@ class MethodCost:
 
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
-    """One benchmark. Shares are in [0, 1]; methods as in `tasks.grounding_spec`."""
+    """One benchmark. Shares are in [0, 1]; methods as in `tasks.specs.grounding_spec`."""
 
     task: str
     title: str

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from flows.forms import (
+from flows.forms.fields import (
     FORM,
     DataFolder,
     Gpus,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tasks.grounding_spec import AnswerRun, ChoiceRun, GroundingRun
+from tasks.specs.grounding_spec import AnswerRun, ChoiceRun, GroundingRun
 from toolformer_core.evaluate.items import Task
 from toolformer_core.grounding.scores import Weights
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flows.chosen_tools import chosen_tools
+from flows.forms.chosen_tools import chosen_tools
 from flows.ground.parameters import GroundParameters
 from flows.ground.plan import GroundingPlan, TaskPlan
-from tasks.evaluation_spec import Benchmark, source_digest
-from tasks.grounding_spec import METHODS, AnswerRun, ChoiceRun, GroundingRun, NamedModel, ToolLibrary, tools_of
 from tasks.provenance import new_run_id
 from tasks.settings import tracking_uri
+from tasks.specs.evaluation_spec import Benchmark, source_digest
+from tasks.specs.grounding_spec import METHODS, AnswerRun, ChoiceRun, GroundingRun, NamedModel, ToolLibrary, tools_of
 from tasks.training.registry import trained_model
 from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.items import Item, Rule, Task

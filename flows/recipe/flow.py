@@ -18,9 +18,7 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.artifacts import publish_link, publish_summary, run_name_from
 from flows.build_dataset.flow import BuildResult, build_dataset
-from flows.cancelling import stopping_if_cancelled
 from flows.evaluate.flow import evaluate
 from flows.export.find import find_dataset
 from flows.export.flow import export
@@ -29,15 +27,17 @@ from flows.export.run import ExportResult, written_earlier
 from flows.finetune.fit_trigger import TriggerResult, fit_trigger
 from flows.finetune.flow import FinetuneResult, finetune, reporting_events_to
 from flows.finetune.parameters import FitTriggerParameters
+from flows.forms.resolved import resolved, use_resolved
 from flows.ground.flow import ground
 from flows.recipe.page import Section, build_section, section_of, write_page
 from flows.recipe.parameters import RecipeParameters
 from flows.recipe.resolve import filled, resolve
 from flows.recipe.steps import DATASET, TRIGGER, Recipe, Step, training_gives
 from flows.recipe.tracking import put_below, start_run
-from flows.resolved import resolved, use_resolved
-from flows.runners import choose_runner
-from flows.running import begin_flow
+from flows.runtime.artifacts import publish_link, publish_summary, run_name_from
+from flows.runtime.cancelling import stopping_if_cancelled
+from flows.runtime.runners import choose_runner
+from flows.runtime.running import begin_flow
 from tasks.training.outcome import TrainingEvent
 from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset

@@ -12,7 +12,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from flows.artifacts import png
 from flows.build_dataset.tracking import gains_figure
 from flows.build_dataset.versions import examples_table
 from flows.evaluate.metrics import EvaluateResult, table_of
@@ -21,7 +20,8 @@ from flows.finetune.fit_trigger import TriggerResult, fits_table
 from flows.finetune.flow import FinetuneResult, training_rows
 from flows.ground.metrics import GroundResult
 from flows.ground.tables import summary
-from flows.tables import markdown_table
+from flows.report.tables import markdown_table
+from flows.runtime.artifacts import png
 from warehouse.commits import Dataset
 from warehouse.files.base import put_local
 from warehouse.queries import GainBin

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from flows.forms import FORM, DataFolder, ModelName, OneOf, Option
+from flows.forms.fields import FORM, DataFolder, ModelName, OneOf, Option
 
 __all__ = ["SHIPPED", "RecipeParameters", "shipped"]
 

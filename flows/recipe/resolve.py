@@ -20,7 +20,7 @@ from flows.evaluate.resolve import resolve as resolve_evaluation
 from flows.export.find import find_dataset
 from flows.finetune.plan import check_hardware
 from flows.finetune.resolve import resolve_setup
-from flows.forms import OneOf
+from flows.forms.fields import OneOf
 from flows.ground.resolve import resolve as resolve_grounding
 from flows.recipe.nodes import Place
 from flows.recipe.parameters import RecipeParameters

@@ -26,8 +26,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.build_spec import BuildSpec
-from tasks.stage import Stage
+from tasks.shards.stage import Stage
+from tasks.specs.build_spec import BuildSpec
 from tasks.stages.answer_grounded import ANSWER_GROUNDED
 from tasks.stages.assemble import ASSEMBLE
 from tasks.stages.benchmark import BENCHMARK

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks import arrow
-from tasks.grounding_spec import ANSWER_VERSION, CHOSEN_BY_A_MODEL, AnswerRun, answering_grounder
-from tasks.model_thread import in_model_thread
-from tasks.run_shard import ShardWriter, StageOutput
-from tasks.stage import Inputs, Stage
+from tasks.shards import arrow
+from tasks.shards.model_thread import in_model_thread
+from tasks.shards.run_shard import ShardWriter, StageOutput
+from tasks.shards.stage import Inputs, Stage
+from tasks.specs.grounding_spec import ANSWER_VERSION, CHOSEN_BY_A_MODEL, AnswerRun, answering_grounder
 from tasks.stages.ground import counters_of, labelled_queries, notes_of
 from toolformer_core.evaluate.tasks import is_right, task_named
 from toolformer_core.grounding.baselines import few_shot_prompt

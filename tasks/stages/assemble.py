@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from tasks import arrow
-from tasks.mark_filter import MarkFilter, digests_of
-from tasks.run_shard import ShardWriter, StageOutput
-from tasks.stage import Inputs, Stage, at_depth, nonzero
+from tasks.shards import arrow
+from tasks.shards.run_shard import ShardWriter, StageOutput
+from tasks.shards.stage import Inputs, Stage, at_depth, nonzero
+from tasks.specs.mark_filter import MarkFilter, digests_of
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, over_cap
 from toolformer_core.annotate.call_filter import CallFilter, reasons_of
 from toolformer_core.annotate.reweighting import reweighted

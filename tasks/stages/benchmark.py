@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks import arrow
-from tasks.evaluation_spec import Benchmark
-from tasks.run_shard import ShardResult, ShardWriter, StageOutput
-from tasks.stage import Inputs, Shard, Stage, nonzero
+from tasks.shards import arrow
+from tasks.shards.run_shard import ShardResult, ShardWriter, StageOutput
+from tasks.shards.stage import Inputs, Shard, Stage, nonzero
+from tasks.specs.evaluation_spec import Benchmark
 from toolformer_core.config import canonical_json
 from toolformer_core.evaluate.items import Item, RejectedRow, Task
 from toolformer_core.evaluate.selection import select_items

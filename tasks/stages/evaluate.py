@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from tasks import arrow
-from tasks.evaluation_spec import EVALUATE_VERSION, ArmRun, toolformer_of
-from tasks.model_thread import in_model_thread
-from tasks.run_shard import ShardWriter, StageOutput
-from tasks.stage import Inputs, Stage
+from tasks.shards import arrow
+from tasks.shards.model_thread import in_model_thread
+from tasks.shards.run_shard import ShardWriter, StageOutput
+from tasks.shards.stage import Inputs, Stage
+from tasks.specs.evaluation_spec import EVALUATE_VERSION, ArmRun, toolformer_of
 from toolformer_core.evaluate.answer import Prediction, answer, parameters_of
 from toolformer_core.evaluate.tasks import task_named
 from warehouse.commits import RowCounts

@@ -3,7 +3,7 @@
 At each depth of chains there is such a stage. A response that the tool gave at a lower depth is known.
 
 A commit whose failures were transient can be followed by another one, in which these are asked again (see
-`tasks.follow_up`); what the earlier one knows is not asked again, however old it is.
+`tasks.shards.retry`); what the earlier one knows is not asked again, however old it is.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import time
 from collections import Counter
 from functools import partial
 
-from tasks import arrow
-from tasks.build_spec import BuildSpec, pool_of, tool_of
-from tasks.follow_up import TRANSIENT, asks_again
-from tasks.run_shard import ShardResult, ShardWriter, StageOutput
-from tasks.stage import Inputs, Stage, at_depth
-from tasks.tool_cache import OLDEST_ANSWER, ToolCache, answered_of, cache_of
+from tasks.shards import arrow
+from tasks.shards.retry import TRANSIENT, asks_again
+from tasks.shards.run_shard import ShardResult, ShardWriter, StageOutput
+from tasks.shards.stage import Inputs, Stage, at_depth
+from tasks.shards.tool_cache import OLDEST_ANSWER, ToolCache, answered_of, cache_of
+from tasks.specs.build_spec import BuildSpec, pool_of, tool_of
 from toolformer_core.annotate.execute import execute, is_transient
 from toolformer_core.records import Execution
 from toolformer_core.tools.base import ttl_of

@@ -15,11 +15,11 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from tasks import arrow
-from tasks.build_spec import BuildSpec, model_of
-from tasks.model_thread import QueuedLM
-from tasks.run_shard import ShardWriter, StageOutput
-from tasks.stage import LM_TOKENS, Inputs, Stage, at_depth
+from tasks.shards import arrow
+from tasks.shards.model_thread import QueuedLM
+from tasks.shards.run_shard import ShardWriter, StageOutput
+from tasks.shards.stage import LM_TOKENS, Inputs, Stage, at_depth
+from tasks.specs.build_spec import BuildSpec, model_of
 from tasks.stages.sample import prompt_digests, template_note
 from tasks.stages.score import names_digest
 from toolformer_core.annotate.chains import extend, starts_of

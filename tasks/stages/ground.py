@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks import arrow
-from tasks.grounding_spec import (
+from tasks.shards import arrow
+from tasks.shards.model_thread import in_model_thread
+from tasks.shards.run_shard import ShardWriter, StageOutput
+from tasks.shards.stage import LM_TOKENS, Inputs, Stage
+from tasks.specs.grounding_spec import (
     CHOOSE_VERSION,
     GROUND_VERSION,
     ChoiceRun,
@@ -19,9 +22,6 @@ from tasks.grounding_spec import (
     library_tools,
     lm_of,
 )
-from tasks.model_thread import in_model_thread
-from tasks.run_shard import ShardWriter, StageOutput
-from tasks.stage import LM_TOKENS, Inputs, Stage
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.queries import query_of, right_tools
 from toolformer_core.evaluate.tasks import task_named

@@ -18,11 +18,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks import arrow
-from tasks.build_spec import BuildSpec
-from tasks.corpus import PartSpec, part_specs
-from tasks.run_shard import ShardResult, ShardWriter, StageOutput
-from tasks.stage import Inputs, Stage, run_stage, shard_name
+from tasks.shards import arrow
+from tasks.shards.corpus import PartSpec, part_specs
+from tasks.shards.run_shard import ShardResult, ShardWriter, StageOutput
+from tasks.shards.stage import Inputs, Stage, run_stage, shard_name
+from tasks.specs.build_spec import BuildSpec
 from toolformer_core.annotate.digest_set import DigestSet
 from toolformer_core.annotate.ingest import read_part
 from toolformer_core.records import Document, Rejection

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tasks import arrow
-from tasks.evaluation_spec import PERPLEXITY_VERSION, ArmRun, toolformer_of
-from tasks.model_thread import in_model_thread
-from tasks.run_shard import ShardWriter, StageOutput
-from tasks.stage import Inputs, Stage
+from tasks.shards import arrow
+from tasks.shards.model_thread import in_model_thread
+from tasks.shards.run_shard import ShardWriter, StageOutput
+from tasks.shards.stage import Inputs, Stage
+from tasks.specs.evaluation_spec import PERPLEXITY_VERSION, ArmRun, toolformer_of
 from tasks.stages.evaluate import arm_columns, arm_config_notes, arm_digests
 from toolformer_core.evaluate.answer import parameters_of
 from toolformer_core.evaluate.likelihood import Likelihood, likelihoods

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tasks import arrow
-from tasks.build_spec import BuildSpec
 from tasks.provenance import versions
-from tasks.run_shard import ShardWriter, StageOutput
-from tasks.stage import Inputs, Stage, count_rows
+from tasks.shards import arrow
+from tasks.shards.run_shard import ShardWriter, StageOutput
+from tasks.shards.stage import Inputs, Stage, count_rows
+from tasks.specs.build_spec import BuildSpec
 from toolformer_core.annotate.prefilter import prefilter
 from toolformer_core.config import PrefilterConfig
 

@@ -8,11 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tasks import arrow
-from tasks.build_spec import BuildSpec, model_of
-from tasks.model_thread import QueuedLM
-from tasks.run_shard import ShardWriter, StageOutput
-from tasks.stage import LM_TOKENS, Inputs, Stage, count_rows
+from tasks.shards import arrow
+from tasks.shards.model_thread import QueuedLM
+from tasks.shards.run_shard import ShardWriter, StageOutput
+from tasks.shards.stage import LM_TOKENS, Inputs, Stage, count_rows
+from tasks.specs.build_spec import BuildSpec, model_of
 from toolformer_core.annotate.candidates import Candidates, propose, read_candidates
 from toolformer_core.annotate.sample import sample
 from toolformer_core.prompts.chat import NONE

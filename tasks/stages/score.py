@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from tasks import arrow
-from tasks.build_spec import BuildSpec, model_of
-from tasks.model_thread import QueuedLM
-from tasks.run_shard import ShardWriter, StageOutput
-from tasks.stage import LM_TOKENS, Inputs, Stage, at_depth, nonzero
+from tasks.shards import arrow
+from tasks.shards.model_thread import QueuedLM
+from tasks.shards.run_shard import ShardWriter, StageOutput
+from tasks.shards.stage import LM_TOKENS, Inputs, Stage, at_depth, nonzero
+from tasks.specs.build_spec import BuildSpec, model_of
 from toolformer_core.annotate.decoys import RESERVE_NAME, DecoyPool
 from toolformer_core.annotate.score import score, worth_scoring
 from toolformer_core.config import canonical_json

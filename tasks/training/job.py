@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.arrow import documents_of, examples_of
+from tasks.shards.arrow import documents_of, examples_of
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.recipe import Job, Recipe, write_job

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.arrow import examples_of
+from tasks.shards.arrow import examples_of
 from tasks.training.job import held_out_documents, texts_digest
 from tasks.training.registry import FinishedTraining
 from toolformer_core.decode.trigger import CurvePoint, FitConfig, ToolFit

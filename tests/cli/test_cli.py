@@ -371,7 +371,7 @@ def test_reconcile_rebuilds_what_was_lost(run: Run, built: Built, few_documents:
 def test_a_passage_that_is_none_is_told_before_anything_starts(
     run: Run, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.server.start_server", lambda: pytest.fail("a server was started"))
+    monkeypatch.setattr("flows.runtime.server.start_server", lambda: pytest.fail("a server was started"))
     passages = tmp_path / "passages.jsonl"
     passages.write_text('{"title": "a", "text": "b"}\n' * 20 + '{"title": "c"}\n', encoding="utf-8")
     data = tmp_path / "data"

@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 
 from cli import warehouse as cli_warehouse
 from cli.main import app
-from tasks.arrow import stage_table
-from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
+from tasks.shards.arrow import stage_table
+from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
 from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
 from warehouse.commits import Dataset, RowCounts, Run, dataset_version

@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 from cli.main import app
 from cli.options import filled, hints_of, option_name, option_of, parse_by_tool, with_options
 from flows.build_dataset.parameters import BuildParameters, build_command
-from flows.call_forms import TauF, thresholds
 from flows.evaluate.parameters import EvaluateParameters
 from flows.export.parameters import ExportParameters
 from flows.finetune.parameters import FinetuneParameters, FitTriggerParameters
-from flows.forms import DataFolder, Listed, Option, as_text
+from flows.forms.calls import TauF, thresholds
+from flows.forms.fields import DataFolder, Listed, Option, as_text
 from flows.ground.parameters import GroundParameters
 from flows.recipe.parameters import RecipeParameters
 from tests.support.commands import Run

@@ -14,10 +14,10 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey, FlowRunFilter, FlowRunFilterId
 
-from flows.artifacts import ProgressArtifacts, run_name_from, short
 from flows.build_dataset.flow import BuildResult
 from flows.build_dataset.parameters import BuildParameters
-from tasks.run_shard import ShardResult
+from flows.runtime.artifacts import ProgressArtifacts, run_name_from, short
+from tasks.shards.run_shard import ShardResult
 from warehouse.commits import CommitKey, RowCounts
 
 RUN = UUID(int=7)
@@ -184,7 +184,7 @@ def test_names_are_short() -> None:
 
 def test_a_runs_name_counts_a_users_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = BuildParameters.model_validate({"corpus": "/c", "tools": "calculator", "tool": ["/a.py:f", "/b.py:g"]})
-    monkeypatch.setattr("flows.artifacts.this_run", SimpleNamespace(parameters={"parameters": parameters}))
+    monkeypatch.setattr("flows.runtime.artifacts.this_run", SimpleNamespace(parameters={"parameters": parameters}))
     assert run_name_from("{corpus}, {tools} tools")() == "c, 3 tools"
 
 

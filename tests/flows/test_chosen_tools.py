@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.build_dataset.parameters import BuildParameters
-from flows.chosen_tools import chosen_tools
+from flows.forms.chosen_tools import chosen_tools
 
 
 @pytest.mark.parametrize(

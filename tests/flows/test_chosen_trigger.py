@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.chosen_trigger import chosen_trigger
+from flows.forms.chosen_trigger import chosen_trigger
 from tasks.training.trigger import TRIGGER_FILE, FittedTrigger, read_trigger, write_trigger
 from tests.support.finished_job import a_finished_job
 from toolformer_core.decode.trigger import FitConfig, fit_tool

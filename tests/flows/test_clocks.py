@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 from wh_fixtures import make_run, put, scored
 
-from flows import judging
 from flows.build_dataset.resolve import resolve
 from flows.export.find import find_dataset
-from flows.ledger import open_run, reporting_to
-from tasks.run_shard import ShardResult, result_of
+from flows.report import judging
+from flows.runtime.ledger import open_run, reporting_to
+from tasks.shards.run_shard import ShardResult, result_of
 from tests.support.small_builds import small_build
 from viewer.data import ViewedData
 from warehouse import marks

@@ -8,9 +8,9 @@ import pytest
 from prefect.context import SyncClientContext, hydrated_context, serialize_context
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows import runners
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.parameters import BuildParameters
+from flows.runtime import runners
 from ops.ports import free_port
 from toolformer_core.errors import UsageError
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from flows.dask_blame import BlameRunning
-from flows.runners import TASK
-from flows.stage_tasks import _run_group
+from flows.runtime.runners import TASK
+from flows.runtime.stage_tasks import _run_group
+from flows.runtime.worker_failures import BlameRunning
 
 
 @dataclass

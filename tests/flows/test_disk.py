@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.disk import DiskFullError, explain_full_disk
-from flows.server import ServerError
+from flows.runtime.disk import DiskFullError, explain_full_disk
+from flows.runtime.server import ServerError
 from tests.support.servers_up import toolformer, variables
 from toolformer_core.errors import ModelError, UsageError
 from warehouse.errors import StoreError

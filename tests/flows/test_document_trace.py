@@ -11,7 +11,7 @@ import pytest
 from wh_fixtures import make_run, put, scored
 
 from cli.render.answers import print_document_trace
-from flows.document_trace import DocumentTrace, trace_document
+from flows.report.document_trace import DocumentTrace, trace_document
 from toolformer_core.finetune.recipe import Job, write_job
 from warehouse.commits import Dataset, dataset_version
 from warehouse.snapshot.publish import publish

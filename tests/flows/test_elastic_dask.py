@@ -13,8 +13,8 @@ from prefect.settings import PREFECT_API_URL
 
 from benchmarks.chaos import _cstar
 from flows.build_dataset.flow import run_build
-from flows.dask_losses import WorkerWatch, scheduler_lost, what_is_missing
-from flows.gpu_workers import gpus_of_workers
+from flows.runtime.dask_losses import WorkerWatch, scheduler_lost, what_is_missing
+from flows.runtime.gpu_workers import gpus_of_workers
 from tests.support.dask_processes import DaskProcesses, dask_processes, number_of
 from tests.support.small_builds import small_build
 

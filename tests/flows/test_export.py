@@ -15,7 +15,7 @@ from flows.export.card import Written
 from flows.export.previews import preview
 from flows.export.run import export_to
 from flows.export.settings import ExportSettings
-from tasks.arrow import stage_table
+from tasks.shards.arrow import stage_table
 from tests.support.commands import Run as Command
 from tests.support.examples_of_c_star import BOOKS, CHATML, an_example
 from tests.tiny import tokenizer

@@ -11,11 +11,11 @@ from httpx import ConnectError
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
-from flows.artifacts import WorkProgress
 from flows.export.flow import run_export
 from flows.export.parameters import ExportParameters
 from flows.export.run import export_to
 from flows.export.settings import ExportSettings
+from flows.runtime.artifacts import WorkProgress
 from tests.flows.test_export import EXAMPLES, stored
 from tests.support.commands import Run as Command
 from toolformer_core.errors import UsageError
@@ -75,9 +75,9 @@ def test_the_command_is_a_flow_run_where_a_server_is_named(
 def test_progress_is_sent_every_two_seconds_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[float, str]] = []
     now = [100.0]
-    monkeypatch.setattr("flows.artifacts.create_progress_artifact", lambda *_, **__: UUID(int=7))
+    monkeypatch.setattr("flows.runtime.artifacts.create_progress_artifact", lambda *_, **__: UUID(int=7))
     monkeypatch.setattr(
-        "flows.artifacts.update_progress_artifact",
+        "flows.runtime.artifacts.update_progress_artifact",
         lambda one, percent, description: sent.append((percent, description)),
     )
     progress = WorkProgress("work", clock=lambda: now[0])
@@ -92,7 +92,7 @@ def test_the_work_goes_on_where_prefect_does_not_answer(monkeypatch: pytest.Monk
     def refuse(*_: object, **__: object) -> None:
         raise ConnectError("nobody is there")
 
-    monkeypatch.setattr("flows.artifacts.create_progress_artifact", refuse)
+    monkeypatch.setattr("flows.runtime.artifacts.create_progress_artifact", refuse)
     progress = WorkProgress("work")
     progress.show(50.0, "half")
     progress.done("all of it")

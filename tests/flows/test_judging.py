@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from wh_fixtures import make_run, put, scored
 
-from flows.judging import Agreement, Precision, judge, judgements
+from flows.report.judging import Agreement, Precision, judge, judgements
 from toolformer_core.evaluate.statistics import wilson
 from warehouse.catalog import Catalog
 from warehouse.marks import CallIdentity, Verdict, add_marks

@@ -15,13 +15,13 @@ import duckdb
 import pytest
 from fakes import a_document
 
-from flows import artifacts
 from flows.build_dataset import flow as build_dataset
 from flows.build_dataset.flow import run_build
-from flows.ledger import Ledger, open_run, reporting_to
-from tasks.arrow import stage_table
-from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
+from flows.runtime import artifacts
+from flows.runtime.ledger import Ledger, open_run, reporting_to
 from tasks.settings import seconds
+from tasks.shards.arrow import stage_table
+from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
 from tests.support.small_builds import small_build
 from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
@@ -97,7 +97,7 @@ def test_a_snapshot_that_takes_long_is_refreshed_seldom(
         published.append(now[0])
         now[0] += took[0]
 
-    monkeypatch.setattr("flows.ledger.publish", publish)
+    monkeypatch.setattr("flows.runtime.ledger.publish", publish)
     store = Store(tmp_path)
     with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
         ledger = Ledger(store, catalog, RUN, refresh_s=20.0, clock=lambda: now[0])
@@ -169,7 +169,7 @@ def test_a_snapshot_that_cannot_be_written_ends_no_run(
     with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
         ledger = Ledger(store, catalog, RUN, refresh_s=20.0, clock=lambda: now[0])
         now[0] = 30.0
-        monkeypatch.setattr("flows.ledger.publish", full)
+        monkeypatch.setattr("flows.runtime.ledger.publish", full)
         with caplog.at_level(logging.WARNING):
             finish(ledger, 1)
         assert "the run goes on: the disk is full" in caplog.text
@@ -187,7 +187,7 @@ def test_why_a_run_failed_is_told_even_if_its_end_cannot_be_recorded(
     def full(*_: object, **__: object) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr("flows.ledger.publish", full)
+    monkeypatch.setattr("flows.runtime.ledger.publish", full)
     with pytest.raises(ValueError, match="the true reason"), open_run(Store(tmp_path), RUN):
         raise ValueError("the true reason")
     assert [run.state for run in Store(tmp_path).runs()] == ["failed"]
@@ -197,7 +197,7 @@ def test_a_run_that_is_not_given_the_folder_says_who_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("TOOLFORMER_WAIT_S", "0.3")
-    monkeypatch.setattr("flows.ledger.get_run_logger", lambda: logging.getLogger("run"))
+    monkeypatch.setattr("flows.runtime.ledger.get_run_logger", lambda: logging.getLogger("run"))
     left = tmp_path / "catalog.duckdb.1-ab.tmp"
     left.write_bytes(b"x")
     os.utime(left, (0, 0))

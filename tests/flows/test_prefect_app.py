@@ -18,8 +18,8 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from flows import prefect_app, server
-from flows.prefect_app import APP, create_app
+from flows.runtime import prefect_app, server
+from flows.runtime.prefect_app import APP, create_app
 from toolformer_core.errors import UsageError
 
 

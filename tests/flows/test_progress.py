@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cli.render.progress import BuildDisplay, TrainingDisplay
-from flows.progress import Lines, Pulse, duration, passes_quarter
-from tasks.run_shard import ActiveShard, ShardResult
+from flows.runtime.progress import Lines, Pulse, duration, passes_quarter
+from tasks.shards.run_shard import ActiveShard, ShardResult
 from warehouse.commits import CommitKey, RowCounts
 
 

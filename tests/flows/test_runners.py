@@ -25,9 +25,9 @@ import flows.build_dataset.pipeline as pipeline
 from cli.build import checked_runner
 from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.parameters import BuildParameters
-from flows.gpu_workers import gpus_of_workers
-from flows.ledger import reporting_to
-from flows.runners import choose_runner, cut_evenly, task_resources, tasks_at_most, use_runner
+from flows.runtime.gpu_workers import gpus_of_workers
+from flows.runtime.ledger import reporting_to
+from flows.runtime.runners import choose_runner, cut_evenly, task_resources, tasks_at_most, use_runner
 from tasks.settings import visible_gpus
 from tests.support.small_builds import small_build
 from toolformer_core.errors import UsageError
@@ -185,7 +185,7 @@ def test_of_a_builds_tasks_those_that_ask_the_model_take_a_gpu(
         taken.append(model)
         yield
 
-    monkeypatch.setattr("flows.stage_tasks.task_resources", noting)
+    monkeypatch.setattr("flows.runtime.stage_tasks.task_resources", noting)
     run_build(small_build(few_documents, as_built))
     # of each of two groups of shards: prefilter, sample, execute and score of two tools, stage by stage, then assemble
     assert taken == [False, False, True, True, False, False, True, True, False] * 2
@@ -237,7 +237,7 @@ class TestGpus:
     def test_a_flow_refuses_before_it_reads_its_corpus(
         self, prefect_server: None, tmp_path: Path, own_environment: pytest.MonkeyPatch
     ) -> None:
-        own_environment.setattr("flows.runners.visible_gpus", lambda: ("0",))
+        own_environment.setattr("flows.runtime.runners.visible_gpus", lambda: ("0",))
         asked = BuildParameters(corpus=str(tmp_path / "none.jsonl"), data=str(tmp_path / "data"), gpus=2)
         with pytest.raises(UsageError, match="--gpus 2: this machine shows 1 GPU;"):
             run_build(asked, "dask")
@@ -265,7 +265,7 @@ class TestGpus:
         self, prefect_server: None, own_environment: pytest.MonkeyPatch
     ) -> None:
         """Two workers for GPUs 4 and 6, and a third: the model's tasks see 4 or 6, and the third worker none."""
-        own_environment.setattr("flows.runners.visible_gpus", lambda: ("4", "6", "7"))
+        own_environment.setattr("flows.runtime.runners.visible_gpus", lambda: ("4", "6", "7"))
         with choose_runner("dask"):
             offered, of_model, restarted = seen_by_workers(3, 2)
         assert offered == {0: {"GPU": 1.0}, 1: {"GPU": 1.0}, 2: {}}

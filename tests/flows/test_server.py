@@ -15,8 +15,15 @@ from typing import IO
 import psutil
 import pytest
 
-from flows import server
-from flows.server import ServerError, end_orphaned_servers, prepare_start, record_server, start_server, wait_for_server
+from flows.runtime import server
+from flows.runtime.server import (
+    ServerError,
+    end_orphaned_servers,
+    prepare_start,
+    record_server,
+    start_server,
+    wait_for_server,
+)
 from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
 
@@ -127,7 +134,7 @@ def test_a_database_whose_making_was_cut_short_is_set_aside(note: Path, monkeypa
     assert not (note.parent / "prefect.db").exists()
     assert (note.parent / "prefect.db.half-made").read_bytes() == b"half"
     (note.parent / "prefect.db").write_bytes(b"whole")
-    monkeypatch.setattr("flows.server._child_servers", lambda: [psutil.Process()])
+    monkeypatch.setattr("flows.runtime.server._child_servers", lambda: [psutil.Process()])
     record_server()  # a server has started on it
     prepare_start()
     assert (note.parent / "prefect.db").read_bytes() == b"whole"
@@ -140,7 +147,7 @@ def test_what_is_imported_early_is_there() -> None:
 
 _BEGINS = """
 import json, os, sqlite3, sys, httpx
-from flows.server import wait_for_server, start_server
+from flows.runtime.server import wait_for_server, start_server
 from tasks.environment import own_server_home, prepare_environment
 prepare_environment(sys.argv[1])
 start_server()
@@ -210,7 +217,7 @@ def test_a_server_that_cannot_start_is_said_and_leaves_nothing_in_the_way(
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"no database")
     monkeypatch.delitem(sys.modules, "prefect")
-    monkeypatch.setattr("flows.server.subprocess.Popen", lambda *_, **more: failing(more["stdout"]))
+    monkeypatch.setattr("flows.runtime.server.subprocess.Popen", lambda *_, **more: failing(more["stdout"]))
     start_server()
     assert (note.parent / "prefect.db").read_bytes() == b"no database"
     assert os.environ["PREFECT_API_URL"].startswith("http://127.0.0.1:")

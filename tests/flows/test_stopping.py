@@ -23,8 +23,8 @@ from prefect.runtime import flow_run as this_run
 from prefect.settings import PREFECT_API_URL
 
 from cli.finetune import _Stopping
-from flows.cancelling import ending_as_cancelled, stopping_if_cancelled
-from flows.stopping import (
+from flows.runtime.cancelling import ending_as_cancelled, stopping_if_cancelled
+from flows.runtime.stopping import (
     STOPPED,
     TERMINATED,
     UNFINISHED,
@@ -44,7 +44,7 @@ ENDLESS = """
 import pathlib, sys, threading
 import {module} as work
 from cli.main import main
-from tasks.model_thread import in_model_thread
+from tasks.shards.model_thread import in_model_thread
 
 asked = pathlib.Path(sys.argv.pop(1))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_API_URL
 
-from flows.stopping import UNFINISHED
+from flows.runtime.stopping import UNFINISHED
 from tasks.launch.base import LaunchRequest
 from tasks.launch.slurm import SlurmLauncher
 from tasks.training.monitor import follow

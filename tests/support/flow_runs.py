@@ -24,7 +24,7 @@ from tests.support.small_builds import small_build
 
 if TYPE_CHECKING:
     from flows.build_dataset.flow import BuildResult
-    from tasks.run_shard import ShardResult
+    from tasks.shards.run_shard import ShardResult
     from warehouse.commits import Dataset
     from warehouse.store import Store
 
@@ -80,7 +80,7 @@ def built(
 ) -> tuple[BuildResult, Path, list[str]]:
     """A small build: its result, its data folder, and the progress it told of. Other tests build there again."""
     from flows.build_dataset.flow import run_build
-    from flows.ledger import reporting_to
+    from flows.runtime.ledger import reporting_to
 
     data = tmp_path_factory.mktemp("data")
     told: list[str] = []

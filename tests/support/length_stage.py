@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tasks import arrow
-from tasks.build_spec import BuildSpec
-from tasks.run_shard import ShardWriter, StageOutput
-from tasks.stage import Inputs, Stage
+from tasks.shards import arrow
+from tasks.shards.run_shard import ShardWriter, StageOutput
+from tasks.shards.stage import Inputs, Stage
+from tasks.specs.build_spec import BuildSpec
 from warehouse.commits import RowCounts
 
 __all__ = ["LENGTHS"]

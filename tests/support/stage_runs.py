@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tasks.build_spec import BuildSpec
-from tasks.run_shard import ShardResult
-from tasks.stage import Inputs, Shard, files_of, run_stage, shards_of
+from tasks.shards.run_shard import ShardResult
+from tasks.shards.stage import Inputs, Shard, files_of, run_stage, shards_of
+from tasks.specs.build_spec import BuildSpec
 from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, AssemblySpec
 from tasks.stages.ingest import CORPUS, INGEST

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tasks.build_spec import BuildSpec
-from tasks.run_shard import ShardResult
-from tasks.stage import shards_of
+from tasks.shards.run_shard import ShardResult
+from tasks.shards.stage import shards_of
+from tasks.specs.build_spec import BuildSpec
 from tasks.stages import execute as execute_stage
 from tasks.stages import sample as sample_stage
 from tasks.stages import score as score_stage

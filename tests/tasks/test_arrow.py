@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import records
 
-from tasks import arrow as translate
+from tasks.shards import arrow as translate
 from toolformer_core.records import Example, PrefilterResult, Rejection, ScoredCall
 from warehouse.schema import REJECTS, stage_facts
 from warehouse.store import Store

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks import corpus as corpus_module
-from tasks.build_spec import BuildSpec
-from tasks.corpus import corpus_digest, keep_digests, part_specs
-from tasks.reading import read_in_process
-from tasks.run_shard import ShardResult
+from tasks.shards import corpus as corpus_module
+from tasks.shards.corpus import corpus_digest, keep_digests, part_specs
+from tasks.shards.reading import read_in_process
+from tasks.shards.run_shard import ShardResult
+from tasks.specs.build_spec import BuildSpec
 from tasks.stages.ingest import read_parts
 from tests.support.stage_runs import calculator_spec, ingest
 from toolformer_core.annotate.ingest import read_corpus

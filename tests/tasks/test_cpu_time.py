@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tasks.cpu_time import CPU_SECONDS, MODEL_CPU_SECONDS, CpuTime
-from tasks.model_thread import in_model_thread, resident_model
+from tasks.shards.cpu_time import CPU_SECONDS, MODEL_CPU_SECONDS, CpuTime
+from tasks.shards.model_thread import in_model_thread, resident_model
 from tests.support.scripted_lm import ScriptedLM
 
 

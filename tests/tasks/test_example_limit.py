@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.example_limit import ExampleCounter, shard_order
-from tasks.stage import Shard
+from tasks.shards.stage import Shard
+from tasks.specs.example_limit import ExampleCounter, shard_order
 from warehouse.commits import DataFile
 
 TOOLS = ("calculator", "qa")

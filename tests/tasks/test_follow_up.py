@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from wh_fixtures import make_run
 
-from tasks import arrow
-from tasks.build_spec import BuildSpec
-from tasks.follow_up import TRANSIENT, last_inputs
-from tasks.run_shard import ShardResult
-from tasks.stage import Inputs, shards_of
+from tasks.shards import arrow
+from tasks.shards.retry import TRANSIENT, last_inputs
+from tasks.shards.run_shard import ShardResult
+from tasks.shards.stage import Inputs, shards_of
+from tasks.shards.tool_cache import OLDEST_ANSWER
+from tasks.specs.build_spec import BuildSpec
 from tasks.stages.execute import EXECUTE
-from tasks.tool_cache import OLDEST_ANSWER
 from tests.fakes import FakeTool, a_drawn, a_scored
 from tests.support.stage_runs import annotate_shard, calculator_spec, ingest, run_all
 from toolformer_core.annotate.sample import SampledDocument

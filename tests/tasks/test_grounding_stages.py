@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import arrow, grounding_spec
-from tasks.evaluation_spec import Benchmark, source_digest
-from tasks.grounding_spec import AnswerRun, ChoiceRun, GroundingRun, NamedModel, ToolLibrary, tools_of
-from tasks.run_shard import ShardResult
-from tasks.stage import Inputs, Stage, run_stage
+from tasks.shards import arrow
+from tasks.shards.run_shard import ShardResult
+from tasks.shards.stage import Inputs, Stage, run_stage
+from tasks.specs import grounding_spec
+from tasks.specs.evaluation_spec import Benchmark, source_digest
+from tasks.specs.grounding_spec import AnswerRun, ChoiceRun, GroundingRun, NamedModel, ToolLibrary, tools_of
 from tasks.stages.answer_grounded import ANSWER_GROUNDED
 from tasks.stages.benchmark import BENCHMARK, benchmark_shards
 from tasks.stages.ground import CHOOSE, GROUND

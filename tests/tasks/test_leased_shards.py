@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from fakes import a_document
 
-from tasks.arrow import stage_table
-from tasks.evaluation_spec import Benchmark, source_digest
-from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
-from tasks.stage import Inputs, run_stage
+from tasks.shards.arrow import stage_table
+from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
+from tasks.shards.stage import Inputs, run_stage
+from tasks.specs.evaluation_spec import Benchmark, source_digest
 from tasks.stages.benchmark import BENCHMARK
 from tests.support.postgres import asked, schema
 from toolformer_core.evaluate.tasks import task_named

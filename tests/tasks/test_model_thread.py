@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks import model_thread as models
-from tasks.model_thread import ModelLease, QueuedLM, in_model_thread
+from tasks.shards import model_thread as models
+from tasks.shards.model_thread import ModelLease, QueuedLM, in_model_thread
 from tests.fakes import a_prompt
 from tests.support.scripted_lm import ScriptedLM
 from toolformer_core.lm.base import Scan, ScoreRequest

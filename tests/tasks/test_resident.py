@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 from tiny import tiny_lm
 
-from tasks import model_thread as models
-from tasks.build_spec import BuildModel, BuildSpec, model_of
-from tasks.evaluation_spec import Evaluation, toolformer_of
-from tasks.model_thread import in_model_thread
+from tasks.shards import model_thread as models
+from tasks.shards.model_thread import in_model_thread
+from tasks.specs.build_spec import BuildModel, BuildSpec, model_of
+from tasks.specs.evaluation_spec import Evaluation, toolformer_of
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.tools.build import ToolSettings
 

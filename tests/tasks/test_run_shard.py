@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from fakes import a_document
 
-from tasks.arrow import rejects_table, stage_table
-from tasks.cpu_time import CPU_SECONDS
-from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, active_shards, run_shard
+from tasks.shards.arrow import rejects_table, stage_table
+from tasks.shards.cpu_time import CPU_SECONDS
+from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, active_shards, run_shard
 from toolformer_core.records import Rejection
 from warehouse.commits import RowCounts
 from warehouse.errors import ConservationError

@@ -12,13 +12,13 @@ from types import SimpleNamespace
 import pytest
 from fakes import FakeTool, a_drawn, a_scored
 
-from tasks.build_spec import BuildModel, BuildSpec
-from tasks.run_shard import ShardResult, on_shard_done
-from tasks.stage import Inputs, run_stage, shards_of
+from tasks.shards.run_shard import ShardResult, on_shard_done
+from tasks.shards.stage import Inputs, run_stage, shards_of
+from tasks.shards.tool_cache import OLDEST_ANSWER
+from tasks.specs.build_spec import BuildModel, BuildSpec
 from tasks.stages.extend import STARTS, extend_stage
 from tasks.stages.ingest import with_latest_date
 from tasks.stages.prefilter import PREFILTER
-from tasks.tool_cache import OLDEST_ANSWER
 from tests.support.stage_runs import annotate_shard, calculator_spec, ingest, run_all
 from toolformer_core.annotate.sample import SampledDocument
 from toolformer_core.config import (

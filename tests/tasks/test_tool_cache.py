@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wh_fixtures import CountingFiles
 
-from tasks.arrow import stage_table
-from tasks.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
-from tasks.tool_cache import OLDEST_ANSWER, Question, ToolCache, _Index
+from tasks.shards.arrow import stage_table
+from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
+from tasks.shards.tool_cache import OLDEST_ANSWER, Question, ToolCache, _Index
 from toolformer_core.records import Execution
 from warehouse.commits import RowCounts
 from warehouse.store import Store
@@ -189,7 +189,7 @@ def test_whatever_is_kept_in_whatever_shards_is_found(
 def test_an_index_has_few_pieces_and_knows_every_place(batches: list[set[int]], largest: int) -> None:
     index = _Index()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tasks.tool_cache._LARGEST_MERGED", largest)
+        patch.setattr("tasks.shards.tool_cache._LARGEST_MERGED", largest)
         for file, batch in enumerate(batches):
             index.add(np.array(sorted(batch), np.uint64), np.arange(len(batch), dtype=np.uint32), file)
     sizes = [len(piece.questions) for piece in index.pieces]

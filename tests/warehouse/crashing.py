@@ -40,7 +40,7 @@ CREATED = {"old": "2024-01-01T00:00:00+00:00", "new": "2024-02-01T00:00:00+00:00
 
 
 def _shard(store: Store, config: str, documents: int) -> Commit:
-    """One shard as `tasks.run_shard.run_shard` does it; skipped if it is done."""
+    """One shard as `tasks.shards.run_shard.run_shard` does it; skipped if it is done."""
     parts = {"config": config}
     key = make_commit("ingest", "", "s0", parts=parts).key
     found = store.read_commit(key)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wh_fixtures import make_run, put
 
-from tasks import arrow
+from tasks.shards import arrow
 from toolformer_core.grounding.records import Grounding, Query, ToolScore
 from toolformer_core.grounding.scores import Weights
 from warehouse.commits import Commit

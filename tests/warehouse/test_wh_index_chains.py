@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wh_fixtures import put, scored
 
-from tasks import arrow
+from tasks.shards import arrow
 from tests.support.plain_filter import plain_survivors
 from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.records import ScoredCall

@@ -1,7 +1,8 @@
 """Read: one document with its calls inline, everything about one of them, and what every stage dropped.
 
 Shown are the calls of a version of C*, or those of the current build. The call that the URL names is shown inline too,
-even if it was dropped. What became of each call is `flows.document_trace`'s answer, the same as `toolformer explain`'s.
+even if it was dropped. What became of each call is `flows.report.document_trace`'s answer, the same as `toolformer
+explain`'s.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flows.document_trace import KEPT, DocumentTrace, trace_document
+from flows.report.document_trace import KEPT, DocumentTrace, trace_document
 from toolformer_core.errors import UsageError
 from toolformer_core.records import Call
 from toolformer_core.syntax import linearize

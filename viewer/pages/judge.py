@@ -1,7 +1,8 @@
 """Judge: kept calls of one tool in a random order, one at a time, and what people's marks come to so far.
 
 The order depends on a seed alone, so the calls that are judged are a random sample, and their precision speaks for all
-of the tool's kept calls. What a mark is and what follows from it is known in `warehouse.marks` and `flows.judging`.
+of the tool's kept calls. What a mark is and what follows from it is known in `warehouse.marks` and
+`flows.report.judging`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from flows.judging import judgements
+from flows.report.judging import judgements
 from toolformer_core.syntax import written_calls
 from viewer.data import ViewedData
 from viewer.query import NotThereError, Query, WrongQueryError

@@ -12,8 +12,8 @@ from safetensors.numpy import save_file
 from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.resolve import resolve
 from flows.export.run import export_dataset
-from flows.ledger import Ledger
-from tasks import arrow as translate
+from flows.runtime.ledger import Ledger
+from tasks.shards import arrow as translate
 from tests.support.small_builds import small_build
 from tests.support.stage_runs import ingest
 from toolformer_core.config import TOOL_NAMES

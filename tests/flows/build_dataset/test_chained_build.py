@@ -16,7 +16,7 @@ from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.plan import plan_build
 from flows.build_dataset.what_if import compare_by_shard, materialise
 from flows.build_dataset.what_if_query import ask
-from flows.judging import judgements
+from flows.report.judging import judgements
 from tests.support.commands import Run
 from tests.support.scripted_lm import ScriptedLM
 from tests.support.small_builds import small_build

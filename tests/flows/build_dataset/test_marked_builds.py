@@ -9,10 +9,10 @@ import pytest
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.what_if import compare_by_shard, materialise
 from flows.build_dataset.what_if_query import ask
-from flows.document_trace import trace_document
-from flows.judging import chosen_marks, mark_filter
-from tasks import arrow
-from tasks.mark_filter import MarkFilter
+from flows.report.document_trace import trace_document
+from flows.report.judging import chosen_marks, mark_filter
+from tasks.shards import arrow
+from tasks.specs.mark_filter import MarkFilter
 from tests.support.small_builds import small_build
 from toolformer_core.errors import UsageError
 from toolformer_core.records import InsertedCall, ScoredCall

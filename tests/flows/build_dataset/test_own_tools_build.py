@@ -15,7 +15,7 @@ from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.what_if import materialise
 from flows.build_dataset.what_if_query import ask
-from tasks.build_spec import tool_of
+from tasks.specs.build_spec import tool_of
 from tests.support import mcp_by_hand
 from tests.support.commands import Run
 from toolformer_core.config import SampleConfig
@@ -101,7 +101,7 @@ def test_a_worker_refuses_a_tool_that_changed_since_the_build_began(
     spec = resolve(parameters(folder))
     code = folder / "miles.py"
     code.write_text(code.read_text("utf-8").replace("1.609344", "1.6"), "utf-8")
-    monkeypatch.setattr("tasks.build_spec._tools", OrderedDict())  # a worker is another process
+    monkeypatch.setattr("tasks.specs.build_spec._tools", OrderedDict())  # a worker is another process
     with pytest.raises(ToolError, match="miles is not the one that this run was started with"):
         tool_of(spec, "miles")
 

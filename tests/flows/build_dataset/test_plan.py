@@ -14,8 +14,8 @@ from flows.build_dataset.estimate import CACHED, DEPENDS, TO_DO, Plan
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.plan import plan_build
-from flows.ledger import reporting_to
-from tasks.run_shard import ShardResult
+from flows.runtime.ledger import reporting_to
+from tasks.shards.run_shard import ShardResult
 from tests.support.commands import Run
 from tests.support.small_builds import small_build
 from toolformer_core.embedded import MODEL

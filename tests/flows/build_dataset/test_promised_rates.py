@@ -14,7 +14,7 @@ from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.what_if import materialise, thresholds_for
 from flows.build_dataset.what_if_query import ask
-from tasks import arrow as translate
+from tasks.shards import arrow as translate
 from tests.support.commands import Run
 from tests.support.scripted_lm import ScriptedLM
 from tests.support.small_builds import small_build

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import toolformer_core as tf
-from tasks import arrow as translate
+from tasks.shards import arrow as translate
 from toolformer_core.records import document_id
 from warehouse.queries import rows_of
 from warehouse.store import Store

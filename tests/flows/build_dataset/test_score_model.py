@@ -16,10 +16,10 @@ from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.plan import plan_build
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.tracking import track_build
-from flows.document_trace import trace_document
 from flows.export.find import find_dataset
 from flows.finetune.parameters import FinetuneParameters
 from flows.finetune.resolve import resolve as resolve_finetune
+from flows.report.document_trace import trace_document
 from tasks.tracking import Tracking
 from tests.support.commands import Run
 from tests.support.small_builds import small_build

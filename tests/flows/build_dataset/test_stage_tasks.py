@@ -12,14 +12,14 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import TaskRun
 from prefect.runtime import flow_run as this_run
 
-from flows import running
 from flows.build_dataset.flow import read_corpus_parts, run_build
 from flows.build_dataset.pipeline import shard_groups
 from flows.build_dataset.resolve import resolve
-from flows.runners import use_runner
-from flows.stage_tasks import group_label
-from tasks.corpus import part_specs
-from tasks.stage import Shard
+from flows.runtime import running
+from flows.runtime.runners import use_runner
+from flows.runtime.stage_tasks import group_label
+from tasks.shards.corpus import part_specs
+from tasks.shards.stage import Shard
 from tests.support.small_builds import small_build
 from toolformer_core.errors import ToolError
 from warehouse.commits import DataFile
@@ -124,8 +124,8 @@ def test_a_group_is_named_by_its_shards() -> None:
 def test_the_parts_of_a_corpus_are_read_side_by_side_unless_a_limit_may_end_the_reading(
     prefect_server: None, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.corpus._BLOCK", 2048)
-    monkeypatch.setattr("tasks.corpus._entries", {})
+    monkeypatch.setattr("tasks.shards.corpus._BLOCK", 2048)
+    monkeypatch.setattr("tasks.shards.corpus._entries", {})
     spec = resolve(small_build(few_documents, tmp_path / "data"))
     limited = replace(spec, data=str(tmp_path / "limited"), ingest=replace(spec.ingest, limit=1))
 

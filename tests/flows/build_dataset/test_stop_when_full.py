@@ -15,8 +15,8 @@ from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.plan import plan_build
 from flows.build_dataset.what_if import materialise
 from flows.build_dataset.what_if_query import ask
-from tasks.example_limit import shard_order
-from tasks.stage import Shard
+from tasks.shards.stage import Shard
+from tasks.specs.example_limit import shard_order
 from tests.support.commands import Run
 from tests.support.scripted_lm import ScriptedLM
 from tests.support.small_builds import small_build

@@ -139,7 +139,7 @@ def test_a_run_that_began_later_and_ended_sooner_leaves_the_card_of_another_alon
     prefect_server: None, few_documents: Path, as_built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # the newest *begun* run is the current one: while this one waits for the lock, another begins, works and ends
-    from flows import running
+    from flows.runtime import running
 
     few = small_build(few_documents, as_built)
     real: Any = running.open_run

@@ -14,7 +14,7 @@ from flows.build_dataset.resolve import resolve
 from flows.build_dataset.versions import card_of
 from flows.build_dataset.what_if import materialise
 from flows.build_dataset.what_if_query import ask
-from tasks import arrow as translate
+from tasks.shards import arrow as translate
 from tests.support.small_builds import small_build
 from toolformer_core.errors import UsageError
 from toolformer_core.prompts.load import load_prompt, prompt_from_text

@@ -20,10 +20,10 @@ from flows.evaluate.metrics import EvaluateResult
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.resolve import resolve
 from flows.evaluate.tables import paper_tables
-from flows.ledger import reporting_to
-from tasks.evaluation_spec import Benchmark
-from tasks.run_shard import ShardResult
-from tasks.stage import Inputs, run_stage
+from flows.runtime.ledger import reporting_to
+from tasks.shards.run_shard import ShardResult
+from tasks.shards.stage import Inputs, run_stage
+from tasks.specs.evaluation_spec import Benchmark
 from tasks.stages.benchmark import BENCHMARK
 from tasks.training.registry import MLFLOW_NOTE, finished_finetunes, newest_pair, trained_model
 from toolformer_core.embedded import MODEL

@@ -10,8 +10,8 @@ import pytest
 
 from flows.evaluate import flow
 from flows.evaluate.parameters import EvaluateParameters
-from flows.ledger import reporting_to
-from tasks.run_shard import ShardResult
+from flows.runtime.ledger import reporting_to
+from tasks.shards.run_shard import ShardResult
 from warehouse.queries import rows_of
 
 

@@ -14,7 +14,7 @@ from cli.evaluate import _print_result
 from flows.evaluate.flow import run_evaluate
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.resolve import resolve
-from tasks.evaluation_spec import Evaluation
+from tasks.specs.evaluation_spec import Evaluation
 from toolformer_core.decode.records import Generation, GenerationSettings, ToolCall
 from toolformer_core.embedded import CHAIN_PASSAGES
 from toolformer_core.lm.load import load_model

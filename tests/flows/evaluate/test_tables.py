@@ -9,7 +9,7 @@ import pytest
 from wh_fixtures import make_run, put, scored
 
 from flows.evaluate.tables import paper_tables
-from flows.tables import ResultTable
+from flows.report.tables import ResultTable
 from warehouse.marks import CallIdentity, Verdict, add_marks, read_marks
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store

@@ -273,7 +273,7 @@ def test_what_this_machine_cannot_do_is_refused_before_anything_starts(
     run: Run, as_built: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], package: str, told: str
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("flows.server.start_server", lambda: pytest.fail("a server was started"))
+    monkeypatch.setattr("flows.runtime.server.start_server", lambda: pytest.fail("a server was started"))
     if package:
         monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     before = {path.name for path in as_built.iterdir()}

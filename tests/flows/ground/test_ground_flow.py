@@ -20,9 +20,9 @@ from flows.ground.metrics import GroundResult
 from flows.ground.parameters import GroundParameters
 from flows.ground.resolve import EXAMPLES, resolve
 from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table, summary
-from flows.ledger import reporting_to
-from tasks import arrow
-from tasks.run_shard import ShardResult
+from flows.runtime.ledger import reporting_to
+from tasks.shards import arrow
+from tasks.shards.run_shard import ShardResult
 from toolformer_core.embedded import CHAIN_PASSAGES
 from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
 from toolformer_core.evaluate.grounding_figures import grounding_accuracy

@@ -161,7 +161,7 @@ def test_a_flow_sends_its_run_if_the_environment_says_where(
 def test_a_run_sends_its_events_when_it_is_recorded(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.ledger import open_run
+    from flows.runtime.ledger import open_run
 
     path = tmp_path / "events.ndjson"
     monkeypatch.setenv("TOOLFORMER_LINEAGE", str(path))

@@ -13,11 +13,11 @@ from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
 
-from flows.ledger import reporting_to
 from flows.recipe.flow import RecipeResult, observed_by, run_recipe
 from flows.recipe.parameters import RecipeParameters
 from flows.recipe.plan import RecipePlan, plan_recipe
-from tasks.run_shard import ShardResult
+from flows.runtime.ledger import reporting_to
+from tasks.shards.run_shard import ShardResult
 from warehouse.queries import rows_of
 
 RECIPE = """\

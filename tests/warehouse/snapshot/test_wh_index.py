@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wh_fixtures import make_run, put, scored
 
-from tasks import arrow as translate
+from tasks.shards import arrow as translate
 from tests.support.plain_filter import plain_survivors
 from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.commits import Commit, Dataset

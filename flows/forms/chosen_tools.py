@@ -1,0 +1,67 @@
+"""The tools that a flow's parameters name, built, and where they find their data.
+
+Built here, they can be asked for their fingerprints; a worker builds them again from the settings. What a flow does
+with them is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from tasks.settings import qa_credentials
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.tools.base import Tool
+from toolformer_core.tools.build import ToolSettings, build_tools
+from toolformer_core.tools.custom.reference import parse_reference
+
+
+class NamesTools(Protocol):
+    """Parameters that name tools; `flows.forms.fields` says what each of them means."""
+
+    @property
+    def tools(self) -> Sequence[str]: ...
+    @property
+    def tool(self) -> Sequence[str]: ...
+    @property
+    def passages(self) -> str | None: ...
+    @property
+    def qa_reader(self) -> str | None: ...
+    @property
+    def translator(self) -> str | None: ...
+
+
+def chosen_tools(p: NamesTools) -> tuple[dict[str, Tool], ToolSettings]:
+    """Return the tools by key, and settings from which a process anywhere builds the same ones.
+
+    Raises:
+        UsageError: a name is not known, two tools have one name, or something that a tool needs is missing.
+        ToolError: a tool's server does not answer.
+    """
+    settings = ToolSettings(
+        passages=_absolute(p.passages),
+        qa_reader=_folder_or_name(p.qa_reader),
+        translator=_folder_or_name(p.translator),
+    )
+    named = list(dict.fromkeys(map(_named, (*p.tools, *p.tool))))
+    built = build_tools(named, settings, qa_credentials=qa_credentials(settings.qa_reader))
+    references = tuple((key, name) for key, name in zip(built, named, strict=True) if key != name)
+    return built, replace(settings, references=references)
+
+
+def _named(text: str) -> str:
+    """Return the key of one of the paper's tools, in whatever case it is given; a reference with its whole path."""
+    key = text.strip().lower()
+    return key if key in TOOL_NAMES else str(parse_reference(text).absolute(Path.cwd()))
+
+
+def _absolute(path: str | None) -> Path | None:
+    return Path(path).expanduser().absolute() if path else None
+
+
+def _folder_or_name(text: str | None) -> str | None:
+    """Return a folder or file with its whole path; a hub name or URL as it is."""
+    folder = Path(text).expanduser() if text else None
+    return str(folder.absolute()) if folder is not None and folder.exists() else text

@@ -1,0 +1,69 @@
+"""What `--trigger` names: the thresholds on p(" [") that were fitted for a model, those of a file, or numbers.
+
+fitted                      as `toolformer fit-trigger` stored them with the model
+FILE.json                   of another model's fit
+calculator=0.2,qa=0.1       a number for each tool; 0 for a tool that is not named
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from shlex import quote
+
+from flows.forms.calls import thresholds
+from tasks.training.registry import trained_model
+from tasks.training.trigger import TRIGGER_FILE, read_trigger
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.errors import UnknownNameError, UsageError
+
+
+def chosen_trigger(text: str, model: str, keys: Iterable[str], digest: str = "") -> Mapping[str, float]:
+    """Return the thresholds by the tools' keys; none if the text is empty.
+
+    Fitted thresholds of tools that are not used now are left out.
+
+    Args:
+        text: see the module.
+        model: the model that will decode; `fitted` are its thresholds.
+        keys: of the tools that may be called.
+        digest: the model's, if it is known already.
+
+    Raises:
+        UsageError: nothing was fitted for the model, or for other weights of it, or no tool had calls enough; a file
+            cannot be read; a number is no probability; or a tool is not known.
+    """
+    text, known = text.strip(), {*TOOL_NAMES, *keys}
+    if not text:
+        return {}
+    if text == "fitted" or text.endswith(".json") or "=" not in text:
+        found = _fitted(model, digest) if text == "fitted" else read_trigger(Path(text).expanduser()).thresholds
+        if chosen := {key: threshold for key, threshold in found.items() if key in known}:
+            return chosen
+        raise UsageError("--trigger: no threshold was fitted for these tools; the held-out documents had too few calls")
+    try:
+        numbers = thresholds(text)
+    except ValueError as exc:
+        raise UsageError(f"--trigger: {exc}") from None
+    for key, number in numbers.items():
+        if key not in known:
+            raise UnknownNameError("tool", key, known)
+        if not 0 <= number <= 1:
+            raise UsageError(f"--trigger: {key}={number:g} is no probability; give a number from 0 to 1")
+    return numbers
+
+
+def _fitted(model: str, digest: str) -> Mapping[str, float]:
+    from toolformer_core.lm.load import model_digest
+
+    trained = trained_model(model)
+    file = Path(trained).parent / TRIGGER_FILE
+    if not Path(trained).is_dir() or not file.is_file():
+        raise UsageError(
+            f"no thresholds were fitted for {model}: run toolformer fit-trigger --model {quote(model)}, or give "
+            "--trigger numbers, e.g. calculator=0.2,qa=0.1"
+        )
+    fitted = read_trigger(file)
+    if fitted.model_digest != (digest or model_digest(trained)):
+        raise UsageError(f"the thresholds in {file} were fitted for other weights: run toolformer fit-trigger again")
+    return fitted.thresholds

@@ -1,0 +1,156 @@
+"""The path of one document through all stages: why each call was kept or dropped, and what used the document.
+
+The rows come from the warehouse. The method's rules, with the thresholds of the current C*, say why a call was kept. A
+training used a document if it was trained on a dataset version that holds it; an evaluation used it if it measured
+a model from such a training.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+from flows.report.commands import sql_command
+from flows.report.judging import mark_filter
+from tasks.stages.assemble import MARKS, NOT_ANNOTATED
+from tasks.training.registry import FinishedTraining, finished_finetunes
+from toolformer_core.annotate.assemble import OVER_LIMIT
+from toolformer_core.annotate.call_filter import CallFilter, reasons_of
+from toolformer_core.config import tau_f_for
+from toolformer_core.errors import UsageError
+from toolformer_core.records import AnsweredCall, ScoredCall
+from warehouse.explain import Explanation, explain, ids_with_prefix, nearest_ids
+from warehouse.queries import rows_of
+from warehouse.store import Store
+
+KEPT = "kept"
+_MIN_SIMILARITY = 0.75  # share of the requested characters that an id must contain to be suggested
+_MAX_SEARCHED_BYTES = 1 << 30  # larger text files are not searched
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentTrace:
+    """One document's path through all stages."""
+
+    explanation: Explanation
+    positions: tuple[dict[str, Any], ...]  # tool, rank, position, p of " [", p_form where it was given, draws, parsed
+    calls: tuple[dict[str, Any], ...]  # scored calls with `fate`: kept, or why it was dropped
+    not_annotated: tuple[str, ...]  # tools that had enough examples before the document's shard (`--stop-when-full`)
+    thresholds: dict[str, float]  # tool -> tau_f in nats, of the current C*
+    checkpoints: tuple[dict[str, Any], ...] = field(default=())  # folder, arm, dataset, used (trained on, held out)
+    evaluations: tuple[dict[str, Any], ...] = field(default=())  # of those checkpoints
+
+
+def trace_document(store: Store, snapshot: Path, doc_id: str) -> DocumentTrace:
+    """Return the path of a document.
+
+    Args:
+        store: the data.
+        snapshot: path of the published snapshot.
+        doc_id: the document's id, or the first characters of it.
+
+    Raises:
+        UsageError: no document, or more than one, has such an id; the message lists similar ids.
+        SnapshotError: there is no snapshot.
+    """
+    ids = ids_with_prefix(snapshot, doc_id) if doc_id else []
+    if doc_id not in ids and len(ids) != 1:
+        candidates = ids or [one for one in nearest_ids(snapshot, doc_id) if _is_similar(one, doc_id)]
+        problem = "more than one document has" if ids else "no document has"
+        nearest = f"; nearest: {', '.join(candidates)}" if candidates else ""
+        remedy = f"list them: {sql_command(snapshot, 'SELECT doc_id FROM documents')}"
+        raise UsageError(f"{problem} an id beginning with {doc_id!r}{nearest}; {remedy}")
+    explanation = explain(snapshot, doc_id if doc_id in ids else ids[0])
+    thresholds, calls = _fates(store, explanation)
+    checkpoints = _checkpoints(store, explanation)
+    full = tuple((explanation.assembled or {}).get(NOT_ANNOTATED, ()))
+    evaluations = _evaluations(snapshot, checkpoints)
+    return DocumentTrace(explanation, _positions(explanation), calls, full, thresholds, checkpoints, evaluations)
+
+
+def _is_similar(doc_id: str, requested: str) -> bool:
+    """Return whether an id contains most of the requested characters, in the same order."""
+    matcher = SequenceMatcher(None, doc_id[: len(requested) + 1], requested, autojunk=False)
+    return sum(block.size for block in matcher.get_matching_blocks()) >= _MIN_SIMILARITY * len(requested) > 0
+
+
+def _positions(explanation: Explanation) -> tuple[dict[str, Any], ...]:
+    """Return the sampled positions, with how many calls were drawn and parsed at each."""
+    out: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in _first_calls(explanation):
+        fresh = {"tool": row["tool"], "rank": row["rank"], "position": row["position"], "p": math.exp(row["log_p"])}
+        if row.get("log_p_form") is not None:
+            fresh["p_form"] = math.exp(row["log_p_form"])
+        totals = out.setdefault((row["tool"], row["position"]), {**fresh, "draws": 0, "parsed": 0})
+        totals["draws"] += row["count"]
+        totals["parsed"] += row["count"] if row["outcome"] == "ok" else 0
+    return tuple(sorted(out.values(), key=lambda row: (row["tool"], row["rank"])))
+
+
+def _first_calls(explanation: Explanation) -> list[dict[str, Any]]:
+    """Return the draws at positions of the text, without those behind another call."""
+    return [row for row in explanation.sampled if not row.get("preceding_calls")]
+
+
+def _scored_call(row: Mapping[str, Any]) -> ScoredCall:
+    """Return a row of scores as the record; what is computed from other fields is the record's to compute."""
+    fields = {name: value for name, value in row.items() if name not in ("gain", "bound")}
+    return ScoredCall(
+        **{**fields, "preceding_calls": tuple(AnsweredCall(**one) for one in row.get("preceding_calls") or ())}
+    )
+
+
+def _fates(store: Store, explanation: Explanation) -> tuple[dict[str, float], tuple[dict[str, Any], ...]]:
+    """Return the thresholds, and every scored call with its fate by the rules of `assemble`."""
+    config: dict[str, Any] = explanation.assembled or {}
+    calls = list(map(_scored_call, explanation.scored))
+    ranks = {(row["tool"], row["doc_id"], row["position"]): row["rank"] for row in _first_calls(explanation)}
+    noted = config.get(MARKS)
+    marked_out = mark_filter(store, noted["keep"], noted["until"]).reasons(calls) if noted is not None else ()
+    call_filter = CallFilter.of_build({call.tool for call in calls}, config)
+    in_examples = {(call["tool"], call["position"]) for example in explanation.examples for call in example["calls"]}
+    fates = reasons_of(calls, call_filter, ranks, marked_out)
+    for i, call in enumerate(calls):
+        over_limit = explanation.assembled is not None and (call.tool, call.position) not in in_examples
+        fates[i] = fates[i] or (OVER_LIMIT if over_limit else KEPT)
+    rows = tuple({**row, "fate": fate} for row, fate in zip(explanation.scored, fates, strict=True))
+    tools = sorted({row["tool"] for row in explanation.prefiltered})
+    return {tool: tau_f_for(tool, config.get("tau_f")) for tool in tools}, rows
+
+
+def _checkpoints(store: Store, explanation: Explanation) -> tuple[dict[str, Any], ...]:
+    if not store.is_local or explanation.document is None:
+        return ()
+    versions = {f"{row['name']}@{row['version']}" for row in explanation.datasets}
+    names = {row["name"] for row in explanation.datasets}
+    out = []
+    for training in reversed(finished_finetunes(Path(store.root) / "finetunes")):
+        if training.dataset in versions or (not training.dataset and training.texts[0] in names):
+            used = "held out for development" if _held_out(training, explanation.document["text"]) else "trained on"
+            dataset = training.dataset or f"{training.texts[0]} (version not noted)"
+            out.append({"folder": str(training.folder), "arm": training.arm, "dataset": dataset, "used": used})
+    return tuple(out)
+
+
+def _held_out(training: FinishedTraining, text: str) -> bool:
+    """Return whether a document is one of a training's development texts (one text per line)."""
+    path = training.folder / "dev.jsonl"
+    if not path.is_file() or not 0 < path.stat().st_size < _MAX_SEARCHED_BYTES:
+        return False
+    line = json.dumps({"text": text}, ensure_ascii=False).encode() + b"\n"
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as lines:
+        return lines[: len(line)] == line or lines.find(b"\n" + line) >= 0
+
+
+def _evaluations(snapshot: Path, checkpoints: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    models = {str(Path(one["folder"]) / "model") for one in checkpoints}
+    if not models:
+        return ()
+    sql = "SELECT evaluation, task, arm, k, model FROM evaluations ORDER BY run_number, evaluated, evaluation"
+    return tuple(row for row in rows_of(snapshot, sql) if row["model"] in models)

@@ -1,0 +1,174 @@
+"""What people's marks say of the calls: how precise each tool is at a threshold, and how far two people agree.
+
+A call counts as right if more users accept than reject it, as wrong if more reject it; in between, and where all are
+unsure, it is open and left out of the precision. The precision is that of the calls that were judged: it speaks for all
+calls of the tool above the threshold only if these were chosen at random among them. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Literal
+
+from flows.forms.calls import Ratings
+from tasks.specs.mark_filter import Keep, MarkFilter
+from toolformer_core.config import tau_f_for
+from toolformer_core.errors import UsageError
+from toolformer_core.evaluate.statistics import cohens_kappa, wilson
+from warehouse.marks import CallIdentity, Verdict, read_marks, standing
+from warehouse.queries import calls_of_documents
+from warehouse.store import Store
+from warehouse.what_if import stored_scores
+
+Judgement = Literal["right", "wrong", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCall:
+    """A call that somebody has marked."""
+
+    call: CallIdentity
+    verdicts: Mapping[str, Verdict]  # user -> the last one
+    gain: float | None  # nats, in the current scores; None: they do not hold this call
+
+    @property
+    def judgement(self) -> Judgement:
+        """What its users say together."""
+        return judge(self.verdicts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The judged calls of a tool that gain at least a threshold."""
+
+    tool: str
+    tau_f: float  # nats
+    is_current: bool  # the threshold of the current C*
+    right: int
+    wrong: int
+    open: int
+    precision: float  # right / (right + wrong); nan if there are none
+    low: float  # of Wilson's interval, 95 %
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far two users agree on the calls that both have marked."""
+
+    first: str
+    second: str
+    calls: int
+    same: int  # to which they gave the same verdict
+    kappa: float  # Cohen's; nan if chance would agree as well
+
+
+@dataclass(frozen=True, slots=True)
+class Judgements:
+    """All that has been said."""
+
+    calls: tuple[JudgedCall, ...]  # by document, tool, position
+    damaged: int  # lines of the files that are no marks
+    precisions: tuple[Precision, ...]  # by tool and threshold
+    agreements: tuple[Agreement, ...]  # of every two users with a call in common
+
+    @property
+    def users(self) -> dict[str, int]:
+        """How many calls each user has marked."""
+        return dict(sorted(Counter(user for call in self.calls for user in call.verdicts).items()))
+
+
+def judge(verdicts: Iterable[Verdict]) -> Judgement:
+    """Return what several users' verdicts on one call come to."""
+    counts = Counter(verdicts)
+    if counts["accept"] == counts["reject"]:
+        return "open"
+    return "right" if counts["accept"] > counts["reject"] else "wrong"
+
+
+def mark_filter(store: Store, keep: Keep, until: str | None = None) -> MarkFilter:
+    """Return which calls take part in C*, if only those do that are not rejected, or only those that are accepted.
+
+    Args:
+        store: the data folder's store.
+        keep: which.
+        until: only marks up to this time count, in ISO UTC text; None: all marks.
+
+    Raises:
+        StoreError: the marks cannot be read.
+    """
+    marks = read_marks(store, until)[0]
+    last = marks[-1].at if marks else dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+    wanted = "wrong" if keep == "not-rejected" else "right"
+    verdicts = standing(marks)
+    calls = frozenset(call.digest for call, users in verdicts.items() if judge(users.values()) == wanted)
+    return MarkFilter(keep, until or last, calls)  # every mark that follows has a later time, whatever clocks say
+
+
+def chosen_marks(store: Store, ratings: Ratings) -> MarkFilter | None:
+    """Return the filter that a user's option asks for; None for `all`.
+
+    Raises:
+        UsageError: nobody has accepted any call, and only such are to be kept.
+        StoreError: the marks cannot be read.
+    """
+    if ratings == "all":
+        return None
+    found = mark_filter(store, ratings)
+    if ratings == "accepted" and not found.calls:
+        raise UsageError(f"--ratings accepted would keep nothing: nobody has accepted a call of {store.root} yet")
+    return found
+
+
+def judgements(store: Store, snapshot: str | Path, thresholds: Sequence[float] = (0.5, 1.0, 2.0)) -> Judgements:
+    """Return what the marks in a data folder say of the calls of its current scores.
+
+    Args:
+        store: the data folder's store.
+        snapshot: path of the published snapshot.
+        thresholds: nats, at which precision is told besides each tool's own threshold (default: as in the paper's
+            Table 2).
+
+    Raises:
+        WarehouseError: the marks, the snapshot or its data cannot be read.
+    """
+    marks, damaged = read_marks(store)
+    verdicts = standing(marks)
+    gains = {
+        CallIdentity(row["doc_id"], row["tool"], row["position"], row["input"], row["response"]): row["gain"]
+        for row in calls_of_documents(snapshot, {call.doc_id for call in verdicts})
+    }
+    calls = tuple(JudgedCall(call, verdicts[call], gains.get(call)) for call in sorted(verdicts))
+    current = stored_scores(snapshot).assembled.get("tau_f", {})
+    precisions = [
+        _precision(tool, tau_f, tau_f == own, calls)
+        for tool in sorted({call.call.tool for call in calls})
+        for own in [tau_f_for(tool, current)]
+        for tau_f in sorted({own, *thresholds})
+    ]
+    return Judgements(calls, damaged, tuple(precisions), tuple(_agreements(calls)))
+
+
+def _precision(tool: str, tau_f: float, is_current: bool, calls: Iterable[JudgedCall]) -> Precision:
+    said = Counter(
+        call.judgement for call in calls if call.call.tool == tool and call.gain is not None and call.gain >= tau_f
+    )
+    right, wrong = said["right"], said["wrong"]
+    n = right + wrong
+    share, low, high = (right / n, *wilson(right, n)) if n else (math.nan,) * 3
+    return Precision(tool, tau_f, is_current, right, wrong, said["open"], share, low, high)
+
+
+def _agreements(calls: Sequence[JudgedCall]) -> Iterable[Agreement]:
+    users = sorted({user for call in calls for user in call.verdicts})
+    for first, second in combinations(users, 2):
+        both = [call.verdicts for call in calls if first in call.verdicts and second in call.verdicts]
+        if both:
+            pairs = [(verdicts[first], verdicts[second]) for verdicts in both]
+            yield Agreement(first, second, len(both), sum(one == other for one, other in pairs), cohens_kappa(pairs))

@@ -1,0 +1,274 @@
+"""Prefect artifacts of a flow run: progress per stage while it runs, and a summary and links at its end.
+
+Every stage has one progress artifact: shards, rows in and kept by unit (documents, draws, calls), and the estimated
+time left. A thread sends the artifacts that changed, at most every `EVERY_S` seconds; a finished shard sends nothing.
+The run's log gets the same lines when `flows.runtime.progress` says that one is due, or a line on the work under way if
+nothing has changed. If Prefect does not answer, that is logged once and the work goes on. The flows write the
+summaries' texts; this module knows nothing of the method.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextvars
+import io
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
+
+from httpx import HTTPError
+from prefect.artifacts import (
+    create_link_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    update_progress_artifact,
+)
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+from prefect.exceptions import PrefectException
+from prefect.runtime import flow_run as this_run
+
+from flows.runtime.progress import LINE_S, Pulse, StageProgress, passes_quarter
+
+if TYPE_CHECKING:
+    from flows.runtime.ledger import Ledger
+    from tasks.shards.run_shard import ShardResult
+
+
+_log = logging.getLogger(__name__)
+
+EVERY_S = 10.0  # seconds between two updates of a stage's artifact
+_WORK_EVERY_S = 2.0  # ... and of work that is one piece
+_NO_ANSWER = (HTTPError, PrefectException)
+
+
+class Client(Protocol):
+    """The part of Prefect's client that is used here."""
+
+    def create_artifact(self, artifact: ArtifactCreate) -> Any: ...
+
+    def update_artifact(self, artifact_id: UUID, artifact: ArtifactUpdate) -> None: ...
+
+
+class ProgressArtifacts:
+    """The progress artifacts of one flow run.
+
+    Args:
+        flow: the flow's name; an artifact's key is `<flow>-<number>-<stage>`, so that keys sort as the stages follow.
+        totals: stage -> expected shards; a live mapping that may grow.
+        client: client of the server that runs the flow.
+        flow_run: id of the flow run.
+        logger: gets a stage's line when it begins, when another quarter is finished, and once a minute if it changed.
+        clock: monotonic seconds.
+        pulse: returns a line on the work under way, for the log; default: none.
+    """
+
+    def __init__(
+        self,
+        flow: str,
+        totals: Mapping[str, int],
+        client: Client,
+        flow_run: UUID,
+        logger: logging.Logger | logging.LoggerAdapter[Any] = _log,
+        clock: Callable[[], float] = time.monotonic,
+        pulse: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._flow = flow
+        self._totals = totals
+        self._client: Client | None = client
+        self._flow_run = flow_run
+        self._logger = logger
+        self._clock = clock
+        self._stages: dict[str, StageProgress] = {}
+        self._begun: dict[str, float] = {}  # by `clock`
+        self._made: dict[str, UUID] = {}
+        self._shown: dict[str, str] = {}
+        self._pulse = pulse
+        self._logged: dict[str, tuple[int, float]] = {}  # shards finished, and when by `clock`
+        self._last = clock()  # when the log had its last line
+        self._turn = threading.Lock()
+
+    def note(self, result: ShardResult) -> None:
+        """Count a shard; nothing is sent."""
+        with self._turn:
+            self._stages.setdefault(result.key.stage, StageProgress()).note(result)
+
+    def update(self) -> None:
+        """Create or update the artifacts of stages that changed. A stage begins when it is first seen here."""
+        now = self._clock()
+        with self._turn:
+            stages = []
+            for name, shards in dict(self._totals).items():
+                stage = self._stages.setdefault(name, StageProgress())
+                line = stage.line(shards, now - self._begun.setdefault(name, now))
+                stages.append((name, line, stage.finished, shards))
+        for name, line, finished, shards in stages:
+            self._log(name, line, finished, shards, now)
+            if line != self._shown.get(name):
+                self._shown[name] = line
+                self._send(name, line, 100.0 * finished / max(1, shards))
+        if now - self._last >= LINE_S and (line := self._pulse()):
+            self._last = now
+            self._logger.info("%s", line)
+
+    def _log(self, name: str, line: str, finished: int, shards: int, now: float) -> None:
+        before, then = self._logged.get(name, (-1, -math.inf))
+        if finished != before and (now - then >= LINE_S or passes_quarter(before, finished, shards)):
+            self._logged[name], self._last = (finished, now), now
+            self._logger.info("%s: %s", name, line)
+
+    def _send(self, name: str, line: str, percent: float) -> None:
+        if self._client is None:
+            return
+        try:
+            if name in self._made:
+                self._client.update_artifact(self._made[name], ArtifactUpdate(data=percent, description=line))
+                return
+            request = ArtifactCreate(
+                key=f"{self._flow}-{list(self._totals).index(name) + 1:02d}-{name}".replace(
+                    "_", "-"
+                ),  # it allows no underscores
+                type="progress",
+                description=line,
+                data=percent,
+                flow_run_id=self._flow_run,
+            )
+            self._made[name] = self._client.create_artifact(request).id
+        except _NO_ANSWER as exc:
+            self._logger.warning("Prefect shows no progress from here on, the work goes on: %s", _first_line(exc))
+            self._client = None
+
+
+@contextmanager
+def report_progress(
+    ledger: Ledger, logger: logging.Logger | logging.LoggerAdapter[Any], every_s: float = EVERY_S
+) -> Iterator[ProgressArtifacts]:
+    """Show the progress of a flow run's stages while this block runs.
+
+    Args:
+        ledger: the run's ledger, which reports every shard.
+        logger: the run's logger.
+        every_s: seconds between two updates.
+    """
+    with get_client(sync_client=True) as client:
+        artifacts = ProgressArtifacts(
+            ledger.run.flow, ledger.totals, client, UUID(str(this_run.id)), logger, pulse=Pulse().line
+        )
+        ledger.watchers.append(artifacts.note)
+        ended = threading.Event()
+
+        def update_until_ended() -> None:
+            while not ended.wait(every_s):
+                artifacts.update()
+
+        artifacts.update()
+        thread = threading.Thread(
+            target=contextvars.copy_context().run, args=[update_until_ended], name="artifacts", daemon=True
+        )
+        thread.start()
+        try:
+            yield artifacts
+        finally:
+            ended.set()
+            thread.join()
+            ledger.watchers.remove(artifacts.note)
+            artifacts.update()
+
+
+class WorkProgress:
+    """The progress artifact of a flow run whose work has no stages; if Prefect does not answer, the work goes on.
+
+    Args:
+        key: of the artifact.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._shown = -math.inf
+        self._id: UUID | None = None
+        with _logging_failures():
+            self._id = create_progress_artifact(0.0, key=key, description="starting")  # type: ignore[assignment]
+
+    def show(self, percent: float, line: str) -> None:
+        """Show how far the work is, unless that was done less than two seconds ago."""
+        if self._clock() - self._shown > _WORK_EVERY_S:
+            self._shown = self._clock()
+            self._send(percent, line)
+
+    def done(self, line: str) -> None:
+        """Show that the work is done."""
+        self._send(100.0, line)
+
+    def _send(self, percent: float, line: str) -> None:
+        if self._id is not None:
+            with _logging_failures():
+                update_progress_artifact(self._id, percent, description=line)
+
+
+def publish_summary(markdown: str, key: str, description: str) -> None:
+    """Attach a Markdown artifact to the flow run; if Prefect does not answer, only log it."""
+    with _logging_failures():
+        create_markdown_artifact(markdown, key=key, description=description)
+
+
+def embedded_picture(figure: Any, caption: str) -> str:
+    """Return a figure of `tasks.tracking` as Markdown that holds the picture itself, so that any page shows it."""
+    return f"![{caption}](data:image/png;base64,{base64.b64encode(png(figure)).decode()})"
+
+
+def png(figure: Any) -> bytes:
+    """Return a figure as a PNG file; of equal figures the bytes are equal."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", metadata={"Software": None})
+    return file.getvalue()
+
+
+def publish_link(address: str | None, key: str, text: str) -> None:
+    """Attach a link to the flow run; do nothing without an address."""
+    if address is not None:
+        with _logging_failures():
+            create_link_artifact(address, link_text=text, key=key, description=text)
+
+
+@contextmanager
+def _logging_failures() -> Iterator[None]:
+    try:
+        yield
+    except _NO_ANSWER as exc:
+        _log.warning("Prefect did not take an artifact, the work is done all the same: %s", _first_line(exc))
+
+
+def _first_line(exc: BaseException) -> str:
+    return next(iter(str(exc).strip().splitlines()), type(exc).__name__)
+
+
+def run_name_from(pattern: str) -> Callable[[], str]:
+    """Return a function that names a flow run after its parameters; of paths and URLs it uses the last part.
+
+    Args:
+        pattern: a `str.format` pattern with fields of the form, e.g. `build {dataset} from {corpus}`.
+    """
+
+    def name() -> str:
+        given = this_run.parameters["parameters"]
+        fields = given if isinstance(given, dict) else given.model_dump()
+        if fields.get("tool"):  # a user's own, besides the paper's
+            fields = {**fields, "tools": [*(fields.get("tools") or ()), *fields["tool"]]}
+        return pattern.format_map({key: short(value) for key, value in fields.items()})
+
+    return name
+
+
+def short(value: Any) -> str:
+    """Return a value as it appears in a name: the last part of a path or URL, the length of a list."""
+    if isinstance(value, list):
+        return str(len(value))
+    text = str(value)
+    return (PurePath(text.rstrip("/")).name or text) if "/" in text else text

@@ -1,0 +1,283 @@
+"""The finished shards of a run, and the catalog and snapshot that are updated with them. It ignores shards' contents.
+
+Only the flow process holds a ledger, inside the catalog's lock. A separate thread refreshes the snapshot during a run,
+so that finished shards are visible soon, even if no further shard finishes for a long time.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from prefect import get_run_logger
+
+from flows.lineage.send import send_run
+from tasks.settings import seconds, shared_catalog
+from tasks.shards.run_shard import ShardResult
+from warehouse.catalog import Catalog
+from warehouse.commits import Commit, CommitKey, Run
+from warehouse.errors import LockHeldError, StoreError, WarehouseError
+from warehouse.queries import in_little_memory
+from warehouse.snapshot.publish import SNAPSHOT, publish, run_snapshot
+from warehouse.store import Store
+
+_log = logging.getLogger(__name__)
+_MIN_PAUSE_S = 0.05  # least time between two checks whether to publish
+_SHORT_S = 1.0  # a snapshot that takes no longer is refreshed as often as is asked for
+_PAUSES = 20  # ... and a longer one only after so many times as long: large runs publish less often
+
+_BATCH = 256  # commits recorded in the catalog in one transaction, if no snapshot is due before
+
+Progress = Callable[[str, int, int, ShardResult], None]  # stage, shards finished, shards in all, the last one
+_progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
+
+
+@contextmanager
+def reporting_to(progress: Progress) -> Iterator[None]:
+    """Call `progress` for every shard that flows finish inside this block."""
+    token = _progress.set(progress)
+    try:
+        yield
+    finally:
+        _progress.reset(token)
+
+
+def now() -> str:
+    """Return the time as ISO UTC text that sorts."""
+    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The progress of one flow run.
+
+    Args:
+        store: where shards are committed.
+        catalog: the open catalog.
+        run: the run's manifest, without commits.
+        refresh_s: seconds between two snapshots.
+        clock: monotonic seconds.
+    """
+
+    store: Store
+    catalog: Catalog
+    run: Run
+    keys: list[CommitKey] = field(default_factory=list)
+    totals: dict[str, int] = field(default_factory=dict)
+    finished: dict[str, int] = field(default_factory=dict)
+    skipped: int = 0
+    refresh_s: float = field(default_factory=lambda: seconds("refresh"))
+    clock: Callable[[], float] = time.monotonic
+    watchers: list[Callable[[ShardResult], None]] = field(
+        default_factory=list
+    )  # called for every shard, in the thread that finished it
+    snapshot: Path = field(init=False)  # replaced whenever one is published
+    _published: float = field(init=False)  # by `clock`
+    _pause_s: float = field(init=False)  # until the next refresh
+    _changed: bool = False  # shards finished since
+    _unrecorded: list[Commit] = field(default_factory=list)  # in the store, not yet in the catalog
+    _noted: set[CommitKey] = field(default_factory=set)  # added by the threads that finished them
+    _turn: threading.RLock = field(default_factory=threading.RLock, repr=False)  # guards the catalog and the snapshot
+    _counting: threading.Lock = field(
+        default_factory=threading.Lock, repr=False
+    )  # held briefly, so that no shard waits
+
+    def __post_init__(self) -> None:
+        self.snapshot = self.store.local_folder / SNAPSHOT
+        self._published = self.clock()
+        self._pause_s = self.refresh_s
+
+    def expect(self, stage: str, shards: int) -> None:
+        """Expect so many more shards of a stage, or fewer if the number is negative."""
+        self.totals[stage] = self.totals.get(stage, 0) + shards
+
+    def add(self, done: ShardResult) -> None:
+        """Add a finished shard, unless `note` has added it; publish a snapshot if the last one is old.
+
+        Many shards are recorded in the catalog at once, because a transaction takes longer than a small shard. If the
+        process dies first, the next flow finds their commits.
+
+        Raises:
+            StoreError: the shard's commit is not in the flow's store.
+        """
+        if done.key not in self._noted:
+            self._note(done)
+        if len(self._unrecorded) >= _BATCH:
+            with self._turn:
+                self._record_commits()
+        self.refresh()
+
+    def note(self, done: ShardResult) -> None:
+        """Add a finished shard at once, from the thread that finished it; `add` then skips it.
+
+        Raises:
+            StoreError: the shard's commit is not in the flow's store.
+        """
+        self._noted.add(done.key)
+        self._note(done)
+
+    def _note(self, done: ShardResult) -> None:
+        key = done.key
+        commit = self.store.find(key.stage, key.tool, key.shard, key.fingerprint)
+        if commit is None:
+            raise StoreError(
+                f"{key.id} was done, but {self.store.root} does not hold it: give the flow and its workers a data "
+                "folder or URL that all of them reach"
+            )
+        with self._counting:
+            self._unrecorded.append(commit)
+            self.keys.append(key)
+            self._changed = True
+            self.finished[key.stage] = self.finished.get(key.stage, 0) + 1
+            self.skipped += done.skipped
+            for watch in self.watchers:
+                watch(done)
+            if (progress := _progress.get()) is not None:
+                progress(key.stage, self.finished[key.stage], self.totals[key.stage], done)
+                return
+        if not done.skipped:
+            get_run_logger().debug(
+                "%s %s in %.1f s", " ".join(filter(None, (key.stage, key.tool))), key.shard, done.seconds
+            )
+
+    def also_record(self, stage: str) -> None:
+        """Have the catalog list a stage's commits that are no results of the run, such as the parts of a corpus."""
+        commits = list(self.store.commits(stage))
+        with self._counting:
+            self._unrecorded += commits
+
+    def _record_commits(self) -> None:
+        with self._counting:
+            commits = list(self._unrecorded)
+        self.catalog.record(commits)
+        with self._counting:
+            del self._unrecorded[: len(commits)]
+
+    def refresh(self) -> float:
+        """Publish new results if the last snapshot is old; return the seconds until the next check.
+
+        A snapshot is old after `refresh_s` seconds; if it took more than a second to write, not before twenty times as
+        long. So however large a run becomes, it spends a twentieth of its time on refreshing at most. If the snapshot
+        cannot be written, that is logged and tried again later; the run goes on.
+        """
+        with self._turn:
+            left = self._published + self._pause_s - self.clock()
+            if left > 0:
+                return left
+            if self._changed:
+                try:
+                    self.publish("running")
+                except WarehouseError as exc:
+                    _log.warning("the snapshot is not refreshed, the run goes on: %s", exc)
+                    self._published = self.clock()
+                    self._changed = True
+            return self._pause_s
+
+    @contextmanager
+    def refreshing(self) -> Iterator[None]:
+        """Refresh the snapshot from a thread while this block runs."""
+        ended = threading.Event()
+
+        def refresh_until_ended() -> None:
+            while not ended.wait(max(_MIN_PAUSE_S, self.refresh())):
+                pass
+
+        thread = threading.Thread(target=refresh_until_ended, name="snapshot", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def record(self, state: str) -> None:
+        """Write the run's manifest."""
+        with self._turn:
+            ended = now() if state != "running" else None
+            with self._counting:
+                keys = tuple(sorted(self.keys))
+                self._changed = False
+            self._record_commits()
+            self.run = replace(self.run, commits=keys, state=state, finished=ended)
+            self.store.write_run(self.run)
+            self.catalog.record_run(self.run)
+
+    @contextmanager
+    def own_snapshot(self) -> Iterator[Path]:
+        """Write the run's manifest, and yield a snapshot that holds only this run; see `run_snapshot`.
+
+        Queries inside this block take little memory.
+        """
+        with self._turn:
+            self.record("running")
+        with run_snapshot(self.store, self.catalog, self.run.run_id) as snapshot, in_little_memory():
+            yield snapshot
+
+    def publish(self, state: str) -> None:
+        """Write the run's manifest, then the snapshot; at the run's end every data file is checked once more."""
+        with self._turn:
+            begin = self.clock()
+            self.record(state)
+            publish(self.store, self.catalog, self.snapshot.parent, recheck=state != "running")
+            self._published = self.clock()
+            took = self._published - begin
+            self._pause_s = max(self.refresh_s, _PAUSES * took if took > _SHORT_S else 0.0)
+
+
+@contextmanager
+def open_run(store: Store, run: Run) -> Iterator[Ledger]:
+    """Open a run: lock the data folder's catalog, waiting for another flow if necessary; publish results at its end.
+
+    Of a run that completed, lineage is sent if $TOOLFORMER_LINEAGE asks for it.
+
+    A catalog that several machines share is not locked, so their flows run at the same time.
+
+    First, temporary files of killed writers are removed, and the catalog is brought up to date with the commits.
+
+    Raises:
+        LockHeldError: another flow still held the catalog after $TOOLFORMER_WAIT_S.
+        WarehouseError: the end of the run could not be published.
+    """
+    wait_s = seconds("wait")
+
+    def log_wait(error: LockHeldError) -> None:
+        get_run_logger().warning("waiting at most %.0f s: %s", wait_s, error)
+
+    place = shared_catalog() or store.local_folder / "catalog.duckdb"
+    with Catalog(place, store=store, wait_s=wait_s, on_wait=log_wait) as catalog:
+        store.sweep_temporary(seconds("sweep"))
+        ledger = Ledger(store, catalog, catalog.begin(store, run))
+        try:
+            with ledger.refreshing():
+                yield ledger
+        except BaseException:
+            try:
+                ledger.publish("failed")
+            except WarehouseError as exc:  # the run's own failure matters more
+                _log.warning("the end of the run is not recorded: %s", exc)
+            raise
+        ledger.publish("completed")
+    send_run(store, run.run_id)  # nothing waits for the catalog any more
+
+
+def republish(store: Store) -> None:
+    """Publish an existing snapshot again, for changes that no run records. Failures are only logged.
+
+    A flow that is running in the folder publishes a snapshot when it ends, which includes these changes.
+    """
+    if not (store.local_folder / SNAPSHOT).is_file():
+        return
+    try:
+        with Catalog(shared_catalog() or store.local_folder / "catalog.duckdb", store=store) as catalog:
+            publish(store, catalog, store.local_folder, recheck=False)
+    except LockHeldError as exc:
+        _log.info("the running flow will publish the snapshot: %s", exc)
+    except WarehouseError as exc:
+        _log.warning("the snapshot is not refreshed: %s", exc)

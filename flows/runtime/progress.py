@@ -1,0 +1,156 @@
+"""Lines that describe progress, and when one is due; the terminal and Prefect's pages share them.
+
+Without a progress bar, a line is due when a stage begins, when another quarter of its shards is finished, and after a
+minute without one. This module prints nothing, and knows neither consoles nor Prefect.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from tasks.shards.model_thread import tokens_of_resident
+from tasks.shards.run_shard import ActiveShard, ShardResult, active_shards
+
+LINE_S = 60.0  # seconds without a line after which one is due
+_POLL_S = 1.0  # seconds between two checks whether a line is due
+
+
+@dataclass(slots=True)
+class StageProgress:
+    """The progress of one stage."""
+
+    finished: int = 0  # shards
+    skipped: int = 0  # of these, done already
+    rows: dict[str, tuple[int, int]] = field(default_factory=dict)  # unit -> in, kept
+
+    def note(self, result: ShardResult) -> None:
+        """Count one more shard."""
+        self.finished += 1
+        self.skipped += result.skipped
+        for balance in result.counts:
+            rows_in, kept = self.rows.get(balance.unit, (0, 0))
+            self.rows[balance.unit] = (rows_in + balance.rows_in, kept + balance.kept)
+
+    def line(self, shards: int, elapsed_s: float) -> str:
+        """Return a line on shards, rows and the time left.
+
+        Args:
+            shards: in all.
+            elapsed_s: seconds since the stage began.
+        """
+        parts = [
+            f"{self.finished:,} of {shards:,} shards" + (f" ({self.skipped:,} found done)" if self.skipped else "")
+        ]
+        parts += [f"{rows_in:,} {unit}, {kept:,} kept" for unit, (rows_in, kept) in self.rows.items()]
+        worked = self.finished - self.skipped
+        if worked and elapsed_s and self.finished < shards:
+            parts.append(f"{duration(elapsed_s / worked * (shards - self.finished))} left")
+        return "; ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as people write it: 40 s, 12 min, 3.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def passes_quarter(before: int, finished: int, total: int) -> bool:
+    """Return whether the step from `before` to `finished` completes another quarter of all shards."""
+    return finished * 4 // max(1, total) > before * 4 // max(1, total)
+
+
+class Pulse:
+    """The work under way in this process, for a line that is due although no shard has finished.
+
+    Args:
+        running: returns this process's active shards, oldest first; empty where other processes do the work.
+        tokens: returns how many tokens have passed through this process's model so far.
+        clock: monotonic seconds, the same as that of `ActiveShard.started`.
+    """
+
+    def __init__(
+        self,
+        running: Callable[[], Sequence[ActiveShard]] = active_shards,
+        tokens: Callable[[], int] = tokens_of_resident,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._running = running
+        self._tokens = tokens
+        self._clock = clock
+        self._seen = (clock(), tokens())
+
+    def stages(self) -> list[ActiveShard]:
+        """Return the oldest active shard of every stage."""
+        first: dict[str, ActiveShard] = {}
+        for shard in self._running():
+            first.setdefault(shard.stage, shard)
+        return list(first.values())
+
+    def line(self) -> str:
+        """Return a line on the oldest active shard and the tokens since the last call; "" if no shard is active."""
+        now, tokens = self._clock(), self._tokens()
+        (then, before), self._seen = self._seen, (now, tokens)
+        if not (running := self._running()):
+            return ""
+        more = f" ({len(running) - 1} more)" if len(running) > 1 else ""
+        line = f"at work: {running[0]} for {duration(now - running[0].started)}{more}"
+        # Fewer than before: another model has taken this one's place.
+        return f"{line}, {tokens - before:,} tokens in {duration(now - then)}" if tokens > before else line
+
+
+class Lines:
+    """Writes lines of progress, and has a thread that writes one when it is due; nothing is written after `close`.
+
+    Hold `lock` while changing what `lines` reads.
+
+    Args:
+        write: called with each line.
+        lines: called every second from the thread, with whether a line is due; returns the lines to write.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        lines: Callable[[bool], Sequence[str]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write = write
+        self._due_lines = lines
+        self._clock = clock
+        self._last = clock()
+        self._ended = threading.Event()
+        self.lock = threading.RLock()  # reentrant: a signal handler may call `close` while its thread writes a line
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def say(self, line: str) -> None:
+        """Write a line now."""
+        with self.lock:
+            if not self._ended.is_set():
+                self._last = self._clock()
+                self._write(line)
+
+    def poll(self) -> None:
+        """Write the lines that are due."""
+        with self.lock:
+            for line in self._due_lines(self._clock() - self._last >= LINE_S):
+                self.say(line)
+
+    def start(self) -> None:
+        """Poll every second until closed; the thread does not keep the process alive."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_POLL_S):
+            with suppress(OSError):  # a closed pipe, or a full disk of a log, must not stop the work
+                self.poll()
+
+    def close(self) -> None:
+        """Write nothing more. The thread is not joined: in a signal handler, that could deadlock."""
+        with self.lock:
+            self._ended.set()

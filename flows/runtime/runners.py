@@ -1,0 +1,320 @@
+"""Where a flow's tasks run: threads of its process, Dask workers on this machine, or those of a scheduler elsewhere.
+
+The caller of a flow chooses (`choose_runner`), else $TOOLFORMER_RUNNER does; how many tasks run at a time is one of the
+flow's parameters. A deployed flow is called by Prefect, so it takes its runner when it runs (`use_runner`), not when it
+is imported. Dask workers may join and leave while a flow runs: which of them may take a task is asked anew for every
+task, and Dask gives waiting tasks to workers that come later. What the tasks do is not known here.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from prefect import get_run_logger
+from prefect.context import FlowRunContext
+from prefect.futures import PrefectFuture
+from prefect.settings import PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED, temporary_settings
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from flows.runtime.dask_losses import WorkerWatch, explain_losses, quiet_client, scheduler_lost
+from flows.runtime.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_workers
+from flows.runtime.server import guard_prefect_server
+from tasks.settings import runner_named, visible_gpus
+from toolformer_core.errors import UsageError
+
+__all__ = [
+    "check_gpus",
+    "choose_runner",
+    "cut_evenly",
+    "note_submitted",
+    "task_resources",
+    "task_runner",
+    "tasks_at_most",
+    "tasks_at_once",
+    "use_runner",
+    "workers_are_here",
+]
+
+_GPU_SHARE = 0.99 / TASKS_PER_GPU  # for a task that asks the model; below a third, so that sums of floats fit in 1
+_TASKS = 300  # of a flow; a task costs Prefect's server some 50 ms, and Dask takes a fifth of a second to be given one
+_PER_THREAD = 8  # ... or so many for each thread of Dask's workers, that all end at about the same time
+_THREADS = 16  # for each worker, where tasks run in threads; see `task_runner`
+
+TASK = "_run_group"  # the function that `flows.runtime.stage_tasks` submits, by which Dask names its tasks
+_LOOK_S = 10.0  # seconds between two questions to a scheduler whether there are workers for all tasks
+_DEATHS = 3  # of workers with the same task among theirs, after which a cluster on this machine gives it up
+
+T = TypeVar("T")
+
+_requested: ContextVar[str | None] = ContextVar("runner", default=None)
+
+
+@dataclass(slots=True)
+class _DaskRun:
+    """A flow's use of Dask."""
+
+    runner: str
+    chosen: Any  # Prefect's task runner, which starts a cluster when its client is first asked for
+    gpus: int | None  # workers with a GPU that are expected; None: as many as there are
+    needs_gpu: bool  # tasks that ask the model run on workers with a GPU alone; once so, it stays so
+    labels: dict[str, str] = field(default_factory=dict)  # Dask's key of a task -> its name
+
+    connected: bool = False
+
+    @property
+    def client(self) -> Any:
+        client = self.chosen.client
+        if not self.connected:
+            from flows.runtime.worker_failures import BlameRunning
+
+            self.connected = True
+            client.register_plugin(BlameRunning(TASK))
+        return client
+
+    def is_lost(self) -> bool:
+        """Return whether there was a connection to the scheduler, and is none."""
+        return self.connected and self.client.status != "running"
+
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """Return what the workers say of themselves, by address, and note whether there are GPUs.
+
+        Raises:
+            RunnerError: the scheduler does not answer.
+        """
+        if self.is_lost():
+            raise scheduler_lost(self.runner)
+        try:
+            workers = dict(self.client.scheduler_info()["workers"])
+        except OSError as exc:
+            raise scheduler_lost(self.runner) from exc
+        if self.gpus is None and any(worker["resources"].get("GPU") for worker in workers.values()):
+            self.needs_gpu = True
+        return workers
+
+
+_dask_run: ContextVar[_DaskRun | None] = ContextVar("dask_run", default=None)
+
+
+@contextmanager
+def choose_runner(name: str | None) -> Iterator[None]:
+    """Have the flows that are called inside this block run their tasks there.
+
+    Args:
+        name: `threads`, `dask` (a local cluster of as many processes as the flow has workers), or a Dask scheduler's
+            address; None: as $TOOLFORMER_RUNNER says, else threads.
+
+    Raises:
+        UsageError: there is no such runner.
+    """
+    guard_prefect_server()
+    token = _requested.set(runner_named(name))
+    try:
+        yield
+    finally:
+        _requested.reset(token)
+
+
+def check_gpus(workers: int, gpus: int | None) -> list[str] | None:
+    """Return the GPUs that a flow's workers are started for where it runs now, one each; None: none in particular.
+
+    Raises:
+        UsageError: see `gpus_of_workers`.
+    """
+    name = _requested.get() or runner_named()
+    return gpus_of_workers(name, workers, gpus, visible_gpus() if name == "dask" else ())
+
+
+def task_runner(name: str, workers: int, gpus: Sequence[str] | None = None) -> Any:
+    """Return what runs a flow's tasks.
+
+    Args:
+        name: `threads`, `dask`, or a Dask scheduler's address.
+        workers: tasks at a time; a scheduler has as many workers as it has. Of threads there are sixteen times as
+            many: a task that waits for the model, a tool or the stage before it does nothing in its thread, and with
+            fewer groups under way the model would wait for the next one to begin.
+        gpus: of Dask workers on this machine the first have one of these each, and the others none; None: all see all.
+    """
+    if name == "threads":
+        return ThreadPoolTaskRunner(max_workers=_THREADS * workers)
+    from prefect_dask.task_runners import DaskTaskRunner
+
+    if name == "dask" and gpus is not None:
+        start: Any = gpu_cluster  # Prefect's type for it takes no arguments, which it then passes
+        return DaskTaskRunner(cluster_class=start, cluster_kwargs={"gpus": list(gpus), "workers": workers})
+    if name == "dask":
+        return DaskTaskRunner(cluster_kwargs={"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None})
+    return DaskTaskRunner(address=name)
+
+
+@contextmanager
+def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
+    """Inside a flow: run the tasks submitted in this block where it was asked for, so many at a time.
+
+    Args:
+        workers: see `task_runner`.
+        gpus: Dask workers on this machine that have a GPU each; None: one for each GPU that is there. Of a scheduler's
+            workers: how many with a GPU are expected; None: as many as there are, 0: tasks of the model run on any.
+
+    Raises:
+        UsageError: $TOOLFORMER_RUNNER names no runner, its scheduler cannot be reached, or see `gpus_of_workers`.
+        RunnerError: Dask's scheduler was lost while the block ran, or it gave up a task whose workers died.
+    """
+    context = FlowRunContext.get()
+    if context is None:
+        raise RuntimeError("use_runner() is for the inside of a flow")
+    name = _requested.get() or runner_named()
+    with (
+        _cluster_settings(name),
+        _worker_settings(name),
+        quiet_client(name),
+        task_runner(name, workers, check_gpus(workers, gpus)) as chosen,
+        context.model_copy(update={"task_runner": chosen}),
+        _collecting_less(),
+        _use_dask(chosen, name, gpus),
+    ):
+        yield
+
+
+@contextmanager
+def _use_dask(chosen: Any, name: str, gpus: int | None) -> Iterator[None]:
+    """Connect to Dask, if tasks run there, and watch the workers of a scheduler elsewhere."""
+    if name == "threads":
+        yield
+        return
+    if elsewhere := "://" in name:
+        _reach(chosen, name)
+    run = _DaskRun(name, chosen, gpus, needs_gpu=bool(gpus))
+    token = _dask_run.set(run)
+    try:
+        with explain_losses(name, run.is_lost, run.labels), ExitStack() as watching:
+            if elsewhere:
+                info: Any = run.client.scheduler_info
+                watch = WorkerWatch(name, lambda: info()["workers"], lambda: run.needs_gpu, get_run_logger())
+                watching.enter_context(watch.looking(_LOOK_S))
+            yield
+    finally:
+        _dask_run.reset(token)
+
+
+def _worker_settings(name: str) -> AbstractContextManager[Any]:
+    """Settings of Prefect that tasks on Dask take along: they do not ask the server for its version.
+
+    This process has. A worker's first task would fail if the server restarts meanwhile; all else that a task tells the
+    server waits for it.
+    """
+    if name == "threads":
+        return nullcontext()
+    return temporary_settings({PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED: False})
+
+
+def _cluster_settings(name: str) -> AbstractContextManager[Any]:
+    """Settings of the scheduler and workers that a flow starts.
+
+    They serve no page, as theirs would answer any host and origin.
+    """
+    if name != "dask":
+        return nullcontext()
+    from dask import config
+
+    return config.set(
+        {
+            "distributed.scheduler.http.routes": [],
+            "distributed.worker.http.routes": [],
+            "distributed.scheduler.allowed-failures": _DEATHS - 1,
+        }
+    )
+
+
+@contextmanager
+def _collecting_less() -> Iterator[None]:
+    """Have Python look for cycles less often: a shard's objects are many, and every look stops all threads.
+
+    With Python's own (700, 10, 10) a stub's build of 2,000 documents spent 1.6 of its 54 s looking, and 0.2 s so.
+    """
+    usual = gc.get_threshold()
+    gc.set_threshold(20_000, 20, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+
+
+def _reach(chosen: Any, address: str) -> None:
+    try:
+        _ = chosen.client
+    except OSError as exc:
+        raise UsageError(f"no Dask scheduler answers at {address}: start it (dask scheduler), or name another") from exc
+
+
+def note_submitted(future: PrefectFuture[Any], name: str) -> None:
+    """Inside `use_runner`: remember a task's name, by which it is told if Dask gives it up."""
+    run, own = _dask_run.get(), getattr(future, "wrapped_future", None)
+    if run is not None and own is not None:
+        run.labels[str(own.key)] = name
+
+
+def _threads(run: _DaskRun) -> int:
+    """Return the threads of the workers that are there, or of those with a GPU that are expected if these are more."""
+    there = sum(worker["nthreads"] for worker in run.workers().values())
+    return int(max(1, there, TASKS_PER_GPU * (run.gpus or 0)))
+
+
+def workers_are_here() -> bool:
+    """Inside `use_runner`: return whether tasks run on this machine, and so see its files."""
+    run = _dask_run.get()
+    return run is None or "://" not in run.runner
+
+
+def tasks_at_most() -> int:
+    """Inside `use_runner`: return how many tasks the flow may submit for its time's sake."""
+    run = _dask_run.get()
+    return max(_TASKS, 0 if run is None else _PER_THREAD * _threads(run))
+
+
+def cut_evenly(items: Sequence[T], most: int) -> list[tuple[T, ...]]:
+    """Cut items, in order, into at most `most` groups of one size, give or take one."""
+    groups = min(len(items), max(1, most))
+    return [tuple(items[len(items) * n // groups : len(items) * (n + 1) // groups]) for n in range(groups)]
+
+
+def tasks_at_once(workers: int) -> int:
+    """Inside `use_runner`: return how many tasks do work at a time, by the workers that are there now or expected.
+
+    Args:
+        workers: as many do in threads.
+    """
+    run = _dask_run.get()
+    return workers if run is None else _threads(run)
+
+
+def task_resources(*, model: bool) -> AbstractContextManager[Any]:
+    """Inside `use_runner`: say which Dask workers the tasks that are submitted in this block may run on.
+
+    Where a worker offers a GPU, as those of `gpu_cluster` do and any that is started by `dask worker ADDRESS
+    --nthreads 3 --resources GPU=1`, tasks that ask the model take a third of one: they run on such workers alone, three
+    at a time for each GPU that a worker offers. A process asks its model for one shard at a time; while some tasks
+    begin or end, another keeps it at work. The same holds before the first such worker is there, if `use_runner` was
+    told to expect some, and after the last one has left: tasks of the model then wait for one. Workers with a GPU that
+    come later take tasks that are not yet given to one, and some that another has not begun.
+
+    Other tasks go anywhere, but on a worker with a GPU all that ask the model come first. They name no workers: where
+    all those that a task names have left, Dask (2026.8) does not give it to one that comes later.
+
+    Args:
+        model: the tasks ask the model.
+
+    Raises:
+        RunnerError: the scheduler does not answer.
+    """
+    run = _dask_run.get()
+    if run is None:
+        return nullcontext()
+    from dask.base import annotate
+
+    run.workers()
+    return annotate(resources={"GPU": _GPU_SHARE}, priority=1) if model and run.needs_gpu else nullcontext()

@@ -1,0 +1,127 @@
+"""The stages as Prefect tasks: one task run per stage, tool and group of shards, named so (`sample calculator 0-63`).
+
+A task takes references (names, digests, paths) and returns some: data never travels through Prefect. Prefect's own
+cache is off: commits decide what is done, and it would pickle and digest every task's arguments. What a stage does is
+not known here, nor which shards make a group.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.futures import PrefectFuture, as_completed
+
+from flows.runtime.runners import note_submitted, task_resources
+from tasks.shards.run_shard import ShardResult
+from tasks.shards.stage import Inputs, RunSpec, Shard, Stage, files_of, run_stage
+from tasks.stages import BUILD_STAGES, EVALUATION_STAGES
+
+
+class GroupResult:
+    """What a stage gave for each shard of a group, in order; None where it did not run.
+
+    It is no plain value on purpose: Prefect searches those for futures.
+    """
+
+    __slots__ = ("shards",)
+
+    def __init__(self, shards: Sequence[ShardResult | None]) -> None:
+        self.shards = tuple(shards)
+
+
+GroupResults = Sequence[GroupResult | PrefectFuture[GroupResult]]  # of one stage, one a tool
+
+
+@task(cache_policy=NO_CACHE)
+def _run_group(
+    stage: str, spec: RunSpec, tool: str, shards: Sequence[Shard], before: Mapping[str, Sequence[GroupResult]]
+) -> GroupResult:
+    """Run a stage on some shards, one after another.
+
+    Args:
+        stage: the stage's name.
+        spec: what the run asks for.
+        tool: "" where the stage runs once for all tools.
+        shards: the group.
+        before: what the stages that it reads gave for the same group, one for each tool.
+    """
+    if "distributed" in sys.modules:  # else this is no Dask worker
+        from flows.runtime.worker_failures import tell_beginning
+
+        tell_beginning()
+    stages = BUILD_STAGES if any(candidate.name == stage for candidate in BUILD_STAGES) else EVALUATION_STAGES
+    declared = next(candidate for candidate in stages if candidate.name == stage)
+    results = []
+    for number, shard in enumerate(shards):
+        files = {
+            name: files_of([result for group in groups if (result := group.shards[number]) is not None])
+            for name, groups in before.items()
+        }
+        files[stages[0].name] = (shard.documents,)  # the source, which cut the shards
+        results.append(run_stage(declared, Inputs(spec, shard.name, tool, files)))
+    return GroupResult(results)
+
+
+def submit_stage(
+    stage: Stage[Any],
+    spec: RunSpec,
+    shards: Sequence[Shard],
+    before: Mapping[str, GroupResults],
+    *,
+    tool: str = "",
+    name: str = "",
+) -> PrefectFuture[GroupResult]:
+    """Submit a stage's task for a group of shards, inside `flows.runtime.runners.use_runner`.
+
+    Args:
+        stage: which.
+        spec: what the run asks for.
+        shards: the group.
+        before: results, or the futures of them, of the stages that it reads, one for each tool.
+        tool: "" where the stage runs once for all tools.
+        name: the task run's; default: stage, tool and shards.
+    """
+    run_name = name or " ".join(filter(None, (stage.name, tool, group_label(shards))))
+    task = _run_group.with_options(name=stage.name, task_run_name=run_name)
+    arguments: Any = {"stage": stage.name, "spec": spec, "tool": tool, "shards": shards, "before": before}
+    with task_resources(model=stage.needs == "model"):
+        future: PrefectFuture[GroupResult] = task.submit(**arguments)
+    note_submitted(future, run_name)
+    return future
+
+
+def finished_shards(futures: Iterable[PrefectFuture[GroupResult]]) -> Iterator[ShardResult]:
+    """Yield the shards of each group as soon as its task has finished; raise what a task raised."""
+    for future in as_completed(list(futures)):
+        yield from (result for result in future.result().shards if result is not None)
+
+
+def run_source(stage: Stage[Any], spec: RunSpec, name: str, *, task_name: str = "") -> ShardResult:
+    """Run a stage that cuts a source into shards, as a task in the flow's own thread.
+
+    Args:
+        stage: which.
+        spec: what the run asks for.
+        name: of its one commit.
+        task_name: the task run's; default: the stage's.
+    """
+
+    @task(name=stage.name, task_run_name=task_name or stage.name, cache_policy=NO_CACHE)
+    def run() -> ShardResult:
+        return run_stage(stage, Inputs(spec, name))
+
+    return run()
+
+
+def group_label(shards: Sequence[Shard]) -> str:
+    """Return the numbers in the names of some shards: `7`, `0-63`, or `12 and 3 more` where they do not follow."""
+    numbers = [int(shard.name.rpartition("-")[2]) for shard in shards]
+    if len(numbers) == 1:
+        return str(numbers[0])
+    if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+        return f"{numbers[0]}-{numbers[-1]}"
+    return f"{numbers[0]} and {len(numbers) - 1} more"

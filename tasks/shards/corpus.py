@@ -1,0 +1,145 @@
+"""The files of a corpus: their digests, and the parts in which they are read.
+
+A file is digested in blocks, several at a time, and its digest is kept by path, size and time of change: in the
+process, and by `keep_digests` in the data folder. The parts follow from the files alone: files that follow each other
+are read together up to the size of a block, and a larger file of JSON lines by blocks. Any other large file is one
+part. What rows are is not known here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import orjson
+
+from tasks.specs.build_spec import BuildSpec
+from toolformer_core.annotate.ingest import CorpusPart, corpus_files, source_of
+from toolformer_core.annotate.readers.files import is_divisible
+from toolformer_core.annotate.readers.lines import LineRange
+from toolformer_core.config import IngestConfig
+from toolformer_core.records import digest_of
+from warehouse.files.base import Files, put_local
+from warehouse.store import Store
+
+DIGESTS = "corpus-digests.json"  # in the data folder: path -> size, time of change, digest, line feeds of each block
+_BLOCK = 1 << 26  # bytes
+_READ = 1 << 20
+_THREADS = min(8, os.cpu_count() or 1)
+
+_Entry: TypeAlias = tuple[int, int, str, list[int]]
+_entries: dict[str, _Entry] = {}
+
+
+def corpus_digest(corpus: str, store: Store) -> str:
+    """Return the digest of a corpus: of its files' contents, and of the names by which rows refer to them.
+
+    Raises:
+        CorpusError: there is no such corpus.
+    """
+    root = Path(corpus)
+    entries = _digested(corpus_files(root), store)
+    return digest_of("corpus", *(part for file, entry in entries.items() for part in (source_of(root, file), entry[2])))
+
+
+def keep_digests(corpus: str, store: Store) -> None:
+    """Keep the digests of a corpus's files in the data folder, for later processes."""
+    place = store.local_folder / DIGESTS
+    kept = _kept(place)
+    entries = _digested(corpus_files(Path(corpus)), store)
+    known = kept | {str(file.absolute()): entry for file, entry in entries.items()}
+    if known != kept:
+        put_local(place, orjson.dumps(known))
+
+
+def _kept(place: Path) -> dict[str, _Entry]:
+    read = orjson.loads(place.read_bytes()) if place.is_file() else {}
+    return {path: (size, modified_ns, digest, feeds) for path, (size, modified_ns, digest, feeds) in read.items()}
+
+
+def _digested(files: list[Path], store: Store) -> dict[Path, _Entry]:
+    """Return what is known of each file, after those were read that are new or changed."""
+    stamps = {file: (stat.st_size, stat.st_mtime_ns) for file in files for stat in [file.stat()]}
+    paths = {file: str(file.absolute()) for file in files}
+
+    def changed() -> list[Path]:
+        return [file for file in files if _entries.get(paths[file], ())[:2] != stamps[file]]
+
+    if changed():
+        _entries.update(_kept(store.local_folder / DIGESTS))
+    new = changed()
+    blocks = [(file, start) for file in new for start in range(0, stamps[file][0] or 1, _BLOCK)]
+    results: dict[Path, list[tuple[str, int]]] = {file: [] for file in new}
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for (file, _), result in zip(blocks, threads.map(_digest_block, blocks), strict=True):
+            results[file].append(result)
+    for file, own in results.items():
+        digest = digest_of("file", *(block_digest for block_digest, _ in own))
+        _entries[paths[file]] = *stamps[file], digest, [feeds for _, feeds in own]
+    return {file: _entries[paths[file]] for file in files}
+
+
+def _digest_block(block: tuple[Path, int]) -> tuple[str, int]:
+    """Return the digest and the line feeds of a file's block."""
+    path, start = block
+    digest, feeds = hashlib.blake2b(digest_size=16), 0
+    with path.open("rb") as file:
+        file.seek(start)
+        for _ in range(_BLOCK // _READ):
+            data = file.read(_READ)
+            digest.update(data)
+            feeds += data.count(b"\n")
+    return digest.hexdigest(), feeds
+
+
+@dataclass(frozen=True, slots=True)
+class PartSpec:
+    """A part of a build's corpus, and how it is read."""
+
+    run_id: str
+    data: str
+    corpus: str
+    part: CorpusPart
+    digest: str  # of the part's files, of their names and of the range
+    ingest: IngestConfig
+    overlay: Files | None
+
+    def store(self) -> Store:
+        return Store(self.data, files=self.overlay)
+
+
+def part_specs(spec: BuildSpec) -> list[PartSpec]:
+    root = Path(spec.corpus)
+    entries = _digested(corpus_files(root), spec.store())
+
+    def of(part: CorpusPart) -> PartSpec:
+        names = (text for file in part.files for text in (source_of(root, file), entries[file][2]))
+        span = (part.lines.start, part.lines.end) if part.lines is not None else ()
+        digest = digest_of("part", *names, *map(str, span))
+        return PartSpec(spec.run_id, spec.data, spec.corpus, part, digest, spec.ingest, spec.overlay)
+
+    return [of(part) for part in _parts(entries)]
+
+
+def _parts(entries: dict[Path, _Entry]) -> Iterator[CorpusPart]:
+    together: list[Path] = []
+    size = 0
+    for file, (file_size, _, _, feeds) in entries.items():
+        if together and size + file_size > _BLOCK:
+            yield CorpusPart(tuple(together))
+            together, size = [], 0
+        if file_size > _BLOCK and is_divisible(file):
+            before = 0
+            for number, block_feeds in enumerate(feeds):
+                yield CorpusPart((file,), LineRange(number * _BLOCK, (number + 1) * _BLOCK, before))
+                before += block_feeds
+            continue
+        together.append(file)
+        size += file_size
+    if together:
+        yield CorpusPart(tuple(together))

@@ -1,0 +1,342 @@
+"""The model of a process that runs shards: a single thread uses it, for one shard at a time.
+
+On a CPU, every thread that ever computes gets its own permanent team of OpenMP threads. If the teams have more threads
+than there are cores, waiting threads sleep and wake at every operation instead of spinning, and small models take twice
+as long. Loading a model computes as well. This module also keeps the loaded model, or the two of a build whose calls
+another model scores; the one thread uses both. It does not know what shards ask of the model.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.shards.cpu_time import add_model_cpu
+from toolformer_core.lm.base import (
+    Draw,
+    DrawRequest,
+    Insertion,
+    LanguageModel,
+    Scan,
+    ScanWrapper,
+    ScoreRequest,
+    tokens_passed,
+)
+from toolformer_core.records import Prompt
+
+Result = TypeVar("Result")
+OnWait = Callable[[float], None]  # called with the seconds spent waiting for others
+
+
+class _Job:
+    """A piece of work, and the lease that takes the model when it starts.
+
+    Args:
+        work: what is done in the model's thread.
+        hold: the lease; None: the model is taken for this job alone.
+        counted: whether its CPU seconds are those of the shard that asked.
+    """
+
+    def __init__(self, work: Callable[[], Any], hold: ModelLease | None = None, *, counted: bool = True) -> None:
+        self.hold = hold
+        self.counted = counted
+        self.future: Future[Any] = Future()
+        self._work: Callable[[], Any] | None = work
+        self._asked = time.perf_counter()
+        self.waited = 0.0  # seconds
+        self.cpu = 0.0  # seconds of the model's thread
+
+    def run(self) -> None:
+        self.waited = time.perf_counter() - self._asked
+        begin = time.thread_time()
+        work, self._work = self._work, None  # so that a kept result does not keep the work's data alive
+        try:
+            if work is None:
+                raise RuntimeError("a job can run only once")
+            result = work()
+        except BaseException as exc:  # noqa: BLE001 - raised again in the caller
+            self.cpu = time.thread_time() - begin  # before the caller goes on
+            self.future.set_exception(exc)
+        else:
+            self.cpu = time.thread_time() - begin
+            self.future.set_result(result)
+
+
+class _ModelThread:
+    """Runs one job after another: only the lease holder's jobs while there is one, else jobs that finish a shard first.
+
+    Jobs that begin a shard go last. Otherwise all active shards would reach scoring at the same time, and the model
+    would wait for each of them between two passes.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._finishing: deque[_Job] = deque()
+        self._beginning: deque[_Job] = deque()
+        self._holder: ModelLease | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def holder(self) -> ModelLease | None:
+        """The lease that holds the model, if any."""
+        return self._holder
+
+    def result(self, job: _Job, finishing: bool, waited: OnWait | None = None) -> Any:
+        """Run a job and return its result; jobs submitted by the model's thread itself run at once."""
+        if threading.current_thread() is self._thread:
+            job.run()
+            return job.future.result()
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+                self._thread.start()
+            queue = self._queue(job, finishing)
+            queue.append(job)
+            self._changed.notify()
+        try:
+            return job.future.result()
+        except BaseException:
+            with self._changed:
+                if job in queue:  # the caller was interrupted
+                    queue.remove(job)
+            raise
+        finally:
+            if job.counted:
+                add_model_cpu(job.cpu)
+            if waited is not None:
+                waited(job.waited)
+
+    def _queue(self, job: _Job, finishing: bool) -> deque[_Job]:
+        if job.hold is not None and job.hold is self._holder:
+            return job.hold.jobs
+        return self._finishing if finishing else self._beginning
+
+    def release(self, hold: ModelLease) -> None:
+        with self._changed:
+            if self._holder is hold:
+                self._holder = None
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while (job := self._next()) is None:
+                    self._changed.wait()
+            job.run()
+            del job
+
+    def _next(self) -> _Job | None:
+        if self._holder is not None:
+            return self._holder.jobs.popleft() if self._holder.jobs else None
+        queue = self._finishing or self._beginning
+        if not queue:
+            return None
+        job = queue.popleft()
+        self._holder = job.hold
+        return job
+
+
+_THREAD = _ModelThread()
+
+
+class ModelLease:
+    """Exclusive use of the model, from the first job submitted through the lease until `release`.
+
+    Args:
+        waited: called with the seconds spent waiting for others.
+    """
+
+    def __init__(self, waited: OnWait | None = None) -> None:
+        self.jobs: deque[_Job] = deque()
+        self._waited = waited
+
+    def do(self, work: Callable[[], Result]) -> Result:
+        """Run a job in the model's thread and return its result."""
+        waited, self._waited = self._waited, None
+        return _THREAD.result(_Job(work, self), False, waited)  # type: ignore[no-any-return]
+
+    @property
+    def held(self) -> bool:
+        """Whether the first job has started and the model is not released yet."""
+        return _THREAD.holder is self
+
+    def release(self) -> None:
+        _THREAD.release(self)
+
+
+def in_model_thread(work: Callable[[], Result], *, finishing: bool = False, waited: OnWait | None = None) -> Result:
+    """Run a job in the thread of this process that uses the model, and return its result.
+
+    Args:
+        work: the job; it must not wait for another shard.
+        finishing: whether it finishes a shard's work; such jobs go before those that begin one.
+        waited: called with the seconds spent waiting for others.
+    """
+    return _THREAD.result(_Job(work), finishing, waited)  # type: ignore[no-any-return]
+
+
+class _Resident:
+    """The models that a process keeps loaded: one, as two would not always fit into memory, unless work needs both."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[str, str], LanguageModel] = {}  # by name and digest; replaced, never changed
+        self.users: list[Callable[[], None]] = []
+
+
+_RESIDENT = _Resident()
+
+
+def on_model_dropped(release: Callable[[], None]) -> None:
+    """Register a function to call, in the model's thread, whenever resident models make room for another.
+
+    Args:
+        release: drops everything that its module built from a model.
+    """
+    _RESIDENT.users.append(release)
+
+
+def resident_model(
+    name: str, digest: str, load: Callable[[], LanguageModel], *, beside: Iterable[tuple[str, str]] = ()
+) -> LanguageModel:
+    """Return a model, loading it if it is not resident; other models are dropped first.
+
+    Args:
+        name: the user's name for the model.
+        digest: digest of the model.
+        load: loads it; called in the model's thread.
+        beside: name and digest of models that stay resident if they are, because the same work needs them.
+    """
+    key, wanted = (name, digest), {(name, digest), *beside}
+    if (lm := _RESIDENT.held.get(key)) is not None and _RESIDENT.held.keys() <= wanted:
+        return lm
+    del lm  # else this frame could keep a model alive that is dropped
+
+    def replaced() -> LanguageModel:
+        if not (key in _RESIDENT.held and _RESIDENT.held.keys() <= wanted):
+            _RESIDENT.held = {one: lm for one, lm in _RESIDENT.held.items() if one in wanted}
+            for release in _RESIDENT.users:
+                release()
+            gc.collect()  # flows make automatic collection rare, and a model may be part of a cycle
+            if key not in _RESIDENT.held:
+                _RESIDENT.held = {**_RESIDENT.held, key: load()}
+        return _RESIDENT.held[key]
+
+    loaded: LanguageModel = _THREAD.result(_Job(replaced, counted=False), True)  # no shard's work
+    return loaded
+
+
+def tokens_of_resident() -> int:
+    """Return how many tokens have passed through this process's models, if they count them; 0 without a model."""
+    return sum(map(tokens_passed, _RESIDENT.held.values()))
+
+
+class _HeldScan(ScanWrapper[Scan]):
+    """A scan whose draws are made in the model's thread."""
+
+    def __init__(self, inner: Scan, do: Callable[[Callable[[], list[Draw]]], list[Draw]]) -> None:
+        super().__init__(inner)
+        self._do = do
+
+    def draw(
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
+    ) -> list[Draw]:
+        def drawn() -> list[Draw]:
+            return self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature, name=name, begin=begin)
+
+        return self._do(drawn)
+
+
+class QueuedLM:
+    """A language model for one shard, which takes the model only while it is in use: during a scan, or one call.
+
+    While a shard processes the model's results, other shards can use the model. Use it as a context manager, so that a
+    scan interrupted by an error is closed as well.
+
+    Args:
+        lm: the process's model.
+        waited: called with the seconds spent waiting for other shards, e.g. `ShardWriter.add_wait`.
+    """
+
+    def __init__(self, lm: LanguageModel, waited: OnWait | None = None) -> None:
+        self._lm = lm
+        self._waited = waited
+        self._scan: Generator[Scan, None, None] | None = None
+        self._hold: ModelLease | None = None  # of the last scan
+        self.tokens = 0  # passed through the model for this shard, if it counts them
+
+    @property
+    def name(self) -> str:
+        return self._lm.name
+
+    @property
+    def digest(self) -> str:
+        return self._lm.digest
+
+    def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
+        """See `LanguageModel`; the model is held until the last scan has been used.
+
+        Raises:
+            RuntimeError: when it is asked for its first scan, while another scan of this shard holds the model.
+        """
+        self._scan = self._scanned(prompt, texts)
+        return self._scan
+
+    def _scanned(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Generator[Scan, None, None]:
+        self._check_free()
+        hold = self._hold = ModelLease(self._waited)
+        scans = self._lm.scan(prompt, texts)
+
+        def do(work: Callable[[], Result]) -> Result:
+            return hold.do(lambda: self._counted(work))
+
+        try:
+            while (scan := do(lambda: next(scans, None))) is not None:
+                yield _HeldScan(scan, do)
+        finally:
+            try:
+                if hold.held and isinstance(scans, Generator):
+                    do(scans.close)
+            finally:
+                hold.release()
+
+    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
+        """See `LanguageModel`.
+
+        Raises:
+            RuntimeError: a scan of this shard holds the model.
+        """
+        self._check_free()
+
+        def scored() -> list[NDArray[np.float32]]:
+            return self._counted(lambda: self._lm.log_probs(requests))
+
+        return in_model_thread(scored, finishing=True, waited=self._waited)
+
+    def _check_free(self) -> None:
+        """Raise if a scan of this shard holds the model: another request would wait forever for it to end."""
+        if self._hold is not None and self._hold.held:
+            raise RuntimeError(
+                "a scan of this shard still holds the model: go on to its end, or close it, then ask something else"
+            )
+
+    def _counted(self, work: Callable[[], Result]) -> Result:
+        begin = tokens_passed(self._lm)
+        try:
+            return work()
+        finally:
+            self.tokens += tokens_passed(self._lm) - begin
+
+    def __enter__(self) -> QueuedLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._scan is not None:
+            self._scan.close()

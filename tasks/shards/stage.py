@@ -1,0 +1,194 @@
+"""What a stage is: a declaration from which fingerprint, tasks, plan, progress and lineage follow.
+
+A stage names what its rows depend on (config, digests, the files of the stages it reads) and has a plain function from
+those to a table and row counts. `tasks.shards.run_shard` does all else. This module knows no particular stage; they are
+in `tasks.stages`, one file each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import pyarrow as pa
+
+from tasks.shards.retry import last_inputs
+from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
+from tasks.specs.build_spec import leases_of
+from toolformer_core.config import config_digest
+from toolformer_core.records import digest_of
+from warehouse.commits import Commit, DataFile, RowCounts
+from warehouse.store import Store
+
+LM_TOKENS = "lm_tokens"  # the counter of a commit: tokens passed through the model, padding included
+
+Record = TypeVar("Record")
+
+
+class RunSpec(Protocol):
+    """What a run was asked for, resolved to plain values that travel to workers."""
+
+    @property
+    def run_id(self) -> str: ...
+
+    def store(self) -> Store: ...
+
+
+Spec = TypeVar("Spec", bound=RunSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A named slice of a source: one file of documents, or of a benchmark's items."""
+
+    name: str
+    documents: DataFile
+
+
+def shards_of(source: ShardResult) -> list[Shard]:
+    """Return the shards that a source stage wrote, in order: the order alone names them, as damage may move a file."""
+    return [Shard(shard_name(number), file) for number, file in enumerate(source.files)]
+
+
+def shard_name(number: int) -> str:
+    """Return a shard's name. It says nothing of the corpus: a shard of the same documents is the same shard.
+
+    What the documents are stands in the fingerprint, and every file's name carries that.
+    """
+    return f"part-{number:05d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs(Generic[Spec]):
+    """What one shard of one stage is made from."""
+
+    spec: Spec
+    shard: str  # the name of its commit
+    tool: str = ""  # "" where the stage runs once for all tools
+    files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)  # stage that is read -> its files
+    follows: Commit | None = None  # the shard's commit that the present one is to follow, see `tasks.shards.retry`
+
+    def tables(self, stage: str) -> list[pa.Table]:
+        """Return the tables that a stage left for this shard."""
+        store = self.spec.store()
+        return [store.read(file) for file in self.files.get(stage, ())]
+
+    def records(self, stage: str, reader: Callable[[pa.Table], Iterable[Record]]) -> list[Record]:
+        """Return the rows of those tables as records, by one of the readers in `tasks.shards.arrow`."""
+        return [record for table in self.tables(stage) for record in reader(table)]
+
+
+def _nothing(_: Inputs[Any]) -> Mapping[str, str]:
+    return {}
+
+
+def _ignore(_: Inputs[Any], __: ShardResult) -> None:
+    return None
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Generic[Spec]):
+    """One step from corpus to C*, or of an evaluation.
+
+    Args:
+        name: as it stands in commits, tables and task names.
+        version: raised when the stage's code changes what it writes for the same inputs; older commits are then stale.
+        unit: what the rows are that it reads and counts first, e.g. `documents`.
+        per: what one commit covers: a whole `source` that it cuts into shards, a shard for one `tool`, or a `shard`.
+        needs: `model` or `tool` if it asks one, else "". Only `model` takes the GPU of a Dask worker.
+        reads: the stages whose files it reads, in the order in which their digests enter the fingerprint.
+        across: of these, the ones of which a stage per tool reads the files of all tools, not of its own alone.
+        run: from inputs to a table and row counts. A stage per source writes its tables by the writer instead.
+        config: the settings that enter the fingerprint, a dataclass; None: it has none.
+        digests: further named parts of the fingerprint: model, prompt, tool.
+        config_notes: values that the commit's config holds besides the settings, for people to read; they are not part
+            of the fingerprint.
+        committed: called with a result that this process has just committed.
+        wanted: whether a run, by its spec, has the stage at all; one that it lacks is not read by others either.
+        follow: whether a commit of the stage, given the shard's inputs, is to be followed by another one
+            (see `tasks.shards.retry`); None: no commit of this stage ever is.
+    """
+
+    name: str
+    version: str
+    unit: str
+    per: Literal["source", "tool", "shard"]
+    run: Callable[[Inputs[Spec], ShardWriter], StageOutput]
+    needs: Literal["model", "tool", ""] = ""
+    reads: tuple[str, ...] = ()
+    across: tuple[str, ...] = ()
+    config: Callable[[Inputs[Spec]], Any] | None = None
+    digests: Callable[[Inputs[Spec]], Mapping[str, str]] = _nothing
+    config_notes: Callable[[Inputs[Spec]], Mapping[str, Any]] = _nothing
+    committed: Callable[[Inputs[Spec], ShardResult], None] = _ignore
+    wanted: Callable[[Spec], bool] = _always
+    follow: Callable[[Inputs[Spec], Commit], bool] | None = None
+
+    def is_read_for(self, tool: str, stage: str, other: str) -> bool:
+        """Return whether, run for one tool, it reads what a stage made for one; "" is all tools at once."""
+        return stage in self.reads and (not tool or other in ("", tool) or stage in self.across)
+
+    def shard_spec(self, inputs: Inputs[Spec]) -> ShardSpec:
+        """Return what a shard's result depends on; its `key` contains the fingerprint."""
+        files = tuple(file for name in self.reads for file in inputs.files.get(name, ()))
+        parts: dict[str, str] = {}
+        settings: dict[str, Any] = {}
+        if self.config is not None:
+            config = self.config(inputs)
+            parts["config"] = config_digest(config)
+            settings = asdict(config)
+        if self.reads:
+            parts["inputs"] = digest_of(*(file.digest for file in files))
+        parts |= self.digests(inputs)
+        if inputs.follows is not None:
+            parts["follows"] = inputs.follows.fingerprint
+            files = (*files, *inputs.follows.files)
+        settings |= self.config_notes(inputs)
+        return ShardSpec(self.name, self.version, inputs.tool, inputs.shard, settings, parts, files)
+
+
+def run_stage(stage: Stage[Spec], inputs: Inputs[Spec]) -> ShardResult:
+    """Return a shard's committed result, running the stage if it is not there; see `run_shard` for what it raises."""
+    store = inputs.spec.store()
+    inputs = last_inputs(stage, inputs)
+    shard_spec = stage.shard_spec(inputs)
+    result = run_shard(
+        store, shard_spec, inputs.spec.run_id, lambda writer: stage.run(inputs, writer), leases_of(store)
+    )
+    if not result.skipped:
+        stage.committed(inputs, result)
+    return result
+
+
+def at_depth(stage: str, depth: int) -> str:
+    """Return the name of a stage of calls for the n-th calls of chains, e.g. `sample_2`; `sample` for the first."""
+    return stage if depth == 1 else f"{stage}_{depth}"
+
+
+def count_rows(unit: str, outcomes: Iterable[str], kept: str) -> RowCounts:
+    """Count rows by what became of each: `kept`, or the reason why it was dropped."""
+    counts = Counter(outcomes)
+    total = counts.total()
+    return RowCounts(unit, total, counts.pop(kept, 0), dropped=dict(sorted(counts.items())))
+
+
+def nonzero(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts that are not 0, sorted by name."""
+    return {reason: n for reason, n in sorted(counts.items()) if n}
+
+
+def files_by_stage(results: Iterable[ShardResult]) -> dict[str, tuple[DataFile, ...]]:
+    files: dict[str, tuple[DataFile, ...]] = {}
+    for result in results:
+        files[result.key.stage] = (*files.get(result.key.stage, ()), *result.files)
+    return files
+
+
+def files_of(results: Sequence[ShardResult]) -> tuple[DataFile, ...]:
+    return tuple(file for result in results for file in result.files)

@@ -1,0 +1,273 @@
+"""A cache of tool responses, shared by runs and hosts.
+
+It stores nothing itself. Commits of `execute` record the tool's fingerprint and the config, and their files hold
+questions and answers. So a tool's known answers are the rows of all commits with the same fingerprint and config, and
+hosts that write at the same time lose none. Digests are checked when a file is read; a damaged file is ignored. Memory
+use is 16 bytes per distinct question, for the location of its answer.
+
+A process reads each commit once. It is given its own commits directly (`committed`) and finds others by listing them.
+The more commits there are, the less often they are listed, so that the work grows linearly with the shards. If a commit
+is found late, the only cost is that the tool is asked again.
+
+    | result of a call                                 | a later run           | with `--answers stored`      |
+    |--------------------------------------------------|-----------------------|------------------------------|
+    | a response, a failure that is the tool's own     | uses it               | uses it                      |
+    | the same of a tool that asks others (`ttl_s`)    | uses a response while | uses it, however old         |
+    |                                                  | it lasts, no failure  |                              |
+    | a transient failure: timeout, crashed, ...       | asks again            | uses it if there is no other |
+
+A reused response keeps its age: a commit records the time of its oldest answer (`answered`). Finished shards are not
+run again, whatever the age of their answers. This module does not know what an answer means.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tasks.shards import arrow
+from toolformer_core.annotate.execute import is_transient
+from toolformer_core.records import Execution, digest_of
+from warehouse.commits import Commit, DataFile
+from warehouse.errors import StoreError
+from warehouse.store import Store
+
+_log = logging.getLogger(__name__)
+
+OLDEST_ANSWER = "answered"  # the counter of a commit: when the oldest answer in it was given, seconds since 1970
+_SAME = ("code", "config", "answers")  # the parts of a fingerprint that must agree: stage, its config, the tool
+_STAGES = ("execute",)
+_LISTED_PER_RECALL = 16  # names of commits, on average; a folder with fewer is listed at every recall
+_LARGEST_MERGED = 1 << 20  # answers in a piece of an index that may still be merged with another
+
+Question = tuple[str, str]  # input, context
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """Answers found in the cache."""
+
+    known: dict[Question, Execution]
+    answered: float  # time of the oldest of them, seconds since 1970; infinity if there are none
+
+
+class _Piece(NamedTuple):
+    """Locations of answers, sorted by question; 16 bytes each."""
+
+    questions: NDArray[np.uint64]  # digests
+    files: NDArray[np.uint32]
+    rows: NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, *pieces: _Piece) -> _Piece:
+        """Return the locations of some pieces in one; of equal questions those of the first piece come first."""
+        questions, files, rows = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
+        order = np.argsort(questions, kind="stable")
+        return cls(questions[order], files[order], rows[order])
+
+
+@dataclass(slots=True)
+class _Index:
+    """Locations of answers: a question's digest -> file and row.
+
+    Each piece is more than twice as long as the next one, so there are few, and an answer is copied seldom: as often as
+    the index has doubled since. Pieces of a million answers stay as they are, as merging those would take memory.
+    """
+
+    pieces: list[_Piece] = field(default_factory=list)
+
+    def add(self, questions: NDArray[np.uint64], rows: NDArray[np.uint32], file: int) -> None:
+        if len(questions) == 0:
+            return
+        piece = _Piece.of(_Piece(questions, np.full(len(questions), file, dtype=np.uint32), rows))
+        while self.pieces and len(self.pieces[-1].questions) <= min(2 * len(piece.questions), _LARGEST_MERGED):
+            piece = _Piece.of(self.pieces.pop(), piece)
+        self.pieces.append(piece)
+
+    def unseen(self, questions: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Return for each question whether it is missing from the index.  (n,) -> (n,)"""
+        out = np.ones(len(questions), dtype=np.bool_)
+        for piece in self.pieces:
+            at = np.minimum(np.searchsorted(piece.questions, questions), len(piece.questions) - 1)
+            out &= piece.questions[at] != questions
+        return out
+
+    def places(self, questions: NDArray[np.uint64]) -> Iterator[tuple[int, int, int]]:
+        """Yield (number of the question, file, row) of every answer to one of these questions.  (n,)"""
+        for piece in self.pieces:
+            first = np.searchsorted(piece.questions, questions, "left")
+            last = np.searchsorted(piece.questions, questions, "right")
+            for number in np.flatnonzero(first < last).tolist():
+                found = slice(first[number], last[number])
+                for file, row in zip(piece.files[found].tolist(), piece.rows[found].tolist(), strict=True):
+                    yield number, file, row
+
+
+class ToolCache:
+    """The answers of one tool under one config in one store. Threads may share it.
+
+    Args:
+        store: where shards are committed.
+        parts: those of `execute`'s fingerprint; `code`, `config` and `answers` must agree.
+        lifetime_s: seconds for which an answer may be used again; None: as long as the fingerprint stays.
+        clock: seconds since 1970.
+        stages: whose commits hold the answers; but for their names, their `code` is that of `parts`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        tool: str,
+        parts: Mapping[str, str],
+        lifetime_s: float | None,
+        clock: Callable[[], float] = time.time,
+        stages: Sequence[str] = _STAGES,
+    ) -> None:
+        self._store = store
+        self._tool = tool
+        self._parts = {name: parts[name] for name in _SAME if name != "code"}
+        _, _, version = parts["code"].partition("/")
+        self._codes = {stage: f"{stage}/{version}" for stage in stages}
+        self._lifetime_s = lifetime_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: set[str] = set()  # ids of commits looked at
+        self._own: deque[str] = deque()  # ids of commits made by this process and not looked at yet
+        self._until_listing = 0  # recalls
+        self._files: list[tuple[DataFile, float]] = []  # and when the oldest answer in each was given
+        self._lasting = _Index()
+        self._passing = _Index()  # what only a run that may ask nothing uses
+
+    def recall(self, questions: Iterable[Question], *, offline: bool = False) -> Recalled:
+        """Return the known answers to these questions; of several, the newest.
+
+        Args:
+            questions: (input, context) pairs.
+            offline: no tool may be asked, so use answers that are too old, and transient failures, as well.
+
+        Raises:
+            StoreError: the store could not be read at all.
+        """
+        with self._lock:
+            self._look(at_once=offline)  # offline, an answer that is not found cannot be asked for
+            wanted = {question: _digest(*question) for question in questions}
+            known: dict[Question, Execution] = {}
+            answered = self._from(self._lasting, wanted, known, offline)
+            if offline:
+                answered = min(answered, self._from(self._passing, wanted, known, offline))
+            return Recalled(known, answered)
+
+    def committed(self, commit_id: str) -> None:
+        """Add a commit that this process has made, so that it need not be found by listing."""
+        self._own.append(commit_id)
+
+    def _look(self, *, at_once: bool) -> None:
+        """Read new commits: this process's own, and others' if `at_once` or if a listing is due."""
+        self._take([self._own.popleft() for _ in range(len(self._own))])
+        self._until_listing -= 1
+        if self._until_listing > 0 and not at_once:
+            return
+        ids = [
+            path[len("commits/") : -len(".json")]
+            for stage in self._codes
+            for path in self._store.files.walk(f"commits/{stage}/{self._tool}", ".json")
+        ]
+        self._until_listing = math.ceil(len(ids) / _LISTED_PER_RECALL)
+        self._take(ids)
+
+    def _take(self, ids: Sequence[str]) -> None:
+        for commit in self._store.commits_by_id(own for own in ids if own not in self._seen):
+            self._seen.add(commit.id)
+            parts = {**self._parts, "code": self._codes.get(commit.stage)}
+            if all(commit.parts.get(name) == value for name, value in parts.items()):
+                for file in commit.files:
+                    self._note(file, answered_of(commit))
+        self._seen.update(ids)  # including those that could not be read
+
+    def _note(self, file: DataFile, answered: float) -> None:
+        try:
+            table = self._store.read(file)
+        except StoreError as exc:
+            _log.warning("the answers in it are not used: %s", exc)
+            return
+        columns = [table.column(name).to_pylist() for name in ("input", "context", "failure", "transient")]
+        digests = np.zeros(table.num_rows, dtype=np.uint64)
+        lasts = np.zeros(table.num_rows, dtype=np.bool_)
+        for n, (input_, context, failure, transient) in enumerate(zip(*columns, strict=True)):
+            digests[n] = _digest(input_, context)
+            lasts[n] = not (is_transient(failure, transient) if self._lifetime_s is None else failure)
+        self._files.append((file, answered))
+        for index, chosen in ((self._lasting, lasts), (self._passing, ~lasts)):
+            if self._lifetime_s is None:  # one answer is as good as another: the first is enough
+                chosen = chosen & index.unseen(digests)
+            at = np.flatnonzero(chosen).astype(np.uint32)
+            index.add(digests[chosen], at, len(self._files) - 1)
+
+    def _from(
+        self, index: _Index, wanted: Mapping[Question, int], known: dict[Question, Execution], offline: bool
+    ) -> float:
+        """Fill `known` from an index; return when the oldest answer used was given."""
+        since = -np.inf if offline or self._lifetime_s is None else self._clock() - self._lifetime_s
+        asked: dict[int, dict[int, Question]] = {}
+        missing = [question for question in wanted if question not in known]
+        for number, file, row in index.places(np.array([wanted[question] for question in missing], dtype=np.uint64)):
+            if self._files[file][1] >= since:
+                asked.setdefault(file, {})[row] = missing[number]
+        oldest = np.inf
+        for file in sorted(asked, key=lambda n: (-self._files[n][1], self._files[n][0].path)):
+            rows = [row for row, question in asked[file].items() if question not in known]
+            for execution in self._read(self._files[file][0], rows) if rows else ():
+                question = (execution.input, execution.context)
+                if question in wanted and question not in known:
+                    known[question] = execution
+                    oldest = min(oldest, self._files[file][1])
+        return float(oldest)
+
+    def _read(self, file: DataFile, rows: list[int]) -> list[Execution]:
+        try:
+            table = self._store.read(file)
+        except StoreError as exc:
+            _log.warning("the answers in it are not used: %s", exc)
+            return []
+        return arrow.executions_of(table.take(pa.array(rows, pa.int64())))
+
+
+def _digest(input_: str, context: str) -> int:
+    return int(digest_of("question", input_, context)[:16], 16)
+
+
+def answered_of(commit: Commit) -> float:
+    """Return the time of a commit's oldest answer; if the commit does not record it, the time of the commit."""
+    noted = commit.counters.get(OLDEST_ANSWER)
+    return float(noted) if noted is not None else dt.datetime.fromisoformat(commit.created).timestamp()
+
+
+@lru_cache(maxsize=16)
+def _cache(
+    data: str, tool: str, parts: tuple[tuple[str, str], ...], lifetime_s: float | None, stages: tuple[str, ...]
+) -> ToolCache:
+    return ToolCache(Store(data), tool, dict(parts), lifetime_s, stages=stages)
+
+
+_MAKING = threading.Lock()
+
+
+def cache_of(
+    data: str, tool: str, parts: Mapping[str, str], lifetime_s: float | None, stages: tuple[str, ...] = _STAGES
+) -> ToolCache:
+    """Return this process's cache of a tool in a data folder or URL; see `ToolCache`."""
+    same: Any = tuple((name, parts[name]) for name in _SAME)
+    with _MAKING:
+        return _cache(data, tool, same, lifetime_s, stages)

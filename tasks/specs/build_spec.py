@@ -1,0 +1,230 @@
+"""What a build is asked for, in plain values that travel to workers, and the resources those name.
+
+A worker gets names and digests, never a model or a table; it loads what
+they name once a process. It does not know who started it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
+from tasks.shards.model_thread import resident_model
+from tasks.specs.mark_filter import MarkFilter
+from toolformer_core.config import (
+    TOOL_NAMES,
+    AssembleConfig,
+    ChainConfig,
+    ExecuteConfig,
+    IngestConfig,
+    PrefilterConfig,
+    SampleConfig,
+    ScoreConfig,
+)
+from toolformer_core.errors import ToolError, ToolformerError
+from toolformer_core.lm.base import LanguageModel
+from toolformer_core.prompts.chat import NONE
+from toolformer_core.records import Prompt
+from toolformer_core.tools.base import Tool
+from toolformer_core.tools.build import ToolSettings
+from toolformer_core.tools.declaration import DocumentFilter
+from toolformer_core.tools.execution.pool import AnnotationPool
+from warehouse.files.base import Files
+from warehouse.files.overlay import OverlayFiles
+from warehouse.leases import Leases
+from warehouse.store import Store
+
+if TYPE_CHECKING:
+    from toolformer_core.lm.remote.identity import RemoteModel
+
+
+class NotInOverlayError(ToolformerError):
+    """Work that is only tried out came to what is not asked there: a model, a tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildModel:
+    name: str
+    digest: str  # of its files
+    weights_digest: str = ""  # of its files but its tokenizer's; "": they are not told apart
+    tokenizer_digest: str = ""  # of its tokenizer's files
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSpec:
+    """One build, resolved: names looked up, digests taken, configs complete."""
+
+    run_id: str
+    data: str  # folder or URL
+    corpus: str
+    corpus_digest: str
+    model: str
+    model_digest: str
+    tools: tuple[str, ...]  # keys
+    tool_names: Mapping[str, str]  # key -> name in calls
+    tool_digests: Mapping[str, str]
+    prompts: Mapping[str, Prompt]  # of each tool
+    tool_settings: ToolSettings
+    ingest: IngestConfig
+    prefilter: PrefilterConfig
+    sample: Mapping[str, SampleConfig]
+    execute: ExecuteConfig
+    score: ScoreConfig
+    assemble: AssembleConfig
+    chains: ChainConfig = field(default_factory=ChainConfig)
+    chain_prompts: Mapping[str, Prompt] = field(default_factory=dict)  # of each tool, if calls are chained
+    candidates: tuple[str, str] | None = None  # file of calls in place of sampled ones, and its digest; None: none
+    chat_template: str = NONE  # by which the prompts were written: none, auto or a file's name
+    filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
+    rates: Mapping[str, float] = field(default_factory=dict)  # tool -> rate of false discoveries to find tau_f for
+    stop_when_full: bool = (
+        False  # a tool is annotated until it has `assemble.max_examples`; see `tasks.specs.example_limit`
+    )
+    offline: bool = False  # tools are asked nothing: only what they answered before is used
+    retry_failures_before: str = ""  # ISO UTC: ask again what failed for a passing reason in earlier commits; "": none
+    weights_digest: str = ""  # of the model's files but its tokenizer's; "": they are not told apart
+    tokenizer_digest: str = ""  # of its tokenizer's files
+    marks: MarkFilter | None = None  # which calls take part by what people say of them; None: all
+    other_model: BuildModel | None = None  # scores what `model` sampled (see `for_scoring`); None: `model` does
+    remote: RemoteModel | None = None  # the model, if it lives behind a server alone
+    overlay: Files | None = None  # stands before the data where work is only tried out: no model, no tool is asked
+
+    def store(self) -> Store:
+        return Store(self.data, files=self.overlay)
+
+    def model_digests(self) -> dict[str, str]:
+        """Return the parts of a fingerprint that say which model answers."""
+        return {"model": self.weights_digest or self.model_digest, "tokenizer": self.tokenizer_digest}
+
+    def for_scoring(self) -> BuildSpec:
+        """Return the build as `score` sees it: `model` is the model that scores, `other_model` the one that samples."""
+        if (scoring := self.other_model) is None:
+            return self
+        return replace(
+            self,
+            model=scoring.name,
+            model_digest=scoring.digest,
+            weights_digest=scoring.weights_digest,
+            tokenizer_digest=scoring.tokenizer_digest,
+            other_model=BuildModel(self.model, self.model_digest, self.weights_digest, self.tokenizer_digest),
+        )
+
+
+_LOADING = threading.Lock()  # two threads asking for one model must not load it twice
+
+_leases: dict[tuple[str, str], Leases] = {}  # by URL of the database and root of the store
+
+
+def leases_of(store: Store) -> Leases | None:
+    """Return who is at work on what in a store that several machines share, connected once a process; else None.
+
+    A dry run needs no lease.
+
+    Raises:
+        CatalogError: the database cannot be reached.
+    """
+    url = shared_catalog()
+    if url is None or isinstance(store.files, OverlayFiles):
+        return None
+    with _LOADING:
+        if (url, store.root) not in _leases:
+            _leases[url, store.root] = Leases(url, store, lease_s=seconds("lease"))
+        return _leases[url, store.root]
+
+
+_TOOLS_AT_MOST = 64  # that a process keeps, the newest
+
+_tools: OrderedDict[tuple[str, ToolSettings, str], Tool] = OrderedDict()  # by key, settings and fingerprint
+
+
+def keep_tools(tools: Mapping[str, Tool], settings: ToolSettings) -> None:
+    """Have `tool_of` return tools, by key, that this process has built already."""
+    with _LOADING:
+        for key, tool in tools.items():
+            _keep((key, settings, tool.fingerprint), tool)
+
+
+def _keep(known_as: tuple[str, ToolSettings, str], tool: Tool) -> Tool:
+    _tools[known_as] = tool
+    if len(_tools) > _TOOLS_AT_MOST:
+        _tools.popitem(last=False)
+    return tool
+
+
+def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
+    from toolformer_core.tools.build import build_tools
+
+    tool = build_tools([key], settings, qa_credentials=qa_credentials(settings.qa_reader))[key]
+    if key not in TOOL_NAMES and tool.fingerprint != digest:
+        raise ToolError(
+            f"the tool {key} is not the one that this run was started with: its code, description or schema has "
+            "changed since; run the same command again"
+        )
+    return tool
+
+
+def model_of(spec: BuildSpec) -> LanguageModel:
+    """Return the build's model, loaded once a process as long as no other build's is asked for.
+
+    The model that scores is that of `spec.for_scoring()`. Of two models, both stay loaded.
+
+    Raises:
+        ModelError: it cannot be loaded.
+    """
+    if spec.overlay is not None:
+        raise NotInOverlayError(f"the model {spec.model}")
+    from toolformer_core.lm.load import load_model
+    from toolformer_core.lm.remote.engine import load_remote_model
+
+    def load() -> LanguageModel:
+        credentials = model_credentials(spec.model)
+        if spec.remote is not None:
+            return load_remote_model(spec.model, served=spec.remote, credentials=credentials)
+        return load_model(spec.model, digest=spec.model_digest, credentials=credentials)
+
+    beside = [(other.name, other.digest)] if (other := spec.other_model) is not None else []
+    return resident_model(spec.model, spec.model_digest, load, beside=beside)
+
+
+def tool_of(spec: BuildSpec, key: str) -> Tool:
+    """Return a tool, built once a process.
+
+    Raises:
+        UsageError: something it reads is not there.
+    """
+    if spec.overlay is not None:
+        raise NotInOverlayError(f"the tool {key}")
+    known_as = key, spec.tool_settings, spec.tool_digests[key]
+    with _LOADING:
+        return _tools.get(known_as) or _keep(known_as, _build_tool(*known_as))
+
+
+_POOLS_AT_MOST = 16  # that a process keeps; more are closed if nobody asks them, the one asked least lately first
+
+_pools: OrderedDict[tuple[int, float], AnnotationPool] = OrderedDict()  # by the tool's identity and the time limit
+
+
+def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
+    """Return what asks a tool, shared by all shards of a process, so that the tool's limits hold for them together.
+
+    Args:
+        tool: as `tool_of` returns it.
+        timeout_s: seconds a call may take, unless the tool's limits say so.
+
+    Raises:
+        ToolError: the tool asks for processes and cannot be pickled.
+    """
+    key = id(tool), timeout_s  # a pool holds its tool, so that the identity stays the tool's
+    with _LOADING:
+        pool = _pools.get(key)
+        if pool is None:
+            pool = _pools[key] = AnnotationPool(tool, timeout_s=timeout_s)
+        _pools.move_to_end(key)
+        for other in list(_pools)[: max(0, len(_pools) - _POOLS_AT_MOST)]:
+            if _pools[other].idle:
+                _pools.pop(other).close()
+        return pool

@@ -1,0 +1,204 @@
+"""An evaluation in plain values that travel to workers: a benchmark, an arm of a model, and the resources they name.
+
+An *arm* is a model with or without tools:
+
+    | arm                  | model               | tools | k     |
+    |----------------------|---------------------|-------|-------|
+    | base                 | M                   | off   | 0     |
+    | base+tools           | M                   | on    | asked |
+    | cc                   | M + CC              | off   | 0     |
+    | toolformer           | M finetuned on C*   | on    | asked |
+    | toolformer-trigger   | M finetuned on C*   | on    | asked |  and p(" [") at least theta_tool
+    | toolformer-disabled  | M finetuned on C*   | off   | 0     |
+
+Which evaluations are made, and what comes of them, the flow decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.settings import model_credentials, qa_credentials
+from tasks.shards.model_thread import on_model_dropped, resident_model
+from toolformer_core.annotate.ingest import file_digest
+from toolformer_core.config import canonical_json
+from toolformer_core.errors import CorpusError
+from toolformer_core.evaluate.items import Task
+from toolformer_core.evaluate.readers.files import benchmark_files
+from toolformer_core.evaluate.readers.parallel import translation_files
+from toolformer_core.evaluate.tasks import EMBEDDED
+from toolformer_core.folders import regular_files
+from toolformer_core.records import digest_of
+from toolformer_core.tools.build import ToolSettings, build_tools
+from warehouse.store import Store
+
+if TYPE_CHECKING:
+    from toolformer_core.decode.toolformer import Toolformer
+
+# Versions of the stages of that name. They stand here because an evaluation's name holds them: figures of one version
+# are not mixed with another's. Raised when the same inputs would give other rows: by another prompt, scoring rule,
+# decoding or likelihood.
+EVALUATE_VERSION, PERPLEXITY_VERSION = "4", "2"
+
+TRIGGER_ARM = "toolformer-trigger"
+# Arm -> (which model, tools on)
+ARMS: Mapping[str, tuple[str, bool]] = {
+    "base": ("base", False),
+    "base+tools": ("base", True),
+    "cc": ("cc", False),
+    "toolformer": ("toolformer", True),
+    TRIGGER_ARM: ("toolformer", True),
+    "toolformer-disabled": ("toolformer", False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What is asked: a benchmark and where it is read from, in plain values."""
+
+    run_id: str
+    data: str  # folder or URL
+    task: str
+    path: str | None  # None: generated, embedded, or from the hub
+    digest: str  # see `source_digest`
+    limit: int | None
+    shard_items: int
+    seed: int | None = None  # the items are a sample chosen by this seed (see `evaluate.selection`); None: the first
+    held_out: int = 0  # of a sample: items that are never asked
+
+    def store(self) -> Store:
+        return Store(self.data)
+
+    @property
+    def source(self) -> str:
+        """What the items are of: the file's or folder's name, and how they are chosen; "" without one."""
+        name = Path(self.path).name if self.path else ""
+        return name if self.seed is None or self.held_out else f"{name} (sampled by seed {self.seed})".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One arm at one k: who is asked, and with which tools."""
+
+    arm: str
+    k: int  # 0: tools disabled
+    model: str
+    model_digest: str
+    base: str  # the model that was finetuned; the same as `model` where none was
+    base_digest: str
+    offered: tuple[str, ...]  # keys of the tools offered; none where k is 0
+    tool_digests: tuple[tuple[str, str], ...]  # key and fingerprint of those offered
+    tool_settings: ToolSettings
+    max_new_tokens: int  # 0 for perplexity
+    max_calls: int = 1  # of an item; 1 where k is 0
+    trigger: tuple[tuple[str, float], ...] = ()  # key and theta of tools, by key; none but in the arm of that name
+
+    def name(self, benchmark: Benchmark) -> str:
+        """Return the evaluation's name: the same for the same arm, k, model, tools, settings and source of items."""
+        parts = (*self.parts().values(), EVALUATE_VERSION, PERPLEXITY_VERSION, benchmark.source)
+        return f"{benchmark.task}-{self.arm.replace('+', '-')}-k{self.k}-{digest_of('evaluation', *parts)[:12]}"
+
+    def parts(self) -> dict[str, str]:
+        """Return the named parts of a shard's fingerprint that are the evaluation's own."""
+        settings = {
+            "arm": self.arm,
+            "k": self.k,
+            "max_new_tokens": self.max_new_tokens,
+            "max_calls": self.max_calls if self.k else 0,
+            **({"trigger": dict(self.trigger)} if self.trigger else {}),
+        }
+        tools = digest_of("tools", *(part for pair in sorted(self.tool_digests) for part in pair))
+        return {
+            "model": self.model_digest,
+            "base": self.base_digest,
+            "settings": canonical_json(settings),
+            "tools": tools,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRun:
+    """One arm put to one benchmark."""
+
+    benchmark: Benchmark
+    evaluation: Evaluation
+
+    @property
+    def run_id(self) -> str:
+        return self.benchmark.run_id
+
+    @property
+    def name(self) -> str:
+        return self.evaluation.name(self.benchmark)
+
+    def store(self) -> Store:
+        return self.benchmark.store()
+
+
+def source_digest(task: Task, path: Path | None) -> str:
+    """Return the digest of all that a benchmark is read from.
+
+    What comes from the hub is known by its name alone; it is not looked at again once it has been read.
+
+    Raises:
+        CorpusError: no such file or folder, or nothing in it can be read.
+    """
+    if path is None:
+        if (items := EMBEDDED.get(task.name)) is not None:
+            return file_digest(items) if items.is_file() else ""
+        return digest_of("hub", task.hub.repository, task.hub.config or "", task.hub.split) if task.hub else ""
+    if not path.exists():
+        raise CorpusError(f"no such benchmark file or folder: {path}")
+    if task.form == "translation":
+        files = list(translation_files(path, task.files[0]))
+    elif task.reader is None:  # texts, of any kind
+        files = [path] if path.is_file() else regular_files(path)
+    else:
+        files = benchmark_files(path, task.files)
+    return digest_of(
+        "files", *(part for f in files for part in (f.relative_to(path.parent).as_posix(), file_digest(f)))
+    )
+
+
+class _Held:
+    """The resident model with its tools, while an evaluation asks for it; only the model's thread touches it."""
+
+    def __init__(self) -> None:
+        self.key: tuple[Any, ...] = ()
+        self.toolformer: Toolformer | None = None
+
+    def release(self) -> None:
+        """Drop it and end its tools' threads."""
+        held, self.toolformer, self.key = self.toolformer, None, ()
+        if held is not None:
+            held.close()
+
+
+_HELD = _Held()
+on_model_dropped(_HELD.release)
+
+
+def toolformer_of(evaluation: Evaluation) -> Toolformer:
+    """Return the evaluation's model with its tools, loaded once as long as no other is asked for.
+
+    Raises:
+        ModelError, UsageError: model or tools cannot be loaded.
+    """
+    from toolformer_core.decode.toolformer import Toolformer
+    from toolformer_core.lm.load import load_model
+
+    name, digest = evaluation.model, evaluation.model_digest
+    key = (name, digest, evaluation.offered, evaluation.tool_settings, evaluation.tool_digests)
+    if _HELD.toolformer is None or _HELD.key != key:
+        _HELD.release()
+        lm: Any = resident_model(
+            name, digest, lambda: load_model(name, digest=digest, credentials=model_credentials(name))
+        )
+        settings = evaluation.tool_settings
+        credentials = qa_credentials(settings.qa_reader)
+        tools = build_tools(evaluation.offered, settings, qa_credentials=credentials) if evaluation.offered else {}
+        _HELD.toolformer, _HELD.key = Toolformer(lm, list(tools.values())), key
+    return _HELD.toolformer

@@ -1,0 +1,116 @@
+"""The limit of examples per tool: which documents exceed it, and which shards a tool still needs.
+
+With `--stop-when-full` shards are taken in a seeded order, the same for all tools. A tool is annotated on the shortest
+prefix of that order in which it has enough examples, or on all shards. What counts is what C* would hold: a shard's
+examples by the rules of `assemble`, among the calls of those tools that are annotated on it; the limit then drops what
+a tool's last shard has too many. So the prefixes follow from the data alone, not from who did which shard first. No
+task is known here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.shards.run_shard import ShardResult
+from tasks.shards.stage import Inputs, Shard, files_by_stage
+from tasks.stages.assemble import AssemblySpec, judged_calls
+from toolformer_core.annotate.assemble import ExampleCap
+from toolformer_core.records import ScoredCall, digest_of
+from warehouse.commits import DataFile
+from warehouse.store import Store
+
+
+def shard_order(shards: Iterable[Shard], seed: int) -> list[Shard]:
+    """Return shards in the order in which they are taken: by a digest of the seed and the shard's name."""
+    return sorted(shards, key=lambda shard: digest_of("stop-when-full", str(seed), shard.name))
+
+
+class ExampleCounter:
+    """Counts the examples of each tool, one shard after another, until it has enough.
+
+    Args:
+        tools: in the order in which `open_tools` is to name them.
+        enough: examples of a tool.
+    """
+
+    def __init__(self, tools: Sequence[str], enough: int) -> None:
+        self._enough = enough
+        self._examples = Counter[str]()
+        self._tools = tuple(tools)
+
+    @property
+    def open_tools(self) -> tuple[str, ...]:
+        """The tools that are annotated on the next shard."""
+        return tuple(tool for tool in self._tools if self._examples[tool] < self._enough)
+
+    def add(self, examples: Mapping[str, int]) -> tuple[str, ...]:
+        """Count a shard's examples of the open tools; return the tools that have enough now."""
+        before = self.open_tools
+        for tool in before:
+            self._examples[tool] += examples.get(tool, 0)
+        return tuple(tool for tool in before if tool not in self.open_tools)
+
+
+def examples_in_shard(assembly: AssemblySpec, scored: Sequence[ShardResult]) -> Counter[str]:
+    """Return how many documents of a shard would be examples of each tool, before the limit.
+
+    Args:
+        assembly: the rules.
+        scored: the losses, of every tool that is annotated on the shard.
+    """
+    inputs = Inputs(assembly, "", files=files_by_stage(scored))
+    return Counter(tool for tool, _ in {(tool, call.doc_id) for call in _survivors(inputs) for tool in call.tools})
+
+
+def last_ranks(
+    assembly: AssemblySpec,
+    scored: Mapping[str, Sequence[ShardResult]],
+    sampled: Mapping[str, Sequence[ShardResult]] | None = None,
+) -> dict[str, str]:
+    """Return, for every tool that has more examples than the limit, the rank of the last one that stays.
+
+    Shards are read one after another, and of each only what may stay is held: memory does not grow with the corpus.
+
+    Args:
+        assembly: the rules and the limit.
+        scored: shard -> the losses, of every tool and depth.
+        sampled: shard -> the draws, of every tool; needed where positions are left out.
+    """
+    limit = assembly.config.max_examples
+    rows = Counter[str]()
+    for results in scored.values():
+        for result in results:
+            rows[result.key.tool] += sum(file.rows for file in result.files)
+    if all(n <= limit for n in rows.values()):
+        return {}  # fewer calls than examples allowed: nothing needs to be read
+    cap = ExampleCap(limit, assembly.config.seed)
+    for shard, results in scored.items():
+        files = files_by_stage((*results, *(sampled or {}).get(shard, ())))
+        documents: dict[str, set[str]] = {}
+        for call in _survivors(Inputs(assembly, shard, files=files)):
+            for tool in call.tools:
+                documents.setdefault(tool, set()).add(call.doc_id)
+        for tool, doc_ids in documents.items():
+            cap.add(tool, doc_ids)
+    return cap.last_ranks()
+
+
+def _survivors(inputs: Inputs[AssemblySpec]) -> list[ScoredCall]:
+    return judged_calls(inputs).kept
+
+
+def examples_per_tool(store: Store, files: Sequence[DataFile], tools: Sequence[str]) -> dict[str, int]:
+    """Return, per tool, how many examples hold one of its calls."""
+    counts = dict.fromkeys(tools, 0)
+    for file in files:
+        calls = store.read(file, columns=["calls"])["calls"].combine_chunks()
+        pairs = pa.table(
+            {"row": pc.list_parent_indices(calls), "tool": pc.struct_field(pc.list_flatten(calls), "tool")}
+        )
+        for found in pc.value_counts(pairs.group_by(["row", "tool"]).aggregate([])["tool"]).to_pylist():
+            counts[found["values"]] += found["counts"]
+    return counts

@@ -1,0 +1,295 @@
+"""A grounding in plain values that travel to workers: queries, library, models and patterns, and what they name.
+
+A *method* chooses a tool for a query, or none:
+
+    | method     | chooses                                         | reads                  |
+    |------------|-------------------------------------------------|------------------------|
+    | gear       | the highest total score                         | groundings             |
+    | cosine     | the highest semantic score (ART_cs)             | groundings             |
+    | lm         | what the small LM names (ART_llm)               | tool_choices           |
+    | toolformer | what a finetuned model calls by itself          | tool_choices           |
+    | oracle     | a tool that is declared right                   |                        |
+    | zero-shot  | none: the large LM answers by itself            |                        |
+    | few-shot   | none: it answers after other items' answers     |                        |
+
+Scores are stored in parts, so gamma, lambda and the threshold belong to `AnswerRun` alone. What is reported, the flow
+decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.settings import model_credentials, qa_credentials
+from tasks.shards.model_thread import resident_model
+from tasks.specs.evaluation_spec import Benchmark
+from toolformer_core.config import canonical_json
+from toolformer_core.errors import ToolError
+from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, encoder_named
+from toolformer_core.grounding.ground import Grounder, GroundingSettings
+from toolformer_core.grounding.library import DemonstrationKind, LibraryTool, library_of
+from toolformer_core.grounding.patterns import PatternSet
+from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.small_lm import HFSmallLM
+from toolformer_core.records import digest_of
+from toolformer_core.tools.build import ToolSettings, build_tools
+from warehouse.store import Store
+
+if TYPE_CHECKING:
+    from toolformer_core.lm.hf.engine import TransformersLM
+
+# Versions of the stages; raised when the same inputs would give other rows.
+GROUND_VERSION, CHOOSE_VERSION, ANSWER_VERSION = "1", "1", "2"
+
+METHODS = ("gear", "cosine", "lm", "toolformer", "oracle", "zero-shot", "few-shot")
+CHOSEN_BY_A_MODEL = ("lm", "toolformer")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """A model by its name and the digest of its files; of an encoder "" means hidden states of the small LM."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolLibrary:
+    """The tools to choose from, in the order in which equal scores are decided.
+
+    Args:
+        tools: key and digest (`LibraryTool.digest`) of each.
+        settings: where they find their data.
+        demonstrations: how calls are shown to the small LM.
+        mocked: keys of the tools that are ranked by their mock responses.
+    """
+
+    tools: tuple[tuple[str, str], ...]
+    settings: ToolSettings
+    demonstrations: DemonstrationKind = "questions"
+    mocked: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(key for key, _ in self.tools)
+
+    @property
+    def digest(self) -> str:
+        """Digest of all that the tools' scores depend on."""
+        return digest_of("library", *(part for pair in self.tools for part in pair))
+
+
+@dataclass(frozen=True, slots=True)
+class GroundingRun:
+    """One benchmark, grounded in one library."""
+
+    benchmark: Benchmark
+    library: ToolLibrary
+    small: NamedModel
+    encoder: NamedModel
+    patterns: PatternSet
+    settings: GroundingSettings
+
+    @property
+    def run_id(self) -> str:
+        return self.benchmark.run_id
+
+    @property
+    def name(self) -> str:
+        """The grounding's name: the same for the same benchmark, library, models, patterns and settings."""
+        parts = (*self.parts().values(), GROUND_VERSION, self.benchmark.source)
+        return f"{self.benchmark.task}-{digest_of('grounding', *parts)[:12]}"
+
+    def parts(self) -> dict[str, str]:
+        """Return the named parts of a shard's fingerprint besides the items."""
+        return {
+            "model": self.small.digest,
+            "encoder": self.encoder.digest,
+            "patterns": self.patterns.digest,
+            "library": self.library.digest,
+            "settings": canonical_json(self.settings),
+        }
+
+    def store(self) -> Store:
+        return self.benchmark.store()
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRun:
+    """The choices that a model makes without scores.
+
+    Args:
+        grounding: queries and library.
+        method: `lm` or `toolformer`.
+        model: the small LM, or the finetuned model.
+        top_k: of `toolformer`: a call starts where " [" is among this many most likely tokens.
+        max_new_tokens: of `toolformer`: tokens of text.
+    """
+
+    grounding: GroundingRun
+    method: str
+    model: NamedModel
+    top_k: int = 10
+    max_new_tokens: int = 24
+
+    @property
+    def run_id(self) -> str:
+        return self.grounding.run_id
+
+    @property
+    def name(self) -> str:
+        """The name under which the choices are stored."""
+        parts = (*self.parts().values(), CHOOSE_VERSION, self.grounding.benchmark.source)
+        return f"{self.grounding.benchmark.task}-{self.method}-{digest_of('choice', *parts)[:12]}"
+
+    def parts(self) -> dict[str, str]:
+        """Return the named parts of a shard's fingerprint besides the items."""
+        decoding = [self.top_k, self.max_new_tokens] if self.method == "toolformer" else []
+        return {
+            "model": self.model.digest,
+            "library": self.grounding.library.digest,
+            "settings": canonical_json([self.method, *decoding]),
+            "grounding": self.grounding.name,
+        }
+
+    def store(self) -> Store:
+        return self.grounding.store()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRun:
+    """The answers to a benchmark's queries with the tools that one method chooses.
+
+    Args:
+        grounding: queries and library.
+        method: one of `METHODS`.
+        large: the LM that writes the final call, or the answer.
+        weights: of `gear`; other methods do not read them.
+        examples: of `few-shot`: questions and answers of held-out items.
+    """
+
+    grounding: GroundingRun
+    method: str
+    large: NamedModel
+    weights: Weights
+    examples: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def run_id(self) -> str:
+        return self.grounding.run_id
+
+    @property
+    def name(self) -> str:
+        """The name under which the answers are stored."""
+        parts = (*self.parts().values(), ANSWER_VERSION)
+        return f"{self.grounding.benchmark.task}-{self.method}-{digest_of('answers', *parts)[:12]}"
+
+    def parts(self) -> dict[str, str]:
+        """Return the named parts of a shard's fingerprint besides the rows that are read."""
+        settings: list[Any] = [self.method]
+        if self.method == "gear":
+            settings.append(asdict(self.weights))
+        if self.method == "few-shot":
+            settings.append([list(pair) for pair in self.examples])
+        return {
+            "model": self.large.digest,
+            "library": self.grounding.library.digest,
+            "settings": canonical_json(settings),
+            "grounding": self.grounding.name,
+        }
+
+    def store(self) -> Store:
+        return self.grounding.store()
+
+
+# --- what the names stand for, loaded once a process ------------------------------------------------------------------
+
+_EMBEDDINGS: dict[str, NDArray[np.float32]] = {}  # of descriptions, by the digest of encoder and text
+
+
+def tools_of(
+    keys: Sequence[str], settings: ToolSettings, demonstrations: DemonstrationKind, mocked: Iterable[str]
+) -> tuple[LibraryTool, ...]:
+    """Build tools and return them as a library.
+
+    Raises:
+        UsageError, UnknownNameError, ToolError: see `build_tools` and `library_of`.
+    """
+    built = build_tools(keys, settings, qa_credentials=qa_credentials(settings.qa_reader))
+    return library_of(built.values(), demonstrations=demonstrations, mock=tuple(mocked))
+
+
+@lru_cache(maxsize=8)
+def library_tools(library: ToolLibrary) -> tuple[LibraryTool, ...]:
+    """Return the library's tools, built once a process.
+
+    Raises:
+        ToolError: a tool is not what it was when the run was started.
+        UsageError: something it reads is not there.
+    """
+    built = tools_of(library.keys, library.settings, library.demonstrations, library.mocked)
+    for (key, digest), one in zip(library.tools, built, strict=True):
+        if one.digest != digest:
+            raise ToolError(
+                f"the tool {key} is not the one that this run was started with: its code, description, examples or "
+                "data have changed since; run the same command again"
+            )
+    return built
+
+
+def lm_of(model: NamedModel) -> TransformersLM:
+    """Return a model; it stays loaded until another one is requested.
+
+    Raises:
+        ModelError: it cannot be loaded.
+    """
+    from toolformer_core.lm.load import load_model
+
+    lm: Any = resident_model(
+        model.name,
+        model.digest,
+        lambda: load_model(model.name, digest=model.digest, credentials=model_credentials(model.name)),
+    )
+    return lm  # type: ignore[no-any-return]
+
+
+def grounder_of(run: GroundingRun) -> Grounder:
+    """Return what grounds a run's queries. Its cost begins at nothing; models, tools and embeddings are kept.
+
+    Raises:
+        ToolformerError: model, encoder or tools cannot be loaded.
+    """
+    lm = lm_of(run.small)
+    encoder = (
+        encoder_named(run.encoder.name, run.encoder.digest)
+        if run.encoder.name
+        else HiddenStateEncoder(lm.hf_model, run.small.digest)
+    )
+    return _grounder(run, lm, encoder)
+
+
+def answering_grounder(run: GroundingRun, large: NamedModel) -> Grounder:
+    """Return what answers a run's queries with chosen tools: the large LM with the library; it embeds nothing.
+
+    Raises:
+        ToolformerError: model or tools cannot be loaded.
+    """
+    lm = lm_of(large)
+    return _grounder(run, lm, HiddenStateEncoder(lm.hf_model, large.digest))
+
+
+def _grounder(run: GroundingRun, lm: TransformersLM, encoder: Encoder) -> Grounder:
+    return Grounder(
+        library_tools(run.library),
+        HFSmallLM(lm),
+        encoder,
+        patterns=run.patterns,
+        settings=run.settings,
+        embeddings=_EMBEDDINGS,
+    )

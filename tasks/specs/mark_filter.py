@@ -1,0 +1,45 @@
+"""Which of the scored calls take part in C* by what people have said of them.
+
+What several people's marks on one call come to is decided elsewhere (`flows.report.judging`); here are only calls'
+digests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from toolformer_core.records import ScoredCall
+from warehouse.marks import MARK_REASONS, CallIdentity
+
+Keep = Literal["not-rejected", "accepted"]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkFilter:
+    """All calls but those that are rejected, or only those that are accepted."""
+
+    keep: Keep
+    until: str  # the time up to which marks were read, ISO UTC
+    calls: frozenset[str]  # digests of the calls that are rejected, or accepted
+
+    @property
+    def reason(self) -> str:
+        """Why a call is left out."""
+        return MARK_REASONS[self.keep == "accepted"]
+
+    def reasons(self, calls: Iterable[ScoredCall]) -> list[str]:
+        """Return for each call why it is left out, or "".
+
+        A chain is left out if any of its calls is rejected, or not all of them are accepted.
+        """
+        accepting = self.keep == "accepted"
+        return [
+            "" if all((one in self.calls) is accepting for one in digests_of(call)) else self.reason for call in calls
+        ]
+
+
+def digests_of(call: ScoredCall) -> list[str]:
+    """Return the digests of a call, or of the calls of a chain, by which marks name them."""
+    return [CallIdentity(call.doc_id, one.tool, call.position, one.input, one.response).digest for one in call.chain]
