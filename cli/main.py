@@ -16,28 +16,25 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from cli.ask import datasets, explain, plan, stats, what_if
-from cli.build import build
-from cli.demo import demo
-from cli.diagnose import diagnose
-from cli.evaluate import evaluate, tables
-from cli.export import export, push
-from cli.finetune import finetune
-from cli.fit_trigger import fit_trigger
-from cli.ground import ground_app
-from cli.index import index_app
-from cli.lineage import lineage
-from cli.marks import marks
-from cli.operate import doctor, up
-from cli.recipe import run
-from cli.report import report
-from cli.sql import sql
+from cli.commands.ask import datasets, explain, plan, stats, what_if
+from cli.commands.build import build
+from cli.commands.diagnose import diagnose
+from cli.commands.evaluate import evaluate, tables
+from cli.commands.export import export, push
+from cli.commands.finetune import finetune, fit_trigger
+from cli.commands.ground import ground_app
+from cli.commands.lineage import lineage
+from cli.commands.marks import marks
+from cli.commands.operate import doctor, up
+from cli.commands.recipe import demo, run
+from cli.commands.report import report
+from cli.commands.sql import sql
+from cli.commands.tools import index_app, tools_app
+from cli.commands.view import view
+from cli.commands.warehouse import gc, pack, reconcile
 from cli.terminal import leave, say, without_credentials
-from cli.tools import tools_app
 from cli.use.serve import serve
 from cli.use.text import chat, generate
-from cli.view import view
-from cli.warehouse import gc, pack, reconcile
 from flows.runtime.stopping import STOPPED, TERMINATED, UNFINISHED, Stopped, Terminated, raise_on_sigterm
 from toolformer_core.streams import open_closed_streams
 

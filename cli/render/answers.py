@@ -1,4 +1,4 @@
-"""Prints the answers of `cli.ask` for a person: a plan, a document's path, other thresholds, dataset versions.
+"""Prints the answers of `cli.commands.ask` for a person: a plan, a document's path, other thresholds, dataset versions.
 
 It only prints; its input is the plain records of `plan`, `trace_document` and `what_if`.
 """

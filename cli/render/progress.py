@@ -23,7 +23,7 @@ from toolformer_core.syntax import written_calls
 from warehouse import queries
 
 if TYPE_CHECKING:
-    from cli.demo import DemoRow
+    from cli.commands.recipe import DemoRow
     from flows.build_dataset.flow import BuildResult
     from flows.finetune.flow import FinetuneResult
     from tasks.shards.run_shard import ShardResult

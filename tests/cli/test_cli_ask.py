@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from wh_fixtures import make_run, put
 
-from cli import evaluate as cli_evaluate
+from cli.commands import evaluate as cli_evaluate
 from cli.render.progress import print_summary
 from flows.build_dataset.flow import BuildResult
 from flows.evaluate.metrics import ArmPerplexity, EvaluateResult

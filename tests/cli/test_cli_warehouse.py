@@ -11,7 +11,7 @@ import pytest
 from fakes import a_document
 from typer.testing import CliRunner, Result
 
-from cli import warehouse as cli_warehouse
+from cli.commands import warehouse as cli_warehouse
 from cli.main import app
 from tasks.shards.arrow import stage_table
 from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from cli.demo import verdict
+from cli.commands.recipe import verdict
 from flows.evaluate.metrics import ArmFigures
 
 

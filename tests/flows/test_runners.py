@@ -22,7 +22,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.context import FlowRunContext
 
 import flows.build_dataset.pipeline as pipeline
-from cli.build import checked_runner
+from cli.commands.build import checked_runner
 from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.parameters import BuildParameters
 from flows.runtime.gpu_workers import gpus_of_workers

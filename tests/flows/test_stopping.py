@@ -22,7 +22,7 @@ from prefect.client.schemas.objects import StateType
 from prefect.runtime import flow_run as this_run
 from prefect.settings import PREFECT_API_URL
 
-from cli.finetune import _Stopping
+from cli.commands.finetune import _Stopping
 from flows.runtime.cancelling import ending_as_cancelled, stopping_if_cancelled
 from flows.runtime.stopping import (
     STOPPED,
@@ -144,7 +144,7 @@ def test_a_command_without_a_handler_of_its_own_ends_in_one_line(
     run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("flows.export.delivery.deliver", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    monkeypatch.setattr("cli.export.built_store", lambda data: data)
+    monkeypatch.setattr("cli.commands.export.built_store", lambda data: data)
     assert run("export", tmp_path / "out") == (TERMINATED, "", f"{STOPPED}\n")
 
 
@@ -155,7 +155,7 @@ def test_what_something_else_has_stopped_is_unfinished(
         raise Stopped("stopped at step 3; run it again to go on")
 
     monkeypatch.setattr("flows.export.delivery.deliver", deliver)
-    monkeypatch.setattr("cli.export.built_store", lambda data: data)
+    monkeypatch.setattr("cli.commands.export.built_store", lambda data: data)
     assert run("export", tmp_path / "out") == (75, "", "stopped at step 3; run it again to go on\n")
 
 
@@ -168,8 +168,8 @@ def test_a_training_is_asked_to_stop_and_may_take_no_longer_than_whoever_termina
 
     left: list[tuple[int, str]] = []
     later: list[Callable[[], None]] = []
-    monkeypatch.setattr("cli.finetune.exit_now", lambda code, line, close: left.append((code, line)))
-    monkeypatch.setattr("cli.finetune.exit_later", lambda seconds, leave: later.append(leave))
+    monkeypatch.setattr("cli.commands.finetune.exit_now", lambda code, line, close: left.append((code, line)))
+    monkeypatch.setattr("cli.commands.finetune.exit_later", lambda seconds, leave: later.append(leave))
 
     class Display:
         def close(self) -> None: ...

@@ -14,7 +14,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from safetensors.numpy import save_file
 
-from cli.evaluate import _print_result
+from cli.commands.evaluate import _print_result
 from flows.evaluate.flow import run_evaluate
 from flows.evaluate.metrics import EvaluateResult
 from flows.evaluate.parameters import EvaluateParameters

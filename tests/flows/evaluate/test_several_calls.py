@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from cli.evaluate import _print_result
+from cli.commands.evaluate import _print_result
 from flows.evaluate.flow import run_evaluate
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.resolve import resolve

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cli.commands.warehouse import built_store, published_snapshot
 from cli.options import Data
-from cli.warehouse import built_store, published_snapshot
 from toolformer_core.errors import UsageError
 
 

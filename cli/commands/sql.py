@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.commands.warehouse import published_snapshot
 from cli.options import AsJson, Data
 from cli.terminal import print_json, say, visible
-from cli.warehouse import published_snapshot
 
 if TYPE_CHECKING:
     from warehouse.queries.guarded import Rows

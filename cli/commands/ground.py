@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cli.build import Runner, checked_runner, flow_module, showing_shards
+from cli.commands.build import Runner, checked_runner, flow_module, showing_shards
 from cli.options import AsJson, option_of, with_options
 from cli.terminal import print_json
 from cli.tool_options import ToolOptions, build_chosen

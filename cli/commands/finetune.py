@@ -1,6 +1,6 @@
-"""The command `finetune`. `cli.main` registers it.
+"""The commands `finetune` and `fit-trigger`. `cli.main` registers them.
 
-It imports what it needs when it runs, and reports mistakes before anything is started.
+They import what they need when they run, and report mistakes before anything is started.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.build import flow_module
+from cli.commands.build import flow_module
+from cli.commands.warehouse import built_store
 from cli.options import AsJson, with_options
 from cli.terminal import print_json
-from cli.warehouse import built_store
 from flows.finetune.parameters import FinetuneParameters
 from flows.runtime.stopping import STOPPED, TERMINATED, Stopped, exit_later, exit_now, handle_stop, how_stopped
 from tasks.environment import prepare_environment
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from flows.finetune.flow import FinetuneResult
     from flows.finetune.plan import FinetunePlan
 
+
+from cli.terminal import say
+from flows.finetune.parameters import FitTriggerParameters
 
 _CHECKPOINT_S = 15.0  # seconds from SIGTERM in which the current step and its checkpoint must be done
 
@@ -169,3 +172,29 @@ class _Stopping:
 
         with suppress(OSError):
             (plan.spec.folder / STOP_FILE).touch()
+
+
+@with_options(FitTriggerParameters)
+def fit_trigger(parameters: FitTriggerParameters, as_json: AsJson = False) -> None:
+    """Fit when a finetuned model calls: for each tool the smallest p(' [') of a call, on held-out documents of C*.
+
+    The result is stored with the training. generate, chat, serve and evaluate use it with --trigger fitted.
+
+    Example: toolformer fit-trigger --data toolformer-data
+    """
+    prepare_environment(parameters.data)
+    from flows.finetune.fit_trigger import fit_trigger as run
+    from flows.finetune.fit_trigger import fits_table
+
+    def show(done: int, total: int) -> None:
+        if not as_json and sys.stderr.isatty():
+            print(f"\r{done} of {total} windows read", end="" if done < total else "\n", file=sys.stderr, flush=True)
+
+    result = run(parameters, show)
+    if as_json:
+        print_json({**asdict(result), "thresholds": result.fitted.thresholds})
+        return
+    from cli.render.tables import print_tables
+
+    print_tables([fits_table(result.fitted)])
+    say(f"stored in {result.file}; use it with --trigger fitted")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.commands.warehouse import built_store
 from cli.options import AsJson, Data
 from cli.terminal import print_json, say
-from cli.warehouse import built_store
 
 if TYPE_CHECKING:
     from flows.lineage.steps import Data as Dataset

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.commands.warehouse import built_store, published_snapshot
 from cli.options import AsJson, Data
 from cli.terminal import only_finite, print_json
-from cli.warehouse import built_store, published_snapshot
 from toolformer_core.errors import UsageError
 
 if TYPE_CHECKING:

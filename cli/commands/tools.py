@@ -1,4 +1,4 @@
-"""The commands `tools list`, `tools test` and `tools new`. `cli.main` registers the group.
+"""The commands `tools list`, `tools test`, `tools new` and `index wikipedia`. `cli.main` registers the groups.
 
 They import what they need when they run.
 """
@@ -6,13 +6,15 @@ They import what they need when they run.
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from cli.options import AsJson, option_of, with_options
-from cli.terminal import print_json, say
+from cli.terminal import exit_on_signal, print_json, say
 from cli.tool_options import ToolData, ToolOptions, build_chosen
 
 tools_app = typer.Typer(help="The tools: list them, try one, begin your own.", no_args_is_help=True)
@@ -122,3 +124,65 @@ def _mcp_files(name: str, reference: str, describe: Any) -> dict[str, str]:
     tool = mcp_tool(reference)
     files: dict[str, str] = describe(name, reference, tool.description, tool.form.template)
     return files
+
+
+index_app = typer.Typer(help="Search indexes on disk, which processes share.", no_args_is_help=True)
+
+
+class SourceFormat(StrEnum):
+    """The files in which an encyclopedia is published."""
+
+    dump = "dump"
+    kilt = "kilt"
+    psgs = "psgs"
+    jsonl = "jsonl"
+
+
+@index_app.callback()
+def _group() -> None:
+    """Search indexes on disk, which processes share."""
+
+
+@index_app.command("wikipedia")
+def index_wikipedia(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SRC",
+            help="pages-articles.xml.bz2, KILT's knowledge source, psgs_w100.tsv, or JSON lines of title, section and "
+            "text; each may be compressed",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the index")],
+    limit: Annotated[int | None, typer.Option(min=1, help="Index so many passages, for a trial")] = None,
+    format_: Annotated[
+        SourceFormat | None, typer.Option("--format", help="What SRC is (default: recognised by its first bytes)")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Index an encyclopedia for WikiSearch and QA; sections are cut into passages of about 100 words.
+
+    It may be stopped at any time: the same command goes on from the last committed passage.
+
+    Example: toolformer index wikipedia enwiki-latest-pages-articles.xml.bz2 --out enwiki
+    """
+    from cli.render.index_progress import IndexDisplay
+    from toolformer_core.tools.search.index_writer import build_index, finished_index
+    from toolformer_core.tools.search.passage_sources import open_source
+
+    opened = open_source(source, format_.value if format_ else None)
+    found = finished_index(opened, out, limit)
+    if found is None:
+        with IndexDisplay(opened.bytes, limit, quiet=as_json) as display, exit_on_signal(display):
+            info = build_index(opened, out, limit=limit, on_progress=display)
+    else:
+        info = found
+    if as_json:
+        summary = {name: value for name, value in asdict(info).items() if name not in ("files", "identity")}
+        print_json({"folder": str(out), "built": found is None, "bytes": sum(info.files.values()), **summary})
+        return
+    size = sum(info.files.values()) / 1e6
+    state = "is finished already" if found is not None else "is finished"
+    say(f"the index in {out} {state}: {info.passages:,} passages of {info.source}, {size:,.1f} MB, {info.digest}")
+    if info.left_out:
+        say("left out:", ", ".join(f"{reason} {n:,}" for reason, n in sorted(info.left_out.items())))

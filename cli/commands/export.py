@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.commands.warehouse import built_store, published_snapshot
 from cli.options import AsJson, Data, with_options
 from cli.terminal import keep_run_logs_off_the_terminal, print_json, say
-from cli.warehouse import built_store, published_snapshot
 from flows.export.parameters import ExportParameters
 from tasks.environment import names_server, prepare_environment
 

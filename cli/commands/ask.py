@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from cli.build import Runner, checked_runner
+from cli.commands.build import Runner, checked_runner
+from cli.commands.warehouse import built_store, published_snapshot
 from cli.options import (
     AsJson,
     Data,
@@ -23,7 +24,6 @@ from cli.options import (
     with_options,
 )
 from cli.terminal import print_json, say
-from cli.warehouse import built_store, published_snapshot
 from flows.build_dataset.parameters import BuildParameters
 from flows.forms.calls import Ratings
 from tasks.environment import prepare_environment

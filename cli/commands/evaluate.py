@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.build import Runner, checked_runner, flow_module, showing_shards
+from cli.commands.build import Runner, checked_runner, flow_module, showing_shards
+from cli.commands.warehouse import built_store
 from cli.options import AsJson, Data, with_options
 from cli.terminal import print_json
-from cli.warehouse import built_store
 from flows.evaluate.parameters import EvaluateParameters
 from flows.report.commands import sql_command
 from tasks.environment import prepare_environment

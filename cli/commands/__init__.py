@@ -1,0 +1,1 @@
+"""The commands, a module for each or for a few alike; `cli.main` registers them."""
