@@ -34,9 +34,9 @@ import orjson
 import pyarrow as pa
 
 from warehouse.commits import Commit, CommitKey, DataFile, Dataset, Run, check_name, digest
-from warehouse.encoding import INVALID, check_data, decode_parquet, decode_record, encode_parquet, encode_record
 from warehouse.errors import CorruptDataError, StoreError
 from warehouse.files.base import Files, LocalFiles
+from warehouse.files.encoding import INVALID, check_data, decode_parquet, decode_record, encode_parquet, encode_record
 from warehouse.files.remote import open_files, public_url
 from warehouse.schema import REJECTS, STAGES, conform
 

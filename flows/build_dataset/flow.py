@@ -16,8 +16,7 @@ from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import as_completed
 
-from flows.build_dataset.notes import notes_on_build
-from flows.build_dataset.nothing_kept import nothing_kept
+from flows.build_dataset.notes import notes_on_build, nothing_kept
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.pipeline import Assembled, run_pipeline
 from flows.build_dataset.record import BuildRecord

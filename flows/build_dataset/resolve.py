@@ -21,8 +21,8 @@ from flows.report.judging import chosen_marks
 from tasks.provenance import new_run_id
 from tasks.shards.corpus import corpus_digest
 from tasks.specs.build_spec import BuildModel, BuildSpec, keep_tools
-from toolformer_core.annotate.candidates import read_candidates
 from toolformer_core.annotate.ingest import file_digest, read_corpus
+from toolformer_core.annotate.sample import read_candidates
 from toolformer_core.annotate.tool_prompt import chain_prompt_for, prompt_for
 from toolformer_core.config import (
     TOOL_NAMES,

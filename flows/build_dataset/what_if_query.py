@@ -70,7 +70,7 @@ def ask(
         marks: which calls take part afterwards by what people say of them; None: all.
         decay: of the weights of the next tokens, see `other_weights`; None: the build's.
         window: tokens that may have a weight; None: as many as the decay gives one.
-        gains_of: works out the gains under other weights (`warehouse.reweighting`), for a query on the index; None:
+        gains_of: works out the gains under other weights (`warehouse.what_if`), for a query on the index; None:
             there is to be none.
 
     Raises:

@@ -13,8 +13,7 @@ from tasks.shards.model_thread import QueuedLM
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import LM_TOKENS, Inputs, Stage, count_rows
 from tasks.specs.build_spec import BuildSpec, model_of
-from toolformer_core.annotate.candidates import Candidates, propose, read_candidates
-from toolformer_core.annotate.sample import sample
+from toolformer_core.annotate.sample import Candidates, propose, read_candidates, sample
 from toolformer_core.prompts.chat import NONE
 from toolformer_core.records import Prompt
 from warehouse.commits import RowCounts

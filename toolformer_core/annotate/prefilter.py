@@ -53,7 +53,7 @@ import regex
 
 from toolformer_core.annotate.arithmetic import has_equation, has_operation, numbers_in
 from toolformer_core.annotate.boundaries import UNSPACED
-from toolformer_core.annotate.dates import url_date
+from toolformer_core.annotate.readers.dates import url_date
 from toolformer_core.config import PrefilterConfig
 from toolformer_core.errors import UsageError
 from toolformer_core.records import Document, PrefilterResult, digest_of

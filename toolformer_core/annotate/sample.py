@@ -36,10 +36,14 @@ This stage knows no responses, no thresholds on the gain, and no tokens.
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -47,12 +51,12 @@ from numpy.typing import NDArray
 
 from toolformer_core.annotate.boundaries import before_results, inside_words
 from toolformer_core.config import MAX_CALL_TOKENS, SampleConfig
-from toolformer_core.errors import CallSyntaxError
+from toolformer_core.errors import CallSyntaxError, CorpusError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, bounds_of
-from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, numbers_of
+from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, numbers_of, storable
 from toolformer_core.syntax import CLOSE, find_close, name_begun, parse
 
-__all__ = ["SampledDocument", "draw_seeds", "judged", "sample"]
+__all__ = ["Candidates", "SampledDocument", "draw_seeds", "judged", "propose", "read_candidates", "sample"]
 
 # A call is judged by this many tokens from its position on (§4.1); tokens that only continue a character do not count.
 _WINDOW = 5
@@ -281,3 +285,75 @@ def _result(state: _DocumentState, tool_name: str) -> SampledDocument:
     if calls:
         outcome = "sampled" if any(call.outcome == "ok" for call in calls) else "no_call"
     return SampledDocument(state.document.doc_id, outcome, calls, len(state.possible), len(state.unseen))
+
+
+Candidates = Mapping[tuple[str, str], tuple[tuple[int, str], ...]]  # (url, tool) -> (position, input) of each call
+
+
+def read_candidates(path: Path) -> Candidates:
+    """Read a file of candidate calls, which are executed and scored in place of sampled ones.
+
+    A row of the file (JSON lines, plain or as .gz) names a document by its address, and its calls; a position is an
+    offset in characters. Other keys are ignored, so the gold calls that `diagnose` reads are such a file.
+
+        {"url": "gsm8k:0", "calls": [{"tool": "calculator", "input": "48 / 2", "position": 168}]}
+
+    Raises:
+        CorpusError: it cannot be read, or a row is none; the message names the line.
+    """
+    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    number = 0
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):  # noqa: B007 - named in the error
+                if line.strip():
+                    row = json.loads(line)
+                    for call in row["calls"]:
+                        found.setdefault((row["url"], call["tool"]), []).append(_checked(call))
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as exc:
+        what = f"no {exc} in it" if isinstance(exc, KeyError) else str(exc)
+        raise CorpusError(f"{path}, line {number}: {what}; a row has url and calls of tool, input, position") from exc
+    return {key: tuple(dict.fromkeys(calls)) for key, calls in found.items()}
+
+
+def _checked(call: Mapping[str, object]) -> tuple[int, str]:
+    position, input_ = call["position"], call["input"]
+    if not isinstance(position, int) or isinstance(position, bool) or position < 0:
+        raise TypeError(f"the position {position!r} is no offset in characters")
+    if not isinstance(input_, str) or storable(input_) != input_ or find_close(input_ + CLOSE) != len(input_):
+        raise TypeError(f"the input {input_!r} cannot stand in a call")
+    return position, input_
+
+
+def propose(documents: Iterable[Document], tool: str, tool_name: str, candidates: Candidates) -> list[SampledDocument]:
+    """Return the candidates of some documents as if the model had sampled each of them once.
+
+    Args:
+        documents: those that the prefilter kept.
+        tool: the tool's key.
+        tool_name: its name in calls.
+        candidates: of any documents and tools.
+
+    Returns:
+        One `SampledDocument` per document, in the order given; its draws have no probability (-inf).
+
+    Raises:
+        CorpusError: a position is not in front of text of its document.
+    """
+    return [
+        _proposed(document, tool, tool_name, candidates.get((document.url or "", tool), ())) for document in documents
+    ]
+
+
+def _proposed(document: Document, tool: str, tool_name: str, calls: tuple[tuple[int, str], ...]) -> SampledDocument:
+    end = len(document.text.rstrip())
+    drawn = []
+    for rank, position in enumerate(sorted({position for position, _ in calls})):
+        if position >= end:
+            raise CorpusError(f"a candidate of {document.url} stands at {position}, and its text ends at {end}")
+        drawn += [
+            DrawnCall(document.doc_id, tool, position, -math.inf, rank, f"{tool_name}({input_})", "ok", input_, 1)
+            for at, input_ in calls
+            if at == position
+        ]
+    return SampledDocument(document.doc_id, "sampled" if drawn else "no_position", tuple(drawn))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolformer_core.annotate.candidates import propose, read_candidates
+from toolformer_core.annotate.sample import propose, read_candidates
 from toolformer_core.errors import CorpusError
 from toolformer_core.records import Document
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.fakes import a_document, marked_language
 from tests.strategies import number_lists
 from toolformer_core.annotate.arithmetic import NumberToken, has_equation, has_operation, numbers_in, related
-from toolformer_core.annotate.dates import url_date
 from toolformer_core.annotate.prefilter import fasttext_language, prefilter
+from toolformer_core.annotate.readers.dates import url_date
 from toolformer_core.config import PrefilterConfig
 from toolformer_core.errors import UsageError
 from toolformer_core.tools.declaration import DocumentFilter

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from toolformer_core.annotate.losses import weights
-from toolformer_core.annotate.reweighting import reweighted
+from toolformer_core.annotate.losses import reweighted, weights
 from toolformer_core.records import AnsweredCall, ScoredCall
 
 FIRST = AnsweredCall("qa", "When?", "1820")

@@ -8,7 +8,7 @@ import pytest
 
 from cli.render.progress import print_summary
 from flows.build_dataset.flow import run_build
-from flows.build_dataset.nothing_kept import nothing_kept
+from flows.build_dataset.notes import nothing_kept
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.summary import build_summary
 from tests.support.small_builds import small_build

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolformer_core.annotate.dates import date_in_words
+from toolformer_core.annotate.readers.dates import date_in_words
 from toolformer_core.config import IngestConfig
 from toolformer_core.records import unencodable
 
