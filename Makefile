@@ -66,7 +66,7 @@ test-mcp: $(VENV)/.run ## ask MCP servers that others wrote, fetched from the pa
 certify: $(VENV)/.run ## minutes: TRL, datasets, axolotl and LLaMA-Factory read our exports, each in its own environment (CERTIFY=folder, ONLY=trl)
 	$(BIN)/python -m certify --environments $(CERTIFY) $(if $(ONLY),--only $(ONLY))
 
-case-study: $(VENV)/.run ## a real model on real text (TEXTS=folder with math/ and lm/; PART=quick: calculator, an hour; PART=tools: the others; else hours)
+case-study: $(VENV)/.run ## a real model on real text (TEXTS=folder with math/ and lm/; PART=quick: calculator, an hour or two; PART=tools: the others; else a day)
 	@test -f "$(TEXTS)/math/gsm8k.train.jsonl" || { echo 'TEXTS=folder: see docs/real-model.md for what lies in it'; exit 2; }
 	$(PIP_INSTALL) --editable '.[gguf]'
 	mkdir -p case-study && ln -sfn "$(abspath $(TEXTS))" case-study/texts

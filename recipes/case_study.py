@@ -1,7 +1,7 @@
 """Write the page of the case study from what its recipe left in a data folder.
 
     python -m recipes.case_study recipes/smollm2-quick.yaml --data case-study/smollm2-quick --gold case-study/gsm8k \
-        --out docs/case-study.md
+        --out docs/case-study.md --context 0
 
 The page holds the recipe's results, the calls of its last build against GSM8K's own, twenty kept calls of every build
 and ten dropped ones in the order of a digest, the costs, and the recipe itself. Nothing in it is written by hand.
@@ -23,10 +23,10 @@ from flows.recipe.flow import results_folder
 from flows.recipe.read import read_recipe
 from flows.report.tables import markdown_table
 from tasks.shards.cpu_time import CPU_SECONDS, MODEL_CPU_SECONDS
+from toolformer_core.config import TOOL_NAMES
 from toolformer_core.evaluate.figures import TABLES
 from toolformer_core.records import digest_of
 
-_AROUND = 90  # characters of the text in front of a call, and behind it
 _AGAINST_GOLD = """\
 ## Calls against GSM8K's own
 
@@ -34,30 +34,32 @@ Of the last build, by filtering threshold in nats: the calls with at least this 
 _PAPER = ("gpt-j", "gpt-j + cc", "toolformer (disabled)", "toolformer")
 
 
-def _calls(rows: Iterable[Mapping[str, Any]], number: int) -> str:
+def _calls(rows: Iterable[Mapping[str, Any]], number: int, around: int) -> str:
     """Return some of the calls as lines of a list, chosen and ordered by a digest."""
     chosen = sorted(rows, key=lambda row: digest_of("case study", row["doc_id"], str(row["position"]), row["input"]))
-    return "\n".join(_line(row) for row in chosen[:number])
+    return "\n".join(_line(row, around) for row in chosen[:number])
 
 
-def _line(row: Mapping[str, Any]) -> str:
+def _line(row: Mapping[str, Any], around: int) -> str:
     """Return a call in its text; `start` and `end` of a kept one, `position` of a dropped one, are characters."""
     text, start, end = row["text"], row["start"], row["end"]
-    before, behind = text[max(0, start - _AROUND) : start].split("\n")[-1], text[end : end + _AROUND].split("\n")[0]
-    call = row.get("call") or text[start:end].strip()
-    return f"- {row['gain']:+.2f} …{before.rstrip()} `{call}`{behind}…"
+    call = f"`[{TOOL_NAMES.get(row['tool'], row['tool'])}({row['input']}) -> {row['response']}]`"
+    if not around:
+        return f"- {row['gain']:+.2f} {call} in {row['url'] or 'document ' + row['doc_id'][:8]}"
+    before, after = text[max(0, start - around) : start].split("\n")[-1], text[end : end + around].split("\n")[0]
+    return f"- {row['gain']:+.2f} …{before.rstrip()} {call}{after}…"
 
 
-def _kept(data: Path) -> list[str]:
+def _kept(data: Path, around: int) -> list[str]:
     """Return twenty kept calls of the newest version of each dataset."""
     rows = query(
         data,
-        "SELECT dataset, doc_id, text, unnest(calls, recursive := true) FROM dataset_examples SEMI JOIN "
-        "(SELECT name AS dataset, arg_max(version, created) AS version FROM datasets GROUP BY name) "
-        "USING (dataset, version)",
+        "SELECT dataset, doc_id, url, e.text, unnest(calls, recursive := true) FROM dataset_examples e "
+        "LEFT JOIN documents USING (doc_id) SEMI JOIN (SELECT name AS dataset, arg_max(version, created) AS version "
+        "FROM datasets GROUP BY name) USING (dataset, version)",
     )
     named = dict.fromkeys(row["dataset"] for row in rows)
-    return [f"### {name}\n\n{_calls([r for r in rows if r['dataset'] == name], 20)}" for name in sorted(named)]
+    return [f"### {name}\n\n{_calls([r for r in rows if r['dataset'] == name], 20, around)}" for name in sorted(named)]
 
 
 def _against_gold(data: Path, gold: Path) -> list[list[str]]:
@@ -105,21 +107,22 @@ def _machine() -> str:
     return f"{len(os.sched_getaffinity(0))} cores of a {platform.machine()} processor"
 
 
-def page(recipe: Path, data: Path, gold: Path) -> str:
+def page(recipe: Path, data: Path, gold: Path, around: int = 90) -> str:
     """Return the page in Markdown.
 
     Args:
         recipe: its file.
         data: the data folder that it was run in.
         gold: holds corpus.jsonl and gold.jsonl, as `recipes/gsm8k.py` writes them.
+        around: characters of the text that are shown in front of a call and after it; 0: its document's address
+            instead.
     """
     asked = read_recipe(str(recipe))
     results = (results_folder(asked, str(data)) / "results.md").read_text("utf-8")
     dropped = query(
         data,
-        "SELECT doc_id, d.text, position, position AS start, position AS end, input, gain, "
-        "'[' || s.tool || '(' || input || ') -> ' || response || ']' AS call FROM best_calls s "
-        "JOIN documents d USING (doc_id) ANTI JOIN kept_calls USING (doc_id, position, input)",
+        "SELECT doc_id, url, d.text, s.tool, position, position AS start, position AS end, input, response, gain "
+        "FROM best_calls s JOIN documents d USING (doc_id) ANTI JOIN kept_calls USING (doc_id, position, input)",
     )
     gold_names = ["tau_f", "kept", "give their number", "gold value at its place", "recall of gold", "gold calls"]
     paper = [[model, *(f"{TABLES[4][task][model]:g}" for task in ("asdiv", "svamp", "mawps"))] for model in _PAPER]
@@ -136,9 +139,9 @@ def page(recipe: Path, data: Path, gold: Path) -> str:
         ),
         "## Kept calls, as they are",
         "Twenty of each build, with their gain in nats.",
-        *_kept(data),
+        *_kept(data, around),
         "## Ten dropped calls of the last build",
-        _calls(dropped, 10),
+        _calls(dropped, 10, around),
         "## Cost",
         "Of all that lies in the folder, runs that were killed and resumed included.",
         markdown_table(["stage", "hours of its tasks", "CPU hours", "LM tokens"], _costs(data)),
@@ -163,8 +166,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="data folder that the recipe was run in")
     parser.add_argument("--gold", type=Path, required=True, help="folder with corpus.jsonl and gold.jsonl")
     parser.add_argument("--out", type=Path, required=True, help="page to write")
+    parser.add_argument("--context", type=int, default=90, help="characters shown around a call; 0: where it stands")
     given = parser.parse_args()
-    given.out.write_text(page(given.recipe, given.data, given.gold), "utf-8")
+    given.out.write_text(page(given.recipe, given.data, given.gold, given.context), "utf-8")
     print(given.out)
 
 
