@@ -221,7 +221,7 @@ GUARDS = (
     Guard(
         "a truncated or altered data file",  # Parquet itself sees that its end is missing, but not other bytes
         "its digest is compared",
-        "warehouse/schema.py",
+        "warehouse/files/encoding.py",
         "if verify and digest(data) != file.digest else",
         "if False else",
         (f"{_STORE}::test_other_bytes_of_the_same_size_are_found_by_the_digest",),

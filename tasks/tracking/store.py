@@ -246,11 +246,11 @@ def _make_database(path: Path) -> None:
     Raises:
         TrackingError: it cannot be written.
     """
-    new, template = path.with_name(f"{path.name}.new"), cache_folder() / f"mlflow-{VERSION}.db"
+    new = path.with_name(f"{path.name}.new")
+    template = cache_folder() / f"mlflow-{VERSION}.db"
     with as_tracking_error("making its database"):
-        for leftover in path.parent.glob(
-            f"{glob.escape(new.name)}*"
-        ):  # of a process that was killed, with SQLite's own files
+        # of a process that was killed, with SQLite's own files
+        for leftover in path.parent.glob(f"{glob.escape(new.name)}*"):
             leftover.unlink(missing_ok=True)
         make_private(new)
         if template.is_file():
