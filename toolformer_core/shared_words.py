@@ -19,8 +19,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-NGRAM = 13
-MIN_WORDS = 6
+from toolformer_core.config import MIN_WORDS, NGRAM
 
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 _FACTOR = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2 ** 64
@@ -90,6 +89,11 @@ class SharedWords:
                 end = behind
             out.append(SharedSpan(item, placed[start][1], placed[end - 1][2]))
         return out
+
+
+def count_words(text: str) -> int:
+    """Return the number of a text's words."""
+    return sum(1 for _ in _WORD.finditer(text))
 
 
 def _words_of(text: str) -> list[tuple[str, int, int]]:

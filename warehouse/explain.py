@@ -81,11 +81,16 @@ class Explanation:
     further: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)  # stage of the user's own -> rows
     sampled_by: str = ""  # the model that sampled, where another one scored; else ""
     scored_by: str = ""  # that other model; "": one model did both
+    dropped: dict[str, Any] | None = None  # of a document that no stage behind `ingest` read: why
 
 
 def ids_with_prefix(path: str | Path, start: str, limit: int = 2) -> list[str]:
     """Return the first document ids that begin with a text, sorted."""
-    sql = "SELECT doc_id FROM facts.places WHERE doc_id >= $start AND doc_id < $end ORDER BY doc_id LIMIT $limit"
+    sql = " UNION ".join(
+        f"SELECT doc_id FROM {table} WHERE doc_id >= $start AND doc_id < $end"
+        for table in ("facts.places", "dropped_documents")
+    )
+    sql += " ORDER BY doc_id LIMIT $limit"
     with open_snapshot(path) as connection:
         rows = rows_in(connection, sql, {"start": start, "end": start + _LAST, "limit": limit})
     return [row["doc_id"] for row in rows]
@@ -99,11 +104,15 @@ def nearest_ids(path: str | Path, doc_id: str, limit: int = 3) -> list[str]:
 
 
 def explain(path: str | Path, doc_id: str) -> Explanation:
-    """Return everything in the current tables about one document; for an unknown id, no document and no rows."""
+    """Return everything in the current tables about one document; for an unknown id, no document and no rows.
+
+    Of a document that `ingest` dropped this is the reason alone.
+    """
     with open_snapshot(path) as connection:
         homes = rows_in(connection, _HOME, {"doc_id": doc_id})
         if not homes:
-            return Explanation(None, "", (), (), (), (), (), None, ())
+            dropped = rows_in(connection, "FROM dropped_documents WHERE doc_id = $doc_id LIMIT 1", {"doc_id": doc_id})
+            return Explanation(None, "", (), (), (), (), (), None, (), dropped=dropped[0] if dropped else None)
         root = str(data_root(connection))
         [home] = homes
         files: dict[str, list[str]] = {"documents": [f"{root}/{home['path']}"]}
@@ -117,7 +126,9 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
                 config = json.loads(row["config"])
                 models = config.get("sampled_by", ""), config.get("scored_by", "")
         document = _of_table(connection, files, "documents", "SELECT * FROM documents WHERE doc_id = $doc_id", doc_id)
-        parts = {name: tuple(_of_table(connection, files, name, sql, doc_id)) for name, sql in _PARTS.items()}
+        parts: dict[str, Any] = {
+            name: tuple(_of_table(connection, files, name, sql, doc_id)) for name, sql in _PARTS.items()
+        }
         for name, sql in _CHAIN_PARTS.items():
             rows = _of_table(connection, files, f"chain_{name}", sql, doc_id)
             parts[name] += tuple(row for row in rows if row not in parts[name])

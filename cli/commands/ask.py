@@ -137,7 +137,8 @@ def plan(
 def stats(data: Data = None, as_json: AsJson = False) -> None:
     """Count rows in, kept and dropped by reason, per stage and tool, and examples per tool at each threshold.
 
-    If calls were scored with decoys (build --tau-f fdr=0.05, or --decoys), also how often wrong ones would pass.
+    If calls were scored with decoys (build --tau-f fdr=0.05, or --decoys), also how often wrong ones would pass;
+    of benchmarks that were kept out (build --decontaminate), how many of their items stood in the corpus.
 
     Example: toolformer stats --data runs/c4 --json
     """
@@ -156,8 +157,9 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
         }
         coverage = {"coverage": [asdict(c) for c in figures.coverage]}
         tools = {"tools": [asdict(tool) for tool in figures.tools]}
+        benchmarks = {"benchmarks": [asdict(one) for one in figures.benchmarks]}
         rates = {"false_discovery_rates": [asdict(rate) for rate in figures.rates]}
-        print_json({**head, "yield": [asdict(y) for y in figures.yields], **rates, **coverage, **tools})
+        print_json({**head, "yield": [asdict(y) for y in figures.yields], **rates, **coverage, **tools, **benchmarks})
     else:
         print_stats(figures, build)
 

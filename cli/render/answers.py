@@ -113,6 +113,15 @@ def print_document_trace(trace: DocumentTrace) -> None:
         origin = f"{document['source']}:{document['line']}  {document['url'] or ''}".rstrip()
         console.print(f"[bold]{document['doc_id']}[/bold]  {escape(origin)}", highlight=False)
         console.print(escape(document["text"]), highlight=False)
+    if (dropped := explanation.dropped) is not None:
+        console.print(
+            f"[bold]{dropped['doc_id']}[/bold]  {escape(dropped['source'])}:{dropped['line']}", highlight=False
+        )
+        console.print(escape(dropped["beginning"]), highlight=False)
+        console.print(
+            f"[yellow]dropped as {escape(dropped['reason'])}[/yellow]: {escape(dropped['detail'])}", highlight=False
+        )
+        return
     if explanation.scored_by:
         models = _models(explanation.sampled_by, explanation.scored_by)
         console.print(escape(models), highlight=False, soft_wrap=True)

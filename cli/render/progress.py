@@ -297,6 +297,12 @@ def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None)
         figures = (f"{counts.rows_in:,}", f"{counts.kept:,}", ", ".join(reasons) + warning)
         table.add_row(counts.stage, counts.tool, counts.unit, *figures)
     console.print(table)
+    for one in stats.benchmarks:
+        console.print(
+            f"{escape(one.benchmark)}: {one.found:,} of {one.items:,} items stood in the corpus, "
+            f"{one.documents:,} documents dropped",
+            highlight=False,
+        )
     if any(tool.calls for tool in stats.tools):
         console.print(_tools_table(stats.tools))
     if not stats.yields:  # nothing was scored

@@ -15,6 +15,7 @@ from flows.forms.calls import ChatTemplate, Ratings, TauF, promised_rates
 from flows.forms.fields import (
     FORM,
     AbsolutePath,
+    Benchmarks,
     Columns,
     Corpus,
     DataFolder,
@@ -34,6 +35,8 @@ from flows.forms.fields import (
 from toolformer_core.config import (
     MAX_CHAIN_DEPTH,
     MAX_DECOYS,
+    MIN_WORDS,
+    NGRAM,
     TOOL_NAMES,
     AssembleConfig,
     ChainConfig,
@@ -195,6 +198,13 @@ class BuildParameters(ToolChoice):
         description="Columns of the corpus, where they have other names than usual (text, raw_content; url, "
         "metadata.url; timestamp, date_download, created)",
     )
+    decontaminate: Annotated[Benchmarks, _CORPUS] = []  # noqa: RUF012 - pydantic copies it
+    ngram: Annotated[int, _CORPUS] = Field(
+        NGRAM,
+        gt=0,
+        description="Words in a row by which `decontaminate` finds an item (as GPT-3 and lm-eval do); of a shorter "
+        f"question all its words, if it has {MIN_WORDS}",
+    )
     prompts: Annotated[AbsolutePath | None, _TOOLS] = Field(
         None,
         description="Folder with prompts of your own: TOOL.txt, each with one {text}",
@@ -242,8 +252,8 @@ def build_command(p: BuildParameters, **changes: Any) -> str:
     tools = {"tools": given.tools} if given.tool else {}  # with --tool, all five are not the default
     for name, value in (given.model_dump(exclude_defaults=True) | tools | {"data": p.data}).items():
         option = f"--{name.replace('_', '-')}"
-        if name == "tool":
-            parts += [word for reference in value for word in (option, reference)]
+        if name in ("tool", "decontaminate"):
+            parts += [word for one in value for word in (option, one)]
         elif isinstance(value, bool):
             parts.append(option if value else option.replace("--", "--no-", 1))
         elif name != "tools" or value:  # no tools but those of --tool is what --tool alone says

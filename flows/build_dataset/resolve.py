@@ -18,6 +18,7 @@ from flows.build_dataset.shard_size import auto_shard_documents
 from flows.forms.calls import ALL
 from flows.forms.chosen_tools import chosen_tools
 from flows.report.judging import chosen_marks
+from tasks.decontamination import Decontamination
 from tasks.provenance import new_run_id
 from tasks.shards.corpus import corpus_digest
 from tasks.specs.build_spec import BuildModel, BuildSpec, keep_tools
@@ -125,6 +126,7 @@ def resolve(p: BuildParameters) -> BuildSpec:
         filters={key: declared[key].filter for key in built if key not in TOOL_NAMES},
         tool_settings=settings,
         ingest=ingest,
+        decontamination=Decontamination.of(p.decontaminate, p.ngram),
         prefilter=PrefilterConfig(chunk_words=p.mt_chunk_words, seed=p.seed),
         sample=sample,
         chains=_chains(p),

@@ -237,6 +237,15 @@ References = Annotated[
 ]
 _READER = r"^(?!https?://[^#]*[@?])(?!https?://.*#.*#)(?!(?!https?://).*://)[^ ]"  # of a server no credentials either
 _ReaderName = Annotated[str, AfterValidator(_reader_without_credentials), _text(_READER)]
+# A task's own items, or the whole path of a file, with the task in front unless its name begins so.
+Benchmarks = Annotated[
+    list[Annotated[str, _text(r"^([A-Za-z][\w-]*|([A-Za-z][\w-]*=)?/.*)$")]],
+    Field(
+        description="Drop documents that share `ngram` words in a row with an item of this benchmark: FILE, TASK=FILE "
+        "if its name does not begin with the task's, TASK for a task's own items, or a .txt file with an item a line"
+    ),
+    Option(note="; may be repeated", convert=_as_list, repeated=True),
+]
 QAReader = Annotated[
     _ReaderName | None,
     Field(

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 import orjson
 
+from tasks.decontamination import Decontamination
 from tasks.specs.build_spec import BuildSpec
 from toolformer_core.annotate.ingest import CorpusPart, corpus_files, source_of
 from toolformer_core.annotate.readers.files import is_divisible
@@ -107,6 +108,7 @@ class PartSpec:
     part: CorpusPart
     digest: str  # of the part's files, of their names and of the range
     ingest: IngestConfig
+    decontamination: Decontamination | None
     overlay: Files | None
 
     def store(self) -> Store:
@@ -121,7 +123,9 @@ def part_specs(spec: BuildSpec) -> list[PartSpec]:
         names = (text for file in part.files for text in (source_of(root, file), entries[file][2]))
         span = (part.lines.start, part.lines.end) if part.lines is not None else ()
         digest = digest_of("part", *names, *map(str, span))
-        return PartSpec(spec.run_id, spec.data, spec.corpus, part, digest, spec.ingest, spec.overlay)
+        return PartSpec(
+            spec.run_id, spec.data, spec.corpus, part, digest, spec.ingest, spec.decontamination, spec.overlay
+        )
 
     return [of(part) for part in _parts(entries)]
 

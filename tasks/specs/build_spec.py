@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from tasks.decontamination import Decontamination
 from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
 from tasks.shards.model_thread import resident_model
 from tasks.specs.mark_filter import MarkFilter
@@ -75,6 +76,7 @@ class BuildSpec:
     execute: ExecuteConfig
     score: ScoreConfig
     assemble: AssembleConfig
+    decontamination: Decontamination | None = None  # benchmarks that the corpus must not hold; None: none
     chains: ChainConfig = field(default_factory=ChainConfig)
     chain_prompts: Mapping[str, Prompt] = field(default_factory=dict)  # of each tool, if calls are chained
     candidates: tuple[str, str] | None = None  # file of calls in place of sampled ones, and its digest; None: none

@@ -2,7 +2,9 @@
 
 Each part of the corpus is read by itself (`READ`, with its own commit), so that parts may be read at the same time, and
 again after a kill only where they were not finished. `INGEST` puts them together, in order: it reads their ids alone,
-and its commit lists their files, but for those that hold a duplicate of an earlier part or exceed the limit.
+and its commit lists their files, but for those that exceed the limit or hold a document that is dropped: a duplicate
+of an earlier part's, or one with an item of a benchmark (`decontaminate`). The limit counts dropped documents as well,
+so that it is the same in whatever parts the corpus is read.
 
 Its commit notes the corpus's latest date: the newest date of a document, if all have one, else the day of reading. So
 it stays the same for later builds, which read no corpus again.
@@ -12,29 +14,34 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tasks.shards import arrow
 from tasks.shards.corpus import PartSpec, part_specs
 from tasks.shards.run_shard import ShardResult, ShardWriter, StageOutput
-from tasks.shards.stage import Inputs, Stage, run_stage, shard_name
+from tasks.shards.stage import Inputs, Stage, nonzero, run_stage, shard_name
 from tasks.specs.build_spec import BuildSpec
+from tasks.stages.decontaminate import DECONTAMINATE, found_items, reason_of
 from toolformer_core.annotate.digest_set import DigestSet
 from toolformer_core.annotate.ingest import read_part
+from toolformer_core.evaluate.contamination import FoundItem
 from toolformer_core.records import Document, Rejection
 from warehouse.commits import RowCounts
 from warehouse.errors import StoreError
+from warehouse.store import Store
 
 CORPUS = "corpus"  # the name of its one commit
 _PART = "part"  # of every part's: the fingerprint tells them apart, wherever they are in the corpus
 _REJECTS_PER_FILE = 10_000  # rejected rows held at once
 _RAW_CHARS = 2_000  # of a rejected row
+_DETAIL_CHARS = 400
 _LATEST_DATE = "latest_date"  # a counter: YYYYMMDD; of a part 0 if none of its documents has a date
 _UNDATED = "undated"  # ... and the number of a part's documents without one
+ITEMS, FOUND = "items:", "found:"  # counters, with a benchmark's name: its items, and those that documents hold
 
 
 def _read(inputs: Inputs[PartSpec], writer: ShardWriter) -> StageOutput:
@@ -81,10 +88,19 @@ READ: Stage[PartSpec] = Stage(
     digests=lambda inputs: {"inputs": inputs.spec.digest},
 )
 
+PART_STAGES: list[Stage[PartSpec]] = [DECONTAMINATE]  # what is found out about each part, once it is read
 
-def read_parts(specs: list[PartSpec]) -> list[ShardResult]:
-    """Return the results of some parts of a corpus, after those were read that were not finished."""
-    return [run_stage(READ, Inputs(spec, _PART)) for spec in specs]
+
+def read_parts(specs: list[PartSpec]) -> list[dict[str, ShardResult]]:
+    """Return the results of some parts of a corpus by stage, after what was not finished is done."""
+    parts = []
+    for spec in specs:
+        part = {READ.name: run_stage(READ, Inputs(spec, _PART))}
+        files = {READ.name: part[READ.name].files}
+        for stage in (one for one in PART_STAGES if one.wanted(spec)):
+            part[stage.name] = run_stage(stage, Inputs(spec, _PART, files=files))
+        parts.append(part)
+    return parts
 
 
 def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
@@ -92,47 +108,71 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     limit = spec.ingest.limit
     seen = DigestSet()
     failed: Counter[str] = Counter()
-    duplicates: list[Rejection] = []
+    dropped: Counter[str] = Counter()
+    rejected: list[Rejection] = []
+    items: dict[str, set[str]] = {name: set() for name, _ in spec.decontamination.items} if spec.decontamination else {}
     newest = undated = shards = 0
     for part in part_specs(spec):
-        (result,) = read_parts([part])
-        if result.skipped:
-            writer.add_wait(-result.seconds)  # the reading belongs to the ingest's seconds
+        (results,) = read_parts([part])
+        result = results[READ.name]
+        writer.add_wait(-sum(one.seconds for one in results.values() if one.skipped))  # part of the ingest's seconds
         if (commit := store.read_commit(result.key)) is None:
             raise StoreError(f"the commit {result.key.id} is gone: run the same build again")
         newest = max(newest, int(commit.counters[_LATEST_DATE]))
         undated += int(commit.counters[_UNDATED])
         failed.update(result.counts[0].failed)
         writer.files += [file for file in commit.files if file not in result.files]
+        contaminated = _contaminated(store, results)
         for file in result.files:
-            ids = store.read(file, ["doc_id"]).column(0).to_pylist()
-            is_new: list[bool] = []
-            for doc_id in ids:
+            drops: list[tuple[str, str] | None] = []  # reason and detail of each row; None: it is kept
+            for doc_id in store.read(file, ["doc_id"]).column(0).to_pylist():
                 if limit is not None and len(seen) >= limit:
                     break
-                is_new.append(seen.add(bytes.fromhex(doc_id)))
-            if is_new.count(True) == len(ids):
-                writer.files.append(file)
-            elif any(is_new):
-                table = store.read(file).slice(0, len(is_new))
-                writer.write(table.filter(pa.array(is_new)), shard_name(shards))
-            if False in is_new:
-                table = store.read(file).slice(0, len(is_new))
-                duplicates += map(_duplicate, arrow.documents_of(table.filter(pc.invert(pa.array(is_new)))))
-            shards += any(is_new)
+                if not seen.add(bytes.fromhex(doc_id)):
+                    drops.append(("duplicate", f"of document {doc_id}"))
+                elif found := contaminated.get(doc_id):
+                    drops.append((reason_of(found[0].benchmark), _holding(doc_id, found[0])))
+                    for item in found:
+                        items[item.benchmark].add(item.item_id)
+                else:
+                    drops.append(None)
+            if None in drops:
+                if drops.count(None) == file.rows:
+                    writer.files.append(file)
+                else:
+                    kept = pa.array([drop is None for drop in drops])
+                    writer.write(store.read(file).slice(0, len(drops)).filter(kept), shard_name(shards))
+                shards += 1
+            if any(drops):
+                documents = arrow.documents_of(store.read(file).slice(0, len(drops)))
+                rejected += [_rejection(d, *drop) for d, drop in zip(documents, drops, strict=True) if drop is not None]
         if limit is not None and len(seen) >= limit:
             break
-    for start in range(0, len(duplicates), _REJECTS_PER_FILE):
-        writer.write_rejects(arrow.rejects_table(duplicates[start : start + _REJECTS_PER_FILE]))
-    failed.update({"duplicate": len(duplicates)} if duplicates else {})
-    counts = RowCounts("rows", len(seen) + failed.total(), len(seen), failed=dict(sorted(failed.items())))
+    for start in range(0, len(rejected), _REJECTS_PER_FILE):
+        writer.write_rejects(arrow.rejects_table(rejected[start : start + _REJECTS_PER_FILE]))
+    dropped.update(row.reason for row in rejected)
+    failed["duplicate"] += dropped.pop("duplicate", 0)
+    kept_rows = len(seen) - dropped.total()
+    counts = RowCounts("rows", len(seen) + failed.total(), kept_rows, nonzero(dropped), nonzero(failed))
     today = _as_number(dt.datetime.now(dt.UTC).date().isoformat())
-    return StageOutput((counts,), counters={_LATEST_DATE: newest if newest and not undated else today})
+    counters = {_LATEST_DATE: newest if newest and not undated else today}
+    for name, number in spec.decontamination.items if spec.decontamination else ():
+        counters |= {ITEMS + name: number, FOUND + name: len(items[name])}
+    return StageOutput((counts,), counters=counters)
 
 
-def _duplicate(document: Document) -> Rejection:
-    detail = f"of document {document.doc_id}"
-    return Rejection(document.source, document.line, "duplicate", detail, document.text[:_RAW_CHARS])
+def _contaminated(store: Store, results: Mapping[str, ShardResult]) -> dict[str, list[FoundItem]]:
+    """Return the benchmarks' items that a part's documents hold, by document."""
+    files = results[DECONTAMINATE.name].files if DECONTAMINATE.name in results else ()
+    return {doc_id: found for file in files for doc_id, found in found_items(store.read(file)).items()}
+
+
+def _holding(doc_id: str, item: FoundItem) -> str:
+    return f"document {doc_id} holds words of item {item.item_id}: {item.shared}"[:_DETAIL_CHARS]
+
+
+def _rejection(document: Document, reason: str, detail: str) -> Rejection:
+    return Rejection(document.source, document.line, reason, detail, document.text[:_RAW_CHARS])
 
 
 def _as_number(date: str) -> int:
@@ -147,6 +187,12 @@ def with_latest_date(spec: BuildSpec, ingested: ShardResult) -> BuildSpec:
     return replace(spec, prefilter=replace(spec.prefilter, latest_date=latest))
 
 
+def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
+    spec = inputs.spec
+    benchmarks = {} if spec.decontamination is None else {"benchmarks": spec.decontamination.digest}
+    return {"inputs": spec.corpus_digest, **benchmarks}
+
+
 INGEST: Stage[BuildSpec] = Stage(
     name="ingest",
     version="4",
@@ -154,5 +200,5 @@ INGEST: Stage[BuildSpec] = Stage(
     per="source",
     run=_run,
     config=lambda inputs: inputs.spec.ingest,
-    digests=lambda inputs: {"inputs": inputs.spec.corpus_digest},
+    digests=_digests,
 )

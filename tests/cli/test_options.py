@@ -55,7 +55,8 @@ _BUILD = """--corpus --data --model --score-model --tools --tool --dataset --lim
         --tau-f --decoys --keep-repeats --ratings
         --chain-depth --max-examples --stop-when-full --temperature
         --mt-chunk-words --seed --shard-documents --max-chars --columns
-        --prompts --passages --qa-reader --translator --workers --gpus --licence --replace --answers"""
+        --decontaminate --ngram --prompts --passages --qa-reader --translator --workers --gpus --licence --replace
+        --answers"""
 _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --sequence-length --evaluate-every
         --dev-documents --keep --retries"""
 NAMES = {
@@ -284,6 +285,8 @@ def test_thresholds_are_written_short() -> None:
         stop_when_full=st.booleans(),
         temperature=st.floats(0, exclude_min=True, allow_infinity=False),
         mt_chunk_words=st.integers(1, 100),
+        decontaminate=st.lists(st.sampled_from(["/SVAMP.json", "nq=/my dev.jsonl", "small-world"]), max_size=2),
+        ngram=st.integers(1, 20),
         seed=st.integers(0, 2**31),
         shard_documents=st.integers(1, 10**6) | st.just("auto"),
         max_chars=st.integers(1, 10**6),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_core.shared_words import MIN_WORDS, SharedSpan, SharedWords
+from toolformer_core.config import MIN_WORDS
+from toolformer_core.shared_words import SharedSpan, SharedWords
 
 ITEM = "How many of the 24 clips did Natalia sell in May?"  # eleven words
 LONG = " ".join(f"w{n}" for n in range(20))

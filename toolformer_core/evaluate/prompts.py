@@ -20,6 +20,7 @@ _COMPLETE = "Complete the text so that it is factually correct: "
 _ANSWER_IS = " The answer is"
 _ANSWER = "Answer the following question: "
 _USE_PARAGRAPH = "\nUse it to answer, in English, the question that follows: "
+_TRANSLATE = "Translate into English: "
 
 
 def completion(statement: str) -> str:
@@ -46,7 +47,7 @@ def paragraph_question(paragraph: str, text: str) -> str:
 
 def translation(sentence: str) -> str:
     """Ask for the English translation of a sentence."""
-    return f"Translate into English: {sentence.strip()}"
+    return _TRANSLATE + sentence.strip()
 
 
 def query_in(form: str, prompt: str) -> str:
@@ -64,3 +65,8 @@ def query_in(form: str, prompt: str) -> str:
         case "paragraph_question":
             return prompt.rpartition(_USE_PARAGRAPH)[2]
     return prompt
+
+
+def question_in(form: str, prompt: str) -> str:
+    """Return what a prompt asks, without any instruction; of a paragraph and a question, the question alone."""
+    return prompt.removeprefix(_TRANSLATE) if form == "translation" else query_in(form, prompt)

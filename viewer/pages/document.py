@@ -65,6 +65,8 @@ def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
             raise NotThereError(str(exc)) from exc
         return _of_another_corpus(viewed, names, doc_id, version)
     explanation = trace.explanation
+    if explanation.dropped is not None:
+        raise NotThereError(f"dropped as {explanation.dropped['reason']}: {explanation.dropped['detail']}")
     document = explanation.document or {}
     doc_id, text = document["doc_id"], document["text"]
     versions = {f"{row['name']}@{row['version']}": row["calls"] for row in explanation.datasets}

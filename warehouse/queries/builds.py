@@ -12,6 +12,7 @@ from warehouse.snapshot.outcomes import THRESHOLDS
 from warehouse.snapshot.views import query
 
 __all__ = [
+    "BenchmarkInCorpus",
     "Coverage",
     "CurrentBuild",
     "FalseDiscoveryRate",
@@ -36,6 +37,16 @@ _COVERAGE = """
 SELECT c.config::JSON->'not_annotated' AS tools, sum(b.rows)::BIGINT AS documents
 FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.balances AS b USING (commit_id)
 WHERE c.stage = 'assemble' AND b.unit = 'documents' AND b.kind = 'in' GROUP BY c.commit_id, c.config"""
+
+# Of benchmarks that the corpus must not hold: their items, those that documents hold, and the documents dropped.
+_BENCHMARKS = """
+SELECT counter[7:] AS benchmark, (i.counters->>counter)::BIGINT AS items,
+       (i.counters->>('found:' || counter[7:]))::BIGINT AS found, coalesce(b.rows, 0)::BIGINT AS documents
+FROM (SELECT commit_id, counters::JSON AS counters, unnest(json_keys(counters::JSON)) AS counter
+      FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'ingest') AS i
+LEFT JOIN facts.balances AS b
+    ON b.commit_id = i.commit_id AND b.kind = 'dropped' AND b.reason = 'benchmark:' || counter[7:]
+WHERE starts_with(counter, 'items:') ORDER BY benchmark"""
 
 # Whether the current calls were scored with decoys.
 _DECOYS = """SELECT coalesce(bool_or(TRY_CAST(c.config::JSON->>'decoys' AS INTEGER) > 0), false) AS decoys
@@ -88,6 +99,16 @@ class StageBalance:
     def conserved(self) -> bool:
         """Whether in = kept + dropped + failed."""
         return self.rows_in == self.kept + sum(self.dropped.values()) + sum(self.failed.values())
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkInCorpus:
+    """How much of a benchmark the corpus held (`--decontaminate`)."""
+
+    benchmark: str
+    items: int
+    found: int  # items that some document holds
+    documents: int  # dropped for it, or, of several benchmarks in a document, for the one named first
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +182,7 @@ class Stats:
     yields: tuple[Yield, ...]
     coverage: tuple[Coverage, ...] = ()  # of tools that were not annotated on every shard
     tools: tuple[ToolCosts, ...] = ()
+    benchmarks: tuple[BenchmarkInCorpus, ...] = ()  # that the corpus must not hold
     rates: tuple[FalseDiscoveryRate, ...] = ()  # at the thresholds of `yields`; empty where no decoys were scored
 
     @property
@@ -184,6 +206,7 @@ def stats(path: str | Path) -> Stats:
         yields = rows_in(connection, "FROM yield_by_threshold")
         assembled = rows_in(connection, _COVERAGE)
         tools = tuple(ToolCosts(**row) for row in rows_in(connection, "FROM tool_costs"))
+        benchmarks = tuple(BenchmarkInCorpus(**row) for row in rows_in(connection, _BENCHMARKS))
     grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in counts:
         stage, tool, unit, kind, reason, rows, shards = row.values()
@@ -195,7 +218,7 @@ def stats(path: str | Path) -> Stats:
         else:
             balance[kind][reason] = rows
     balances = tuple(StageBalance(*key, **values) for key, values in grouped.items())
-    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, rates)
+    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, benchmarks, rates)
 
 
 def coverage(path: str | Path) -> tuple[Coverage, ...]:

@@ -52,6 +52,10 @@ FROM facts.balances AS b JOIN facts.commits AS c USING (commit_id) JOIN facts.cu
 WHERE b.kind IN ('dropped', 'failed')
 GROUP BY ALL
 
+-- view dropped_documents: Documents that were read and dropped for what other texts say, and why.
+SELECT regexp_extract(detail, '^document (\w+)', 1) AS doc_id, reason, detail, source, line, raw AS beginning
+FROM rejects WHERE starts_with(reason, 'benchmark:')
+
 -- view runs: One row per build, evaluation or what-if, newest last; times in UTC.
 SELECT * REPLACE (TRY_CAST(started AS TIMESTAMP) AS started, TRY_CAST(finished AS TIMESTAMP) AS finished,
                   parameters::JSON AS parameters)

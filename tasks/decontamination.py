@@ -1,0 +1,128 @@
+"""The benchmarks that a corpus must not hold: which files were named, and what finds their items.
+
+    svamp=PATH       items of a task, read as `evaluate` reads them
+    SVAMP.json       the same, where the file's name begins with the task's
+    small-world      a task's own items
+    notes.txt        any other text file: each line is an item
+
+Workers are given names and a digest of the items' texts, and read the files themselves.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolformer_core.errors import CorpusError, UsageError
+from toolformer_core.evaluate.contamination import ItemFinder, ItemTexts
+from toolformer_core.evaluate.items import Item
+from toolformer_core.evaluate.tasks import read, task_named, tasks
+from toolformer_core.records import digest_of
+
+_LINES = ".txt"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkFile:
+    """A benchmark by its name in reasons and reports."""
+
+    name: str
+    task: str  # "": each line of the file is an item
+    path: str | None  # absolute; None: the task's own items
+
+
+@dataclass(frozen=True, slots=True)
+class Decontamination:
+    """Benchmarks whose items documents must not share words in a row with."""
+
+    benchmarks: tuple[BenchmarkFile, ...]
+    ngram: int
+    digest: str  # of the items' texts, the benchmarks' names and `ngram`
+    items: tuple[tuple[str, int], ...]  # name and number of items of each benchmark
+
+    @classmethod
+    def of(cls, given: Sequence[str], ngram: int) -> Decontamination | None:
+        """Return what is to be kept out; None: nothing is named.
+
+        Args:
+            given: as the user names them (see above).
+            ngram: words in a row.
+
+        Raises:
+            UsageError, CorpusError: there is no such task or file, or nothing in it can be read.
+        """
+        if not given:
+            return None
+        benchmarks = tuple(map(_named, given))
+        items = _items(benchmarks, ngram)
+        counts = Counter(item.benchmark for item in items)
+        return cls(benchmarks, ngram, _digest(items, ngram), tuple(counts.items()))
+
+    def finder(self) -> ItemFinder:
+        """Return what finds the items, read once a process.
+
+        Raises:
+            UsageError: a file has changed since the run began.
+        """
+        with _READING:
+            if self.digest not in _finders:
+                items = _items(self.benchmarks, self.ngram)
+                if _digest(items, self.ngram) != self.digest:
+                    names = ", ".join(one.path or one.task for one in self.benchmarks)
+                    raise UsageError(f"{names}: the items have changed since the build began; run the same build again")
+                _finders.clear()
+                _finders[self.digest] = ItemFinder(items, self.ngram)
+            return _finders[self.digest]
+
+
+_READING = threading.Lock()
+_finders: dict[str, ItemFinder] = {}  # the last one, by its digest
+
+
+def _named(given: str) -> BenchmarkFile:
+    name, equals, path = given.partition("=")
+    if equals and "/" not in name:
+        return BenchmarkFile(task_named(name).name, name, _absolute(path))
+    known = tasks()
+    if given in known:
+        return BenchmarkFile(given, given, None)
+    file = Path(given)
+    words = file.name.lower().replace("_", "-").split(".")
+    if (task := words[0]) in known:
+        return BenchmarkFile(task, task, _absolute(given))
+    if file.suffix.lower() != _LINES:
+        raise UsageError(
+            f"--decontaminate {given}: which benchmark is it? Write TASK={given}; the tasks are {', '.join(known)}. "
+            f"A file of lines of text ends in {_LINES}"
+        )
+    return BenchmarkFile(file.stem, "", _absolute(given))
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
+
+
+def _items(benchmarks: Iterable[BenchmarkFile], ngram: int) -> list[ItemTexts]:
+    return [item for one in benchmarks for item in _items_of(one, ngram)]
+
+
+def _items_of(benchmark: BenchmarkFile, ngram: int) -> Iterator[ItemTexts]:
+    path = Path(benchmark.path) if benchmark.path else None
+    if benchmark.task:
+        task = task_named(benchmark.task)
+        for row in read(task, path):
+            if isinstance(row, Item):
+                yield ItemTexts.of(benchmark.name, task.form, row, ngram)
+    elif path is not None:
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise CorpusError(f"{path} cannot be read as lines of text: {exc}") from exc
+        yield from (ItemTexts(benchmark.name, str(n), (line,)) for n, line in enumerate(lines, start=1) if line.strip())
+
+
+def _digest(items: Iterable[ItemTexts], ngram: int) -> str:
+    return digest_of("benchmarks", str(ngram), *(digest_of(one.benchmark, one.item_id, *one.texts) for one in items))

@@ -1,0 +1,62 @@
+"""Decontaminate: which documents of a part of the corpus share words in a row with an item of a benchmark.
+
+It is there only if benchmarks are named (`--decontaminate`). `ingest` drops what it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import pyarrow as pa
+
+from tasks.shards import arrow
+from tasks.shards.corpus import PartSpec
+from tasks.shards.run_shard import ShardWriter, StageOutput
+from tasks.shards.stage import Inputs, Stage, count_rows
+from toolformer_core.evaluate.contamination import FoundItem
+from warehouse.schema import columns
+
+_COLUMNS = columns("doc_id text, benchmark text, item_id text, shared text")
+
+
+def reason_of(benchmark: str) -> str:
+    """Return the reason for which a document that holds an item is dropped."""
+    return f"benchmark:{benchmark}"
+
+
+def found_items(table: pa.Table) -> dict[str, list[FoundItem]]:
+    """Return the items that documents hold, by document, of a table that this stage wrote."""
+    found: dict[str, list[FoundItem]] = {}
+    for row in table.to_pylist():
+        found.setdefault(row.pop("doc_id"), []).append(FoundItem(**row))
+    return found
+
+
+def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
+    decontamination = inputs.spec.decontamination
+    finder = decontamination.finder() if decontamination is not None else None
+    rows, outcomes = [], []
+    for document in inputs.records("read", arrow.documents_of):
+        found = finder.find(document.text) if finder is not None else []
+        rows += [{"doc_id": document.doc_id, **asdict(one)} for one in found]
+        outcomes.append(reason_of(found[0].benchmark) if found else "kept")
+    counts = count_rows("documents", outcomes, "kept")
+    return StageOutput((counts,), pa.Table.from_pylist(rows, schema=_COLUMNS))
+
+
+def _digests(inputs: Inputs[PartSpec]) -> Mapping[str, str]:
+    decontamination = inputs.spec.decontamination
+    return {} if decontamination is None else {"benchmarks": decontamination.digest}
+
+
+DECONTAMINATE: Stage[PartSpec] = Stage(
+    name="decontaminate",
+    version="1",
+    unit="documents",
+    per="source",
+    reads=("read",),
+    run=_run,
+    digests=_digests,
+    wanted=lambda spec: spec.decontamination is not None,
+)

@@ -1,0 +1,153 @@
+"""A corpus without items of benchmarks: what is dropped and why, in whatever parts the corpus is read."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tasks.decontamination import Decontamination
+from tasks.shards import corpus as corpus_module
+from tasks.specs.build_spec import BuildSpec
+from tests.support.commands import Run
+from tests.support.stage_runs import calculator_spec, ingest
+from toolformer_core.config import IngestConfig
+from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.records import document_id
+from warehouse.queries import stats
+from warehouse.snapshot.publish import publish
+
+PROBLEM = {"Body": "Dan has 8 pens and gives 3 of them away.", "Question": "How many are left?", "Answer": 5}
+WHOLE = "He says: dan has 8 pens, and gives 3 of them AWAY. How many are left?"  # thirteen words of it in a row
+QUESTION = "who was the first king of the isles"  # eight words: all of them count
+LINE = "alpha beta gamma delta epsilon zeta"  # six
+
+
+def write_corpus(folder: Path, texts: Sequence[str]) -> Path:
+    folder.mkdir()
+    rows = [json.dumps({"text": text}) + "\n" for text in texts]
+    (folder / "a.jsonl").write_text("".join(rows[: len(rows) // 3]), encoding="utf-8")
+    (folder / "b.jsonl").write_text("".join(rows[len(rows) // 3 :]), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def benchmarks(tmp_path: Path) -> list[str]:
+    (tmp_path / "SVAMP.json").write_text(json.dumps([PROBLEM]), encoding="utf-8")
+    (tmp_path / "dev.jsonl").write_text(json.dumps({"question": QUESTION, "answer": ["x"]}) + "\n", encoding="utf-8")
+    (tmp_path / "own.txt").write_text(f"\n{LINE}\nnot long enough\n", encoding="utf-8")
+    return [str(tmp_path / "SVAMP.json"), f"nq={tmp_path / 'dev.jsonl'}", str(tmp_path / "own.txt")]
+
+
+def found(spec: BuildSpec) -> tuple[list[str], dict[tuple[str, int, str], str], dict[str, int]]:
+    """Return the texts that are kept, why lines are not (file, line, reason), and the counts of documents dropped."""
+    result, store = ingest(spec), spec.store()
+    commit = store.read_commit(result.key)
+    assert commit is not None
+    texts = [row["text"] for file in result.files for row in store.read(file).to_pylist()]
+    rejects = [row for file in commit.files if file not in result.files for row in store.read(file).to_pylist()]
+    return texts, {(r["source"], r["line"], r["reason"]): r["detail"] for r in rejects}, result.counts[0].dropped
+
+
+def test_documents_with_items_are_dropped_by_the_benchmarks_name(
+    tmp_path: Path, benchmarks: list[str], run: Run
+) -> None:
+    texts = ["Nothing.", WHOLE, f"So {QUESTION}? {LINE}", f"{LINE}.", f"{LINE}.", "Dan has 8 pens and gives them away."]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    plain = calculator_spec(tmp_path / "data", tmp_path / "c.jsonl")
+    spec = replace(plain, decontamination=Decontamination.of(benchmarks, 13))
+    kept, rejects, dropped = found(spec)
+    assert kept == ["Nothing.", "Dan has 8 pens and gives them away."]
+    assert dropped == {"benchmark:nq": 1, "benchmark:own": 1, "benchmark:svamp": 1}
+    words = "dan has 8 pens, and gives 3 of them AWAY. How many are left"
+    ((item, detail),) = [(key, d) for key, d in rejects.items() if key[2] == "benchmark:svamp"]
+    assert item[1] == 2
+    assert detail.startswith(f"document {document_id(WHOLE, None)} holds words of item ")
+    assert detail.endswith(f": {words}")
+    assert {line for _, line, reason in rejects if reason == "duplicate"} == {5}
+    publish(spec.store(), None)
+    report = [
+        (one.benchmark, one.items, one.found, one.documents)
+        for one in stats(tmp_path / "data" / "warehouse.duckdb").benchmarks
+    ]
+    assert report == [("nq", 1, 1, 1), ("own", 2, 1, 1), ("svamp", 1, 1, 1)]
+    code, out, _ = run("explain", document_id(WHOLE, None)[:12], "--data", tmp_path / "data")
+    assert code == 0
+    assert "dropped as benchmark:svamp" in out
+    assert words in " ".join(out.split())
+    assert (
+        "svamp: 1 of 1 items stood in the corpus, 1 documents dropped" in run("stats", "--data", tmp_path / "data")[1]
+    )
+
+
+def test_what_is_named_differently_is_done_again_and_off_nothing_changes(tmp_path: Path, benchmarks: list[str]) -> None:
+    plain = calculator_spec(tmp_path / "data", write_corpus(tmp_path / "corpus", [WHOLE, LINE, "Nothing."]))
+    off = ingest(plain)
+    assert plain.decontamination is None
+    by_thirteen = replace(plain, decontamination=Decontamination.of(benchmarks, 13))
+    by_four = replace(plain, decontamination=Decontamination.of(benchmarks, 4))
+    keys = {ingest(spec).key for spec in (plain, by_thirteen, by_four)}
+    assert len(keys) == 3
+    assert ingest(plain).key == off.key
+    assert len(list(plain.store().commits("read"))) == 1  # of the corpus, once for all
+    Path(benchmarks[0]).write_text(json.dumps([{**PROBLEM, "Body": "Dan has 9 pens."}]), encoding="utf-8")
+    other = Decontamination.of(benchmarks, 13)
+    assert other is not None
+    assert ingest(replace(plain, decontamination=other)).key not in keys
+    with pytest.raises(UsageError, match="have changed since the build began"):
+        replace(other, digest="other").finder()
+
+
+@pytest.mark.parametrize(
+    ("given_", "error", "says"),
+    [
+        ("test.jsonl", UsageError, "which benchmark is it"),
+        ("svmp=test.jsonl", UnknownNameError, "svamp"),
+        ("gone.txt", Exception, "gone.txt"),
+    ],
+)
+def test_a_benchmark_that_is_none_is_named(given_: str, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        Decontamination.of([given_], 13)
+
+
+READ = 16  # bytes
+_WORDS = ["a", "b", "c"]
+
+
+@settings(deadline=None, max_examples=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(
+    texts=st.lists(st.lists(st.sampled_from(_WORDS), min_size=1, max_size=9).map(" ".join), min_size=1, max_size=12),
+    items=st.lists(st.lists(st.sampled_from(_WORDS), min_size=3, max_size=6).map(" ".join), min_size=1, max_size=3),
+    block=st.integers(1, 10).map(lambda n: n * READ),
+    limit=st.none() | st.integers(1, 8),
+)
+def test_the_parts_of_the_corpus_change_nothing(
+    texts: list[str], items: list[str], block: int, limit: int | None
+) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name)
+        (folder / "items.txt").write_text("\n".join(items), encoding="utf-8")
+        corpus = write_corpus(folder / "corpus", texts)
+        results: list[Any] = []
+        patch.setattr(corpus_module, "_READ", READ)
+        for size in (1 << 20, block):
+            patch.setattr(corpus_module, "_BLOCK", size)
+            patch.setattr(corpus_module, "_entries", {})
+            spec = calculator_spec(
+                folder / str(size),
+                corpus,
+                ingest=IngestConfig(shard_documents=3, limit=limit),
+                decontamination=Decontamination.of([str(folder / "items.txt")], 3),
+            )
+            kept, rejects, dropped = found(spec)
+            # a part is read up to the limit by itself, so more of its own duplicates may be counted
+            results.append((kept, {key: why for key, why in rejects.items() if key[2] != "duplicate"}, dropped))
+    assert results[0] == results[1]

@@ -1,0 +1,73 @@
+"""Which items of benchmarks stand in a text: one that a model is to learn from, or has learnt from.
+
+An item stands in a text if `ngram` words of its question do, in a row, or all words of a shorter one (see
+`shared_words`); or `ngram` words of one of its answers. Of a shorter answer a text may hold all words and yet have
+nothing to do with the item. Nor do the paragraph behind a question and the instruction in front of it count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from toolformer_core.config import NGRAM
+from toolformer_core.evaluate.items import Item
+from toolformer_core.evaluate.prompts import question_in
+from toolformer_core.shared_words import SharedWords, count_words
+
+
+@dataclass(frozen=True, slots=True)
+class ItemTexts:
+    """The texts by which an item is found."""
+
+    benchmark: str
+    item_id: str
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, benchmark: str, form: str, item: Item, ngram: int = NGRAM) -> ItemTexts:
+        """Return those of an item.
+
+        Args:
+            benchmark: by which name the item is reported.
+            form: of the task's prompts.
+            item: as `evaluate` asks it.
+            ngram: words in a row.
+        """
+        answers = (answer for answer in item.answers if count_words(answer) >= ngram)
+        return cls(benchmark, item.item_id, (question_in(form, item.prompt), *answers))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundItem:
+    """An item that stands in a text."""
+
+    benchmark: str
+    item_id: str
+    shared: str  # the first words that both have, as they stand in the text
+
+
+class ItemFinder:
+    """Finds items in texts.
+
+    Args:
+        items: of any number of benchmarks.
+        ngram: words in a row.
+    """
+
+    def __init__(self, items: Iterable[ItemTexts], ngram: int = NGRAM) -> None:
+        self._owners: list[ItemTexts] = []  # of each text
+        texts: list[str] = []
+        for item in items:
+            self._owners += [item] * len(item.texts)
+            texts += item.texts
+        self._shared = SharedWords(texts, ngram)
+
+    def find(self, text: str) -> list[FoundItem]:
+        """Return the items that stand in a text, in the order in which they were given, each once."""
+        found: dict[tuple[str, str], FoundItem] = {}
+        for span in self._shared.find(text):
+            owner = self._owners[span.item]
+            key = owner.benchmark, owner.item_id
+            found.setdefault(key, FoundItem(*key, text[span.start : span.end]))
+        return list(found.values())
