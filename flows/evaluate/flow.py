@@ -14,6 +14,7 @@ from dataclasses import replace
 from prefect import flow
 from prefect.futures import PrefectFuture
 
+from flows.evaluate.certificate import known_by_evaluation
 from flows.evaluate.metrics import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, table_of
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan
@@ -58,6 +59,8 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
     snapshot = ledger.snapshot
     arms, perplexities = _found(plan, store, done)
     run = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
+    arms, perplexities = _found(plan, store, read, done)
+    tracked, address = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
     result = EvaluateResult(
         run_id=plan.benchmark.run_id,
         task=plan.task.name,
@@ -117,12 +120,13 @@ def _named_for(run: ArmRun, shards: Sequence[Shard]) -> list[Shard]:
 
 
 def _found(
-    plan: EvaluationPlan, store: Store, done: dict[Evaluation, list[ShardResult]]
+    plan: EvaluationPlan, store: Store, read: ShardResult, done: dict[Evaluation, list[ShardResult]]
 ) -> tuple[list[ArmFigures], list[ArmPerplexity]]:
     names = plan.names()
     if plan.task.rule is Rule.PERPLEXITY:
         return [], [arm_perplexity(store, e, names[e], shards) for e, shards in done.items()]
-    return arm_figures(store, done, names, word_problems=plan.task.form == "word_problem"), []
+    known = known_by_evaluation(store, plan.task, read, done)
+    return arm_figures(store, done, names, word_problems=plan.task.form == "word_problem", known=known), []
 
 
 def _paper(plan: EvaluationPlan) -> dict[str, float]:

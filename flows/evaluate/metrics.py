@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from flows.evaluate.certificate import Certificate
 from flows.report.tables import Cell, ResultTable, percent
 from tasks.shards.run_shard import ShardResult
 from tasks.specs.evaluation_spec import TRIGGER_ARM, Evaluation
@@ -46,6 +47,7 @@ class ArmFigures:
     versus_disabled: Comparison | None = None  # for arms with tools: against the same model without
     operands: RandomOperands | None = None  # of word problems with calls: the random-operand baseline
     right_calls: float | None = None  # of word problems: the share of items with a call of which one gives the answer
+    certificate: Certificate | None = None  # of a finetuned model whose training texts are stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def arm_figures(
     names: Mapping[Evaluation, str],
     *,
     word_problems: bool = False,
+    known: Mapping[Evaluation, tuple[str, frozenset[str]]] | None = None,
 ) -> list[ArmFigures]:
     """Return the figures of every evaluation, in the order given.
 
@@ -97,6 +100,7 @@ def arm_figures(
         finished: the finished shards of each.
         names: the evaluations' names.
         word_problems: whether the items are problems whose answer is a number.
+        known: the items that training texts hold (see `known_by_evaluation`); None: not looked for.
     """
     outcomes: dict[Evaluation, list[ItemOutcome]] = {}
     parameters: dict[Evaluation, int] = {}  # of the model
@@ -153,6 +157,9 @@ def arm_figures(
                 else None,
                 operands=random_operands(problems.get(evaluation, ())),
                 right_calls=right_calls(problems.get(evaluation, ())),
+                certificate=Certificate.of(one[0], right[evaluation], one[1])
+                if (one := (known or {}).get(evaluation)) is not None
+                else None,
             )
         )
     return out
@@ -219,6 +226,7 @@ def row_of(figures: ArmFigures | ArmPerplexity) -> dict[str, Any]:
         **({} if figures.calls_per_item is None else {"calls_per_item": figures.calls_per_item}),
         **({} if figures.operands is None else {"random_operands": figures.operands.value}),
         **({} if figures.right_calls is None else {"right_calls": figures.right_calls}),
+        **({} if (one := figures.certificate) is None else {"known": one.items, "accuracy_unknown": one.accuracy}),
         **{f"calls_{tool}": rate for tool, rate in figures.rates.items()},
     }
 
@@ -246,6 +254,7 @@ def table_of(result: EvaluateResult) -> ResultTable:
                 f"{100 * arm.operands.value:.1f} % ({100 * arm.operands.low:.1f}-{100 * arm.operands.high:.1f}); its "
                 f"calls give the answer in {100 * (arm.right_calls or 0):.1f} % of the items with one"
             )
+    notes += [f"{_label(arm)}: {arm.certificate}" for arm in result.arms if arm.certificate is not None]
     if failed := max((arm.failed for arm in result.arms), default=0):
         notes.append(f"{failed} items do not fit into the model's context; they count as wrong.")
     rows = tuple(_arm_row(arm, several) for arm in result.arms)

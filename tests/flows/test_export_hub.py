@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import constants
+from wh_fixtures import make_run, put
 
 from flows.export.delivery import deliver
 from flows.export.hub import MANIFEST, PushError
@@ -23,6 +24,7 @@ from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 NAME = "owner/cstar"
+BOOKS_ITEM = "Books 58 are lent, so 529 remain? The answer is"  # seven words of the first example
 
 
 @pytest.fixture
@@ -285,6 +287,14 @@ def trained(store: Store, tmp_path: Path) -> Training:
         finished="2026-01-01T00:00:00",
     )
     write_training(store, training)
+    prompts = {"1": BOOKS_ITEM, "2": "What is in no text that anybody has read? The answer is"}
+    rows = [
+        {"evaluation": "e", "task": "svamp", "item_id": n, "prompt": text, "answers": ["9"], "correct": n == "1"}
+        for n, text in prompts.items()
+    ]
+    about = {"evaluation": "e", "task": "svamp", "arm": "toolformer", "k": 0, "model": str(model), "model_digest": "m"}
+    commit = put(store, "evaluate", "", "e", rows, config=about)
+    store.write_run(make_run("r9", [commit.key], flow="evaluate"))
     publish(store, None)
     return training
 
@@ -308,6 +318,7 @@ def test_a_model_is_pushed_with_a_card_that_names_both_licences(
     assert card.startswith("---\nlicense: apache-2.0\nlibrary_name: transformers\n")
     assert "| licence of the texts | CC BY-SA 4.0 |" in card
     assert "| perplexity of held-out texts | 3.00 before, 2.72 after, tools off |" in card
+    assert "| svamp | toolformer | 0 | 2 | 50.0 | 1 | 0.0 |" in card  # it knew the one that it answered right
     assert "| licence of the corpus | CC BY-SA 4.0 |" in card  # the dataset's own card
     told = {one["name"]: one["bytes"] for one in json.loads(repo.files[MANIFEST])["files"]}
     assert told == {name: len(data) for name, data in repo.files.items() if name not in (MANIFEST, ".gitattributes")}

@@ -1,0 +1,87 @@
+"""How many of a benchmark's items stand in the texts of a training, and the accuracy without them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from wh_fixtures import put
+
+from flows.evaluate.certificate import Certificate, known_by_evaluation
+from flows.evaluate.metrics import arm_figures, row_of
+from tasks.shards.run_shard import ShardResult, result_of
+from tasks.specs.evaluation_spec import Evaluation
+from tests.flows.test_export import stored
+from tests.support.examples_of_c_star import BOOKS
+from tests.support.finished_job import a_finished_job
+from toolformer_core.evaluate.prompts import word_problem
+from toolformer_core.evaluate.tasks import task_named
+from toolformer_core.tools.build import ToolSettings
+from warehouse.store import Store
+
+# "Of 587 books 58 are lent, so 529 remain.": seven words of the first item stand there in a row, around the call
+PROBLEMS = {"1": "books 58 are lent, so 529 remain.", "2": "Of 588 books 58 are lent, so how many remain?", "3": "Why?"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return stored(tmp_path / "data", [BOOKS])
+
+
+def evaluation(model: Path | str, arm: str = "toolformer") -> Evaluation:
+    return Evaluation(arm, 0, str(model), "m1", "gpt", "d0", (), (), ToolSettings(), 8)
+
+
+def items(store: Store) -> ShardResult:
+    rows = [
+        {"item_id": n, "task": "svamp", "prompt": word_problem(text, ""), "answers": ["9"]}
+        for n, text in PROBLEMS.items()
+    ]
+    return result_of(put(store, "benchmark", "", "svamp", rows), skipped=False)
+
+
+def trained(store: Store, dataset: str) -> Path:
+    """A finished training's folder, on a dataset."""
+    folder = a_finished_job(Path(store.root) / "finetunes" / f"cstar-toolformer-{dataset[-4:]}")
+    card = json.loads((folder / "card.json").read_text())
+    (folder / "card.json").write_text(json.dumps({**card, "dataset": dataset}))
+    return folder
+
+
+def predictions(store: Store, name: str) -> ShardResult:
+    """Items 1 and 2 are answered right, 3 is not: 2/3, and without item 1 a half."""
+    rows = [
+        {"evaluation": name, "task": "svamp", "arm": "toolformer", "item_id": n, "prompt": word_problem(text, ""),
+         "answers": ["9"], "correct": n != "3"}
+        for n, text in PROBLEMS.items()
+    ]  # fmt: skip
+    return result_of(put(store, "evaluate", "", name, rows), skipped=False)
+
+
+def test_items_of_a_trainings_texts_are_counted_and_left_out(store: Store) -> None:
+    (dataset,) = store.datasets()
+    label = f"{dataset.name}@{dataset.version}"
+    of_ours = evaluation(trained(store, label) / "model")
+    gone = evaluation(trained(store, "cstar@gone") / "model", "cc")
+    base = evaluation("embedded", "base")
+    task = task_named("svamp")
+    known = known_by_evaluation(store, task, items(store), [base, gone, of_ours])
+    assert known == {of_ours: (label, frozenset({"1"}))}
+    done = predictions(store, "e")
+    ours, other = arm_figures(store, {of_ours: [done], base: [done]}, {of_ours: "e", base: "b"}, known=known)
+    assert other.certificate is None
+    assert ours.certificate == Certificate(label, 1, 0.5)
+    assert str(ours.certificate) == (
+        f"known items (13 words in a row stand in a text of {label}): 1; 50.0 % of the others right"
+    )
+    assert (row_of(ours)["known"], row_of(ours)["accuracy_unknown"]) == (1, 0.5)
+    assert "known" not in row_of(other)
+    assert str(Certificate.of(label, {"1": True}, frozenset("1"))).endswith("; no other item is left")
+
+
+def test_texts_that_are_damaged_certify_nothing(store: Store) -> None:
+    (dataset,) = store.datasets()
+    one = evaluation(trained(store, f"{dataset.name}@{dataset.version}") / "model")
+    Path(store.locate(dataset.files[0].path)).write_bytes(b"damaged")
+    assert known_by_evaluation(store, task_named("svamp"), items(store), [one]) == {}
