@@ -18,10 +18,10 @@ from flows.build_dataset.shard_size import auto_shard_documents
 from flows.forms.calls import ALL
 from flows.forms.chosen_tools import chosen_tools
 from flows.report.judging import chosen_marks
-from tasks.decontamination import Decontamination
 from tasks.provenance import new_run_id
 from tasks.shards.corpus import corpus_digest
 from tasks.specs.build_spec import BuildModel, BuildSpec, keep_tools
+from tasks.specs.decontamination import Decontamination
 from toolformer_core.annotate.ingest import file_digest, read_corpus
 from toolformer_core.annotate.sample import read_candidates
 from toolformer_core.annotate.tool_prompt import chain_prompt_for, prompt_for

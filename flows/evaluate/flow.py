@@ -57,10 +57,8 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
     with running("evaluate", plan.benchmark.run_id, store, parameters, items) as ledger:
         read, done = _run_stages(plan, ledger)
     snapshot = ledger.snapshot
-    arms, perplexities = _found(plan, store, done)
-    run = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
     arms, perplexities = _found(plan, store, read, done)
-    tracked, address = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
+    run = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
     result = EvaluateResult(
         run_id=plan.benchmark.run_id,
         task=plan.task.name,

@@ -18,8 +18,8 @@ from typing import TypeAlias
 
 import orjson
 
-from tasks.decontamination import Decontamination
 from tasks.specs.build_spec import BuildSpec
+from tasks.specs.decontamination import Decontamination
 from toolformer_core.annotate.ingest import CorpusPart, corpus_files, source_of
 from toolformer_core.annotate.readers.files import is_divisible
 from toolformer_core.annotate.readers.lines import LineRange

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tasks.decontamination import Decontamination
 from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
 from tasks.shards.model_thread import resident_model
+from tasks.specs.decontamination import Decontamination
 from tasks.specs.mark_filter import MarkFilter
 from toolformer_core.config import (
     TOOL_NAMES,

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tasks.decontamination import Decontamination
 from tasks.shards import corpus as corpus_module
 from tasks.specs.build_spec import BuildSpec
+from tasks.specs.decontamination import Decontamination
 from tests.support.commands import Run
 from tests.support.stage_runs import calculator_spec, ingest
 from toolformer_core.config import IngestConfig
