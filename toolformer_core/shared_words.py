@@ -52,7 +52,7 @@ class SharedWords:
         self.short: list[int] = []
         found: dict[int, dict[int, list[tuple[int, int]]]] = {}  # length -> digest of words -> (item, first word)
         for item, text in enumerate(items):
-            words = [word for word, _, _ in _words_of(text)]
+            words = words_in(text)
             self._words.append(words)
             length = min(ngram, len(words))
             if length < min(MIN_WORDS, ngram):
@@ -91,9 +91,9 @@ class SharedWords:
         return out
 
 
-def count_words(text: str) -> int:
-    """Return the number of a text's words."""
-    return sum(1 for _ in _WORD.finditer(text))
+def words_in(text: str) -> list[str]:
+    """Return the words of a text as they are compared."""
+    return [word for word, _, _ in _words_of(text)]
 
 
 def _words_of(text: str) -> list[tuple[str, int, int]]:

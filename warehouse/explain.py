@@ -41,6 +41,8 @@ WITH dataset_files AS (
 SELECT name, version, path FROM dataset_files
 WHERE made OR (name, version) NOT IN (SELECT (name, version) FROM dataset_files WHERE made) ORDER BY ALL"""
 
+_LIKE = "FROM dropped_documents WHERE like_doc_id = $doc_id ORDER BY likeness DESC, doc_id"
+
 # One query per table, over relations with the names of the tables and the rows of one shard.
 _PARTS = {
     "prefiltered": "SELECT * FROM prefiltered WHERE doc_id = $doc_id ORDER BY tool",
@@ -82,6 +84,7 @@ class Explanation:
     sampled_by: str = ""  # the model that sampled, where another one scored; else ""
     scored_by: str = ""  # that other model; "": one model did both
     dropped: dict[str, Any] | None = None  # of a document that no stage behind `ingest` read: why
+    near_duplicates: tuple[dict[str, Any], ...] = ()  # documents that were dropped because they are like this one
 
 
 def ids_with_prefix(path: str | Path, start: str, limit: int = 2) -> list[str]:
@@ -133,6 +136,7 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
             rows = _of_table(connection, files, f"chain_{name}", sql, doc_id)
             parts[name] += tuple(row for row in rows if row not in parts[name])
         further = {name: tuple(_further_rows(connection, files[name], doc_id)) for name in files.keys() - _KNOWN}
+        near = rows_in(connection, _LIKE, {"doc_id": doc_id})
         datasets = _datasets(connection, root, home["digest"], doc_id)
     return Explanation(
         document[0] if document else None,
@@ -143,6 +147,7 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
         further=further,
         sampled_by=models[0],
         scored_by=models[1],
+        near_duplicates=tuple(near),
     )
 
 

@@ -122,6 +122,8 @@ def print_document_trace(trace: DocumentTrace) -> None:
             f"[yellow]dropped as {escape(dropped['reason'])}[/yellow]: {escape(dropped['detail'])}", highlight=False
         )
         return
+    if near := explanation.near_duplicates:
+        _print_rows(console, "near-duplicates dropped", near, ("doc_id", "likeness", "source", "line"))
     if explanation.scored_by:
         models = _models(explanation.sampled_by, explanation.scored_by)
         console.print(escape(models), highlight=False, soft_wrap=True)

@@ -198,6 +198,11 @@ class BuildParameters(ToolChoice):
         description="Columns of the corpus, where they have other names than usual (text, raw_content; url, "
         "metadata.url; timestamp, date_download, created)",
     )
+    deduplicate: Annotated[bool, _CORPUS] = Field(
+        False,
+        description="Drop near-duplicates of earlier documents, by MinHash of five words in a row (datatrove's "
+        "defaults: 14 bands of 8 hashes)",
+    )
     decontaminate: Annotated[Benchmarks, _CORPUS] = []  # noqa: RUF012 - pydantic copies it
     ngram: Annotated[int, _CORPUS] = Field(
         NGRAM,

@@ -127,6 +127,7 @@ def resolve(p: BuildParameters) -> BuildSpec:
         tool_settings=settings,
         ingest=ingest,
         decontamination=Decontamination.of(p.decontaminate, p.ngram),
+        deduplicate=p.deduplicate,
         prefilter=PrefilterConfig(chunk_words=p.mt_chunk_words, seed=p.seed),
         sample=sample,
         chains=_chains(p),

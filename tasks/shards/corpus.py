@@ -110,6 +110,7 @@ class PartSpec:
     ingest: IngestConfig
     decontamination: Decontamination | None
     overlay: Files | None
+    deduplicate: bool
 
     def store(self) -> Store:
         return Store(self.data, files=self.overlay)
@@ -123,9 +124,8 @@ def part_specs(spec: BuildSpec) -> list[PartSpec]:
         names = (text for file in part.files for text in (source_of(root, file), entries[file][2]))
         span = (part.lines.start, part.lines.end) if part.lines is not None else ()
         digest = digest_of("part", *names, *map(str, span))
-        return PartSpec(
-            spec.run_id, spec.data, spec.corpus, part, digest, spec.ingest, spec.decontamination, spec.overlay
-        )
+        asked = (spec.decontamination, spec.overlay, spec.deduplicate)
+        return PartSpec(spec.run_id, spec.data, spec.corpus, part, digest, spec.ingest, *asked)
 
     return [of(part) for part in _parts(entries)]
 

@@ -77,6 +77,7 @@ class BuildSpec:
     score: ScoreConfig
     assemble: AssembleConfig
     decontamination: Decontamination | None = None  # benchmarks that the corpus must not hold; None: none
+    deduplicate: bool = False  # near-duplicates are dropped
     chains: ChainConfig = field(default_factory=ChainConfig)
     chain_prompts: Mapping[str, Prompt] = field(default_factory=dict)  # of each tool, if calls are chained
     candidates: tuple[str, str] | None = None  # file of calls in place of sampled ones, and its digest; None: none

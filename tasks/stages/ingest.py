@@ -3,8 +3,8 @@
 Each part of the corpus is read by itself (`READ`, with its own commit), so that parts may be read at the same time, and
 again after a kill only where they were not finished. `INGEST` puts them together, in order: it reads their ids alone,
 and its commit lists their files, but for those that exceed the limit or hold a document that is dropped: a duplicate
-of an earlier part's, or one with an item of a benchmark (`decontaminate`). The limit counts dropped documents as well,
-so that it is the same in whatever parts the corpus is read.
+of an earlier part's, one with an item of a benchmark (`decontaminate`), or a near-duplicate (`deduplicate`). The limit
+counts dropped documents as well, so that it is the same in whatever parts the corpus is read.
 
 Its commit notes the corpus's latest date: the newest date of a document, if all have one, else the day of reading. So
 it stays the same for later builds, which read no corpus again.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +26,10 @@ from tasks.shards.run_shard import ShardResult, ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage, nonzero, run_stage, shard_name
 from tasks.specs.build_spec import BuildSpec
 from tasks.stages.decontaminate import DECONTAMINATE, found_items, reason_of
+from tasks.stages.deduplicate import SIGN, NearDuplicate, find_near_duplicates
 from toolformer_core.annotate.digest_set import DigestSet
 from toolformer_core.annotate.ingest import read_part
+from toolformer_core.annotate.minhash import NAME
 from toolformer_core.evaluate.contamination import FoundItem
 from toolformer_core.records import Document, Rejection
 from warehouse.commits import RowCounts
@@ -88,7 +90,7 @@ READ: Stage[PartSpec] = Stage(
     digests=lambda inputs: {"inputs": inputs.spec.digest},
 )
 
-PART_STAGES: list[Stage[PartSpec]] = [DECONTAMINATE]  # what is found out about each part, once it is read
+PART_STAGES: list[Stage[PartSpec]] = [DECONTAMINATE, SIGN]  # what is found out about each part, once it is read
 
 
 def read_parts(specs: list[PartSpec]) -> list[dict[str, ShardResult]]:
@@ -112,8 +114,9 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     rejected: list[Rejection] = []
     items: dict[str, set[str]] = {name: set() for name, _ in spec.decontamination.items} if spec.decontamination else {}
     newest = undated = shards = 0
-    for part in part_specs(spec):
-        (results,) = read_parts([part])
+    parts = _Parts(spec)
+    near = _near_duplicates(spec, parts) if spec.deduplicate else {}
+    for results in parts:
         result = results[READ.name]
         writer.add_wait(-sum(one.seconds for one in results.values() if one.skipped))  # part of the ingest's seconds
         if (commit := store.read_commit(result.key)) is None:
@@ -134,6 +137,8 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
                     drops.append((reason_of(found[0].benchmark), _holding(doc_id, found[0])))
                     for item in found:
                         items[item.benchmark].add(item.item_id)
+                elif (like := near.get(doc_id)) is not None:
+                    drops.append(("near_duplicate", like.detail(doc_id)))
                 else:
                     drops.append(None)
             if None in drops:
@@ -159,6 +164,30 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     for name, number in spec.decontamination.items if spec.decontamination else ():
         counters |= {ITEMS + name: number, FOUND + name: len(items[name])}
     return StageOutput((counts,), counters=counters)
+
+
+class _Parts:
+    """The results of a corpus's parts in order, each read when it is first asked for."""
+
+    def __init__(self, spec: BuildSpec) -> None:
+        self._specs = part_specs(spec)
+        self._read: list[dict[str, ShardResult]] = []
+
+    def __iter__(self) -> Iterator[dict[str, ShardResult]]:
+        for number, spec in enumerate(self._specs):
+            if number == len(self._read):
+                self._read += read_parts([spec])
+            yield self._read[number]
+
+
+def _near_duplicates(spec: BuildSpec, parts: _Parts) -> dict[str, NearDuplicate]:
+    store, limit = spec.store(), spec.ingest.limit
+
+    def of(results: dict[str, ShardResult]) -> tuple[list[str], pa.Table, Collection[str]]:
+        ids = [one for file in results[READ.name].files for one in store.read(file, ["doc_id"]).column(0).to_pylist()]
+        return ids, pa.concat_tables(map(store.read, results[SIGN.name].files)), _contaminated(store, results)
+
+    return find_near_duplicates(map(of, parts), limit)
 
 
 def _contaminated(store: Store, results: Mapping[str, ShardResult]) -> dict[str, list[FoundItem]]:
@@ -190,7 +219,8 @@ def with_latest_date(spec: BuildSpec, ingested: ShardResult) -> BuildSpec:
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     spec = inputs.spec
     benchmarks = {} if spec.decontamination is None else {"benchmarks": spec.decontamination.digest}
-    return {"inputs": spec.corpus_digest, **benchmarks}
+    near = {"near_duplicates": NAME} if spec.deduplicate else {}
+    return {"inputs": spec.corpus_digest, **benchmarks, **near}
 
 
 INGEST: Stage[BuildSpec] = Stage(

@@ -55,8 +55,8 @@ _BUILD = """--corpus --data --model --score-model --tools --tool --dataset --lim
         --tau-f --decoys --keep-repeats --ratings
         --chain-depth --max-examples --stop-when-full --temperature
         --mt-chunk-words --seed --shard-documents --max-chars --columns
-        --decontaminate --ngram --prompts --passages --qa-reader --translator --workers --gpus --licence --replace
-        --answers"""
+        --deduplicate --decontaminate --ngram --prompts --passages --qa-reader --translator --workers --gpus --licence
+        --replace --answers"""
 _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --sequence-length --evaluate-every
         --dev-documents --keep --retries"""
 NAMES = {
@@ -286,6 +286,7 @@ def test_thresholds_are_written_short() -> None:
         temperature=st.floats(0, exclude_min=True, allow_infinity=False),
         mt_chunk_words=st.integers(1, 100),
         decontaminate=st.lists(st.sampled_from(["/SVAMP.json", "nq=/my dev.jsonl", "small-world"]), max_size=2),
+        deduplicate=st.booleans(),
         ngram=st.integers(1, 20),
         seed=st.integers(0, 2**31),
         shard_documents=st.integers(1, 10**6) | st.just("auto"),

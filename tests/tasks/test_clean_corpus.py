@@ -105,6 +105,42 @@ def test_what_is_named_differently_is_done_again_and_off_nothing_changes(tmp_pat
         replace(other, digest="other").finder()
 
 
+def test_near_duplicates_are_dropped_and_explained(tmp_path: Path, run: Run) -> None:
+    text = "Of the 587 books of the library 58 are lent out, and only 529 are left."
+    texts = [
+        text,
+        "Something else that nobody has said before.",
+        text.upper(),
+        f"{text} ",
+        "one two three",
+        "One two three",
+    ]
+    plain = calculator_spec(tmp_path / "data", write_corpus(tmp_path / "corpus", texts))
+    off = ingest(plain)
+    spec = replace(plain, deduplicate=True)
+    kept, rejects, dropped = found(spec)
+    assert kept == [text, texts[1], "one two three", "One two three"]
+    assert dropped == {"near_duplicate": 2}
+    first, second = document_id(text, None), document_id(texts[2], None)
+    assert rejects["b.jsonl", 1, "near_duplicate"] == f"document {second} is like {first} (1.00)"
+    assert ingest(spec).key != off.key == ingest(plain).key
+    limited = replace(spec, ingest=IngestConfig(limit=3))  # of three documents one is a near-duplicate
+    assert found(limited)[0] == [text, texts[1]]
+    ingest(spec)
+    data = tmp_path / "data"
+    for commit in spec.store().commits("ingest"):
+        if commit.key != ingest(spec).key:
+            spec.store().files.delete(f"commits/{commit.id}.json")
+    publish(spec.store(), None)
+    assert f"is like {first} (1.00)" in " ".join(run("explain", second, "--data", data).out.split())
+    explained = json.loads(run("explain", first, "--data", data, "--json").out)
+    assert {(one["doc_id"], one["likeness"]) for one in explained["near_duplicates"]} == {
+        (second, 1.0),
+        (document_id(texts[3], None), 1.0),
+    }
+    assert "near-duplicates dropped" in run("explain", first, "--data", data).out
+
+
 @pytest.mark.parametrize(
     ("given_", "error", "says"),
     [
@@ -124,7 +160,9 @@ _WORDS = ["a", "b", "c"]
 
 @settings(deadline=None, max_examples=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
-    texts=st.lists(st.lists(st.sampled_from(_WORDS), min_size=1, max_size=9).map(" ".join), min_size=1, max_size=12),
+    texts=st.lists(
+        st.lists(st.sampled_from(_WORDS), min_size=1, max_size=9).map(" ".join), min_size=1, max_size=12
+    ).flatmap(lambda texts: st.permutations([*texts, *map(str.upper, texts)])),  # each with a near-duplicate
     items=st.lists(st.lists(st.sampled_from(_WORDS), min_size=3, max_size=6).map(" ".join), min_size=1, max_size=3),
     block=st.integers(1, 10).map(lambda n: n * READ),
     limit=st.none() | st.integers(1, 8),
@@ -146,6 +184,7 @@ def test_the_parts_of_the_corpus_change_nothing(
                 corpus,
                 ingest=IngestConfig(shard_documents=3, limit=limit),
                 decontamination=Decontamination.of([str(folder / "items.txt")], 3),
+                deduplicate=True,
             )
             kept, rejects, dropped = found(spec)
             # a part is read up to the limit by itself, so more of its own duplicates may be counted

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from toolformer_core.config import NGRAM
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.prompts import question_in
-from toolformer_core.shared_words import SharedWords, count_words
+from toolformer_core.shared_words import SharedWords, words_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ItemTexts:
             item: as `evaluate` asks it.
             ngram: words in a row.
         """
-        answers = (answer for answer in item.answers if count_words(answer) >= ngram)
+        answers = (answer for answer in item.answers if len(words_in(answer)) >= ngram)
         return cls(benchmark, item.item_id, (question_in(form, item.prompt), *answers))
 
 

@@ -53,8 +53,10 @@ WHERE b.kind IN ('dropped', 'failed')
 GROUP BY ALL
 
 -- view dropped_documents: Documents that were read and dropped for what other texts say, and why.
-SELECT regexp_extract(detail, '^document (\w+)', 1) AS doc_id, reason, detail, source, line, raw AS beginning
-FROM rejects WHERE starts_with(reason, 'benchmark:')
+SELECT regexp_extract(detail, '^document (\w+)', 1) AS doc_id, reason, detail, source, line, raw AS beginning,
+       nullif(regexp_extract(detail, '^document \w+ is like (\w+) ', 1), '') AS like_doc_id,
+       TRY_CAST(regexp_extract(detail, '^document \w+ is like \w+ .([0-9.]+)', 1) AS DOUBLE) AS likeness
+FROM rejects WHERE reason = 'near_duplicate' OR starts_with(reason, 'benchmark:')
 
 -- view runs: One row per build, evaluation or what-if, newest last; times in UTC.
 SELECT * REPLACE (TRY_CAST(started AS TIMESTAMP) AS started, TRY_CAST(finished AS TIMESTAMP) AS finished,

@@ -1,0 +1,54 @@
+"""Near-duplicates by MinHash: by hand, and by the plain definition."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer_core.annotate.minhash import BANDS, as_bands, likeness, near_duplicates, signature_of
+
+WORDS = [f"w{n}" for n in range(100)]
+
+
+def likeness_of(one: str, other: str) -> float:
+    first, second = signature_of(one), signature_of(other)
+    assert first is not None
+    assert second is not None
+    return likeness(first.sketch, second.sketch)
+
+
+def test_likeness_is_that_of_the_runs_of_five_words() -> None:
+    text = " ".join(WORDS)
+    changed = " ".join([*WORDS[:50], "other", *WORDS[51:]])
+    # 96 runs each, of which the 5 with the changed word differ: 91 / (96 + 5) = 0.90, give or take 3 * 0.028
+    assert abs(likeness_of(text, changed) - 91 / 101) < 0.09
+    # the first half of the runs, 46 of 96: 0.48, give or take 3 * 0.047
+    assert abs(likeness_of(text, " ".join(WORDS[:50])) - 46 / 96) < 0.15
+    assert likeness_of(text, text.upper().replace(" ", ",\n")) == 1
+    assert likeness_of(text, " ".join(f"v{n}" for n in range(100))) < 0.05
+    assert signature_of("one two three four") is None
+    assert signature_of("one two three four five") is not None
+
+
+def test_a_document_is_kept_whose_only_likeness_is_dropped() -> None:
+    # 1 is like 0, 2 is like 1 but not like 0, 3 is like 2 (band 0) and 0 (band 1): the earliest of them is named
+    bands = np.arange(4 * BANDS, dtype=np.uint64).reshape(4, BANDS)
+    bands[1, 0], bands[2, 1], bands[3, 0], bands[3, 1] = bands[0, 0], bands[1, 1], bands[2, 0], bands[0, 1]
+    assert near_duplicates(bands) == {1: 0, 3: 0}
+    assert near_duplicates(bands[:0]) == near_duplicates(bands[:1]) == near_duplicates(as_bands(b"")) == {}
+
+
+@given(st.lists(st.lists(st.integers(0, 5), min_size=BANDS, max_size=BANDS), max_size=8))
+def test_a_document_is_dropped_if_an_earlier_kept_one_shares_a_band(rows: list[list[int]]) -> None:
+    # most numbers are made different, so that few bands are shared
+    bands = [[value if value < 1 else 100 * n + at for at, value in enumerate(row)] for n, row in enumerate(rows)]
+    kept: list[int] = []
+    expected: dict[int, int] = {}
+    for n, own in enumerate(bands):
+        like = [m for m in kept if any(a == b for a, b in zip(own, bands[m], strict=True))]
+        if like:
+            expected[n] = like[0]
+        else:
+            kept.append(n)
+    assert near_duplicates(np.array(bands, np.uint64).reshape(-1, BANDS)) == expected
