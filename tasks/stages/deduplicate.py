@@ -15,8 +15,16 @@ from tasks.shards import arrow
 from tasks.shards.corpus import PartSpec
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage
-from toolformer_core.annotate.digest_set import DigestSet
-from toolformer_core.annotate.minhash import BANDS, NAME, ROWS, as_bands, likeness, near_duplicates, signature_of
+from toolformer_core.annotate.duplicates import (
+    BANDS,
+    NAME,
+    ROWS,
+    DigestSet,
+    as_bands,
+    likeness,
+    near_duplicates,
+    signature_of,
+)
 from warehouse.commits import RowCounts
 
 _COLUMNS = pa.schema([("doc_id", pa.string()), ("bands", pa.binary()), ("sketch", pa.binary())])

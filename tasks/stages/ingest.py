@@ -27,9 +27,8 @@ from tasks.shards.stage import Inputs, Stage, nonzero, run_stage, shard_name
 from tasks.specs.build_spec import BuildSpec
 from tasks.stages.decontaminate import DECONTAMINATE, found_items, reason_of
 from tasks.stages.deduplicate import SIGN, NearDuplicate, find_near_duplicates
-from toolformer_core.annotate.digest_set import DigestSet
+from toolformer_core.annotate.duplicates import NAME, DigestSet
 from toolformer_core.annotate.ingest import read_part
-from toolformer_core.annotate.minhash import NAME
 from toolformer_core.evaluate.contamination import FoundItem
 from toolformer_core.records import Document, Rejection
 from warehouse.commits import RowCounts

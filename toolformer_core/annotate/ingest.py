@@ -47,7 +47,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from toolformer_core.annotate.digest_set import DigestSet
+from toolformer_core.annotate.duplicates import DigestSet
 from toolformer_core.annotate.readers.columns import ColumnNames, has, iso_date, url_in, value_at
 from toolformer_core.annotate.readers.files import (
     EXTENSIONS,

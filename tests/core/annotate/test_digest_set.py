@@ -7,7 +7,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_core.annotate.digest_set import DigestSet
+from toolformer_core.annotate.duplicates import DigestSet
 
 # Few first bytes, so that many digests have the same place; zeros, which an empty slot holds.
 DIGESTS = st.builds(

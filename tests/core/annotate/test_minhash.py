@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_core.annotate.minhash import BANDS, as_bands, likeness, near_duplicates, signature_of
+from toolformer_core.annotate.duplicates import BANDS, as_bands, likeness, near_duplicates, signature_of
 
 WORDS = [f"w{n}" for n in range(100)]
 
