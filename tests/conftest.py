@@ -25,6 +25,7 @@ pytest_plugins = [
     "tests.support.objects",
     "tests.support.tracked",
     "tests.support.flow_runs",
+    "tests.support.snapshots",
 ]
 
 _status = 0
