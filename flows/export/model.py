@@ -141,7 +141,7 @@ def _card(store: Store, training: dict[str, Any], dataset: Dataset, weights: str
         **licence_header(weights),
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
-        "tags": ["toolformer", "tool-use", training["arm"]],
+        "tags": list(dict.fromkeys(("toolformer", "tool-use", training["arm"]))),
     }
     rows = [
         ("base model", f"{base}, digest {training['model_digest']}"),
