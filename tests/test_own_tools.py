@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from toolformer_core.records import ToolResponse
+from toolformer_core.tools.build import build_tools
 from toolformer_core.tools.custom.scaffold import new_python_tool
+from toolformer_core.tools.declaration import declaration_of
 from warehouse.queries import rows_of
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -43,6 +46,14 @@ def shell(script: str, folder: Path) -> str:
 
 def test_the_page_shows_the_file_that_the_command_writes() -> None:
     assert blocks("python")[0] == new_python_tool("miles")["miles.py"]
+
+
+def test_the_pages_tool_with_typed_parameters(tmp_path: Path) -> None:
+    (tmp_path / "convert.py").write_text(blocks("python")[1], "utf-8")
+    (convert,) = build_tools([f"{tmp_path}/convert.py:convert"]).values()
+    ((_, asked),) = declaration_of(convert).examples
+    assert convert.run(asked) == ToolResponse("4828.0 m")  # 3 * 1609.344 = 4828.03
+    assert convert.run("to=mi, unit=km, amount=1.609344") == ToolResponse("1.0 mi")
 
 
 def test_a_new_tool_answers_and_passes_its_own_tests(tmp_path: Path) -> None:

@@ -25,8 +25,10 @@ from toolformer_core.export.segments import segment_row
 from toolformer_core.export.tokens import token_rows
 from toolformer_core.lm.load import LoadedTokenizer
 from toolformer_core.records import Example, digest_of
+from toolformer_core.tools.arguments.form import BadInput
 from warehouse.commits import Dataset
 
+ARGUMENTS = "arguments"  # the reason of a text with a call that the tool, as it is here, would refuse
 SPECIAL = "special"  # the reason of a text that holds a special token of the tokenizer whose template renders it
 _HF_ROWS = 10_000  # per Arrow batch
 
@@ -115,16 +117,18 @@ def _chat(
     if isinstance(conversation, LeftOut):
         return conversation
     counts = {"turns": len(conversation.turns), "calls": len(example.calls)}
-    if settings.spoken == "sharegpt":
-        return _line(sharegpt_row(conversation, schemas, settings.requests), counts)
-    if settings.spoken == "openai":
-        return _line(openai_row(conversation, schemas, settings.argument_form or "json"), counts)
-    assert tokenizer is not None
-    if special_tokens_in(tokenizer.tokenizer, _said(conversation)):
-        return LeftOut(SPECIAL)
-    return _line(
-        {"text": rendered(tokenizer.tokenizer, conversation, schemas, settings.argument_form or "dict")}, counts
-    )
+    try:
+        if settings.spoken == "sharegpt":
+            return _line(sharegpt_row(conversation, schemas, settings.requests), counts)
+        if settings.spoken == "openai":
+            return _line(openai_row(conversation, schemas, settings.argument_form or "json"), counts)
+        assert tokenizer is not None
+        if special_tokens_in(tokenizer.tokenizer, _said(conversation)):
+            return LeftOut(SPECIAL)
+        text = rendered(tokenizer.tokenizer, conversation, schemas, settings.argument_form or "dict")
+    except BadInput:
+        return LeftOut(ARGUMENTS)
+    return _line({"text": text}, counts)
 
 
 def _said(conversation: Conversation) -> list[str]:

@@ -153,10 +153,10 @@ def prepare(store: Store, dataset: Dataset, settings: ExportSettings) -> Prepare
     """
     tokenizer = load_tokenizer(settings.tokenizer) if settings.tokenizer else None
     schemas, notes = schemas_of(store, dataset) if settings.format == "chat" else ({}, [])
-    named = {schema.argument for schema in schemas.values()}
-    if settings.spoken == "openai" and settings.argument_form == "dict" and len(named) > 1:
+    differ = len({one.argument for one in schemas.values()}) > 1 or any(one.form for one in schemas.values())
+    if settings.spoken == "openai" and settings.argument_form == "dict" and differ:
         notes.append(
-            "tools name their arguments differently: Arrow fills the dicts with nulls; load the file with "
+            "calls may have different arguments: Arrow fills the dicts with nulls; load the file with "
             'on_mixed_types="use_json", or export with --arguments json'
         )
     return Prepared(maker_of(settings, tokenizer, schemas), tokenizer, tuple(notes))

@@ -21,8 +21,8 @@ from toolformer_core.config import canonical_json
 from toolformer_core.grounding.library import LibraryTool, zero_shot
 from toolformer_core.records import Call, ToolFailure, ToolResult, digest_of, unencodable
 from toolformer_core.syntax import linearize
-from toolformer_core.tools.mcp.arguments import ArgumentForm, BadInput
-from toolformer_core.tools.mcp.values import BadValue, read_json
+from toolformer_core.tools.arguments.form import ArgumentForm, BadInput
+from toolformer_core.tools.arguments.values import BadValue, read_json
 from toolformer_core.tools.responses import response_line
 from toolformer_core.tools.schema_check import Check, SchemaProblem, checker
 

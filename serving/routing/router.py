@@ -43,8 +43,8 @@ from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.grounding.records import Grounding, Query
 from toolformer_core.grounding.scores import Weights
 from toolformer_core.grounding.small_lm import first_line
+from toolformer_core.tools.arguments.form import BadInput
 from toolformer_core.tools.base import Tool
-from toolformer_core.tools.mcp.arguments import BadInput
 
 _CLIENT_CALL_TOKENS = 128  # of a call with arguments by name or as JSON
 _MAX_TRIES = 8  # tools whose call is written for one request

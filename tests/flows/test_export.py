@@ -254,6 +254,27 @@ def test_a_tool_that_cannot_be_built_is_described_by_its_name(tmp_path: Path) ->
     assert note.startswith("the schema of miles has no description, because the tool could not be built here (")
 
 
+@pytest.mark.parametrize("arguments", ["json", "dict"])
+def test_calls_of_a_function_with_annotations_have_typed_arguments(tmp_path: Path, arguments: Any) -> None:
+    (tmp_path / "shop.py").write_text("def convert(amount: float, unit: str = 'mi'): return ''\n", "utf-8")
+    calls = ["amount=3, unit=km", "amount = 2", "26.2 miles"]  # the last is of an earlier function
+    runs = [an_example("a run of 3 of it", (8, "convert", call, "5"), doc_id=call) for call in calls]
+    named = {"tool": [f"{tmp_path}/shop.py:convert"], "tool_names": {"convert": "Convert"}}
+    store = stored(tmp_path / "data", [EXAMPLES[0], *runs], **named)
+    (dataset,) = store.datasets()
+    counts = {"calculator": 1, "convert": 3}
+    store.write_dataset(replace(dataset, name="own", thresholds=dict.fromkeys(counts, 1.0), counts=counts))
+    done = export_to(store, "own", tmp_path / "out.jsonl", ExportSettings("chat", arguments=arguments))
+    assert (done.examples, done.left_out) == (3, {"arguments": 1})
+    assert any("fills the dicts with nulls" in note for note in done.notes) is (arguments == "dict")
+    rows = rows_of(tmp_path / "out.jsonl")
+    given = [row["messages"][1]["tool_calls"][0]["function"]["arguments"] for row in rows]
+    read = given if arguments == "dict" else [json.loads(one) for one in given]
+    assert read == [{"input": "587 - 58"}, {"amount": 3, "unit": "km"}, {"amount": 2}]
+    texts = [example.text for example in [EXAMPLES[0], *runs[:2]]]
+    assert [restore(row) for row in loaded(tmp_path / "out.jsonl", tmp_path)] == texts
+
+
 def test_a_failure_leaves_nothing(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "new" / "out.jsonl"
     only_glued = stored(tmp_path / "glued", [GLUED])

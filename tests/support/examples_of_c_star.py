@@ -7,7 +7,7 @@ from toolformer_core.syntax import interleave, linearize
 
 __all__ = ["BOOKS", "CHATML", "an_example"]
 
-_NAMES = {"calculator": "Calculator", "calendar": "Calendar", "qa": "QA"}
+_NAMES = {"calculator": "Calculator", "calendar": "Calendar", "qa": "QA", "convert": "Convert"}
 
 
 def an_example(text: str, *calls: tuple[int, str, str, str], doc_id: str = "d") -> Example:

@@ -9,6 +9,9 @@
 schemas of different tools would fill with nulls. So would the arguments of calls, if tools name them differently; as a
 JSON string they do not. Whether a template takes the one or the other is a matter of the template: some write a string
 as a string within a string, and others refuse it. `check_template` renders a conversation to see.
+
+Where a tool's calls give arguments, `inputs` of openai and sharegpt rows has the inputs of all calls as the text has
+them: from arguments alone neither spaces nor quotes can be told.
 """
 
 from __future__ import annotations
@@ -47,6 +50,13 @@ def _message(turn: Turn, schemas: Mapping[str, ToolSchema], arguments: Arguments
     return {"role": "assistant", "content": turn.content, "tool_calls": [{"type": "function", "function": function}]}
 
 
+def _inputs(conversation: Conversation, schemas: Mapping[str, ToolSchema]) -> dict[str, list[str]]:
+    """Return the column `inputs`, which every row of an export has, or none: loaders want equal keys."""
+    if all(schema.form is None for schema in schemas.values()):
+        return {}
+    return {"inputs": [turn.call.input for turn in conversation.turns if turn.role == "assistant" and turn.call]}
+
+
 def openai_row(
     conversation: Conversation, schemas: Mapping[str, ToolSchema], arguments: Arguments = "json"
 ) -> dict[str, Any]:
@@ -56,10 +66,14 @@ def openai_row(
         conversation: the turns.
         schemas: of every tool that the model may call, by its name in calls; those of the turns are among them.
         arguments: as a JSON string or as a dict.
+
+    Raises:
+        BadInput: see `ToolSchema.arguments`.
     """
     return {
         "messages": _messages(conversation, schemas, arguments),
         "tools": _json([schema.tool() for schema in schemas.values()]),
+        **_inputs(conversation, schemas),
     }
 
 
@@ -74,6 +88,9 @@ def sharegpt_row(
         conversation: the turns.
         schemas: as in `openai_row`.
         requests: the second of them is the human turn between a text and the next call.
+
+    Raises:
+        BadInput: see `ToolSchema.arguments`.
     """
     turns: list[dict[str, str]] = []
 
@@ -93,7 +110,8 @@ def sharegpt_row(
                 say("human", requests.next)
             given = schemas[turn.call.tool].arguments(turn.call.input)
             say("function_call", _json({"name": turn.call.tool, "arguments": given}))
-    return {"conversations": turns, "tools": _json([schema.function() for schema in schemas.values()])}
+    described = _json([schema.function() for schema in schemas.values()])
+    return {"conversations": turns, "tools": described, **_inputs(conversation, schemas)}
 
 
 def rendered(
@@ -103,6 +121,7 @@ def rendered(
 
     Raises:
         UsageError: the tokenizer has no chat template, or it refuses the turns.
+        BadInput: see `ToolSchema.arguments`.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise UsageError("the tokenizer has no chat template: name another, or export another dialect")

@@ -2,7 +2,8 @@
 
     jsonl      as it stands; `syntax.strip` with the spans of the calls gives x
     segments   one after the other
-    openai, sharegpt   the turns without the requests, each call written again, a space before the text behind it
+    openai, sharegpt   the turns without the requests, each call written again, a space before the text behind it; its
+                       input is the one of `inputs`, where the row has them, else its one argument
 
 A rendered text and token rows promise nothing: templates trim, and tokenizers normalise. A row may come from a file or
 from `datasets`, which fills missing keys with None.
@@ -33,12 +34,13 @@ def restore(row: Mapping[str, Any], requests: Requests = DEFAULT_REQUESTS) -> st
         UsageError: it is none of these rows, or its requests are others.
     """
     try:
+        inputs = row.get("inputs")
         if "segments" in row:
             return "".join(segment["text"] for segment in row["segments"])
         if "messages" in row:
-            return _text_of(_openai_turns(row["messages"]), requests)
+            return _text_of(_openai_turns(row["messages"], inputs), requests)
         if "conversations" in row:
-            return _text_of(_sharegpt_turns(row["conversations"], requests), requests)
+            return _text_of(_sharegpt_turns(row["conversations"], requests, inputs), requests)
         if "text" in row and "calls" in row:
             return str(row["text"])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as exc:
@@ -63,7 +65,10 @@ def _text_of(conversation: Conversation, requests: Requests) -> str:
     return "".join(out)
 
 
-def _call(name: str, arguments: Any) -> Call:
+def _call(name: str, arguments: Any, written: list[str] | None) -> Call:
+    """Return a call; its input is taken from those that are written, if there are any."""
+    if written is not None:
+        return Call(name, written.pop(0))
     given = json.loads(arguments) if isinstance(arguments, str) else arguments or {}
     values = [value for value in given.values() if value is not None]  # Arrow's
     if len(values) > 1:
@@ -71,20 +76,20 @@ def _call(name: str, arguments: Any) -> Call:
     return Call(name, values[0] if values else "")
 
 
-def _openai_turns(messages: list[dict[str, Any]]) -> Conversation:
-    turns = []
+def _openai_turns(messages: list[dict[str, Any]], inputs: list[str] | None) -> Conversation:
+    turns, written = [], inputs and [*inputs]
     for message in messages:
         called = message.get("tool_calls") or []
         function = called[0]["function"] if called else None
-        call = _call(function["name"], function["arguments"]) if function else None
+        call = _call(function["name"], function["arguments"], written) if function else None
         turns.append(Turn(message["role"], message["content"] or "", call))
     return Conversation(tuple(turns))
 
 
-def _sharegpt_turns(said: list[dict[str, str]], requests: Requests) -> Conversation:
+def _sharegpt_turns(said: list[dict[str, str]], requests: Requests, inputs: list[str] | None) -> Conversation:
     """Return the turns; a text of gpt, with a request behind it, is the content of the turn with the next call."""
     turns: list[Turn] = []
-    content = ""
+    content, written = "", inputs and [*inputs]
     for i, one in enumerate(said):
         who, value = one["from"], one["value"]
         if who == "human" and i:
@@ -94,8 +99,8 @@ def _sharegpt_turns(said: list[dict[str, str]], requests: Requests) -> Conversat
         elif who == "human":
             turns.append(Turn("user", value))
         elif who == "function_call":
-            written = json.loads(value)
-            turns.append(Turn("assistant", content, _call(written["name"], written["arguments"])))
+            call = json.loads(value)
+            turns.append(Turn("assistant", content, _call(call["name"], call["arguments"], written)))
             content = ""
         else:
             turns.append(Turn("tool" if who == "observation" else "assistant", value))

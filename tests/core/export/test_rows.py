@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.strategies import encodable_texts, examples_with_calls
 from tests.support.examples_of_c_star import BOOKS, an_example
 from tests.tiny import sentencepiece, tokenizer
+from toolformer_core import tool
 from toolformer_core.errors import CallSyntaxError, UsageError
 from toolformer_core.export.conversation import (
     DEFAULT_REQUESTS,
@@ -31,6 +32,7 @@ from toolformer_core.export.segments import segment_row
 from toolformer_core.export.tokens import NOT_TRAINED, token_rows
 from toolformer_core.records import Call, Example, InsertedCall
 from toolformer_core.syntax import escape
+from toolformer_core.tools.arguments.form import ArgumentForm, BadInput
 from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
 
@@ -341,25 +343,49 @@ def test_what_a_row_says_of_a_tool() -> None:
     assert calendar.function()["parameters"]["properties"] == {}
 
 
-class ServersTool:
-    """A tool whose input has a form, as those of MCP servers."""
-
-    key, name, description, fingerprint = "rate", "Rate", "Converts money.", "1"
-
-    def __init__(self, whole: str | None, template: str, sentence: str) -> None:
-        self.form = self
-        self.whole, self.template, self.sentence = whole, template, sentence
-
-    def load(self) -> None: ...
-
-    def run(self, input: str, context: str = "") -> Any: ...
+@tool
+def convert(amount: float, unit: Literal["mi", "km"], to: str = "m", *, context: str = "") -> str:
+    """Converts lengths."""
+    return ""
 
 
-def test_the_argument_of_a_servers_tool_keeps_its_name() -> None:
-    one = schema_of(ServersTool("timezone", "timezone", "The input is the argument `timezone`."))
-    assert one.function()["parameters"]["properties"] == {
-        "timezone": {"type": "string", "description": "The input is the argument `timezone`."}
+CONVERT = schema_of(convert)
+RUN = an_example("It is a run of 3 miles, or 4828 m, then of 2.", (23, "convert", " unit=MI,amount = 3.0", "4828"))
+
+
+def test_a_tool_with_arguments_has_their_schema_and_its_calls_have_their_values() -> None:
+    assert CONVERT.function() == {
+        "name": "Convert",
+        "description": "Converts lengths.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "amount": {"type": "number"},
+                "unit": {"type": "string", "enum": ["mi", "km"]},
+                "to": {"type": "string", "default": "m"},
+            },
+            "required": ["amount", "unit"],
+        },
     }
-    several = schema_of(ServersTool(None, "source=..., target=...", "The input is written by name."))
-    assert (several.argument, several.argument_description) == ("input", "The input is written by name.")
-    assert schema_of(ServersTool(None, "", "The input is empty.")).argument is None
+    assert CONVERT.arguments("amount=3, unit=mi") == {"amount": 3, "unit": "mi"}
+    with pytest.raises(BadInput, match="amount: 'many' is not number"):
+        CONVERT.arguments("amount=many, unit=mi")
+    empty = ToolSchema("Now", form=ArgumentForm({"type": "object"}))  # a server need not say more
+    assert empty.function()["parameters"] == {"type": "object", "properties": {}, "required": []}
+
+
+@pytest.mark.parametrize("arguments", ["dict", "json"])
+def test_a_text_comes_back_from_arguments_as_it_was_written(arguments: Any) -> None:
+    found, schemas = conversation_of(RUN), {**SCHEMAS, "Convert": CONVERT}
+    assert isinstance(found, Conversation)
+    openai, sharegpt = openai_row(found, schemas, arguments), sharegpt_row(found, schemas)
+    (call,) = openai["messages"][1]["tool_calls"]
+    given = {"unit": "mi", "amount": 3.0}
+    assert call["function"]["arguments"] == (given if arguments == "dict" else json.dumps(given))
+    assert json.loads(sharegpt["conversations"][1]["value"]) == {"name": "Convert", "arguments": given}
+    for row in (openai, sharegpt):
+        assert row["inputs"] == [" unit=MI,amount = 3.0"]
+        assert restore(json.loads(json.dumps(row))) == restore(row) == RUN.text
+        with pytest.raises(UsageError, match="cannot be read"):
+            restore({**row, "inputs": None})  # from two arguments no input can be told
+    assert "inputs" not in openai_row(found, {**SCHEMAS, "Convert": ToolSchema("Convert")})

@@ -20,7 +20,7 @@ from tests.fakes import FakeTool
 from toolformer_core.errors import UsageError
 from toolformer_core.grounding.library import LibraryTool, library_of
 from toolformer_core.syntax import is_tool_name
-from toolformer_core.tools.mcp.arguments import BadInput
+from toolformer_core.tools.arguments.form import BadInput
 from toolformer_core.tools.schema_check import SchemaProblem, checker
 
 CITY = {"city": {"type": "string", "pattern": "^[A-Z]"}}

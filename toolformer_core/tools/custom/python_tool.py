@@ -1,4 +1,4 @@
-"""Tools that are Python functions: a text in, a text out.
+"""Tools that are Python functions: a text in, or typed arguments; a text out.
 
     from toolformer_core import tool
 
@@ -7,7 +7,9 @@
         "Converts miles to kilometres."
         return f"{float(text) * 1.609344:.1f} km"
 
-A function may return None where it has no answer. What it raises becomes a failure:
+How an input becomes the function's arguments, and which parameter is told the context: see `arguments.signature`. An
+input that does not fit is `invalid_input`. A function may return None where it has no answer. What it raises becomes a
+failure:
 
     | raised                                        | failure         | asked again |
     |-----------------------------------------------|-----------------|-------------|
@@ -33,9 +35,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypedDict, Unpack, overload
 
+from toolformer_core.config import canonical_json
 from toolformer_core.errors import PromptError, ToolError, UnknownNameError, UsageError
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
 from toolformer_core.tools import library
+from toolformer_core.tools.arguments.form import BadInput
+from toolformer_core.tools.arguments.signature import FunctionSignature
 from toolformer_core.tools.base import Tool, ToolLimits
 from toolformer_core.tools.custom.reference import ToolReference, camel_case, key_of
 from toolformer_core.tools.declaration import ToolDeclaration
@@ -53,12 +58,15 @@ class PythonTool:
     """A function with what it declares. It is still called as the function that it was.
 
     Args:
-        function: takes the input text, or the input and the context; returns a text, or None for no answer.
+        function: takes the input, see `arguments.signature`; returns a text, or None for no answer.
         name: in calls; None: the function's name in CamelCase.
         description: one sentence; None: the first line of the docstring.
         version: raised when answers change and the source file does not.
         declaration: prompt, filter, thresholds and examples.
         limits: how it may be asked.
+
+    Raises:
+        UsageError: no input can give what the function takes.
     """
 
     def __init__(
@@ -80,7 +88,8 @@ class PythonTool:
         self.declaration = declaration or ToolDeclaration(origin=function.__module__)
         self.limits = limits or ToolLimits()
         self.reference: ToolReference | None = None  # from which another process makes it again
-        self._takes_context = _takes_context(function)
+        self._signature = FunctionSignature(function)
+        self.form = self._signature.form  # how an input gives arguments; None: it is taken as it is
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> str | None:
@@ -93,8 +102,10 @@ class PythonTool:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the source file, the function's name and the declared version."""
-        return digest_of("python", _VERSION, _source_digest(self.function), self.function.__qualname__, self.version)
+        """Digest of the source file, the function's name, the schema of its arguments and the declared version."""
+        schema = [canonical_json(self.form.schema)] if self.form else []  # its types may come from another file
+        function = self.function
+        return digest_of("python", _VERSION, _source_digest(function), function.__qualname__, self.version, *schema)
 
     def load(self) -> None:
         """Do nothing: importing the file was all there is to prepare."""
@@ -102,7 +113,10 @@ class PythonTool:
     def run(self, input: str, context: str = "") -> ToolResult:
         """Call the function; see the module for what becomes of an exception."""
         try:
-            text: object = self.function(input, context) if self._takes_context else self.function(input)
+            args, kwargs = self._signature.bind(input, context)
+            text: object = self.function(*args, **kwargs)
+        except BadInput as exc:
+            return ToolFailure("invalid_input", str(exc))
         except _UNREACHABLE as exc:
             return ToolFailure("unreachable", f"{type(exc).__name__}: {exc}", retryable=True)
         except _BAD_INPUT as exc:
@@ -176,12 +190,12 @@ def tool(
     """Make a function a tool; without options, `@tool` alone.
 
     Args:
-        function: takes the input text (and, as a second parameter, the context); returns a text, or None for no answer.
+        function: takes the input, see `arguments.signature`; returns a text, or None for no answer.
         options: see `FunctionOptions`.
 
     Raises:
         TypeError: there is no such option.
-        UsageError: a pattern, a name, a range or an example is wrong.
+        UsageError: a pattern, a name, a range, an example or an annotation of the function is wrong.
         PromptError: the prompt's file cannot be read.
     """
     given: dict[str, Any] = dict(options)
@@ -391,10 +405,3 @@ def read_prompt(path: Path, *, required: bool) -> str:
         return path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
         raise PromptError(f"cannot read the prompt {path}: {exc}") from exc
-
-
-def _takes_context(function: Callable[..., Any]) -> bool:
-    """Return whether a function takes the context as a second positional parameter."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    required = [p for p in inspect.signature(function).parameters.values() if p.kind in kinds]
-    return len(required) > 1 and (required[1].default is inspect.Parameter.empty or required[1].name == "context")

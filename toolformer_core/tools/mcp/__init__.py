@@ -1,7 +1,6 @@
 """Tools of MCP servers (Model Context Protocol): `mcp_tool("mcp+stdio:COMMAND#TOOL")` is a tool like any other.
 
     reference      what a user writes, and what a server is given of the environment
-    arguments      a call's input text becomes the arguments that the tool's schema asks for (values: one of them)
     loop           the event loop of the process
     session        one connection (streams: what goes over it); session_pool: all those to a server
     tool           all of it behind the interface `Tool`; what a server answered becomes a response or a failure

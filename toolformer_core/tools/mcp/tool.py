@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Any
 from toolformer_core.errors import ToolError, ToolformerError, UnknownNameError, UsageError
 from toolformer_core.extras import is_installed
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
+from toolformer_core.tools.arguments.form import ArgumentForm, BadInput
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
 from toolformer_core.tools.custom.reference import camel_case, key_of
 from toolformer_core.tools.declaration import ToolDeclaration
-from toolformer_core.tools.mcp.arguments import ArgumentForm, BadInput
 from toolformer_core.tools.mcp.reference import MCPSettings, Server, SessionLimits, parse_reference
 from toolformer_core.tools.mcp.session import Overdue, ServerAbsent, Unreachable
 from toolformer_core.tools.mcp.session_pool import ask, tools_of

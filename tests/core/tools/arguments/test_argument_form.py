@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_core.tools.mcp.arguments import ArgumentForm, BadInput
+from toolformer_core.tools.arguments.form import ArgumentForm, BadInput
 
 
 def form(required: dict[str, Any], optional: dict[str, Any] | None = None, **more: Any) -> ArgumentForm:

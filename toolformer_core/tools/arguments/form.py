@@ -1,4 +1,4 @@
-"""From a call's input text to the arguments of an MCP tool, as its JSON schema asks for them.
+"""From a call's input text to the arguments of a tool, as its JSON schema asks for them.
 
 How an input is read depends on the tool's arguments:
 
@@ -15,7 +15,7 @@ double quotes there. A value in quotes, `"` or `'`, may hold everything; inside,
 backslash: `text="limit=3, or so", limit=5`. Elsewhere quotes are ordinary characters (`text=don't`). The input of a
 call has balanced brackets, and so has a value.
 
-What a value may look like is in `values`. Arguments are checked against the whole schema before the server sees them.
+What a value may look like is in `values`. Arguments are checked against the whole schema before the tool sees them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolformer_core.records import unencodable
-from toolformer_core.tools.mcp.values import BadValue, kinds_of, resolved, value_of
+from toolformer_core.tools.arguments.values import BadValue, kinds_of, resolved, value_of
 from toolformer_core.tools.schema_check import Check, lenient_checker
 
 _WORD = r"[^\W\d][\w.\-]*"
@@ -46,10 +46,10 @@ class ArgumentForm:
     """
 
     def __init__(self, schema: Mapping[str, Any], check: Check | None = None) -> None:
-        self._schema = dict(schema)
-        properties = resolved(self._schema, self._schema).get("properties") or {}
+        self.schema = dict(schema)
+        properties = resolved(self.schema, self.schema).get("properties") or {}
         self._properties: dict[str, Any] = dict(properties)
-        required = self._schema.get("required") or []
+        required = self.schema.get("required") or []
         self.required = tuple(name for name in self._properties if name in required)
         self.optional = tuple(name for name in self._properties if name not in required)
         names = sorted(map(re.escape, self._properties), key=len, reverse=True)
@@ -57,7 +57,7 @@ class ArgumentForm:
         name = "|".join([*names, _WORD])
         self._name = re.compile(rf"\s*({name})\s*=\s*")
         self._next = re.compile(rf"\s*,\s*(?=(?:{name})\s*=(?!=))")
-        self._check = check or lenient_checker(self._schema)
+        self._check = check or lenient_checker(self.schema)
 
     @property
     def whole(self) -> str | None:
@@ -145,12 +145,12 @@ class ArgumentForm:
 
     def _value(self, name: str, text: str, *, quoted: bool) -> Any:
         try:
-            return value_of(text, self._properties[name], self._schema, quoted=quoted)
+            return value_of(text, self._properties[name], self.schema, quoted=quoted)
         except BadValue as exc:
             raise BadInput(f"{name}: {exc}") from exc
 
     def _described(self, name: str) -> str:
-        return " or ".join(kinds_of(self._properties[name], self._schema))
+        return " or ".join(kinds_of(self._properties[name], self.schema))
 
 
 def _scan(text: str, at: int, next_name: re.Pattern[str]) -> tuple[str, bool, int]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_core.tools.mcp.values import BadValue, kinds_of, value_of
+from toolformer_core.tools.arguments.values import BadValue, kinds_of, value_of
 
 ROOT = {"$defs": {"Unit": {"enum": ["Metre", "foot"], "type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}}}
 UNIT = {"$ref": "#/$defs/Unit"}
