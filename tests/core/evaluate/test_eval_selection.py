@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_core.errors import UsageError
-from toolformer_core.evaluate.gear_figures import ANSWERS_GPT3, ANSWERS_GPT_J, GROUNDING, GROUNDING_BY_DEMONSTRATIONS
+from toolformer_core.evaluate.figures import ANSWERS_GPT3, ANSWERS_GPT_J, GROUNDING, GROUNDING_BY_DEMONSTRATIONS
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.selection import select_items
 from toolformer_core.evaluate.tasks import tasks
