@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote_plus
 
 import pytest
 from fastapi.testclient import TestClient
@@ -40,7 +41,8 @@ def client(data: Path, tmp_path: Path) -> Iterator[TestClient]:
     run = make_run("r2", [commit.key], parameters={"tools": ["qa"], "seed": 1}, flow="what-if", finished=CREATED)
     store.write_run(run)
     version = dataset_version(commit.files)
-    store.write_dataset(Dataset("strict", version, commit.files, {"qa": 1}, {"qa": 2.0}, "r2", "m", "c", CREATED))
+    made = Dataset("strict", version, commit.files, {"qa": 1}, {"qa": 2.0}, "r2", "m", "c", CREATED, number=1)
+    store.write_dataset(made)
     (folder / "warehouse.duckdb").unlink()
     publish(store, None)
     with TestClient(make_app(str(folder)), base_url="http://127.0.0.1:8001") as found:
@@ -64,6 +66,16 @@ def test_what_differs_and_what_the_runs_were_told(client: TestClient) -> None:
     assert "hostile at 25" in goes
     assert "long at 110000" in goes
     assert "<i> → b plain at 0" in comes
+
+
+def test_without_a_choice_the_newest_version_stands_against_the_one_before(client: TestClient) -> None:
+    asked = labels(client)
+    shown = client.get("/compare", params=asked).text
+    for chosen in ({}, {"a": asked["a"]}, {"b": asked["b"]}):
+        assert words(client.get("/compare", params=chosen).text) == words(shown)
+    turned = words(client.get("/compare", params={"a": asked["b"]}).text)  # nothing is newer: with the one before
+    assert "calculator 1 0 2 1 → 3" in turned
+    assert f"a={quote_plus(asked['a'])}&amp;b={quote_plus(asked['b'])}" in shown  # links stay with these two
 
 
 def test_a_document_side_by_side(client: TestClient) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from wh_fixtures import make_run, put
 from tasks.viewer_links import arm_key, arms_page
 from tests.viewer.test_viewer_pages import words
 from viewer.app import make_app
-from viewer.pages.models import pieces_with_calls
+from viewer.pages.models import baseline, pieces_with_calls
+from warehouse.queries.item_changes import EvaluatedSide
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
@@ -105,10 +107,20 @@ def test_links_from_elsewhere_lead_here(client: TestClient, monkeypatch: pytest.
     assert "Items: 12" in words(client.get(address).text)
 
 
-def test_without_a_choice_the_arms_are_offered(client: TestClient) -> None:
-    text = words(client.get("/models").text)
-    assert "runs/m, toolformer, k = 10 (svamp)" in text
-    assert "Items:" not in text
+def test_without_a_choice_the_finetuned_model_stands_against_its_base(client: TestClient) -> None:
+    page = client.get("/models").text
+    assert page == shown(client)  # here the only other arm: itself without tools
+    one, other = ("task", ""), ("other", "")
+    finetuned = EvaluatedSide("toolformer", 10, "runs/m", "b", "d1", {one: "e1"})
+    disabled = replace(finetuned, arm="toolformer-disabled")
+    base = replace(finetuned, arm="base", model="b", digest="d0")
+    foreign, elsewhere = replace(base, model="c"), replace(base, evaluations={other: "e2"})
+    for sides, best in (
+        ([foreign, disabled, base], base),
+        ([foreign, disabled], disabled),
+        ([elsewhere, foreign], foreign),
+    ):
+        assert baseline([finetuned, *sides], finetuned) is best
 
 
 def test_without_evaluations_the_page_says_so(data: Path) -> None:

@@ -20,10 +20,17 @@ _PARAMETERS = "SELECT parameters FROM runs WHERE run_id = $run_id"
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
-    """Return what the page shows: `a` and `b` name the versions, `doc` a document of both."""
+    """Return what the page shows: `a` and `b` name the versions, `doc` a document of both.
+
+    Of what is not named, `b` is the newest version and `a` the one before it.
+    """
     labels = list(dict.fromkeys(f"{row['name']}@{row['version']}" for row in viewed.versions()))
     newest = {label.rpartition("@")[0]: label for label in reversed(labels)}
     first, second = (newest.get(query.text(name), query.text(name)) for name in ("a", "b"))
+    second = second or next((label for label in labels if label != first), "")
+    older = labels[labels.index(second) + 1 :] if second in labels else []
+    first = first or next((label for label in (*older, *labels) if label != second), "")
+    query = Query([*query.values.items(), ("a", first), ("b", second)])  # its links stay with these two
     shown: dict[str, Any] = {"versions": labels, "a": first, "b": second, "names": viewed.names(), "found": None}
     if not (first and second):
         return shown

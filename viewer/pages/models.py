@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tasks.training.registry import model_label
@@ -56,14 +56,21 @@ WORDS: dict[Change, str] = {
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
-    """Return what the page shows: `a` and `b` name arms (arm:k:digest), `task`, `tool` and `change` choose items."""
+    """Return what the page shows: `a` and `b` name arms (arm:k:digest), `task`, `tool` and `change` choose items.
+
+    Of what is not named, `b` is the newest finetuned model with tools and `a` its base.
+    """
     sides = {_key(side): side for side in viewed.evaluated()} if viewed.snapshot.is_file() else {}
     names = viewed.names() if sides else {}
     first, second = query.text("a"), query.text("b")
+    if len(sides) > 1:
+        second = second or _key(max(sides.values(), key=lambda side: side.arm == "toolformer"))
+        first = first or _key(baseline(sides.values(), _side(sides, second)))
+        query = Query([*query.values.items(), ("a", first), ("b", second)])  # its links stay with these two
     shown = {
         "sides": {key: f"{_label(side)} ({_tasks(side)})" for key, side in sides.items()},
-        "a": first or next(iter(list(sides)[1:2]), ""),
-        "b": second or next(iter(sides), ""),
+        "a": first,
+        "b": second,
         "names": names,
         "words": WORDS,
         "counts": None,
@@ -96,6 +103,18 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         "items": [_shown(item, names) for item in items],
         "further": query.further("/models", "after", last, "items"),
     }
+
+
+def baseline(sides: Iterable[EvaluatedSide], second: EvaluatedSide) -> EvaluatedSide:
+    """Return the other arm that says most about an arm: on its benchmarks, its base, or else itself without tools."""
+    return max(
+        (side for side in sides if side is not second),
+        key=lambda side: (
+            bool(side.evaluations.keys() & second.evaluations.keys()),
+            side.arm == "base" and side.model == second.base,
+            side.digest == second.digest,
+        ),
+    )
 
 
 def _key(side: EvaluatedSide) -> str:

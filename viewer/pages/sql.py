@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
 from typing import Any
 
 from viewer.data import ViewedData
 from viewer.query import Query
 from viewer.sql_process import MAX_ROWS, TIMEOUT_S, SqlAnswer, ask_in_process
 
-_EXAMPLE = "SELECT tool, count(*) AS calls, round(avg(gain), 2) AS mean FROM kept_calls GROUP BY tool ORDER BY tool"
+_FENCE = re.compile(r"```(?:sql)?\n")
+
+
+@lru_cache(maxsize=1)
+def questions() -> list[tuple[str, str]]:
+    """Return the questions of the warehouse's README, each with the query that answers it."""
+    readme = (files("warehouse") / "README.md").read_text(encoding="utf-8")
+    parts = _FENCE.split(readme.partition(" questions\n")[2])
+    asked = zip(parts[::2], parts[1::2], strict=False)  # behind the last query is no question
+    return [(" ".join(words.partition("?")[0].replace("`", "").split()) + "?", query.strip()) for words, query in asked]
 
 
 def answer_to(viewed: ViewedData, query: Query) -> SqlAnswer | None:
@@ -31,7 +43,8 @@ def page(viewed: ViewedData, query: Query, answer: SqlAnswer | None) -> Mapping[
     """
     asked = query.text("q")
     return {
-        "asked": asked or _EXAMPLE,
+        "asked": asked or questions()[0][1],
+        "questions": questions(),
         "answer": answer,
         "waits": bool(asked) and answer is None,
         "max_rows": MAX_ROWS,

@@ -24,7 +24,7 @@ Change = Literal["right_both", "turned_right", "turned_wrong", "wrong_both", "un
 CHANGES: tuple[Change, ...] = get_args(Change)
 
 _SIDES = """
-SELECT evaluation, task, coalesce(source, '') AS source, arm, k, model, coalesce(model_digest, '') AS digest
+SELECT evaluation, task, coalesce(source, '') AS source, arm, k, model, base, coalesce(model_digest, '') AS digest
 FROM evaluations WHERE completed AND evaluation IN (
     SELECT config::JSON->>'evaluation' FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'evaluate')
 ORDER BY run_number, evaluated, evaluation"""
@@ -78,6 +78,7 @@ class EvaluatedSide:
     arm: str
     k: int
     model: str  # as it was named when it was last evaluated
+    base: str  # the model that it was finetuned from, or itself
     digest: str  # of the model
     evaluations: Mapping[tuple[str, str], str]  # task and source -> the evaluation
 
@@ -122,7 +123,7 @@ def evaluated_sides(path: str | Path) -> list[EvaluatedSide]:
         key = row["arm"], row["k"], row["digest"]
         before = found.pop(key, None)
         evaluations = {**(before.evaluations if before else {}), (row["task"], row["source"]): row["evaluation"]}
-        found[key] = EvaluatedSide(row["arm"], row["k"], row["model"], row["digest"], evaluations)
+        found[key] = EvaluatedSide(row["arm"], row["k"], row["model"], row["base"], row["digest"], evaluations)
     return list(reversed(found.values()))
 
 
