@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from serving.origins import OwnOriginOnly
 from toolformer_core.errors import UsageError
 from viewer.data import ViewedData
+from viewer.exporting import FORMATS, exported
 from viewer.materialising import Materialiser
 from viewer.pages import calls, compare, document, documents, judge, models, sql, thresholds, versions
 from viewer.query import NotThereError, Query, WrongQueryError
@@ -147,7 +148,9 @@ def _user(request: Request) -> str:
 def _shown(template: str, path: str, viewed: ViewedData, page: Page, query: Query) -> Response:
     with viewed.opened():
         values = page(viewed, query)
-        return HTMLResponse(render(template, path=path, query=query, data=viewed.data, **values))
+        if query.choice("format", FORMATS):
+            return exported(values.get("tables", {}), query)
+        return HTMLResponse(render(template, **{"path": path, "query": query, "data": viewed.data, **values}))
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,7 +43,7 @@ def sql(
     """
     from toolformer_core.errors import UsageError
     from warehouse.errors import RefusedQueryError
-    from warehouse.queries.guarded import run_query
+    from warehouse.queries.guarded import distinct_names, run_query
 
     if as_csv and as_json:
         raise UsageError("give --csv or --json, not both")
@@ -52,7 +51,7 @@ def sql(
     try:
         with run_query(snapshot, query, timeout, memory) as rows:
             if as_json:
-                names = _distinct(rows.columns)
+                names = distinct_names(rows.columns)
                 print_json([dict(zip(names, row, strict=True)) for row in rows])
             elif as_csv:
                 writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -62,17 +61,6 @@ def sql(
                 _print_table(rows)
     except RefusedQueryError as exc:
         raise UsageError(str(exc)) from exc
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    """Return names of which no two are equal: a second `n` becomes `n_2`."""
-    distinct: list[str] = []
-    for name in names:
-        unused, number = name, 2
-        while unused in distinct:
-            unused, number = f"{name}_{number}", number + 1
-        distinct.append(unused)
-    return distinct
 
 
 def _print_table(rows: Rows) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,13 @@ def test_without_a_choice_the_newest_version_stands_against_the_one_before(clien
     turned = words(client.get("/compare", params={"a": asked["b"]}).text)  # nothing is newer: with the one before
     assert "calculator 1 0 2 1 → 3" in turned
     assert f"a={quote_plus(asked['a'])}&amp;b={quote_plus(asked['b'])}" in shown  # links stay with these two
+
+
+def test_what_one_version_alone_holds_as_csv(client: TestClient) -> None:
+    rows = list(csv.DictReader(client.get("/compare?format=csv&table=comes").text.splitlines()))
+    assert [(row["doc_id"], row["position"], row["input"], row["gain"]) for row in rows] == [
+        ("plain", "0", "<i>", "2.0")
+    ]
 
 
 def test_a_document_side_by_side(client: TestClient) -> None:

@@ -92,6 +92,12 @@ def test_items_show_both_continuations_and_come_in_pages(client: TestClient) -> 
     assert "Next page" not in rest
 
 
+def test_items_as_json(client: TestClient) -> None:
+    [item] = client.get("/models?tool=qa&format=json").json()["items"]
+    assert (item["task"], item["item_id"], item["change"]) == ("svamp", HOSTILE, "turned_wrong")
+    assert item["second"]["failure"] == "empty"
+
+
 def test_filters(client: TestClient) -> None:
     assert "Items: 1" in words(shown(client, tool="qa"))
     assert "Items: 12" in words(shown(client, task="svamp"))

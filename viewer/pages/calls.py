@@ -32,4 +32,11 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         after=query.place("after", CallKey),
     )
     further = query.further("/calls", "after", found.last)
-    return {"found": found, "further": further, "names": viewed.names(), "tau_f": now.tau_f, "outcomes": OUTCOMES}
+    return {
+        "found": found,
+        "tables": {"calls": found.calls},
+        "further": further,
+        "names": viewed.names(),
+        "tau_f": now.tau_f,
+        "outcomes": OUTCOMES,
+    }

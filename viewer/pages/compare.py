@@ -31,7 +31,14 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     older = labels[labels.index(second) + 1 :] if second in labels else []
     first = first or next((label for label in (*older, *labels) if label != second), "")
     query = Query([*query.values.items(), ("a", first), ("b", second)])  # its links stay with these two
-    shown: dict[str, Any] = {"versions": labels, "a": first, "b": second, "names": viewed.names(), "found": None}
+    shown: dict[str, Any] = {
+        "versions": labels,
+        "a": first,
+        "b": second,
+        "names": viewed.names(),
+        "query": query,
+        "found": None,
+    }
     if not (first and second):
         return shown
     for label in (first, second):
@@ -53,7 +60,9 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
             ("comes", second, found.comes, found.more_comes),
         )
     ]
-    return {**shown, "found": found, "lists": lists, "differing": _differing(viewed, first, second), "texts": None}
+    tables = {"tools": found.tools, "goes": found.goes, "comes": found.comes}
+    differing = _differing(viewed, first, second)
+    return {**shown, "found": found, "tables": tables, "lists": lists, "differing": differing, "texts": None}
 
 
 def _pair(label: str) -> tuple[str, str]:

@@ -88,6 +88,7 @@ def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
         "parts": _parts(query, doc_id, text, start),
         "chosen": chosen and _panel(viewed, trace, calls, chosen, version),
         "calls": [{**call, "link": _link_to(doc_id, call, version)} for call in calls],
+        "tables": {"calls": calls},
         "dropped": _dropped(trace),
         "thresholds": trace.thresholds,
         "fates": FATES,

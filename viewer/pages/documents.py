@@ -51,6 +51,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         "versions": dict.fromkeys(f"{row['name']}@{row['version']}" for row in viewed.versions()),
         "names": viewed.names(),
         "found": found,
+        "tables": {"documents": found.documents},
         "further": further,
         "ids": [(doc_id, document_link(doc_id, version=version)) for doc_id in ids],
         "drops": _drops(viewed, wanted.tool),

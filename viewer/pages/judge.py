@@ -57,6 +57,7 @@ def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
         "left": drawn.left,
         "total": drawn.total,
         "said": said,
+        "tables": {"precisions": said.precisions, "agreements": said.agreements},
         "user": user,
         "verdicts": VERDICTS,
         "back": query.to("/judge"),

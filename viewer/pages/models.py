@@ -95,6 +95,8 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     chosen = [one for one in chosen if tool in ("", one.tool or _NO_TOOL)]
     return {
         **shown,
+        "query": query,
+        "tables": {"counts": counts, "items": items},
         "counts": _table(query, counts),
         "tasks": tasks,
         "tools": [one or _NO_TOOL for one in tools],

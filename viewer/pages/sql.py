@@ -11,6 +11,7 @@ from typing import Any
 from viewer.data import ViewedData
 from viewer.query import Query
 from viewer.sql_process import MAX_ROWS, TIMEOUT_S, SqlAnswer, ask_in_process
+from warehouse.queries.guarded import distinct_names
 
 _FENCE = re.compile(r"```(?:sql)?\n")
 
@@ -46,8 +47,11 @@ def page(viewed: ViewedData, query: Query, answer: SqlAnswer | None) -> Mapping[
         "asked": asked or questions()[0][1],
         "questions": questions(),
         "answer": answer,
+        "tables": {"rows": [dict(zip(distinct_names(answer.columns), row, strict=True)) for row in answer.rows]}
+        if answer
+        else {},
         "waits": bool(asked) and answer is None,
         "max_rows": MAX_ROWS,
         "timeout_s": TIMEOUT_S,
-        "tables": viewed.tables(),
+        "views": viewed.tables(),
     }

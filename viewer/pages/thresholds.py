@@ -55,6 +55,13 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         "problem": problem,
         "notes": what_if.notes,
         "tools": tools,
+        "tables": {
+            "now": list(now.values()),
+            "then": then,
+            "gains": bins,
+            "comes": moved.comes.calls,
+            "goes": moved.goes.calls,
+        },
         "names": names,
         "repeats": query.values.get("repeats", ""),
         "weights": what_if.weights,

@@ -16,7 +16,9 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     made = [
         {**row, "counts": _read(row["counts"]), "thresholds": _read(row["thresholds"])} for row in viewed.versions()
     ]
-    return {"build": viewed.build(), "versions": made, "runs": viewed.runs(), "names": viewed.names()}
+    runs = viewed.runs()
+    tables = {"versions": made, "runs": runs}
+    return {"build": viewed.build(), "versions": made, "runs": runs, "names": viewed.names(), "tables": tables}
 
 
 def _read(column: Any) -> dict[str, float]:

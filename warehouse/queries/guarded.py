@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,17 @@ class Rows:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for batch in self._batches:
             yield from batch
+
+
+def distinct_names(names: Iterable[str]) -> list[str]:
+    """Return names of which no two are equal: a second `n` becomes `n_2`."""
+    distinct: list[str] = []
+    for name in names:
+        unused, number = name, 2
+        while unused in distinct:
+            unused, number = f"{name}_{number}", number + 1
+        distinct.append(unused)
+    return distinct
 
 
 @contextmanager
