@@ -150,7 +150,9 @@ def _shown(template: str, path: str, viewed: ViewedData, page: Page, query: Quer
         values = page(viewed, query)
         if query.choice("format", FORMATS):
             return exported(values.get("tables", {}), query)
-        return HTMLResponse(render(template, **{"path": path, "query": query, "data": viewed.data, **values}))
+        speaks_of = values.get("version") or (viewed.build() if viewed.snapshot.is_file() else None)
+        shared = {"path": path, "query": query, "data": viewed.data, "speaks_of": speaks_of}
+        return HTMLResponse(render(template, **{**shared, **values}))
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -44,6 +44,7 @@ ORDER BY number DESC, created DESC"""
 _RUNS = """
 SELECT run_id, flow, started, finished, state, corpus, model FROM runs
 ORDER BY number DESC, started DESC LIMIT $limit"""
+_TRAINED = "SELECT checkpoint, dataset || '@' || version AS label FROM trainings ORDER BY finished"
 _DROPS = "SELECT stage, tool, unit, reason, kind, rows FROM drops ORDER BY rows DESC, stage, tool, reason"
 _TABLES = """
 SELECT view_name AS name, comment FROM duckdb_views() WHERE NOT internal AND schema_name = 'main'
@@ -158,6 +159,12 @@ class ViewedData:
 
     def evaluated(self) -> list[EvaluatedSide]:
         return self._known("evaluated", lambda: evaluated_sides(self.snapshot))
+
+    def trained_on(self) -> dict[str, str]:
+        """Return the version of C* on which each model of a finished training was finetuned, by the model's path."""
+        return self._known(
+            "trained_on", lambda: {row["checkpoint"]: row["label"] for row in rows_of(self.snapshot, _TRAINED)}
+        )
 
     def changes(self, first: EvaluatedSide, second: EvaluatedSide) -> list[ChangeCount]:
         """Return how many items of each task and tool two arms answer alike or otherwise."""

@@ -61,6 +61,7 @@ def test_what_differs_and_what_the_runs_were_told(client: TestClient) -> None:
     assert "calculator 1 2 0 3 → 1" in shown  # of three calls one is in both
     assert "qa 0 0 1 0 → 1" in shown
     assert "seed - 1" in shown
+    assert f" Of {' and '.join(labels(client).values())} . " in shown
     by_name = client.get("/compare", params={"a": "cstar", "b": "strict"}).text
     assert words(by_name) == shown  # of a name, the newest version
     goes, comes = shown.partition("Calls of strict@")[0], shown.partition("Calls of strict@")[2]

@@ -16,9 +16,11 @@ from wh_fixtures import make_run, put
 
 from tasks.viewer_links import arm_key, arms_page
 from tests.viewer.test_viewer_pages import words
+from tests.warehouse.snapshot.test_wh_analyst_views import a_training
 from viewer.app import make_app
 from viewer.pages.models import baseline, pieces_with_calls
 from warehouse.queries.item_changes import EvaluatedSide
+from warehouse.records import write_training
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
@@ -55,6 +57,7 @@ def client(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tes
     """The hand-made folder with two evaluated arms."""
     folder = Path(shutil.copytree(data, tmp_path_factory.mktemp("evaluated") / "data"))
     put_evaluations(Store(folder))
+    write_training(Store(folder), a_training("cstar-toolformer-1", checkpoint=str(Path("runs/m").absolute())))
     (folder / "warehouse.duckdb").unlink()
     publish(Store(folder), None)
     with TestClient(make_app(str(folder)), base_url="http://127.0.0.1:8001") as found:
@@ -65,6 +68,11 @@ def shown(client: TestClient, **query: str) -> str:
     answer = client.get("/models", params={"a": WITHOUT, "b": WITH, **query})
     assert answer.status_code == 200, answer.text
     return answer.text
+
+
+def test_the_page_names_the_models_and_the_versions_they_are_finetuned_on(client: TestClient) -> None:
+    one, other = "runs/m, toolformer-disabled, k = 0", "runs/m, toolformer, k = 10"
+    assert f"Of {one} (finetuned on cstar@v1) and {other} (finetuned on cstar@v1) ." in words(shown(client))
 
 
 def test_counts_lead_to_their_items(client: TestClient) -> None:

@@ -43,6 +43,23 @@ def test_the_first_page_lists_versions_and_runs(page: Get, version: str) -> None
     assert "r1" in words(shown)
 
 
+def test_every_page_names_the_version_it_speaks_of(page: Get, version: str) -> None:
+    for path in (
+        "/",
+        "/documents",
+        "/documents/apples",
+        "/calls",
+        "/thresholds",
+        "/compare",
+        "/judge",
+        "/models",
+        "/sql",
+    ):
+        assert f" Of {version} of c, built " in words(page(path)), path  # the current build's
+    for path in ("/documents", "/documents/apples"):
+        assert f" Of {version} . " in words(page(path, version=version))
+
+
 def test_a_document_shows_its_kept_call_inline(page: Get, version: str) -> None:
     for shown in (page("/documents/apples"), page("/documents/apples", version=version)):
         assert "Two and two make [Calculator(2 + 2) -> 4] 4 apples, so 4 in all." in words(shown)

@@ -41,6 +41,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     }
     if not (first and second):
         return shown
+    shown["speaks_of"] = f"{first} and {second}"
     for label in (first, second):
         if label not in labels:
             raise WrongQueryError(f"there is no version {label[:100]!r}")

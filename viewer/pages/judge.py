@@ -63,7 +63,6 @@ def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
         "back": query.to("/judge"),
         "last": last,
         "last_written": last and written_calls([(last.call.tool, last.call.input, last.call.response)], names),
-        "build": viewed.build(),
         "others": [one for one in kept if one != tool],
         **shown,
     }

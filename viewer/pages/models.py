@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tasks.training.registry import model_label
@@ -101,6 +102,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         "tasks": tasks,
         "tools": [one or _NO_TOOL for one in tools],
         "labels": tuple(map(_label, pair)),
+        "speaks_of": " and ".join(_origin(viewed, side) for side in pair),
         "total": sum(one.items for one in chosen),
         "items": [_shown(item, names) for item in items],
         "further": query.further("/models", "after", last, "items"),
@@ -125,6 +127,12 @@ def _key(side: EvaluatedSide) -> str:
 
 def _label(side: EvaluatedSide) -> str:
     return f"{model_label(side.model)}, {side.arm}, k = {side.k}"
+
+
+def _origin(viewed: ViewedData, side: EvaluatedSide) -> str:
+    """Return an arm's label, with the version of C* on which its model was finetuned if that is known."""
+    version = viewed.trained_on().get(str(Path(side.model).expanduser().absolute()))
+    return _label(side) + (f" (finetuned on {version})" if version else "")
 
 
 def _tasks(side: EvaluatedSide) -> str:
