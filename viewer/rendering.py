@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import Any
+from zlib import crc32
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from toolformer_core.config import TOOL_NAMES
 from viewer.query import document_link, link
 
 _COLOURS = 8  # of tools, in the style sheet
@@ -38,10 +40,13 @@ def shown(text: str, characters: int = _SHOWN_CHARS) -> str:
     return text if len(text) <= characters else text[: characters - 1] + "…"
 
 
-def tool_class(tool: str, tools: Any) -> str:
-    """Return the class that gives a tool its colour: by its place among the tools, sorted by key."""
-    keys = sorted(tools)
-    return f"tool-{keys.index(tool) % _COLOURS if tool in keys else 'other'}"
+def tool_class(tool: str) -> str:
+    """Return the class that gives a tool its colour, whatever else is in the data.
+
+    Each of the paper's tools has a colour of its own; other tools share the rest, each always with the same one.
+    """
+    own = list(TOOL_NAMES)
+    return f"tool-{own.index(tool) if tool in own else len(own) + crc32(tool.encode()) % (_COLOURS - len(own))}"
 
 
 @lru_cache(maxsize=1)

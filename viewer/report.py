@@ -88,7 +88,6 @@ def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0
         examples=sum(file.rows for file in dataset.files),
         thresholds=thresholds,
         tools=rows,
-        names=names,
         asked={name: asked[name] for name in _SHOWN_PARAMETERS if asked.get(name) not in (None, "", [])},
         balances=_balances(store, dataset),
         parameters=json.dumps(record.parameters, indent=1, sort_keys=True, default=str),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 
 from tests.viewer.conftest import BEST
 from toolformer_core.annotate.losses import loss, weights
+from toolformer_core.config import TOOL_NAMES
 from toolformer_core.embedded import MODEL
 from viewer.charts import gain_chart
 from viewer.next_tokens import next_tokens, token_texts
 from viewer.pages.document import pieces_of
 from viewer.query import Query, WrongQueryError, document_link, link
+from viewer.rendering import tool_class
 from warehouse.indexed_calls import CallKey
 from warehouse.queries import GainBin
 
@@ -77,6 +80,13 @@ def test_a_chart_says_in_words_what_it_shows() -> None:
     assert 'class="threshold now" x1="37.0"' in chart
     assert 'class="threshold then" x1="63.0"' in chart
     assert "then" not in gain_chart("a", bins, {"now": 0.5, "then": 0.5})
+
+
+def test_a_tool_has_its_colour_whatever_other_tools_there_are() -> None:
+    assert [tool_class(tool) for tool in TOOL_NAMES] == ["tool-0", "tool-1", "tool-2", "tool-3", "tool-4"]
+    assert tool_class("weather") == "tool-7"  # 5 + crc32 % 3
+    style = files("viewer").joinpath("static/viewer.css").read_text(encoding="utf-8")
+    assert all(f".{tool_class(f'own{number}')} " in style for number in range(20))
 
 
 @given(st.text(max_size=40), st.lists(st.tuples(st.integers(0, 40), st.text(max_size=5)), max_size=5))

@@ -36,7 +36,6 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         "found": found,
         "tables": {"calls": found.calls},
         "further": further,
-        "names": viewed.names(),
         "tau_f": now.tau_f,
         "outcomes": OUTCOMES,
     }

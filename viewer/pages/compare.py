@@ -35,7 +35,6 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         "versions": labels,
         "a": first,
         "b": second,
-        "names": viewed.names(),
         "query": query,
         "found": None,
     }

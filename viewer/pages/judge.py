@@ -52,7 +52,6 @@ def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
         "tool": tool,
         "tools": list(now.tau_f),
         "seed": seed,
-        "names": names,
         "call": found,
         "left": drawn.left,
         "total": drawn.total,

@@ -72,7 +72,6 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         "sides": {key: f"{_label(side)} ({_tasks(side)})" for key, side in sides.items()},
         "a": first,
         "b": second,
-        "names": names,
         "words": WORDS,
         "counts": None,
     }

@@ -62,7 +62,6 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
             "comes": moved.comes.calls,
             "goes": moved.goes.calls,
         },
-        "names": names,
         "repeats": query.values.get("repeats", ""),
         "weights": what_if.weights,
         "decay": query.values.get("decay", ""),

@@ -12,13 +12,13 @@ from viewer.query import Query
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     if not viewed.snapshot.is_file():
-        return {"build": None, "versions": [], "runs": [], "names": {}}
+        return {"build": None, "versions": [], "runs": []}
     made = [
         {**row, "counts": _read(row["counts"]), "thresholds": _read(row["thresholds"])} for row in viewed.versions()
     ]
     runs = viewed.runs()
     tables = {"versions": made, "runs": runs}
-    return {"build": viewed.build(), "versions": made, "runs": runs, "names": viewed.names(), "tables": tables}
+    return {"build": viewed.build(), "versions": made, "runs": runs, "tables": tables}
 
 
 def _read(column: Any) -> dict[str, float]:
