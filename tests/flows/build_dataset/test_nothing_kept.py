@@ -10,9 +10,7 @@ from cli.render.progress import print_summary
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.notes import nothing_kept
 from flows.build_dataset.parameters import BuildParameters
-from flows.build_dataset.summary import build_summary
 from tests.support.small_builds import small_build
-from warehouse.commits import Dataset
 from warehouse.queries import Sample, StageBalance, rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
@@ -81,12 +79,6 @@ def test_where_nothing_was_scored_the_step_at_which_nothing_was_left_is_named() 
         "Main reason: few_numbers 30 (prefilter calculator) and wrong_language 29 (prefilter qa), of 60 documents."
     )
     assert told.command.endswith("--tools calculator,qa --tau-s 0.1 --top-k 3 --prompts /my/prompts")
-
-
-def test_the_summary_of_a_flow_run_says_the_same() -> None:
-    dataset = Dataset("cstar", "0123", (), {}, TAU, "r1", "gpt2", "c.jsonl", "2024-01-01")
-    text = build_summary("# cstar@0123\n", dataset, (), [], "w", "", ["C* is empty: why.", "Next: this"])
-    assert text.startswith("# cstar@0123\n\n- C* is empty: why.\n- Next: this\n\n## Lineage\n")
 
 
 def test_a_build_whose_thresholds_nothing_reaches(
