@@ -279,6 +279,7 @@ def test_another_model_is_not_there(client: openai.OpenAI) -> None:
     assert caught.value.code == "model_not_found"
 
 
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("path", "more", "param"),
     [
@@ -300,10 +301,10 @@ def test_another_model_is_not_there(client: openai.OpenAI) -> None:
     ],
 )
 def test_a_lone_surrogate_is_refused(
-    server: ModelServer, path: str, more: dict[str, object], param: str | None
+    server: ModelServer, path: str, more: dict[str, object], param: str | None, stream: bool
 ) -> None:
     """JSON can write half of a character, which no UTF-8 text holds and no tokenizer reads."""
-    body = json.dumps({"model": NAME, "max_tokens": 2, **more})
+    body = json.dumps({"model": NAME, "max_tokens": 2, "stream": stream, **more})
     refused = httpx.post(f"{server.url}/v1/{path}", content=body, headers={"content-type": "application/json"})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
     assert refused.json()["error"]["type"] == "invalid_request_error"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import socket
 import sys
 from pathlib import Path
@@ -301,6 +302,19 @@ def test_greedy_is_what_decoding_without_calls_writes(lm: TransformersLM) -> Non
         assert scores[0][1]
         assert [s for _, s in scores] == [plain_log_p(lm, *pair)[1] for pair in pairs]
     assert agree
+
+
+def test_disabling_calls_matters() -> None:
+    lm = calling()  # behind "!" nearly all probability is with " ["
+    model = HarnessModel(Toolformer(lm, []))
+    ((log_p, _),) = model.loglikelihood(asking("loglikelihood", ("So!", " x")), disable_tqdm=True)
+    ids = [0, *lm.hf_model.encode("So! x")]
+    with torch.inference_mode():
+        logits = lm.hf_model.model(input_ids=torch.tensor([ids[:-1]])).logits[0, -1].double()
+    free = float(torch.log_softmax(logits, -1)[ids[-1]])
+    share = float(torch.softmax(logits, -1)[lm.hf_model.trigger[0]])
+    assert 0.9 < share < 1
+    assert log_p == pytest.approx(free - math.log1p(-share), abs=1e-3)  # p / (1 - p(" ["))
 
 
 @pytest.mark.parametrize("merged", [True, False])

@@ -21,6 +21,22 @@ from toolformer_core.evaluate.statistics import (
 )
 
 
+@pytest.mark.parametrize(
+    ("b", "c", "p"),
+    [
+        (1, 6, 2 * (1 + 7) / 2**7),  # 2 (C(7,0) + C(7,1)) / 2^7 = 0.125
+        (6, 1, 0.125),
+        (0, 5, 2 / 32),
+        (0, 6, 2 / 64),
+        (2, 8, 2 * (1 + 10 + 45) / 2**10),  # 0.109375
+        (3, 3, 1.0),  # 2 (1 + 6 + 15 + 20) / 64 = 1.3125, cut to 1
+        (0, 0, 1.0),
+    ],
+)
+def test_mcnemar_by_hand(b, c, p):
+    assert mcnemar(b, c) == pytest.approx(p)
+
+
 @given(st.integers(0, 120), st.integers(0, 120))
 def test_mcnemar_is_the_sum_of_both_binomial_tails(b, c):
     """p = min(1, 2 sum_{i <= min(b, c)} C(b + c, i) / 2^(b + c)), here in whole numbers."""
