@@ -41,6 +41,7 @@ __all__ = [
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 TOKENIZER_FILES = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
 _MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
+_LARGE = 1 << 27  # bytes of weights; a smaller model's calls cost more than its products
 _WITHOUT_WEIGHTS = ("*.json", "*.model", "*.txt", "*.jinja")
 
 
@@ -215,7 +216,8 @@ def load_model(
         credentials: the server's credentials; default: those in the name. The loaded model's name never holds them.
 
     Returns:
-        The model, in float32 on a CPU and in bfloat16 on a GPU.
+        The model, in bfloat16 on a GPU, and on a CPU whose matrix units compute in it (Intel's AMX) unless the model
+        is small; else in float32.
 
     Raises:
         ModelError: the model cannot be found or loaded, is not a causal LM with a fast tokenizer, or does not fit
@@ -229,8 +231,9 @@ def load_model(
     folder, name = model_folder(named), named.name
     device = device or _device_for(folder)
     on_gpu = torch.cuda.is_available() if device == "auto" else torch.device(device).type != "cpu"
+    half = on_gpu or _faster_in_bfloat16(folder)
     network, tokenizer = load_parts(
-        folder, name, dtype=torch.bfloat16 if on_gpu else torch.float32, spread=device == "auto"
+        folder, name, dtype=torch.bfloat16 if half else torch.float32, spread=device == "auto"
     )
     network.eval()
     network.requires_grad_(False)
@@ -256,9 +259,21 @@ def _device_for(folder: Path) -> str:
 
     if not torch.cuda.is_available():
         return "cpu"
-    files = list(folder.glob("*.safetensors")) or list(folder.glob("*.bin"))
     free, _ = torch.cuda.mem_get_info(0)
-    return "auto" if torch.cuda.device_count() > 1 and sum(f.stat().st_size for f in files) > 0.8 * free else "cuda"
+    return "auto" if torch.cuda.device_count() > 1 and _weights_size(folder) > 0.8 * free else "cuda"
+
+
+def _faster_in_bfloat16(folder: Path) -> bool:
+    """Return whether the CPU has matrix units for bfloat16 and the model's products are large enough for them."""
+    import torch
+
+    return bool(torch.cpu.get_capabilities().get("amx_bf16")) and _weights_size(folder) >= _LARGE
+
+
+def _weights_size(folder: Path) -> int:
+    """Return the bytes of the model's weights on disk."""
+    files = list(folder.glob("*.safetensors")) or list(folder.glob("*.bin"))
+    return sum(file.stat().st_size for file in files)
 
 
 def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> tuple[Any, Any]:
