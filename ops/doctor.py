@@ -323,7 +323,11 @@ def _training(options: DoctorOptions) -> Findings:
     """Look for what the profile's launcher and engine need."""
     profile = _profile(options)
     if profile is None:
-        yield "fail", f"no profile {options.profile}", "give --profile a name (cpu, core, gpu, lora) or a JSON file"
+        yield (
+            "fail",
+            f"no profile {options.profile}",
+            "give --profile a name (cpu, amx, core, gpu, lora) or a JSON file",
+        )
         return
     needed = {
         "local": [],

@@ -1,6 +1,7 @@
 """Training profiles: where a training runs and how it is laid out there, by name or as a JSON file.
 
     cpu    this machine's cores, float32, one process with PyTorch alone; several with DeepSpeed ZeRO-3
+    amx    this machine's cores, bf16: several times faster where they have matrix units for it (Intel AMX)
     core   one core of this machine: for small trainings side by side
     gpu    all GPUs of this machine, bf16, DeepSpeed ZeRO-3 (Toolformer, App. B)
     lora   one GPU, bf16, low-rank adapters
@@ -24,6 +25,8 @@ from tasks.launch.slurm import SlurmLauncher
 from tasks.launch.ssh import SshLauncher
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.finetune.recipe import LoraRecipe, Recipe
+from toolformer_core.lm.load import faster_in_bfloat16, model_folder
+from toolformer_core.lm.reference import ModelRef
 
 
 class Lora(BaseModel):
@@ -125,14 +128,19 @@ class Profile(BaseModel):
 
 PROFILES = {
     "cpu": Profile(device="cpu", precision="fp32", micro_batch=1),  # a row of 1,024 tokens stays in the caches
+    "amx": Profile(device="cpu", micro_batch=4),
     "core": Profile(device="cpu", precision="fp32", micro_batch=1, local={"cores": 1}),
     "gpu": Profile(device="cuda", engine="deepspeed", gradient_checkpointing=True),
     "lora": Profile(device="cuda", processes=1, lora=Lora(rank=16), gradient_checkpointing=True),
 }
 
 
-def load_profile(name: str) -> Profile:
-    """Return a profile by name, or from a JSON file; `auto` is gpu where this machine has one, else cpu.
+def load_profile(name: str, model: str = "") -> Profile:
+    """Return a profile by name, or from a JSON file.
+
+    Args:
+        name: `auto` is gpu where this machine has one, amx where it is faster for the model, else cpu.
+        model: the model to train, for `auto`.
 
     Raises:
         UnknownNameError: no such profile, and no such file.
@@ -141,7 +149,9 @@ def load_profile(name: str) -> Profile:
     if name == "auto":
         import torch
 
-        return PROFILES["gpu" if torch.cuda.is_available() else "cpu"]
+        if torch.cuda.is_available():
+            return PROFILES["gpu"]
+        return PROFILES["amx" if _is_here(model) and faster_in_bfloat16(model_folder(model)) else "cpu"]
     if name in PROFILES:
         return PROFILES[name]
     path = Path(name)
@@ -159,3 +169,11 @@ def load_profile(name: str) -> Profile:
         raise UsageError(f"profile {name}: {where}: {first['msg']}") from exc
     except (OSError, ValueError, AttributeError) as exc:
         raise UsageError(f"profile {name} is no JSON object: {exc}") from exc
+
+
+def _is_here(model: str) -> bool:
+    """Return whether a model is on this machine already; to choose a profile, none is downloaded."""
+    if not model:
+        return False
+    named = ModelRef.of(model)
+    return named.kind != "remote" and (named.here.kind != "hub" or named.here.local_file("config.json") is not None)

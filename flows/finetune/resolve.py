@@ -53,7 +53,7 @@ def resolve_setup(p: FinetuneParameters) -> tuple[Profile, int, Recipe, Launcher
     Raises:
         UsageError: there is no such profile, or parameters do not fit it.
     """
-    profile = load_profile(p.profile)
+    profile = load_profile(p.profile, p.model)
     processes = p.processes or profile.processes_here()
     figures = ("steps", "batch", "learning_rate", "warmup", "sequence_length", "evaluate_every", "keep", "seed")
     recipe = profile.recipe(processes, **{name: getattr(p, name) for name in figures})

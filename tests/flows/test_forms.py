@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.evaluate.parameters import EvaluateParameters
-from flows.finetune.profiles import Profile, load_profile
+from flows.finetune.profiles import PROFILES, Profile, load_profile
 from flows.ground.parameters import GroundParameters
 from ops.deployments import DEPLOYMENTS, Deployment, as_yaml, form_schema
 from tasks.launch.base import LaunchRequest
@@ -135,6 +135,25 @@ def test_the_documents_profiles_can_be_launched(text: str, tmp_path: Path) -> No
     assert "toolformer_core.finetune" in profile.build_launcher().preview(
         LaunchRequest("job", folder, profile.processes)
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "matrix_units", "large", "trains"),
+    [
+        ("embedded", True, 1, "amx"),
+        ("embedded", True, 1 << 40, "cpu"),
+        ("embedded", False, 1, "cpu"),
+        ("nobody/has-this", True, 1, "cpu"),  # a model that is not here is not downloaded to choose
+        ("remote+http://127.0.0.1:9/v1#m", True, 1, "cpu"),
+    ],
+)
+def test_auto_trains_a_large_model_in_bfloat16_where_the_cpu_has_matrix_units_for_it(
+    monkeypatch: pytest.MonkeyPatch, model: str, matrix_units: bool, large: int, trains: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"amx_bf16": matrix_units})
+    monkeypatch.setattr("toolformer_core.lm.load._LARGE", large)
+    assert load_profile("auto", model) == PROFILES[trains]
 
 
 def test_the_document_has_an_example_for_every_launcher() -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TOKENIZER_FILES",
     "LoadedTokenizer",
+    "faster_in_bfloat16",
     "load_model",
     "load_parts",
     "load_tokenizer",
@@ -231,7 +232,7 @@ def load_model(
     folder, name = model_folder(named), named.name
     device = device or _device_for(folder)
     on_gpu = torch.cuda.is_available() if device == "auto" else torch.device(device).type != "cpu"
-    half = on_gpu or _faster_in_bfloat16(folder)
+    half = on_gpu or faster_in_bfloat16(folder)
     network, tokenizer = load_parts(
         folder, name, dtype=torch.bfloat16 if half else torch.float32, spread=device == "auto"
     )
@@ -263,7 +264,7 @@ def _device_for(folder: Path) -> str:
     return "auto" if torch.cuda.device_count() > 1 and _weights_size(folder) > 0.8 * free else "cuda"
 
 
-def _faster_in_bfloat16(folder: Path) -> bool:
+def faster_in_bfloat16(folder: Path) -> bool:
     """Return whether the CPU has matrix units for bfloat16 and the model's products are large enough for them."""
     import torch
 

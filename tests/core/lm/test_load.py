@@ -23,6 +23,18 @@ def test_a_folder_is_loaded_in_float32_with_its_digest(saved: Path) -> None:
     assert lm.digest == model_digest(str(saved))
 
 
+@pytest.mark.parametrize(
+    ("matrix_units", "large", "dtype"),
+    [(True, 1, torch.bfloat16), (True, 1 << 40, torch.float32), (False, 1, torch.float32)],
+)
+def test_a_large_model_is_in_bfloat16_where_the_cpu_has_matrix_units_for_it(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, matrix_units: bool, large: int, dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"amx_bf16": matrix_units})
+    monkeypatch.setattr("toolformer_core.lm.load._LARGE", large)
+    assert load_model(str(saved), device="cpu").hf_model.model.dtype == dtype
+
+
 def test_the_digest_follows_the_files(saved: Path) -> None:
     before = model_digest(str(saved))
     weights = load_file(saved / "model.safetensors")
