@@ -39,8 +39,8 @@ _DRAWN = 2  # draws of which one is scored
 INGEST = {"code": "ingest/1", "inputs": digest(b"")}
 _OWN = Path(__file__).resolve()
 
-# What is asked, as a program for a fresh process; argv: the snapshot, a document's id.
-_ASKED = {
+# A query as a program for a fresh process; argv: the snapshot, a document's id.
+_QUERIES = {
     "yield": "from warehouse.queries import yield_by_threshold as ask\nfound = lambda: ask(path)",
     "what-if": (
         "from toolformer_core.annotate.call_filter import CallFilter\nfrom warehouse.what_if import what_if\n"
@@ -54,7 +54,7 @@ _ASKED = {
 _PROGRAM = """
 import json, sys, time
 path = sys.argv[1]
-{asked}
+{query}
 begin, cpu = time.perf_counter(), time.process_time()
 answer = found()
 seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
@@ -217,10 +217,10 @@ def make(store: Store, calls: int, documents: int, processes: int) -> int:
 def measure(snapshot: Path, doc_id: str, repeats: int) -> dict[str, dict[str, float]]:
     """Ask each question in fresh processes; return its seconds and MiB."""
     out = {}
-    for name, asked in _ASKED.items():
+    for name, query in _QUERIES.items():
         own: list[tuple[float, float, float, float]] = []
         for _ in range(repeats):
-            command = [sys.executable, "-c", _PROGRAM.format(asked=asked), str(snapshot), doc_id]
+            command = [sys.executable, "-c", _PROGRAM.format(query=query), str(snapshot), doc_id]
             begin = time.perf_counter()
             said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=_OWN.parents[1])
             whole = time.perf_counter() - begin

@@ -83,7 +83,7 @@ def _generate(lm: TransformersLM, prompts: list[str]) -> list[list[int]]:
 
 
 def _prompts(t: Toolformer, settings: GenerationSettings, count: int) -> list[str]:
-    """Beginnings of corpus documents that the model goes on from for all the tokens asked, without a bracket."""
+    """Beginnings of corpus documents that the model goes on from for all requested tokens, without a bracket."""
     with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:
         starts = [" ".join(json.loads(line)["text"].split()[:14]) for line in lines][:200]
     found = t.generate(starts, settings)

@@ -6,7 +6,7 @@ All train the embedded model on the same texts (the demo's documents, or a JSONL
 `finetunes/demo-toolformer-*/train.jsonl` in its data folder; some of them several times) with the same effective batch,
 the paper's 128, precision and AdamW, in one process, taking turns, denormals flushed for all; a token counts if it is
 predicted, padding does not. Without packing a step of 128 texts is taken in passes of 8 (the Trainer's default), or of
-as many as asked for, each padded to its longest text; a packed pass is a row of 1,024 tokens. `grouped` is the Trainer
+as many as requested, each padded to its longest text; a packed pass is a row of 1,024 tokens. `grouped` is the Trainer
 told to put texts of like length together: it does so over the whole corpus, we within a step. Figures are medians over
 the repeats, and ratios; `padding` is how many times it makes the tokens of the Trainer's passes more.
 """

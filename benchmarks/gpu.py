@@ -113,9 +113,9 @@ def matmul_tflops(device: str, dtype: torch.dtype, size: int) -> float:
 def engine(lm: TransformersLM, shape: Shape, s: Annotation, tflops: float) -> dict[str, float]:
     """Annotate documents, and return what it took."""
     texts = [words(s.tokens, s.vocab, 100 + i) for i in range(s.documents)]
-    asked = prompt(s.prompt, s.vocab)
-    _annotate(lm, asked, texts[:2], Annotation(s.vocab, 2, max_tokens=2))  # what is tried once is tried
-    scan_s, draw_s, score_s, requests = _annotate(lm, asked, texts, s)
+    few_shot = prompt(s.prompt, s.vocab)
+    _annotate(lm, few_shot, texts[:2], Annotation(s.vocab, 2, max_tokens=2))  # what is tried once is tried
+    scan_s, draw_s, score_s, requests = _annotate(lm, few_shot, texts, s)
     per_token = 2 * sum(p.numel() for name, p in lm.hf_model.model.named_parameters() if "embed_tokens" not in name)
     logits = 2 * shape.width * shape.vocab
     scan = s.documents * (2 * s.tokens * per_token + s.tokens * logits) + s.prompt * per_token
@@ -134,12 +134,12 @@ def engine(lm: TransformersLM, shape: Shape, s: Annotation, tflops: float) -> di
 
 
 def _annotate(
-    lm: TransformersLM, asked: Any, texts: list[str], s: Annotation
+    lm: TransformersLM, few_shot: Any, texts: list[str], s: Annotation
 ) -> tuple[float, float, float, list[ScoreRequest]]:
-    """Return the seconds of scan, draws and scoring, and the distinct scores that were asked."""
+    """Return the seconds of scan, draws and scoring, and the distinct scores that were computed."""
     scan_s = draw_s = 0.0
     requests: list[ScoreRequest] = []
-    scans = lm.scan(asked, texts)
+    scans = lm.scan(few_shot, texts)
     while True:
         scan, took = seconds(lambda: next(scans, None))
         scan_s += took
@@ -278,27 +278,27 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=32, help="decoded together")
     parser.add_argument("--parts", nargs="+", choices=_PARTS, default=list(_PARTS))
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    shape = SHAPES[asked.shape]
+    args = parser.parse_args()
+    shape = SHAPES[args.shape]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     model, coded = random_model(shape, device, dtype), tokenizer(shape.vocab)
-    setting = Annotation(vocab=shape.vocab, documents=asked.documents)
+    setting = Annotation(vocab=shape.vocab, documents=args.documents)
     found: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
-        "shape": asked.shape,
+        "shape": args.shape,
     }
     lm = TransformersLM(model, coded, name="random", digest="random")
-    if "engine" in asked.parts:
+    if "engine" in args.parts:
         found["engine"] = engine(lm, shape, setting, matmul_tflops(device, dtype, 8192 if device == "cuda" else 512))
-    if "decode" in asked.parts:
-        found["decode"] = decode(lm, setting, asked.rows)
-    if "finetune" in asked.parts:
+    if "decode" in args.parts:
+        found["decode"] = decode(lm, setting, args.rows)
+    if "finetune" in args.parts:
         found["finetune"] = finetune(model, coded, setting, device)
-    lines = [f"{found['device']}, {asked.shape}"]
+    lines = [f"{found['device']}, {args.shape}"]
     for part in _PARTS:
         lines += [f"{part:10} {name:26} {value:12.4g}" for name, value in found.get(part, {}).items()]
-    print("\n".join([*lines, *([json.dumps(found)] if asked.json else [])]))  # noqa: T201
+    print("\n".join([*lines, *([json.dumps(found)] if args.json else [])]))  # noqa: T201
     return 0
 
 

@@ -66,7 +66,7 @@ def measure(documents: int, ms: float, tool_ms: float, shard_documents: int, fol
     from warehouse.queries import rows_of
 
     make_corpus(folder / CORPUS, documents)
-    asked = BuildParameters(
+    parameters = BuildParameters(
         corpus=str(folder / CORPUS),
         data=str(folder / "data"),
         tools=["calculator"],
@@ -80,7 +80,7 @@ def measure(documents: int, ms: float, tool_ms: float, shard_documents: int, fol
     with ExitStack() as stack:
         address = _start_cluster(folder, variables, stack)
         start = time.perf_counter()
-        result = run_build(asked, address)
+        result = run_build(parameters, address)
         wall = time.perf_counter() - start
     intervals = [(float(a), float(b)) for a, b in (line.split() for line in log.read_text().splitlines())]
     busy, span = busy_share(intervals)

@@ -130,10 +130,10 @@ def matmul_gflops() -> float:
     return 8 * 2 * 1024**3 / (time.process_time() - start) / 1e9
 
 
-def annotate(lm: LanguageModel, asked: Prompt, texts: Sequence[str], s: Setting) -> Run:
+def annotate(lm: LanguageModel, few_shot: Prompt, texts: Sequence[str], s: Setting) -> Run:
     """Scan, draw and score; CPU seconds of each."""
     run = Run(len(texts), gflops=[matmul_gflops()])
-    scans = lm.scan(asked, texts)
+    scans = lm.scan(few_shot, texts)
     start = time.process_time()
     while (scan := next(scans, None)) is not None:
         top = top_positions(scan, s.k)
@@ -184,11 +184,11 @@ def candidates(text: str, number: int, positions: Sequence[int], s: Setting) -> 
     return out
 
 
-def flops(lm: TransformersLM, run: Run, asked: Prompt, texts: Sequence[str]) -> tuple[float, float]:
-    """FLOPs that scan and scoring need: each token once, the vocabulary where it is asked for, no padding."""
+def flops(lm: TransformersLM, run: Run, few_shot: Prompt, texts: Sequence[str]) -> tuple[float, float]:
+    """FLOPs that scan and scoring need: each token once, the vocabulary where it is requested, no padding."""
     per_token = _LAYERS * 24 * _WIDTH**2
     per_logits = 2 * _WIDTH * lm.hf_model.lm_head.size
-    head, tail = len(lm.hf_model.head_ids(asked)), len(lm.hf_model.encode(asked.tail))
+    head, tail = len(lm.hf_model.head_ids(few_shot)), len(lm.hf_model.encode(few_shot.tail))
 
     def passed(first: int, last: int) -> float:
         seen = (last * (last + 1) - first * (first + 1)) / 2
@@ -229,14 +229,14 @@ def compare(s: Setting, plain_documents: int) -> dict[str, Any]:
     """Both ways, the figures of both, and how far their answers are apart."""
     coded, weights = tokenizer(s.vocab), model(s.vocab)
     texts = [words(s.tokens, s.vocab, 100 + i) for i in range(s.documents)]
-    asked = prompt(s.prompt, s.vocab)
+    few_shot = prompt(s.prompt, s.vocab)
     plain_network = TransformersLM(copy.deepcopy(weights), coded, name="plain", digest="plain").hf_model
     lm = engine(s, weights, coded)
     _forget_peak()
-    ours = annotate(lm, asked, texts, s)
+    ours = annotate(lm, few_shot, texts, s)
     peak = _peak_mb()
-    plain = annotate(PlainLM(plain_network), asked, texts[:plain_documents], s)
-    scan_flops, score_flops = flops(lm, ours, asked, texts)
+    plain = annotate(PlainLM(plain_network), few_shot, texts[:plain_documents], s)
+    scan_flops, score_flops = flops(lm, ours, few_shot, texts)
     rate = statistics.median(ours.gflops)
     calls = s.k * s.m
     return {
@@ -287,8 +287,8 @@ def growth(s: Setting) -> list[dict[str, Any]]:
     """The engine alone, one thing larger at a time: CPU seconds, calls, and most memory held above the model's own."""
     coded, weights = tokenizer(s.vocab), model(s.vocab)
     lm = engine(s, weights, coded)
-    asked = prompt(s.prompt, s.vocab)
-    lm.hf_model.head(asked)
+    few_shot = prompt(s.prompt, s.vocab)
+    lm.hf_model.head(few_shot)
     base = replace(s, documents=10, k=2, m=2, max_tokens=min(s.max_tokens, 16))
     larger = [
         *(replace(base, documents=n) for n in (28, 280)),
@@ -301,7 +301,7 @@ def growth(s: Setting) -> list[dict[str, Any]]:
         texts = [words(one.tokens, one.vocab, 100 + i) for i in range(one.documents)]
         _forget_peak()
         before = _peak_mb()
-        run = annotate(lm, asked, texts, one)
+        run = annotate(lm, few_shot, texts, one)
         rate = statistics.median(run.gflops)
         out.append(
             {

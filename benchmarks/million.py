@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def measure(documents: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Build so many documents in an empty folder, and once more with kills if these are asked for."""
+    """Build so many documents in an empty folder, and once more with kills if these are requested."""
     write_corpus(folder / CORPUS, documents)
     begin = time.perf_counter()
     process = _start(folder, options)

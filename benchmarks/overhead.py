@@ -2,7 +2,7 @@
 
     python benchmarks/overhead.py [--documents 2000,20000] [--ms 20] [--json]
 
-A corpus is made up, every text of it worth a look to every tool asked for, and built with a stub for the language model
+A corpus is made up, every text of it worth a look to every tool requested, and built with a stub for the language model
 that only waits: `--ms` milliseconds a document, shared by the tools (two tools: half of it for each scan). Drawing and
 scoring take what the stub needs to make them up, a few per cent of that: so this is hardest on the platform. Each size
 runs in a process of its own, through the same flow, Prefect server and settings as `toolformer build`.
@@ -113,7 +113,7 @@ def measure(
     from flows.build_dataset.parameters import BuildParameters
     from flows.build_dataset.resolve import resolve
 
-    asked = BuildParameters(
+    parameters = BuildParameters(
         corpus=str(folder / CORPUS),
         data=str(folder / "data"),
         tools=list(tools),
@@ -123,8 +123,8 @@ def measure(
         shard_documents=shard_documents,
         workers=workers,
     )
-    spec = resolve(asked)
-    prepare_environment(asked.data)
+    spec = resolve(parameters)
+    prepare_environment(parameters.data)
     from flows.runtime.server import start_server, wait_for_server
 
     start_server()
@@ -146,8 +146,8 @@ def measure(
             print(f"{time.perf_counter() - begin:7.1f} s  {stage} {finished}/{total}", file=sys.stderr)  # noqa: T201
 
     wait_for_server()
-    with reporting_to(progress), use_resolved((asked, spec)):
-        result = run_build(asked)
+    with reporting_to(progress), use_resolved((parameters, spec)):
+        result = run_build(parameters)
     ended = time.perf_counter()
     wall = ended - begin
     own_cpu = time.process_time()

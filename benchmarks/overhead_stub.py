@@ -115,7 +115,7 @@ def use_in_builds(lm: LanguageModel, replaced: Callable[[Tool], Tool] = lambda t
 
     Args:
         lm: the model.
-        replaced: returns the tool that is asked instead of the one that a build names; called once for each.
+        replaced: returns the tool that is called instead of the one that a build names; called once for each.
     """
     import tasks.stages.execute
     import tasks.stages.sample

@@ -170,17 +170,17 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--datatrove", metavar="PYTHON", help="compare with datatrove, run by this interpreter")
     parser.add_argument("--workers", type=int, default=1, help="with --datatrove")
-    asked = parser.parse_args()
-    if asked.datatrove:
-        print(json.dumps(beside_datatrove(asked.datatrove, asked.documents, asked.words, asked.workers)))  # noqa: T201
+    args = parser.parse_args()
+    if args.datatrove:
+        print(json.dumps(beside_datatrove(args.datatrove, args.documents, args.words, args.workers)))  # noqa: T201
         return
-    rows = measure(asked.documents, asked.words)
+    rows = measure(args.documents, args.words)
     say = sys.stdout.write
     say(f"{'format':12} {'file kB':>9} {'documents/s':>12} {'text MB/s':>10}\n")
     for row in rows:
         say(f"{row['format']:12} {row['file_kb']:9.0f} {row['documents_per_s']:12.0f} {row['text_mb_per_s']:10.1f}\n")
-    if asked.json:
-        say(json.dumps({"documents": asked.documents, "words": asked.words, "rows": rows}) + "\n")
+    if args.json:
+        say(json.dumps({"documents": args.documents, "words": args.words, "rows": rows}) + "\n")
 
 
 if __name__ == "__main__":

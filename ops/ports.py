@@ -14,7 +14,7 @@ _COMMAND_CHARS = 120
 
 
 class PortTakenError(ToolformerError):
-    """Somebody listens on a port that was asked for; the message says who."""
+    """Another process listens on the requested port; the message says who."""
 
 
 def choose_ports(requested: dict[str, int]) -> dict[str, int]:

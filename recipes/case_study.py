@@ -1,6 +1,6 @@
 """Write the page of the case study from what its recipe left in a data folder.
 
-    python -m recipes.case_study recipes/smollm2-quick.yaml --data case-study/smollm2-quick-data --gold case-study/gsm8k \
+    python -m recipes.case_study recipes/smollm2.yaml --data case-study/smollm2-data --gold case-study/gsm8k \
         --out docs/case-study.md --context 0
 
 The page holds the recipe's results, the calls of its last build against GSM8K's own, twenty kept calls of every build

@@ -25,10 +25,10 @@ class ChainGroup:
     frames: tuple[str, ...]
     subject: str = ""  # kind of subject, {s}; "" if there is none
     relation: str = ""  # of the subject: what the first tool tells
-    question: str = ""  # with which QA is asked for it
+    question: str = ""  # that QA answers with it
     op: str = ""  # of the sum: first response's number, op, the text's number
     then: str = ""  # of the thing that the relation names: what the second search tells
-    then_question: str = ""  # with which QA is asked for that
+    then_question: str = ""  # that QA answers with that
 
 
 # Family -> keys of the tools that are meant, in the order of the calls.

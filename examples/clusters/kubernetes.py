@@ -77,16 +77,14 @@ def main() -> None:
     parser.add_argument("--cpus", type=int, default=2, help="workers without a GPU")
     parser.add_argument("--gpus", type=int, default=0, help="workers with a GPU each")
     parser.add_argument("--adapt", action="store_true", help="1 to --cpus workers, as there is work; without GPUs")
-    asked = parser.parse_args()
-    if asked.adapt and asked.gpus:
+    args = parser.parse_args()
+    if args.adapt and args.gpus:
         parser.error("--adapt is for a cluster without a GPU group")
-    cluster = KubeCluster(
-        custom_cluster_spec=cluster_spec(asked.image, asked.claim, asked.cpus), shutdown_on_close=False
-    )
-    if asked.gpus:
-        cluster.add_worker_group("gpu", custom_spec=gpu_group_spec(asked.image, asked.claim, asked.gpus))
-    if asked.adapt:
-        cluster.adapt(minimum=1, maximum=asked.cpus)
+    cluster = KubeCluster(custom_cluster_spec=cluster_spec(args.image, args.claim, args.cpus), shutdown_on_close=False)
+    if args.gpus:
+        cluster.add_worker_group("gpu", custom_spec=gpu_group_spec(args.image, args.claim, args.gpus))
+    if args.adapt:
+        cluster.adapt(minimum=1, maximum=args.cpus)
     print(f"toolformer build ... --runner tcp://{NAME}-scheduler:8786; kubectl delete daskcluster {NAME} ends it")
 
 

@@ -93,16 +93,16 @@ def main() -> None:
     parser.add_argument("--cpu-jobs", type=int, default=1)
     parser.add_argument("--gpu-jobs", type=int, default=0)
     parser.add_argument("--adapt", action="store_true", help="1 to --cpu-jobs jobs, as there is work; without GPUs")
-    asked = parser.parse_args()
-    if asked.adapt and asked.gpu_jobs:
+    args = parser.parse_args()
+    if args.adapt and args.gpu_jobs:
         parser.error("--adapt is for a cluster without a GPU group")
     cluster = cpu_group()
-    if asked.adapt:
-        cluster.adapt(minimum_jobs=1, maximum_jobs=asked.cpu_jobs)
+    if args.adapt:
+        cluster.adapt(minimum_jobs=1, maximum_jobs=args.cpu_jobs)
     else:
-        cluster.scale(jobs=asked.cpu_jobs)
-    if asked.gpu_jobs:
-        gpu_group(cluster.scheduler_address).scale(jobs=asked.gpu_jobs)
+        cluster.scale(jobs=args.cpu_jobs)
+    if args.gpu_jobs:
+        gpu_group(cluster.scheduler_address).scale(jobs=args.gpu_jobs)
     print(f"toolformer build ... --runner {cluster.scheduler_address}", flush=True)
     threading.Event().wait()  # until Ctrl-C, which ends the scheduler and cancels the jobs
 

@@ -1,7 +1,7 @@
 """The results of a grounding: how often each method chose a right tool and gave a right answer, and what it cost.
 
 They are plain records, computed from the rows of finished shards with `toolformer_core.evaluate.grounding_figures`; no
-model and no tool is asked again. Nothing is printed or tracked here.
+model and no tool is called again. Nothing is printed or tracked here.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class GroundParameters(ToolChoice):
     )
     mock: Annotated[list[str], Listed, _TOOLS] = Field(
         default_factory=list,
-        description="Keys of tools that are ranked by their stored example response, without being asked; all: every "
+        description="Keys of tools that are ranked by their stored example response, without being called; all: every "
         "tool that has one",
     )
     demonstrations: Annotated[Literal["questions", "annotation"] | None, _TOOLS] = Field(

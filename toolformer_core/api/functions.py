@@ -76,7 +76,7 @@ def annotate_texts(
         keep_repeats: whether calls of one tool with the same input within five tokens are all kept, as in the paper;
             None: as each tool declares.
         tool_timeout_s: seconds a tool may take for one call.
-        tool_workers: calls that a tool is asked at the same time. More than 1 needs a thread-safe tool, and saves time
+        tool_workers: calls of one tool at the same time. More than 1 needs a thread-safe tool, and saves time
             with one that waits for a network.
         on_progress: called with a tool's key, the number of texts sampled for it, and the number of texts to sample.
 

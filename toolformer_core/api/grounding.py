@@ -53,7 +53,7 @@ class RankedTool:
     call: str  # the input of the call that the small LM wrote
     response: str  # "" after a failure
     failure: str  # "" if there is a response
-    mock: bool  # the response is a stored example: the tool was not asked
+    mock: bool  # the response is a stored example: the tool was not called
 
 
 @dataclass(frozen=True, slots=True)

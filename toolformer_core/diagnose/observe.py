@@ -77,7 +77,7 @@ class Observed:
     name: str = ""  # the tool's name in calls
 
     def response(self, doc_id: str, input_: str) -> str:
-        """Return the tool's response to an input in a document; "" if there is none or the tool was not asked."""
+        """Return the tool's response to an input in a document; "" if there is none or the tool was not called."""
         execution = self.executions.get((input_, self.contexts.get(doc_id, "")))
         return execution.response if execution else ""
 

@@ -1,6 +1,6 @@
 """Figures of groundings: accuracy with its interval, confusion, and rejection.
 
-All are computed from stored scores: no model and no tool is asked again. A choice is right if the query's benchmark
+All are computed from stored scores: no model and no tool is called again. A choice is right if the query's benchmark
 declares that tool right; where it declares none right, the choice of no tool is.
 """
 

@@ -116,7 +116,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     def calls_per_tool(self, task: str | None = None) -> dict[str, int]:
         """Return the number of calls of each tool, by its name in calls, whether it could answer or not.
 
-        Calls for which no tool was asked (they do not parse, or name no tool that may be called) are not counted.
+        Calls for which no tool was called (they do not parse, or name no tool that may be called) are not counted.
 
         Args:
             task: the harness's name of a task; None: all tasks.

@@ -42,7 +42,7 @@ OnProgress = Callable[[int, int], None]  # calls of the small LM that are done, 
 
 @dataclass(frozen=True, slots=True)
 class GroundingSettings:
-    """How the small LM and the tools are asked. Weights are not among them: they belong to the question, not the run.
+    """How the small LM and the tools are called. Weights are not among them: they belong to the question, not the run.
 
     Args:
         answer_prompt: asks for the preliminary answer; one `{query}`. Its first line that is not blank counts, by the
@@ -51,7 +51,7 @@ class GroundingSettings:
         max_call_tokens: tokens of a call, its "]" included.
         call_top_p: sample the small LM's calls from the smallest set of most likely tokens whose probabilities sum to
             at least this (the authors' code: 0.9); None: take the most likely token.
-        execution: how tools are asked.
+        execution: how tools are called.
 
     Raises:
         UsageError: the prompt has no `{query}`, a number is not positive, or call_top_p is not in (0, 1].

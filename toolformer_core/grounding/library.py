@@ -9,7 +9,7 @@ Three kinds of demonstrations show the small LM how a call is written:
     | zero-shot  | description, "A call is written [Tool(input)].", Q, "Call:"       | the description       |
 
 A tool without examples is shown by its annotation prompt; one that has neither, zero-shot, where that is allowed.
-Nothing is asked here, and no score is known.
+Nothing is called here, and no score is known.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LibraryTool:
         tool: the tool.
         demonstrations: how its calls are shown to the small LM.
         mock_response: a stored example of its responses; "": none is known.
-        mocked: whether the mock response stands for the tool (App. A.3): nothing is asked to rank it.
+        mocked: whether the mock response stands for the tool (App. A.3): nothing is called to rank it.
     """
 
     tool: Tool
@@ -85,7 +85,7 @@ def library_of(
     Args:
         tools: the tools, in the order in which equal scores are decided.
         demonstrations: the kind to show; a tool that has only the other kind is shown by that one.
-        mock: keys of tools that are ranked by their mock response, without being asked; True: all that have one.
+        mock: keys of tools that are ranked by their mock response, without being called; True: all that have one.
         prompts: a folder of annotation prompts, in place of the shipped ones.
         undemonstrated: whether a tool may have neither examples nor an annotation prompt; it is then shown zero-shot.
 
@@ -107,7 +107,7 @@ def library_of(
         raise UsageError("the library has no tools to choose from")
     missing = [] if isinstance(mock, bool) else sorted(set(mock) - set(out))
     if missing:
-        raise UsageError(f"mock responses are asked for of tools that are not in the library: {', '.join(missing)}")
+        raise UsageError(f"mock responses of tools that are not in the library: {', '.join(missing)}")
     return tuple(out.values())
 
 

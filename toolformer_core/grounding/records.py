@@ -57,7 +57,7 @@ class ToolScore:
     response: str  # a_i, one line; "" after a failure
     failure: str
     counts: tuple[int, ...]  # C_j of the response, in the order of the pattern set
-    mock: bool = False  # the response is a stored example: neither the small LM nor the tool was asked
+    mock: bool = False  # the response is a stored example: neither the small LM nor the tool was called
 
 
 @dataclass(frozen=True, slots=True)

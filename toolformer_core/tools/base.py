@@ -56,7 +56,7 @@ class Tool(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolLimits:
-    """How a tool may be asked while a corpus is annotated. None of it changes a response, so none is in a fingerprint.
+    """The limits of a tool while a corpus is annotated. None of it changes a response, so none is in a fingerprint.
 
     Args:
         at_once: calls (of a `BatchTool`: batches) in progress at a time in one process; no more processes than cores.
@@ -101,7 +101,7 @@ class BatchTool(Protocol):
 
 
 def limits_of(tool: object) -> ToolLimits:
-    """Return how a tool may be asked: as its attribute `limits` says, else as `ToolLimits()` does."""
+    """Return how a tool may be called: as its attribute `limits` says, else as `ToolLimits()` does."""
     limits: ToolLimits = getattr(tool, "limits", ToolLimits())
     return limits
 

@@ -1,7 +1,7 @@
 """QA: answers a question briefly, by retrieving passages and reading them (the paper uses Atlas for this).
 
 Retrieval uses the same `PassageSearch` as WikiSearch. Reading is behind the protocol `Reader`; `qa_readers/` holds the
-embedded reader, which needs no model, models of the Hugging Face hub, and a server. A reader says how it may be asked,
+embedded reader, which needs no model, models of the Hugging Face hub, and a server. A reader says how it may be called,
 because a model is fastest with many questions at a time and a server with many requests at a time. The tool itself
 knows neither BM25 nor how an answer is found.
 """

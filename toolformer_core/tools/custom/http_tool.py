@@ -9,7 +9,7 @@
 It may not stand in the scheme or host. Names in `response` are paths into the JSON of the response (`items.0.name`);
 without `response` the whole text is taken. Redirects are not followed, so no host is asked but the one named.
 
-    | the server answers                     | result                          | asked again |
+    | the server answers                     | result                          | retried     |
     |----------------------------------------|---------------------------------|-------------|
     | 2xx                                    | the response                    |             |
     | 2xx, and a path leads to nothing       | `no_result`                     | no          |
@@ -116,7 +116,7 @@ class HTTPTool:
         description: one sentence.
         version: raised when the service's answers change.
         declaration: prompt, filter and thresholds.
-        limits: how it may be asked; `timeout_s` is also the request's (default 10 s).
+        limits: how it may be called; `timeout_s` is also the request's (default 10 s).
     """
 
     template: HTTPTemplate

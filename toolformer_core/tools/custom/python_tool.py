@@ -11,7 +11,7 @@ How an input becomes the function's arguments, and which parameter is told the c
 input that does not fit is `invalid_input`. A function may return None where it has no answer. What it raises becomes a
 failure:
 
-    | raised                                        | failure         | asked again |
+    | raised                                        | failure         | retried     |
     |-----------------------------------------------|-----------------|-------------|
     | ValueError, ArithmeticError, LookupError      | `invalid_input` | no          |
     | TimeoutError, ConnectionError                 | `unreachable`   | yes         |
@@ -63,7 +63,7 @@ class PythonTool:
         description: one sentence; None: the first line of the docstring.
         version: raised when answers change and the source file does not.
         declaration: prompt, filter, thresholds and examples.
-        limits: how it may be asked.
+        limits: how it may be called.
 
     Raises:
         UsageError: no input can give what the function takes.
@@ -150,7 +150,7 @@ class FunctionOptions(TypedDict, total=False):
         examples: pairs of a question and the call's input that answers it, for choosing a tool for a query.
         mock_response: an example of a response, one line, by which the tool can be ranked without being run.
         version: raise it when answers change and the source file does not.
-        limits: how it may be asked.
+        limits: how it may be called.
     """
 
     name: str

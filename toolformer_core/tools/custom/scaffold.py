@@ -92,7 +92,7 @@ prompt: {key}.txt
 # examples:            # by which the tool is chosen for a query: a question, and the call's input that answers it
 #   - question: ...
 #     input: {form}
-# mock_response: ...   # an example of its answer, by which it can be ranked without being asked
+# mock_response: ...   # an example of its answer, by which it can be ranked without being called
 """
 
 _MCP_PROMPT = """Add calls to a tool where its response helps to write the text. {description} A call is written \

@@ -1,7 +1,7 @@
 """Values of environment variables that a user's own tool names: the one place of the core that reads them.
 
 A tool file writes `${NAME}` where a secret belongs, or the name alone for an MCP server. The value is read when the
-tool is asked, is never stored, and enters no fingerprint, message or pickle.
+tool is called, is never stored, and enters no fingerprint, message or pickle.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     examples:                            # by which a tool is chosen for a query
       - question: How many people live in Chad?
         input: Chad
-    mock_response: 18000000 people       # by which it can be ranked without being asked
+    mock_response: 18000000 people       # by which it can be ranked without being called
     http:                                # see `HTTPTemplate`; or `mcp: mcp+stdio:COMMAND#tool`
       url: https://example.org/population?country={input}
       headers: {Authorization: "Bearer ${POPULATION_KEY}"}

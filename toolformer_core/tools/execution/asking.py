@@ -1,6 +1,6 @@
 """Who asks, what was asked, what came of it, and who carries it out: the records and protocols of `pool`.
 
-A job is one question, or a batch of them. Whoever carries it out calls `begin` when the tool is asked and `finish` with
+A job is one question, or a batch of them. What carries it out calls `begin` when the tool starts and `finish` with
 what came of it; whoever gave it may abandon it at any time. Why a job is given or abandoned is decided in `pool`.
 """
 
@@ -30,7 +30,7 @@ class Job:
 
     Args:
         questions: one, or a batch for a `BatchTool`.
-        begin: called when the tool is asked; the time that a call may take runs from here.
+        begin: called when the tool starts; the time that a call may take runs from here.
         finish: called with the outcome.
         abandoned: nobody waits for the outcome any more.
         worker: what is at it.
@@ -118,7 +118,7 @@ class Running:
 
     pending: list[PendingQuestion]
     job: Job
-    since: float | None = None  # when the tool was asked; None: its worker is not ready yet
+    since: float | None = None  # when the tool was called; None: its worker is not ready yet
 
 
 class Clock:
@@ -137,7 +137,7 @@ class Clock:
 
 
 def backoff_s(tries: int) -> float:
-    """Return the seconds to wait before a question is asked again: any number up to 1 s, 2 s, 4 s, ... 30 s.
+    """Return the seconds to wait before a question is retried: any number up to 1 s, 2 s, 4 s, ... 30 s.
 
     The random part keeps questions that failed together from coming again together ("full jitter").
 

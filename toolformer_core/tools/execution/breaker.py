@@ -48,7 +48,7 @@ class CircuitBreaker:
         self._cool_down_s = cool_down_s
         self._failed: set[int] = set()  # numbers of questions, the last ones
         self._failed_in_order: deque[int] = deque()
-        self._since = 0.0  # the last sign of life, or when the tool was first asked after a pause
+        self._since = 0.0  # the last sign of life, or when the tool was first called after a pause
         self._opened: float | None = None  # when
         self.in_a_row = 0  # questions that failed since the last sign of life
         self.timeouts = 0  # questions that ran out of time at their first try since then

@@ -56,7 +56,7 @@ class AnnotationPool:
     """Asks one tool; shared by all that ask it in a process, so that its limits hold for them together.
 
     Args:
-        tool: the tool; how it may be asked is what `limits_of` says.
+        tool: the tool; how it may be called is what `limits_of` says.
         timeout_s: seconds that a call may take, unless the tool's limits say so and nobody waits for each answer.
         at_once: calls at a time; default: the tool's limit. 1 for a tool that is not thread-safe.
         interactive: see the module.

@@ -35,7 +35,7 @@ _DURATION = re.compile(
     version=VERSION,
 )
 def sleep(text: str) -> str:
-    """Say how long a pause was asked for; see the module."""
+    """Return the length of the requested pause; see the module."""
     parts = []
     for match in _DURATION.finditer(one_line(text)):
         number = number_of(match["number"])

@@ -1,6 +1,6 @@
 """The event loop of a process on which all its MCP sessions live, in a daemon thread of its own.
 
-The SDK is asynchronous, tools are asked from many threads. So the first use starts one thread with one loop, and every
+The SDK is asynchronous, tools are called from many threads. So the first use starts one thread with one loop, and every
 later use hands its coroutine over. A forked process gets a loop of its own (the parent's thread does not live in it),
 and `close` ends all sessions, and with them the servers' processes; the interpreter calls it on its way out.
 

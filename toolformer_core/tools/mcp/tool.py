@@ -83,7 +83,7 @@ class MCPTool:
         definition: what it said of the tool.
         key: the name that users type.
         name: the name in calls.
-        limits: how the tool may be asked; `timeout_s` holds for each call, 30 s if it is None.
+        limits: how the tool may be called; `timeout_s` holds for each call, 30 s if it is None.
         declaration: how the tool is taught.
         summary: one sentence in place of the server's description; "": the server's.
     """
@@ -180,7 +180,7 @@ def mcp_tool(
         reference: `mcp+stdio:COMMAND#TOOL` or `mcp+https://HOST/PATH#TOOL`, see `reference`.
         name: the name in calls; by default the tool's own in CamelCase (`get_current_time`: `GetCurrentTime`).
         settings: the names of variables and headers that the server is given; by default none.
-        limits: how the tool may be asked; by default 32 calls at a time, each 30 s at most.
+        limits: how the tool may be called; by default 32 calls at a time, each 30 s at most.
         sessions: how many sessions are used, and for how long.
         declaration: how the tool is taught.
         summary: one sentence in place of the server's description.
