@@ -195,7 +195,7 @@ def write_shard(
 
 
 def make(store: Store, calls: int, documents: int, processes: int) -> int:
-    """Write a warehouse with so many scored calls, in shards of so many documents; return its commits."""
+    """Write a warehouse with `calls` scored calls; return its commits."""
     shards = max(1, round(calls / (documents * _PER_DOCUMENT * len(_TOOLS))))
     files, commits = [], []
     with ProcessPoolExecutor(processes) as pool:
@@ -287,8 +287,8 @@ def main() -> None:
     say(f"\npublish   {published['first_s']:.1f} s anew ({published['first_peak_mib']:.0f} MiB),")
     say(f"{published['again_s']:.1f} s where nothing changed ({published['again_peak_mib']:.0f} MiB)")
     if args.json:
-        told = {"calls": rows, "commits": commits, "load": os.getloadavg()[0], "publish": published, **found}
-        print_json(told)
+        report = {"calls": rows, "commits": commits, "load": os.getloadavg()[0], "publish": published, **found}
+        print_json(report)
 
 
 if __name__ == "__main__":

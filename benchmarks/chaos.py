@@ -162,7 +162,7 @@ class _KilledBuild:
             self.process = _start(self._command, self._place)
 
     def _kill_one(self) -> str:
-        """Kill whoever's turn it is and return who that was; "": a worker's, and they are still starting."""
+        """Kill the next process in turn and return its role; "": a worker's, and they are still starting."""
         family = _family(self.process)
         self.seen += family
         workers = [p for p in family if _is_worker(p)]
@@ -241,7 +241,7 @@ def run(
 
 
 def _until(process: subprocess.Popen[bytes], data: Path, goal: int) -> None:
-    """Wait until there are so many commits, or the build has ended."""
+    """Wait until there are `commits` commits, or the build has ended."""
     until = time.monotonic() + _PATIENCE_S
     while process.poll() is None and len(_commits(data)) < goal:
         if time.monotonic() > until:

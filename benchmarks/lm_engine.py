@@ -200,10 +200,10 @@ def flops(lm: TransformersLM, run: Run, few_shot: Prompt, texts: Sequence[str]) 
         scan += passed(head, head + 2 * n + tail) + len(run.log_probs[text]) * per_logits
     ends: dict[tuple[str, str], int] = {}
     logits: set[tuple[str, str, int]] = set()
-    for r, told in zip(run.requests, run.scores, strict=True):
-        end = len(lm.hf_model.encode(r.text[: r.position])) + len(told)
+    for r, scores in zip(run.requests, run.scores, strict=True):
+        end = len(lm.hf_model.encode(r.text[: r.position])) + len(scores)
         ends[r.prefix, r.text] = max(end, ends.get((r.prefix, r.text), 0))
-        logits |= {(r.prefix, r.text, j) for j in range(end - len(told), end)}
+        logits |= {(r.prefix, r.text, j) for j in range(end - len(scores), end)}
     score = len(logits) * per_logits + sum(passed(0, len(lm.hf_model.encode(z)) + end) for (z, _), end in ends.items())
     return scan, score
 
@@ -273,12 +273,12 @@ def _apart(ours: Run, plain: Run) -> dict[str, float]:
     if any(a != b for a, b in pairs):
         sys.exit("the two ways did not choose the same positions")
     return {
-        "scan_apart": max(float(np.abs(ours.log_probs[t] - told).max()) for t, told in plain.log_probs.items()),
+        "scan_apart": max(float(np.abs(ours.log_probs[t] - other).max()) for t, other in plain.log_probs.items()),
         "score_apart": max(
             float(np.abs(a - b).max(initial=0)) for a, b in zip(ours.scores, plain.scores, strict=False)
         ),
         "draws_unlike": sum(
-            a != b for t, told in plain.draws.items() for a, b in zip(ours.draws[t], told, strict=True)
+            a != b for t, other in plain.draws.items() for a, b in zip(ours.draws[t], other, strict=True)
         ),
     }
 

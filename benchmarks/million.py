@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def measure(documents: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Build so many documents in an empty folder, and once more with kills if these are requested."""
+    """Build the documents in an empty folder, and once more with kills if these are requested."""
     write_corpus(folder / CORPUS, documents)
     begin = time.perf_counter()
     process = _start(folder, options)
@@ -205,7 +205,7 @@ def _killed(documents: int, folder: Path, options: argparse.Namespace, expected:
 
 
 def _reached(process: subprocess.Popen[bytes], data: Path, commits: int) -> bool:
-    """Wait until a build has so many commits; return False if it has ended before."""
+    """Wait until a build has a number of commits; return False if it has ended before."""
     deadline = time.monotonic() + _PATIENCE_S
     while sum(1 for _ in data.glob("commits/*/*/*.json")) < commits:
         try:

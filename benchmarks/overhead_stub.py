@@ -50,7 +50,7 @@ class Clock:
 
 
 class StubLM:
-    """A language model that waits as long as told, and then finds the same calls in every text."""
+    """A language model that waits for a given time, and then finds the same calls in every text."""
 
     name = "stub"
     digest = "stub"

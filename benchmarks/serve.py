@@ -220,8 +220,8 @@ def main() -> None:
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            told = process.stdout.readline() if process.stdout else ""
-            url = told.partition("page at ")[2].partition(",")[0]
+            line = process.stdout.readline() if process.stdout else ""
+            url = line.partition("page at ")[2].partition(",")[0]
             _wait_for(url, process)
             if args.large:
                 found: Load | Fairness = asyncio.run(measure_fairness(url, args))

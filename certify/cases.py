@@ -36,7 +36,7 @@ DATASET_INFO: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """A trainer whose loader is asked, in an environment of its own."""
+    """A trainer whose loader is run, in an environment of its own."""
 
     key: str  # names `requirements/<key>.txt` and `programs/with_<key>.py`
     package: str  # whose version the table shows

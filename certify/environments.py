@@ -90,16 +90,16 @@ def run_program(python: Path, name: str, jobs: Sequence[dict[str, Any]], log: Pa
     Args:
         python: of the environment.
         name: of the program, without `.py`.
-        jobs: what it is asked.
+        jobs: what it is to do.
         log: file for what it and its libraries print.
 
     Raises:
         ToolformerError: it failed as a whole, or took an hour.
     """
     with tempfile.TemporaryDirectory() as folder, log.open("w", encoding="utf-8") as stream:
-        asked, answered = Path(folder, "jobs.json"), Path(folder, "answers.json")
-        asked.write_text(json.dumps(jobs), encoding="utf-8")
-        command = [str(python), str(_HERE / "programs" / f"{name}.py"), str(asked), str(answered)]
+        jobs_file, answered = Path(folder, "jobs.json"), Path(folder, "answers.json")
+        jobs_file.write_text(json.dumps(jobs), encoding="utf-8")
+        command = [str(python), str(_HERE / "programs" / f"{name}.py"), str(jobs_file), str(answered)]
         variables = {**os.environ, **_VARIABLES, "HF_HOME": folder}
         try:
             subprocess.run(command, check=True, stdout=stream, stderr=stream, env=variables, timeout=_HOURS * 3600)

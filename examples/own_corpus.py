@@ -84,9 +84,9 @@ for row in rows_of(built.snapshot, "SELECT input, response, gain FROM best_calls
 from flows.build_dataset.what_if_query import ask
 from warehouse.indexed_calls import IndexedCalls
 
-asked = ask(built.snapshot, {"calculator": 1.0})
+what_if = ask(built.snapshot, {"calculator": 1.0})
 calls = IndexedCalls(built.snapshot)
-now, then = (calls.yields(choice)[0] for choice in (asked.before, asked.after))
+now, then = (calls.yields(choice)[0] for choice in (what_if.before, what_if.after))
 print(f"at tau_f 0.0 {now.examples} texts with {now.calls} calls, at 1.0 {then.examples} with {then.calls}")
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-"""`toolformer doctor`: whether this installation works, and how to mend what does not.
+"""`toolformer doctor`: whether this installation works, and how to repair what does not.
 
 Every check looks at one thing and changes nothing. Its findings are `ok`, `warn` (it will work, but ...) or `fail`
 (something will not run). A check imports what it needs when it runs, since that may be what is missing.
@@ -75,18 +75,18 @@ class Finding:
 
     check: str
     level: Level
-    told: str
-    mend: str = ""  # what to do, where `level` is not ok
+    message: str
+    remedy: str = ""  # what to do, where `level` is not ok
 
 
 def run_checks(options: DoctorOptions) -> Iterator[Finding]:
     """Yield the findings of every check, in the order of `CHECKS`."""
     for name, check in CHECKS.items():
-        for level, message, *mend in check(options):
-            yield Finding(name, level, message, "".join(mend))
+        for level, message, *remedy in check(options):
+            yield Finding(name, level, message, "".join(remedy))
 
 
-Findings = Iterator[tuple[Level, str] | tuple[Level, str, str]]  # level, message, how to mend it
+Findings = Iterator[tuple[Level, str] | tuple[Level, str, str]]  # level, message, remedy
 
 
 def _python(options: DoctorOptions) -> Findings:
@@ -132,8 +132,8 @@ def _gpu(options: DoctorOptions) -> Findings:
         cards = [torch.cuda.get_device_properties(n) for n in range(torch.cuda.device_count())]
         yield "ok", ", ".join(f"{card.name}, {card.total_memory / _GB:.0f} GiB" for card in cards)
     elif Path("/dev/nvidia0").exists():
-        mend = f"install PyTorch {torch.__version__.partition('+')[0]} for your CUDA, see pytorch.org"
-        yield "warn", f"there is a GPU, but PyTorch {torch.__version__} does not see it", mend
+        remedy = f"install PyTorch {torch.__version__.partition('+')[0]} for your CUDA, see pytorch.org"
+        yield "warn", f"there is a GPU, but PyTorch {torch.__version__} does not see it", remedy
     elif _profile(options) is not None and options.profile in ("gpu", "lora"):
         yield (
             "fail",
@@ -141,8 +141,8 @@ def _gpu(options: DoctorOptions) -> Findings:
             "choose another --profile, or another host",
         )
     else:
-        mend = "use small models here, or start a worker of the pool gpu on a machine with GPUs"
-        yield "warn", "no GPU: models with billions of weights would take days", mend
+        remedy = "use small models here, or start a worker of the pool gpu on a machine with GPUs"
+        yield "warn", "no GPU: models with billions of weights would take days", remedy
 
 
 def _disk(options: DoctorOptions) -> Findings:
@@ -160,10 +160,10 @@ def _memory(options: DoctorOptions) -> Findings:
     yield _measured(message, free, _MEMORY_GB, "end other programs, or use fewer --workers")
 
 
-def _measured(message: str, value: float, bounds: tuple[float, float], mend: str) -> tuple[Level, str, str]:
+def _measured(message: str, value: float, bounds: tuple[float, float], remedy: str) -> tuple[Level, str, str]:
     fail, warn = bounds
     level: Level = "fail" if value < fail else "warn" if value < warn else "ok"
-    return level, message, "" if level == "ok" else mend
+    return level, message, "" if level == "ok" else remedy
 
 
 def _ports(options: DoctorOptions) -> Findings:
@@ -234,8 +234,8 @@ def _tools(options: DoctorOptions) -> Findings:
         yield "fail", str(exc), "give --passages a JSONL file with title, section and text, or omit it"
         return
     if isinstance(answer, ToolFailure):
-        mend = f"see what it contains: toolformer tools test wikisearch {quote(title)} --passages ..."
-        yield "warn", f"the index of passages does not find '{title}', which is in it ({answer.reason})", mend
+        remedy = f"see what it contains: toolformer tools test wikisearch {quote(title)} --passages ..."
+        yield "warn", f"the index of passages does not find '{title}', which is in it ({answer.reason})", remedy
     else:
         yield "ok", f"{', '.join(tools)}; the index of passages answers"
 
@@ -271,11 +271,11 @@ def _data(options: DoctorOptions) -> Findings:
 def _catalog(store: Store, commits: int) -> Findings:
     from warehouse.catalog import Catalog
 
-    mend = f"toolformer reconcile --data {quote(store.root)}"
+    remedy = f"toolformer reconcile --data {quote(store.root)}"
     shared = shared_catalog()
     path = store.local_folder / "catalog.duckdb"
     if shared is None and not path.exists():
-        yield "warn", "there is no catalog", f"{mend} (the next build creates it, too)"
+        yield "warn", "there is no catalog", f"{remedy} (the next build creates it, too)"
         return
     try:
         with Catalog(shared or path) as catalog:
@@ -283,12 +283,12 @@ def _catalog(store: Store, commits: int) -> Findings:
     except LockHeldError as exc:
         yield "ok", f"the catalog is in use: {str(exc).partition(';')[0]}"
     except WarehouseError as exc:
-        yield "fail", f"the catalog cannot be read: {exc}", mend
+        yield "fail", f"the catalog cannot be read: {exc}", remedy
     else:
         if listed == commits:
             yield "ok", "the catalog lists them all"
         else:
-            yield "warn", f"the catalog lists {listed:,} of them", f"{mend} (the next build catches up, too)"
+            yield "warn", f"the catalog lists {listed:,} of them", f"{remedy} (the next build catches up, too)"
 
 
 def _snapshot(store: Store) -> Findings:
@@ -299,10 +299,10 @@ def _snapshot(store: Store) -> Findings:
         [row] = rows_of(store.local_folder / SNAPSHOT, "SELECT count(*) AS documents FROM documents")
         yield "ok", f"the snapshot can be queried: {row['documents']:,} documents"
     except WarehouseError as exc:
-        mend = f"toolformer reconcile --data {quote(store.root)} (the snapshot refers to its files by absolute paths)"
+        remedy = f"toolformer reconcile --data {quote(store.root)} (the snapshot refers to its files by absolute paths)"
         if exc.__cause__ is not None and holder_of(exc.__cause__):
-            mend = "close it there"
-        yield "fail", f"the snapshot cannot be queried: {str(exc).splitlines()[0]}", mend
+            remedy = "close it there"
+        yield "fail", f"the snapshot cannot be queried: {str(exc).splitlines()[0]}", remedy
 
 
 def _mlflow(options: DoctorOptions) -> Findings:

@@ -176,7 +176,7 @@ class ProcessGroup:
                 self._started[service.name][1].send_signal(number)
 
     def wait_until_ended(self, services: Iterable[Service], seconds: float) -> None:
-        """Wait until the services have ended, for at most so many seconds."""
+        """Wait until the services have ended, at most for a time."""
         deadline = time.monotonic() + seconds
         for service in services:
             if service.name in self._started:
@@ -218,7 +218,7 @@ def end_processes(
 
     Args:
         living: returns the processes that are still to be ended, new ones included.
-        grace_s: returns the seconds from the beginning to SIGKILL; asked again and again.
+        grace_s: returns the seconds from the beginning to SIGKILL; called repeatedly.
         stop: end the waiting early when this is set.
     """
     stop = stop or threading.Event()

@@ -117,8 +117,8 @@ def page(recipe: Path, data: Path, gold: Path, around: int = 90) -> str:
         around: characters of the text that are shown in front of a call and after it; 0: its document's address
             instead.
     """
-    asked = read_recipe(str(recipe))
-    results = (results_folder(asked, str(data)) / "results.md").read_text("utf-8")
+    steps = read_recipe(str(recipe))
+    results = (results_folder(steps, str(data)) / "results.md").read_text("utf-8")
     dropped = query(
         data,
         "SELECT doc_id, url, d.text, s.tool, position, position AS start, position AS end, input, response, gain "

@@ -25,7 +25,7 @@ _ANSWER = "\n####"  # in front of a solution's last line
 _SUM = re.compile(r"[-$(]?[\d.$(][\d.,$%() +\-*/x×÷]*=[ $]*\Z")  # what stands in front of a mark
 _NUMBER = re.compile(r"(?<![\d.])\d*\.?\d+(?![\d.])")
 _SHARED_WORDS = 8
-_MOST_SUMS = 2  # of a problem whose answer is asked at once
+_MOST_SUMS = 2  # of a problem whose answer is wanted at once
 
 
 def with_gold(question: str, solution: str, *, sums: bool) -> tuple[str, list[dict[str, Any]]]:

@@ -16,7 +16,7 @@ class RequestError(Exception):
 
     Args:
         status: HTTP status.
-        message: what is wrong and how to mend it.
+        message: what is wrong and how to correct it.
         kind: the `type` of OpenAI's error.
         param: the field that is wrong.
         code: a short stable reason.

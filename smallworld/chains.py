@@ -5,8 +5,8 @@
 
 It is a world as in `worlds`, with the same ordinary facts for the same seed, and with subjects for chains besides. In
 all its documents a chain is *needed*: neither the value nor what the second call takes over from the first response is
-told in front of the value, and the first response does not hold the value. So one call alone does not help. No tool is
-asked here: responses are what the tools respond that read this world's passages, and a test asks them.
+given in front of the value, and the first response does not hold the value. So one call alone does not help. No tool is
+called here: responses are what the tools respond that read this world's passages, and a test asks them.
 """
 
 from __future__ import annotations
@@ -154,9 +154,9 @@ class ChainWorld(World):
         number = subject.facts[group.relation]
         low, high = (3, 99) if group.op == "+" else (11, min(999, int(number) - 11))
         second, result = self._own_sum(group.op, int(number), low, high)
-        asked = SlotCall("qa", group.question.format(s=subject.name), number)
+        question = SlotCall("qa", group.question.format(s=subject.name), number)
         fill = {"s": subject.name, "a": second, "c": result.response}
-        return _Need(fill, ((asked, result), (subject.search, result)), number)
+        return _Need(fill, ((question, result), (subject.search, result)), number)
 
     def _date_sum(self, group: ChainGroup, day: dt.date) -> _Need:
         low, high = (2, 60) if group.op == "+" else (day.year - 120, day.year - 3)
@@ -192,7 +192,7 @@ _DRAWS: Mapping[str, Callable[[ChainWorld, ChainGroup, dt.date], _Need]] = {
 
 
 def is_needed(text: str, slot: Slot) -> bool:
-    """Return whether all calls of a slot are needed; where there is no chain, whether it has one call is not asked.
+    """Return whether all calls of a slot are needed; where there is no chain, whether it has one call does not matter.
 
     Args:
         text: the text in which the slot is.
@@ -205,8 +205,8 @@ def is_needed(text: str, slot: Slot) -> bool:
     if not slot.chains:
         return True
     before = text[: slot.position]
-    told = _holds(before, slot.value) or _holds(before, slot.taken)
-    return not told and not any(_holds(call.response, slot.value) for calls in slot.chains for call in calls[:-1])
+    known = _holds(before, slot.value) or _holds(before, slot.taken)
+    return not known and not any(_holds(call.response, slot.value) for calls in slot.chains for call in calls[:-1])
 
 
 def _holds(text: str, words: str) -> bool:

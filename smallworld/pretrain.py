@@ -118,7 +118,7 @@ def pretrain(
     Args:
         out: the folder for model and tokenizer.
         minutes: the wall time to train.
-        tokens: train on so many tokens instead, however long it takes; runs on different machines are then comparable.
+        tokens: train on this many tokens instead, in any time; runs on different machines are then comparable.
         seed: the seed of texts and weights.
         layers: of the Llama shape.
         length, rows: tokens per packed row, and rows per step.
@@ -235,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for model and tokenizer")
     parser.add_argument("--minutes", type=float, default=45.0, help="wall time to train (default 45)")
-    parser.add_argument("--tokens", type=int, help="train on so many tokens instead, however long it takes")
+    parser.add_argument("--tokens", type=int, help="train on this number of tokens instead, however long it takes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--rows", type=int, default=16, help="packed rows per step")

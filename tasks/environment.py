@@ -68,7 +68,7 @@ def prepare_environment(data: str | None = None) -> None:
 
 
 def _limit_memory_pools(most: str) -> None:
-    """Have this process, which has read no such variable when it began, use so many pools; other C libraries ignore it.
+    """Limit the pools of this process, which read no such variable at its start; other C libraries ignore it.
 
     It must happen early: glibc fixes the number once a process has had some threads.
     """

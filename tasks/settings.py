@@ -32,7 +32,7 @@ Credentials stay in the environment. URLs are stored and shown without them; `pu
 into the environment of this process and those it starts.
 
 What libraries find in the environment is set in `tasks.environment`; those variables that a user's own tool names are
-read where it is asked.
+read where the tool is called.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_endpoint(text: str) -> Endpoint | None:
-    """Parse `https://host:port/path#model`; None if it is not one, or its credentials cannot be told from the rest."""
+    """Parse `https://host:port/path#model`; None if it is not one, or its credentials cannot be found."""
     match = _ENDPOINT.fullmatch(text)
     if match is None:
         return None

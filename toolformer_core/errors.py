@@ -1,7 +1,7 @@
 """Every error that this library raises deliberately, as one tree.
 
     ToolformerError
-    ├── UsageError             the user can mend it: a wrong value, path or file
+    ├── UsageError             the user can correct it: a wrong value, path or file
     │   ├── UnknownNameError   a name that is not among the valid ones ("did you mean ...?")
     │   ├── CorpusError        a corpus that cannot be read at all (single bad rows are counted, not raised)
     │   ├── PromptError        an annotation prompt without its placeholder
@@ -44,7 +44,7 @@ class ToolformerError(Exception):
 
 
 class UsageError(ToolformerError):
-    """The user's input is wrong; the message says in one line what is wrong and how to mend it."""
+    """The user's input is wrong; the message says in one line what is wrong and how to correct it."""
 
 
 class UnknownNameError(UsageError):

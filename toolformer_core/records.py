@@ -190,7 +190,7 @@ class DrawnCall:
     input: str  # the call's input; "" unless the outcome is ok
     count: int  # how many of the m draws gave exactly this text
     window_end: int | None = None  # offset of the end of the five tokens from here on, as sampled; None: not recorded
-    log_p_form: float | None = None  # log p(begins with "Name(" | P(x), x_1:i-1, " ["), if asked; None: a free draw
+    log_p_form: float | None = None  # log p(begins with "Name(" | P(x), x_1:i-1, " ["), if requested; None: a free draw
     preceding_calls: tuple[AnsweredCall, ...] = ()  # in a chain: those that it was drawn after
 
 
@@ -250,7 +250,9 @@ class ScoredCall:
     log_p_plain: tuple[float, ...] | None = None
     log_p_call: tuple[float, ...] | None = None  # None as well where `loss_call` is
     log_p_response: tuple[float, ...] | None = None
-    decoy_gains: tuple[float, ...] | None = None  # of the same call with other documents' responses; None: not asked
+    decoy_gains: tuple[float, ...] | None = (
+        None  # of the same call with other documents' responses; None: not requested
+    )
     preceding_calls: tuple[AnsweredCall, ...] = ()  # as in `DrawnCall`
     loss_shorter: float | None = None  # in a chain: the least loss of e(c_1, r_1), e(c_1, r_1) e(c_2, r_2), ...
 

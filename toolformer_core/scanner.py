@@ -1,4 +1,4 @@
-"""Cuts a stream of bytes at markers or after so many bytes, and counts lines, in the memory of one piece.
+"""Cuts a stream of bytes at markers or after a number of bytes, and counts lines, in the memory of one piece.
 
 For files whose parts must be found before a library may parse them one by one, so that a damaged part costs no other.
 Nothing here knows what the parts are.

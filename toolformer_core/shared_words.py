@@ -1,4 +1,4 @@
-"""Which items of benchmarks share words in a row with a text: such a text tells a model what it will be asked.
+"""Which items of benchmarks share words in a row with a text: such a text shows a model its exam.
 
 Words are runs of letters, marks and digits. Case, accents' encoding, punctuation and spaces do not count. A text shares
 an item if `ngram` words of it stand in the text in a row (13 in GPT-3, App. C, and in lm-eval), or, of a shorter item,

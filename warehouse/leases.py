@@ -3,7 +3,7 @@
 A lease is one row: the name of the work, a token of the process that took it, and when it ends, by the database's
 clock. A thread renews the leases of its process. A process that dies renews nothing, and another process may take over
 the lease when it has ended. The old holder notices that before it commits (`confirm`), and gives way. Leases only save
-work; correctness does not depend on them, since a commit is the same whoever writes it. A server that restarts is
+work; correctness does not depend on them, since a commit is the same from every writer. A server that restarts is
 waited for as long as a lease lasts.
 
 This module does not know what the work is.

@@ -4,8 +4,8 @@ One database serves any number of data folders. Each has a random name, which is
 `identity.json`, and its tables are in the schema of that name. So two hosts that reach the same data find the same
 tables, whatever path or URL they use, and two data folders never mix. This module knows no table.
 
-A server that restarts is waited for: whoever opens a connection meanwhile (`wait_for_server`), and whose transaction it
-cut begins again (`again_if_lost`).
+A server that restarts is waited for: calls that open a connection meanwhile wait (`wait_for_server`), and transactions
+that it cut begin again (`again_if_lost`).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _PANEL = "What a run of that size costs"
 Documents = Annotated[
     float | None,
     typer.Option(
-        help="Plan by numbers: what a run on so many documents costs, e.g. 1e9. --corpus is then not needed, and is "
+        help="Plan by numbers: the cost of a run on this many documents, e.g. 1e9. --corpus is then not needed, and is "
         "not read",
         rich_help_panel=_PANEL,
     ),

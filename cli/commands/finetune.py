@@ -71,7 +71,7 @@ def run_training(parameters: FinetuneParameters, *, quiet: bool) -> FinetuneResu
     """Run a training and show its progress.
 
     Raises:
-        typer.Exit: a signal asked it to stop, and it has stopped.
+        typer.Exit: a signal stopped it.
         ToolformerError: see `run_finetune`.
     """
     from flows.finetune.plan import check_machine
@@ -90,10 +90,10 @@ def run_training(parameters: FinetuneParameters, *, quiet: bool) -> FinetuneResu
 
 @contextmanager
 def showing_trainings(plans: Sequence[FinetunePlan], *, quiet: bool) -> Iterator[Report]:
-    """Show the progress of trainings that run side by side, labelled with their arms, and stop them when asked to.
+    """Show the progress of trainings that run side by side, labelled with their arms, and stop them on a signal.
 
     Raises:
-        typer.Exit: a signal asked them to stop, and they have stopped.
+        typer.Exit: a signal stopped them.
         Stopped: so did something else, e.g. a time limit.
     """
     from cli.render.progress import TrainingDisplay

@@ -45,7 +45,7 @@ ground_app = typer.Typer(
 @with_options(ToolOptions)
 def ground_query(
     tools: ToolOptions,
-    query: Annotated[str, typer.Argument(help="What is asked")],
+    query: Annotated[str, typer.Argument(help="The query")],
     model: Annotated[str, option_of(GroundParameters, "model")] = "embedded",
     large_model: Annotated[str | None, option_of(GroundParameters, "large_model")] = None,
     encoder: Annotated[str, option_of(GroundParameters, "encoder")] = "",

@@ -136,9 +136,9 @@ def doctor(
     for finding in run_checks(DoctorOptions(data_folder(data), model, profile, passages)):
         findings.append(finding)
         if not as_json:
-            say(f"{finding.level:<5} {finding.check:<9} {finding.told}")
-            if finding.mend:
-                say(f"{'':<15} -> {finding.mend}")
+            say(f"{finding.level:<5} {finding.check:<9} {finding.message}")
+            if finding.remedy:
+                say(f"{'':<15} -> {finding.remedy}")
     failed = sum(finding.level == "fail" for finding in findings)
     warned = sum(finding.level == "warn" for finding in findings)
     if as_json:

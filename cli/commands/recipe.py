@@ -77,7 +77,7 @@ def run_and_show(parameters: RecipeParameters, runner: str | None = None, *, qui
 
     Raises:
         UsageError: something in it is wrong; nothing was started or written.
-        typer.Exit: a signal asked its trainings to stop, and they have stopped.
+        typer.Exit: a signal stopped its trainings.
         Stopped: so did something else.
     """
     from flows.recipe.resolve import resolve
@@ -94,7 +94,7 @@ def run_and_show(parameters: RecipeParameters, runner: str | None = None, *, qui
 
 @contextmanager
 def _show(forms: Sequence[Any], *, quiet: bool) -> Iterator[Any]:
-    """Show the progress of steps that run side by side, and end them as asked to."""
+    """Show the progress of steps that run side by side, and end them on a signal."""
     if isinstance(forms[0], FinetuneParameters):
         from flows.finetune.resolve import resolve
         from flows.forms.resolved import use_resolved

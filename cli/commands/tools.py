@@ -154,7 +154,7 @@ def index_wikipedia(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the index")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Index so many passages, for a trial")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Index at most this many passages, for a trial")] = None,
     format_: Annotated[
         SourceFormat | None, typer.Option("--format", help="What SRC is (default: recognised by its first bytes)")
     ] = None,

@@ -117,7 +117,7 @@ def gc(
     data: Data = None,
     delete: Annotated[bool, typer.Option("--delete", help="Remove what is listed")] = False,
     unfinished_days: Annotated[
-        float, typer.Option(min=0.0, help="Keep what runs that have not completed did for so many days")
+        float, typer.Option(min=0.0, help="Keep what runs that have not completed did for this many days")
     ] = 7.0,
     as_json: AsJson = False,
 ) -> None:

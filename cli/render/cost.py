@@ -79,8 +79,8 @@ def print_cost(plan: CostPlan) -> None:
     names = max(len(line.name) for line in plan.assumptions)
     units = max(len(line.unit) for line in plan.assumptions)
     for line in plan.assumptions:
-        told = f"{line.name:<{names}} {line.value:>13,.6g} {line.unit:<{units}} {line.origin:<8}  {line.source}"
-        console.print(told, highlight=False, soft_wrap=True, markup=False)
+        row = f"{line.name:<{names}} {line.value:>13,.6g} {line.unit:<{units}} {line.origin:<8}  {line.source}"
+        console.print(row, highlight=False, soft_wrap=True, markup=False)
 
 
 def _print_stages(console: Console, plan: CostPlan) -> None:

@@ -54,7 +54,7 @@ class BuildDisplay(Display):
         self.rows: dict[str, TaskID] = {}
         self.stages: dict[str, StageProgress] = {}
         self.started: dict[str, float] = {}  # by `clock`
-        self.finished: dict[str, int] = {}  # stage -> its finished shards, when one was last told of
+        self.finished: dict[str, int] = {}  # stage -> its finished shards, when one was last reported
         self.totals: dict[str, int] = {}  # stage -> all its shards; the stage that finished a shard last is last
         self.last_change = clock()  # when a shard finished, or a stage began
         self.pulse = pulse or Pulse()
@@ -329,7 +329,7 @@ def _by_threshold(title: str, values: Mapping[tuple[str, float], str]) -> Table:
 
 
 def _tools_table(tools: Iterable[queries.ToolCosts]) -> Table:
-    """Return the calls of each tool that was asked; what costs nothing has no cost."""
+    """Return the calls of each tool that was called; what costs nothing has no cost."""
     table = Table(title="Calls of tools, in milliseconds", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("tool", no_wrap=True)
     for name in ("questions", "known", "calls", "retries", "p50", "p95", "p99", "cost"):

@@ -41,9 +41,7 @@ def serve(
     ] = "",
     queue: Annotated[int, typer.Option(min=0, help="Texts that may wait for a row; others get 429")] = 256,
     max_rows: Annotated[int, typer.Option(min=1, help="Texts decoded together")] = 32,
-    grace: Annotated[
-        float, typer.Option(min=0, help="Seconds open answers have when the server is told to end")
-    ] = 10.0,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds open answers have when the server is stopped")] = 10.0,
     tool_timeout: Timeout = 10.0,
 ) -> None:
     """Serve the model to OpenAI's clients, with /metrics, /health, and a page to try it in. Ctrl-C ends it well.

@@ -1,1 +1,1 @@
-"""The flow `build-dataset`: corpus to C*; what may be asked of it, its plan, and what is said of its result."""
+"""The flow `build-dataset`: corpus to C*; its parameters, its plan, and the summary of its result."""

@@ -198,12 +198,12 @@ def _why_rejected(store: Store, ingested: ShardResult) -> str:
     order = sorted(
         counts, key=lambda reason: (-counts[reason], list(_ADVICE).index(reason) if reason in _ADVICE else 9)
     )
-    told = {reason: f"{reason} {counts[reason]:,}" for reason in order}
+    parts = {reason: f"{reason} {counts[reason]:,}" for reason in order}
     first = next((reason for reason in order if reason in _ADVICE), None)
     if first is not None:
         detail = f"{_first_detail(store, ingested, first)}: " if first == "no_text" else ""
-        told[first] += f" ({detail}{_ADVICE[first]})"
-    return ", ".join(told.values()) + "; every row's own is in the table rejects of the data folder's warehouse.duckdb"
+        parts[first] += f" ({detail}{_ADVICE[first]})"
+    return ", ".join(parts.values()) + "; every row's own is in the table rejects of the data folder's warehouse.duckdb"
 
 
 def _first_detail(store: Store, ingested: ShardResult, reason: str) -> str:

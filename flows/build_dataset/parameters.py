@@ -225,7 +225,7 @@ class BuildParameters(ToolChoice):
     )
     answers: Annotated[Literal["new", "stored", "retry"], _TOOLS] = Field(
         "new",
-        description="What tools are asked. new: what no earlier build asked; stored: nothing, and the build stops "
+        description="Which calls are run. new: those that no earlier build ran; stored: nothing, and the build stops "
         "where an answer is missing; retry: also what failed for a passing reason (timeout, crashed, unreachable, "
         "...); where nothing did, nothing is done again",
     )

@@ -235,7 +235,7 @@ def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard
         scored = [result for (stage, _), result in used[shard.name].items() if stage == "score"]
         for _ in counter.add(examples_in_shard(assembly_spec_of(spec), scored)):
             for stage in build_stages(spec, "tool"):
-                ledger.expect(stage.name, index + 1 - len(order))  # so many fewer: the shards behind this one
+                ledger.expect(stage.name, index + 1 - len(order))  # fewer by the shards behind this one
     for group in pending.values():  # not used, whatever becomes of them
         for future in group.futures():
             future.wait()

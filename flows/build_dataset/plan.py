@@ -47,7 +47,7 @@ _PART_NAMES = {
     "answers": "tool",
     "cap": "limit of examples",
     "detector": "language detector",
-    "follows": "failures asked again",
+    "follows": "failures retried",
     "inputs": "data",
     "logprobs": "tokens that the server tells",
     "model": "model",
@@ -87,7 +87,7 @@ class _Planner:
     stages: list[Stage[Any]] = field(init=False)
     planned: list[PlannedShard] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    transient: Counter[tuple[str, bool]] = field(default_factory=Counter)  # tool, asked again -> failures
+    transient: Counter[tuple[str, bool]] = field(default_factory=Counter)  # tool, retried -> failures
 
     def __post_init__(self) -> None:
         self.past = PastCommits(self.spec.store())
@@ -252,7 +252,7 @@ class _Planner:
         """Yield a note per tool with such failures."""
         for (tool, again), failures in sorted(self.transient.items()):
             if again:
-                yield f"--answers retry: {tool} is asked {failures:,} questions again that failed for passing reasons"
+                yield f"--answers retry: {failures:,} calls of {tool} that failed for passing reasons are retried"
             elif not self.spec.retry_failures_before:
                 yield f"{failures:,} questions to {tool} failed for passing reasons: --answers retry asks them again"
 

@@ -1,6 +1,6 @@
 """The parameters of a build's run as its manifest holds them: those of the form, and what the build found out.
 
-Whoever reads or writes them does it here, so that their keys are known in one place; only the snapshot's SQL
+They are read and written here alone, so that their keys are known in one place; only the snapshot's SQL
 (`score_from`, `tool_names`) and the list of runs read the manifest itself.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _FOUND = "found_thresholds"
 _REMOTE = "remote_model"
-_FOUND_OUT = ("marks_until", _REMOTE, _FOUND)  # say when, where and what came out, not what was asked for
+_FOUND_OUT = ("marks_until", _REMOTE, _FOUND)  # say when, where and what came out, not what was requested
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def remote_model_of(model: ModelRef, store: Store) -> RemoteModel | None:
     """Return the model that a server serves, as it says now; None if the build's model is loaded here.
 
     Raises:
-        ModelError: the server cannot be asked or serves something else.
+        ModelError: the server cannot be reached or serves something else.
     """
     if model.kind != "remote":
         return None

@@ -53,7 +53,7 @@ __all__ = ["resolve"]
 
 
 def _absolute(path: str) -> str:
-    """Return a path as workers in other folders must be told it; a URL as it is."""
+    """Return a path as workers in other folders must name it; a URL as it is."""
     return path if "://" in path else str(Path(path).absolute())
 
 
@@ -61,7 +61,7 @@ def resolve(p: BuildParameters) -> BuildSpec:
     """Look every name up, take every digest, complete every config, and make every path absolute.
 
     Raises:
-        UsageError: a path, name or value is wrong; the message says which and how to mend it.
+        UsageError: a path, name or value is wrong; the message says which and how to correct it.
     """
     ingest = IngestConfig(
         text_column=p.columns.get("text"),
@@ -210,7 +210,7 @@ def _in_chat(chat_template: str, model: ModelRef, prompt: Prompt) -> Prompt:
 
 
 def _score(p: BuildParameters, thresholds: list[float]) -> ScoreConfig:
-    """Return how calls are scored: to the end where a threshold may keep them, and with decoys where any are asked."""
+    """Return how calls are scored: to the end where a threshold may keep them, and with decoys where any are wanted."""
     decoys = p.decoys_of_a_call
     if p.rates and not decoys:
         raise UsageError(

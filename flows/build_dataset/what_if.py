@@ -126,8 +126,8 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         for result in assembled:
             ledger.add(result)
         with ledger.own_snapshot() as snapshot:
-            told = {"licence": record.licence, "score_model": record.score_model, "notes": notes}
-            dataset = write_version(ledger, name, assembled, base.tools, thresholds, snapshot, **told)
+            fields = {"licence": record.licence, "score_model": record.score_model, "notes": notes}
+            dataset = write_version(ledger, name, assembled, base.tools, thresholds, snapshot, **fields)
     write_card(store, dataset)
     return dataset
 

@@ -116,16 +116,16 @@ def ask(
         )
     notes += map(str, coverage(snapshot))
     repeats = before.keep_repeats if keep_repeats is None else frozenset(scores.sampled if keep_repeats else ())
-    asked = {**before.tau_f, **tau_f}
+    thresholds = {**before.tau_f, **tau_f}
     gains = STORED
     if weights is not None:
         if gains_of is not None and marks is None and not scores.chained:
             gains = gains_of(weights)
         shown = ", ".join(f"{w:.3f}" for w in weights)
         notes.append(f"what calls gain afterwards is counted with the weights {shown} of the next tokens")
-        notes += filter(None, [skipped_note(snapshot, weights, asked)])
+        notes += filter(None, [skipped_note(snapshot, weights, thresholds)])
     notes += [_marks_note(scores.marked_out, marks)] if scores.marked_out else []
-    after = CallFilter(asked, after_top_k, after_tau_s, repeats)
+    after = CallFilter(thresholds, after_top_k, after_tau_s, repeats)
     return WhatIfQuery(scores, before, after, tuple(notes), marks, weights, gains)
 
 

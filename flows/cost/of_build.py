@@ -11,7 +11,7 @@ keys and values once for its draws. Without a card the model's tokens are CPU ti
 
 The wall time is ingest, in one process, and then the longest of what the rest passes through: the cards, the cores,
 each tool. Queues, stragglers, the platform's own work and storage are left out: they come to little (docs/tried.md).
-No corpus is read, no model is loaded and no tool is asked.
+No corpus is read, no model is loaded and no tool is called.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def cost_of_build(
     sample: str | None = None,
     assume: Iterable[str] = (),
 ) -> CostPlan:
-    """Return what a build with these parameters costs on so many documents.
+    """Return what a build with these parameters costs on a number of documents.
 
     Args:
         p: the build's parameters; of these the corpus is not read.

@@ -70,7 +70,7 @@ class Sample:
             tool: its key.
             tau_f: the threshold; examples are those of the nearest one on the dataset's card.
             draw_tokens: of a draw.
-            same_draws: whether it was sampled as it is planned; if not, nothing is told of draws and LM tokens.
+            same_draws: whether it was sampled as it is planned; if not, nothing is said of draws and LM tokens.
         """
         if ("sample", tool) not in self.totals:
             return {}

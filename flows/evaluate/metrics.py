@@ -166,7 +166,7 @@ def arm_figures(
 
 
 def _tools_asked(row: Mapping[str, Any]) -> list[str]:
-    """Return the tools of an item's calls, in order; calls for which no tool was asked are left out."""
+    """Return the tools of an item's calls, in order; calls for which no tool was called are left out."""
     if "calls" in row:
         return [call["tool"] for call in row["calls"] if call["requested"]]
     return [row["tool"]] if row["called"] else []

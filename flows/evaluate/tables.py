@@ -212,7 +212,7 @@ def _accuracy_table(number: int, measured: _Measured) -> ResultTable:
         _describe_items(r) for r in measured.accuracy.values() if r["task"] in paper and (r["arm"], r["k"]) in _ROWS
     ]
     notes += [
-        f"{_describe_items(r)}, asked before: not shown"
+        f"{_describe_items(r)}, measured before: not shown"
         for (task, item_set), rows_by_arm in measured.item_sets.items()
         for key, r in rows_by_arm.items()
         if task in paper and key in _ROWS and item_set not in _shown_item_sets(measured, task)

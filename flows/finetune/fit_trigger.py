@@ -25,7 +25,7 @@ from toolformer_core.errors import UsageError
 from warehouse.store import Store
 
 _BOUNDS = {
-    "lost": "more needless openings remain than asked for, because fewer would lose too many calls",
+    "lost": "more needless openings remain than requested, because fewer would lose too many calls",
     "few_calls": "few calls to learn from, so theta is at most a tenth of the least p(' [') among them",
     "too_few_calls": "too few calls for a threshold",
 }
@@ -144,7 +144,7 @@ def rows_of_fits(fitted: FittedTrigger) -> list[dict[str, Any]]:
 
 
 def fits_table(fitted: FittedTrigger) -> ResultTable:
-    """Return a row per tool, with notes on thresholds that are not what was asked for."""
+    """Return a row per tool, with notes on thresholds that are not what was requested."""
     names = ("calls", "opened", "kept", "needless", "needless_left")
     rows = rows_of_fits(fitted)
     cells = [

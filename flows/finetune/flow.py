@@ -264,7 +264,7 @@ def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started
 
     Raises:
         TrainingError: it failed, after all retries.
-        Stopped: it was asked to stop, or its job was cancelled.
+        Stopped: it was stopped, or its job was cancelled.
     """
     try:
         with stopping_if_cancelled():

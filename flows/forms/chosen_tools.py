@@ -1,6 +1,6 @@
 """The tools that a flow's parameters name, built, and where they find their data.
 
-Built here, they can be asked for their fingerprints; a worker builds them again from the settings. What a flow does
+Built here, their fingerprints are known; a worker builds them again from the settings. What a flow does
 with them is not known here.
 """
 

@@ -287,7 +287,7 @@ ShardDocuments = Annotated[
     BeforeValidator(_number_or_auto),
     WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string", "enum": [AUTO]}]}),
     Field(
-        description="Documents per shard, the unit of work and of restart; auto: so many that a shard is some tens of "
+        description="Documents per shard, the unit of work and of restart; auto: enough for some tens of "
         "seconds of work, by the documents' mean length"
     ),
 ]

@@ -1,4 +1,4 @@
-"""What a command has resolved for the flow that it starts, so that tools are built and servers are asked once.
+"""What a command has resolved for the flow that it starts, so that tools are built and servers are queried once.
 
 A flow that Prefect starts in another process finds nothing here, and resolves its parameters itself.
 """

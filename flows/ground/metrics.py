@@ -69,7 +69,7 @@ class TaskFigures:
     rejected: dict[str, int]  # reason -> rows of the benchmark that are no items
     chosen: dict[str, Accuracy]  # method -> share of queries with a right choice: any tool that helps
     by_paper: dict[str, Accuracy]  # the same by the paper's rule; none measured if the library lacks its tool
-    answered: dict[str, Accuracy]  # method -> share of right answers, of the queries that have any; empty: not asked
+    answered: dict[str, Accuracy]  # method -> share of right answers, of the queries that have any; empty: not measured
     cost: dict[str, MethodCost]  # `ground`, `choose lm`, `answer gear`, ... -> what it took
 
 

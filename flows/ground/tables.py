@@ -27,10 +27,10 @@ def grounding_tables(result: GroundResult) -> list[ResultTable]:
     """Return the paper's tables 4, 2 and 3, a row per benchmark; those of answers if queries were answered."""
     tables = [_table_4(result)]
     if any(one.answered for one in result.tasks):
-        asked = "the paper: chosen by GPT-Neo, answered by GPT-J"
-        tables.append(_answers("GEAR Table 2", asked, result, ANSWERS_GPT_J, ("oracle",)))
-        asked = "the paper: answered by GPT-3, Toolformer by GPT-J"
-        tables.append(_answers("GEAR Table 3", asked, result, ANSWERS_GPT3, ()))
+        setting = "the paper: chosen by GPT-Neo, answered by GPT-J"
+        tables.append(_answers("GEAR Table 2", setting, result, ANSWERS_GPT_J, ("oracle",)))
+        setting = "the paper: answered by GPT-3, Toolformer by GPT-J"
+        tables.append(_answers("GEAR Table 3", setting, result, ANSWERS_GPT3, ()))
     return tables
 
 
@@ -71,7 +71,7 @@ def _setting(result: GroundResult) -> str:
 
 
 def _answers(
-    name: str, asked: str, result: GroundResult, paper: Mapping[str, Mapping[str, float]], further: Sequence[str]
+    name: str, setting: str, result: GroundResult, paper: Mapping[str, Mapping[str, float]], further: Sequence[str]
 ) -> ResultTable:
     methods = [method for method in (*paper, *further) if method in result.mean_answered]
     columns = [
@@ -81,7 +81,7 @@ def _answers(
         for method in methods
     ]
     rule = "right by each benchmark's own rule; the paper's count every answer that holds a word of a gold answer"
-    return _paper_table(name, f"Right answers, percent; {asked}", result, columns, (_setting(result), rule))
+    return _paper_table(name, f"Right answers, percent; {setting}", result, columns, (_setting(result), rule))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,6 @@ def cost_table(result: GroundResult) -> ResultTable:
 
 
 def summary(result: GroundResult, *, costs: bool = True) -> str:
-    """Return the tables of a grounding, with what it cost unless told otherwise."""
+    """Return the tables of a grounding, with its cost unless `costs` is false."""
     tables = [*grounding_tables(result), confusion_table(result), *([cost_table(result)] if costs else ())]
     return "\n\n".join(f"## {table.title}\n{table.markdown()}" for table in tables)

@@ -200,7 +200,7 @@ def _sources(run: Run, commits: Sequence[Commit]) -> Iterator[Data]:
 
 
 def _models(run: Run, commits: Sequence[Commit], checkpoints: Mapping[str, str]) -> list[Data]:
-    """Return the models that a stage asked, with their digests; one that was asked for by several names is one."""
+    """Return the models that a stage used, with their digests; one that was used by several names is one."""
     models: dict[tuple[str, str], Data] = {}
     for commit in commits:
         for name, version in _named_models(run, commit):
@@ -210,7 +210,7 @@ def _models(run: Run, commits: Sequence[Commit], checkpoints: Mapping[str, str])
 
 
 def model(name: str, version: str, checkpoints: Mapping[str, str]) -> Data:
-    """Return a model that was asked or trained.
+    """Return a model that was used or trained.
 
     Args:
         name: as a user names it.

@@ -2,7 +2,7 @@
 
 A step gives two events: START, and COMPLETE, FAIL or ABORT; one that goes on gives START alone. Ids of runs are UUIDs
 derived from the names of run and job, and times are those of the records: the same step gives the same events, so
-whoever gets them twice has them once. What OpenLineage has no facet for stands in two of our own, whose schema is
+a receiver of both has them once. What OpenLineage has no facet for stands in two of our own, whose schema is
 `facets.json`.
 """
 

@@ -106,9 +106,9 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Digest of what the steps are asked for; comments and order do not count."""
-        asked = {step.name: {**step.values, **step.taken} for step in self.steps}
-        return digest_of("recipe", json.dumps(asked, sort_keys=True, default=str))
+        """Digest of the steps' parameters; comments and order do not count."""
+        parameters = {step.name: {**step.values, **step.taken} for step in self.steps}
+        return digest_of("recipe", json.dumps(parameters, sort_keys=True, default=str))
 
 
 def training_gives(folder: str | Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The MLflow run of a recipe: what its steps were asked for, the page of results, and the steps' own runs below it.
+"""The MLflow run of a recipe: its steps' parameters, the page of results, and the steps' own runs below it.
 
 A recipe that is run again goes on with its run, whose id lies beside its page.
 """

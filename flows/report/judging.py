@@ -132,7 +132,7 @@ def judgements(store: Store, snapshot: str | Path, thresholds: Sequence[float] =
     Args:
         store: the data folder's store.
         snapshot: path of the published snapshot.
-        thresholds: nats, at which precision is told besides each tool's own threshold (default: as in the paper's
+        thresholds: nats, at which precision is reported besides each tool's own threshold (default: as in the paper's
             Table 2).
 
     Raises:

@@ -1,7 +1,7 @@
 """What a flow says when Dask loses its scheduler or gives up a task, and what it says while its tasks wait for workers.
 
 Dask starts a task again whose worker died, which costs only the shard that was under way, as all others are committed.
-Two things it cannot mend: a task whose workers die again and again, and a scheduler that ends, with which it forgets
+Two things it cannot repair: a task whose workers die again and again, and a scheduler that ends, with which it forgets
 all tasks. Then the flow ends with one line, and the same command goes on. No tasks are submitted here.
 """
 
@@ -146,7 +146,7 @@ class WorkerWatch:
 
     @contextmanager
     def looking(self, every_s: float) -> Iterator[None]:
-        """Look at once and then every so many seconds, from a thread, while this block runs."""
+        """Look at once and then periodically, from a thread, while this block runs."""
         ended = threading.Event()
 
         def look_until_ended() -> None:

@@ -1,7 +1,7 @@
 """A full disk, reported in one line that names the disk, whichever program, library or server found it full.
 
 An error is a full disk's if it says so itself, by its number or its text. A server that finds no room says nothing of
-it: Prefect's answers 500, and one that is starting just ends. Then the disk is asked on which the servers' files lie.
+it: Prefect's answers 500, and one that is starting just ends. Then the free space of the servers' disk tells.
 This module does not know what was being done.
 """
 

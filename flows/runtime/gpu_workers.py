@@ -23,12 +23,12 @@ def gpus_of_workers(name: str, workers: int, gpus: int | None, visible: Sequence
 
     Args:
         name: the runner.
-        workers: Dask workers asked for.
-        gpus: GPUs asked for; None: all that are there, but no more than workers.
+        workers: Dask workers requested.
+        gpus: GPUs requested; None: all that are there, but no more than workers.
         visible: the GPUs of this machine that this process may use, as CUDA_VISIBLE_DEVICES names them.
 
     Raises:
-        UsageError: more are asked for than there are, or for threads.
+        UsageError: more are requested than there are, or for threads.
     """
     if "://" in name:
         return None

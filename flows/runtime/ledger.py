@@ -30,8 +30,8 @@ from warehouse.store import Store
 
 _log = logging.getLogger(__name__)
 _MIN_PAUSE_S = 0.05  # least time between two checks whether to publish
-_SHORT_S = 1.0  # a snapshot that takes no longer is refreshed as often as is asked for
-_PAUSES = 20  # ... and a longer one only after so many times as long: large runs publish less often
+_SHORT_S = 1.0  # a snapshot that takes no longer is refreshed as often as requested
+_PAUSES = 20  # ... and a longer one only after that multiple of its time: large runs publish less often
 
 _BATCH = 256  # commits recorded in the catalog in one transaction, if no snapshot is due before
 
@@ -95,7 +95,7 @@ class Ledger:
         self._pause_s = self.refresh_s
 
     def expect(self, stage: str, shards: int) -> None:
-        """Expect so many more shards of a stage, or fewer if the number is negative."""
+        """Expect more shards of a stage, or fewer if the number is negative."""
         self.totals[stage] = self.totals.get(stage, 0) + shards
 
     def add(self, done: ShardResult) -> None:

@@ -2,7 +2,7 @@
 
 The caller of a flow chooses (`choose_runner`), else $TOOLFORMER_RUNNER does; how many tasks run at a time is one of the
 flow's parameters. A deployed flow is called by Prefect, so it takes its runner when it runs (`use_runner`), not when it
-is imported. Dask workers may join and leave while a flow runs: which of them may take a task is asked anew for every
+is imported. Dask workers may join and leave while a flow runs: which of them may take a task is decided anew for every
 task, and Dask gives waiting tasks to workers that come later. What the tasks do is not known here.
 """
 
@@ -42,7 +42,7 @@ __all__ = [
 
 _GPU_SHARE = 0.99 / TASKS_PER_GPU  # for a task that asks the model; below a third, so that sums of floats fit in 1
 _TASKS = 300  # of a flow; a task costs Prefect's server some 50 ms, and Dask takes a fifth of a second to be given one
-_PER_THREAD = 8  # ... or so many for each thread of Dask's workers, that all end at about the same time
+_PER_THREAD = 8  # ... or this many for each thread of Dask's workers, that all end at about the same time
 _THREADS = 16  # for each worker, where tasks run in threads; see `task_runner`
 
 TASK = "_run_group"  # the function that `flows.runtime.stage_tasks` submits, by which Dask names its tasks
@@ -59,7 +59,7 @@ class _DaskRun:
     """A flow's use of Dask."""
 
     runner: str
-    chosen: Any  # Prefect's task runner, which starts a cluster when its client is first asked for
+    chosen: Any  # Prefect's task runner, which starts a cluster when its client is first used
     gpus: int | None  # workers with a GPU that are expected; None: as many as there are
     needs_gpu: bool  # tasks that ask the model run on workers with a GPU alone; once so, it stays so
     labels: dict[str, str] = field(default_factory=dict)  # Dask's key of a task -> its name
@@ -153,7 +153,7 @@ def task_runner(name: str, workers: int, gpus: Sequence[str] | None = None) -> A
 
 @contextmanager
 def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
-    """Inside a flow: run the tasks submitted in this block where it was asked for, so many at a time.
+    """Inside a flow: run the tasks submitted in this block on the chosen runner, a limited number at a time.
 
     Args:
         workers: see `task_runner`.
@@ -252,7 +252,7 @@ def _reach(chosen: Any, address: str) -> None:
 
 
 def note_submitted(future: PrefectFuture[Any], name: str) -> None:
-    """Inside `use_runner`: remember a task's name, by which it is told if Dask gives it up."""
+    """Inside `use_runner`: remember a task's name, which is reported if Dask gives it up."""
     run, own = _dask_run.get(), getattr(future, "wrapped_future", None)
     if run is not None and own is not None:
         run.labels[str(own.key)] = name
@@ -299,7 +299,7 @@ def task_resources(*, model: bool) -> AbstractContextManager[Any]:
     --nthreads 3 --resources GPU=1`, tasks that ask the model take a third of one: they run on such workers alone, three
     at a time for each GPU that a worker offers. A process asks its model for one shard at a time; while some tasks
     begin or end, another keeps it at work. The same holds before the first such worker is there, if `use_runner` was
-    told to expect some, and after the last one has left: tasks of the model then wait for one. Workers with a GPU that
+    expected to join, and after the last one has left: tasks of the model then wait for one. Workers with a GPU that
     come later take tasks that are not yet given to one, and some that another has not begun.
 
     Other tasks go anywhere, but on a worker with a GPU all that ask the model come first. They name no workers: where

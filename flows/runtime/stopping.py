@@ -95,7 +95,7 @@ def restore_stop_handler() -> None:
 
 
 def exit_later(seconds: float, leave: Callable[[], None]) -> None:
-    """Call `leave` in the main thread after so many seconds, unless the surrounding `handle_stop` ends first."""
+    """Call `leave` in the main thread after a time, unless the surrounding `handle_stop` ends first."""
     signal.signal(signal.SIGALRM, lambda *_: leave())
     signal.setitimer(signal.ITIMER_REAL, seconds)
 

@@ -184,21 +184,21 @@ class Router:
         """Score the tools; return the scores, and the calls that ran for them."""
         grounding, patterns = self.settings.grounding, self.settings.patterns
         semantic = await self._embedder.similarities(request.query, [one.tool.description for one in candidates])
-        asked = [one for one in candidates if not one.mocked]
+        called = [one for one in candidates if not one.mocked]
         writings = [
             Writing(
                 grounding.prompt_for(request.query),
                 grounding.max_answer_tokens,
                 lambda text: bool(first_line(text)) and "\n" in text.lstrip(),
             ),
-            *(call_writing(one, request.query, grounding.max_call_tokens) for one in asked),
+            *(call_writing(one, request.query, grounding.max_call_tokens) for one in called),
         ]
         answer_written, *calls_written = await self._small_writer.write(writings)
         answer = "" if answer_written is None else first_line(answer_written.text)
         runs = await asyncio.gather(
-            *(self._draft(one.tool, w, request.context) for one, w in zip(asked, calls_written, strict=True))
+            *(self._draft(one.tool, w, request.context) for one, w in zip(called, calls_written, strict=True))
         )
-        drafts = {one.key: draft for one, draft in zip(asked, runs, strict=True) if draft is not None}
+        drafts = {one.key: draft for one, draft in zip(called, runs, strict=True) if draft is not None}
         runs_by_key = {key: draft.run for key, draft in drafts.items()}
         scores = tuple(
             tool_score(one, similarity, runs_by_key.get(one.key), patterns)

@@ -112,7 +112,7 @@ def executions_of(table: pa.Table) -> list[Execution]:
 
 
 def scored_of(table: pa.Table, *, decoys: bool = False, log_probs: bool = False) -> list[ScoredCall]:
-    """Return scored calls; with their decoys and the log-probabilities of the next tokens only if asked."""
+    """Return scored calls; with their decoys and the log-probabilities of the next tokens only if requested."""
     names = ScoredCall.__slots__[: ScoredCall.__slots__.index("log_p_plain")]
     calls = [ScoredCall(*row) for row in _rows(table, names)]
     lists = [*(_LOG_PROBS if log_probs else ()), *(("decoy_gains",) if decoys else ())]

@@ -124,8 +124,8 @@ def part_specs(spec: BuildSpec) -> list[PartSpec]:
         names = (text for file in part.files for text in (source_of(root, file), entries[file][2]))
         span = (part.lines.start, part.lines.end) if part.lines is not None else ()
         digest = digest_of("part", *names, *map(str, span))
-        asked = (spec.decontamination, spec.overlay, spec.deduplicate)
-        return PartSpec(spec.run_id, spec.data, spec.corpus, part, digest, spec.ingest, *asked)
+        options = (spec.decontamination, spec.overlay, spec.deduplicate)
+        return PartSpec(spec.run_id, spec.data, spec.corpus, part, digest, spec.ingest, *options)
 
     return [of(part) for part in _parts(entries)]
 

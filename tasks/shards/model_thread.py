@@ -42,7 +42,7 @@ class _Job:
     Args:
         work: what is done in the model's thread.
         hold: the lease; None: the model is taken for this job alone.
-        counted: whether its CPU seconds are those of the shard that asked.
+        counted: whether its CPU seconds are those of the requesting shard.
     """
 
     def __init__(self, work: Callable[[], Any], hold: ModelLease | None = None, *, counted: bool = True) -> None:
@@ -284,7 +284,7 @@ class QueuedLM:
         """See `LanguageModel`; the model is held until the last scan has been used.
 
         Raises:
-            RuntimeError: when it is asked for its first scan, while another scan of this shard holds the model.
+            RuntimeError: at its first scan, while another scan of this shard holds the model.
         """
         self._scan = self._scanned(prompt, texts)
         return self._scan

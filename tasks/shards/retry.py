@@ -1,4 +1,4 @@
-"""A shard done once more, though nothing that it depends on has changed: transient failures of a tool, asked again.
+"""A shard done once more, though nothing that it depends on has changed: transient failures of a tool, retried.
 
 Commits are immutable, so the earlier commit stays as it is, and another one follows it. The part `follows` of its
 fingerprint is the earlier one's fingerprint, and the earlier one's data is among its inputs. So the commits of a shard

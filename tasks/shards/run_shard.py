@@ -166,7 +166,7 @@ def run_shard(
                 return _notify(_commit(store, commit))
         finally:
             leases.release(lease_or_result)
-        # The lease ended while the stage ran: whoever took it over commits the shard, or it runs here once more.
+        # The lease ended while the stage ran: its new holder commits the shard, or it runs here once more.
 
 
 def _finished(store: Store, key: CommitKey) -> ShardResult | None:

@@ -28,7 +28,7 @@ Record = TypeVar("Record")
 
 
 class RunSpec(Protocol):
-    """What a run was asked for, resolved to plain values that travel to workers."""
+    """A run's parameters, resolved to plain values that travel to workers."""
 
     @property
     def run_id(self) -> str: ...

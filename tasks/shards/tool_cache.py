@@ -7,7 +7,7 @@ use is 16 bytes per distinct question, for the location of its answer.
 
 A process reads each commit once. It is given its own commits directly (`committed`) and finds others by listing them.
 The more commits there are, the less often they are listed, so that the work grows linearly with the shards. If a commit
-is found late, the only cost is that the tool is asked again.
+is found late, the only cost is that the tool is called again.
 
     | result of a call                                 | a later run           | with `--answers stored`      |
     |--------------------------------------------------|-----------------------|------------------------------|
@@ -155,13 +155,13 @@ class ToolCache:
 
         Args:
             questions: (input, context) pairs.
-            offline: no tool may be asked, so use answers that are too old, and transient failures, as well.
+            offline: no tool may be called, so use answers that are too old, and transient failures, as well.
 
         Raises:
             StoreError: the store could not be read at all.
         """
         with self._lock:
-            self._look(at_once=offline)  # offline, an answer that is not found cannot be asked for
+            self._look(at_once=offline)  # offline, an answer that is not found cannot be had
             wanted = {question: _digest(*question) for question in questions}
             known: dict[Question, Execution] = {}
             answered = self._from(self._lasting, wanted, known, offline)
@@ -220,14 +220,14 @@ class ToolCache:
     ) -> float:
         """Fill `known` from an index; return when the oldest answer used was given."""
         since = -np.inf if offline or self._lifetime_s is None else self._clock() - self._lifetime_s
-        asked: dict[int, dict[int, Question]] = {}
+        by_file: dict[int, dict[int, Question]] = {}
         missing = [question for question in wanted if question not in known]
         for number, file, row in index.places(np.array([wanted[question] for question in missing], dtype=np.uint64)):
             if self._files[file][1] >= since:
-                asked.setdefault(file, {})[row] = missing[number]
+                by_file.setdefault(file, {})[row] = missing[number]
         oldest = np.inf
-        for file in sorted(asked, key=lambda n: (-self._files[n][1], self._files[n][0].path)):
-            rows = [row for row, question in asked[file].items() if question not in known]
+        for file in sorted(by_file, key=lambda n: (-self._files[n][1], self._files[n][0].path)):
+            rows = [row for row, question in by_file[file].items() if question not in known]
             for execution in self._read(self._files[file][0], rows) if rows else ():
                 question = (execution.input, execution.context)
                 if question in wanted and question not in known:

@@ -1,4 +1,4 @@
-"""What a build is asked for, in plain values that travel to workers, and the resources those name.
+"""A build's parameters, in plain values that travel to workers, and the resources those name.
 
 A worker gets names and digests, never a model or a table; it loads what
 they name once a process. It does not know who started it.
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 
 class NotInOverlayError(ToolformerError):
-    """Work that is only tried out came to what is not asked there: a model, a tool."""
+    """Work that is only tried out came to a model or a tool, which it may not call."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildModel:
     name: str
     digest: str  # of its files
-    weights_digest: str = ""  # of its files but its tokenizer's; "": they are not told apart
+    weights_digest: str = ""  # of its files but its tokenizer's; "": not distinguished
     tokenizer_digest: str = ""  # of its tokenizer's files
 
 
@@ -87,14 +87,14 @@ class BuildSpec:
     stop_when_full: bool = (
         False  # a tool is annotated until it has `assemble.max_examples`; see `tasks.specs.example_limit`
     )
-    offline: bool = False  # tools are asked nothing: only what they answered before is used
+    offline: bool = False  # tools are not called: only what they answered before is used
     retry_failures_before: str = ""  # ISO UTC: ask again what failed for a passing reason in earlier commits; "": none
-    weights_digest: str = ""  # of the model's files but its tokenizer's; "": they are not told apart
+    weights_digest: str = ""  # of the model's files but its tokenizer's; "": not distinguished
     tokenizer_digest: str = ""  # of its tokenizer's files
     marks: MarkFilter | None = None  # which calls take part by what people say of them; None: all
     other_model: BuildModel | None = None  # scores what `model` sampled (see `for_scoring`); None: `model` does
     remote: RemoteModel | None = None  # the model, if it lives behind a server alone
-    overlay: Files | None = None  # stands before the data where work is only tried out: no model, no tool is asked
+    overlay: Files | None = None  # stands before the data where work is only tried out: no model, no tool is called
 
     def store(self) -> Store:
         return Store(self.data, files=self.overlay)
@@ -171,7 +171,7 @@ def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
 
 
 def model_of(spec: BuildSpec) -> LanguageModel:
-    """Return the build's model, loaded once a process as long as no other build's is asked for.
+    """Return the build's model, loaded once a process as long as no other build's is requested.
 
     The model that scores is that of `spec.for_scoring()`. Of two models, both stay loaded.
 
@@ -206,7 +206,7 @@ def tool_of(spec: BuildSpec, key: str) -> Tool:
         return _tools.get(known_as) or _keep(known_as, _build_tool(*known_as))
 
 
-_POOLS_AT_MOST = 16  # that a process keeps; more are closed if nobody asks them, the one asked least lately first
+_POOLS_AT_MOST = 16  # that a process keeps; more are closed when unused, the least recently used first
 
 _pools: OrderedDict[tuple[int, float], AnnotationPool] = OrderedDict()  # by the tool's identity and the time limit
 

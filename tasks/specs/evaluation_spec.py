@@ -5,10 +5,10 @@ An *arm* is a model with or without tools:
     | arm                  | model               | tools | k     |
     |----------------------|---------------------|-------|-------|
     | base                 | M                   | off   | 0     |
-    | base+tools           | M                   | on    | asked |
+    | base+tools           | M                   | on    | given |
     | cc                   | M + CC              | off   | 0     |
-    | toolformer           | M finetuned on C*   | on    | asked |
-    | toolformer-trigger   | M finetuned on C*   | on    | asked |  and p(" [") at least theta_tool
+    | toolformer           | M finetuned on C*   | on    | given |
+    | toolformer-trigger   | M finetuned on C*   | on    | given |  and p(" [") at least theta_tool
     | toolformer-disabled  | M finetuned on C*   | off   | 0     |
 
 Which evaluations are made, and what comes of them, the flow decides.
@@ -57,7 +57,7 @@ ARMS: Mapping[str, tuple[str, bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """What is asked: a benchmark and where it is read from, in plain values."""
+    """A benchmark and where it is read from, in plain values."""
 
     run_id: str
     data: str  # folder or URL
@@ -67,7 +67,7 @@ class Benchmark:
     limit: int | None
     shard_items: int
     seed: int | None = None  # the items are a sample chosen by this seed (see `evaluate.selection`); None: the first
-    held_out: int = 0  # of a sample: items that are never asked
+    held_out: int = 0  # of a sample: items that are never used
 
     def store(self) -> Store:
         return Store(self.data)
@@ -81,7 +81,7 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One arm at one k: who is asked, and with which tools."""
+    """One arm at one k: which model, and with which tools."""
 
     arm: str
     k: int  # 0: tools disabled
@@ -182,7 +182,7 @@ on_model_dropped(_HELD.release)
 
 
 def toolformer_of(evaluation: Evaluation) -> Toolformer:
-    """Return the evaluation's model with its tools, loaded once as long as no other is asked for.
+    """Return the evaluation's model with its tools, loaded once as long as no other is requested.
 
     Raises:
         ModelError, UsageError: model or tools cannot be loaded.

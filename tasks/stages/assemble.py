@@ -2,9 +2,9 @@
 
 Chains count beside the single calls: as `chains`, of which every dropped one has its reason, too.
 
-No model and no tool is asked. The same scores and the same thresholds give the same bytes. Where a tool has more
+No model and no tool is called. The same scores and the same thresholds give the same bytes. Where a tool has more
 examples than the limit, every shard finds out by itself which of its documents are beyond it: the last rank that stays
-is all that it is told. Its fingerprint names these documents, so the calls are judged before the shard is looked up.
+is all that it is given. Its fingerprint names these documents, so the calls are judged before the shard is looked up.
 """
 
 from __future__ import annotations

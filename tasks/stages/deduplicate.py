@@ -1,6 +1,6 @@
 """Near-duplicates of the corpus: signatures part by part, and what they come to over all parts in order.
 
-It is there only if asked for (`--deduplicate`). Each part's signatures have a commit of their own (`SIGN`); `ingest`,
+It is there only if requested (`--deduplicate`). Each part's signatures have a commit of their own (`SIGN`); `ingest`,
 the one place that sees all parts, asks `find_near_duplicates` and drops what it returns.
 """
 

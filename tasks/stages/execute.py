@@ -2,8 +2,8 @@
 
 At each depth of chains there is such a stage. A response that the tool gave at a lower depth is known.
 
-A commit whose failures were transient can be followed by another one, in which these are asked again (see
-`tasks.shards.retry`); what the earlier one knows is not asked again, however old it is.
+A commit whose failures were transient can be followed by another one, in which these are retried (see
+`tasks.shards.retry`); what the earlier one knows is not called again, however old it is.
 """
 
 from __future__ import annotations

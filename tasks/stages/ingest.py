@@ -166,7 +166,7 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
 
 
 class _Parts:
-    """The results of a corpus's parts in order, each read when it is first asked for."""
+    """The results of a corpus's parts in order, each read when it is first used."""
 
     def __init__(self, spec: BuildSpec) -> None:
         self._specs = part_specs(spec)

@@ -19,7 +19,7 @@ from toolformer_core.records import Prompt
 from warehouse.commits import RowCounts
 
 # Counters of commits, with a model behind a server: positions at which a call may stand, and those of them at which
-# p(" [") is not told and may exceed tau_s.
+# p(" [") is not known and may exceed tau_s.
 POSITIONS, UNSEEN_POSITIONS = "positions", "unseen_positions"
 
 

@@ -1,4 +1,4 @@
-"""Score: the three losses of every call that has a response, and the gains of its decoys if any are asked for.
+"""Score: the three losses of every call that has a response, and the gains of its decoys if any are requested.
 
 At each depth of chains there is such a stage.
 

@@ -51,7 +51,7 @@ _ENDINGS = ("reason", "message", "failed_step", "stopped_step")  # tags that a n
 
 CHECKPOINT = "finetune-checkpoint"  # the name of every checkpoint's LoggedModel
 CANDIDATE = "candidate"  # the alias of the best checkpoint
-_ARMS_SHOWN = 10  # curves in the figure of arms; more cannot be told apart
+_ARMS_SHOWN = 10  # curves in the figure of arms; more cannot be distinguished
 
 
 class TrainingRun(TrackedRun):

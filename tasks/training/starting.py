@@ -147,7 +147,7 @@ def _write_record(folder: Path, facts: Mapping[str, Any]) -> None:
     try:
         put_local(path, (json.dumps(facts) + "\n").encode())
     except OSError as exc:
-        raise LaunchError(f"{path} cannot be written: {exc.strerror}; make room, or mend its permissions") from exc
+        raise LaunchError(f"{path} cannot be written: {exc.strerror}; make room, or correct its permissions") from exc
 
 
 def _is_unanswered(record: Mapping[str, Any]) -> bool:

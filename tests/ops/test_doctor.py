@@ -37,7 +37,7 @@ def test_a_sound_installation_fails_nowhere_and_stays_as_it_is(tmp_path: Path) -
     findings = list(run_checks(DoctorOptions(str(data), ports=())))
     assert [one for one in findings if one.level == "fail"] == []
     assert {one.check for one in findings} >= set(CHECKS) - {"ports"}
-    assert all(one.mend for one in findings if one.level != "ok")
+    assert all(one.remedy for one in findings if one.level != "ok")
     assert not data.exists()
 
 
@@ -47,19 +47,19 @@ def test_other_versions_than_those_tried_are_named(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(doctor, "CONSTRAINTS", pins)
     one = the("packages", DoctorOptions(str(tmp_path)))
     assert one.level == "warn"
-    assert "prefect 3." in one.told
-    assert "(1.0), pytest " in one.told
-    assert "no-such-package" not in one.told  # nobody asks for it
-    assert one.mend == "pip install --constraint constraints.txt --editable ."
+    assert "prefect 3." in one.message
+    assert "(1.0), pytest " in one.message
+    assert "no-such-package" not in one.message  # nobody asks for it
+    assert one.remedy == "pip install --constraint constraints.txt --editable ."
     monkeypatch.setattr(doctor, "CONSTRAINTS", tmp_path / "none")
-    assert "no constraints file" in the("packages", DoctorOptions(str(tmp_path))).told
+    assert "no constraints file" in the("packages", DoctorOptions(str(tmp_path))).message
 
 
 def test_a_package_that_is_missing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = ["duckdb", "no-such-package>=2", 'other; extra == "dev"']
     monkeypatch.setattr(doctor, "requires", lambda name: wanted)
     one = found("packages", DoctorOptions(str(tmp_path)))[0]
-    assert (one.level, one.told) == ("fail", "not installed: no-such-package")
+    assert (one.level, one.message) == ("fail", "not installed: no-such-package")
 
 
 def test_a_taken_port_is_named_with_its_holder_and_the_option_that_names_another(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_a_taken_port_is_named_with_its_holder_and_the_option_that_names_another
         port = listener.getsockname()[1]
         one = the("ports", DoctorOptions(str(tmp_path), ports=(("up --mlflow-port", port),)))
     assert one.level == "warn"
-    assert f"port {port} is taken by process {os.getpid()}" in one.told
-    assert one.mend == "stop it, or choose another port: up --mlflow-port"
+    assert f"port {port} is taken by process {os.getpid()}" in one.message
+    assert one.remedy == "stop it, or choose another port: up --mlflow-port"
 
 
 def test_the_ports_of_our_own_servers_are_no_finding(tmp_path: Path) -> None:
@@ -79,20 +79,20 @@ def test_the_ports_of_our_own_servers_are_no_finding(tmp_path: Path) -> None:
         told |= {"pid": 7, "seconds": 1.0}
         (tmp_path / "up" / "addresses.json").write_text(json.dumps(told))
         one = the("ports", DoctorOptions(str(tmp_path), ports=(("up --mlflow-port", port),)))
-    assert (one.level, "process 7" in one.told) == ("ok", True)
+    assert (one.level, "process 7" in one.message) == ("ok", True)
 
 
 @pytest.mark.parametrize(("free", "level"), [(0.9, "fail"), (1.0, "warn"), (9.9, "warn"), (10.0, "ok")])
 def test_what_is_short_is_told_by_how_short_it_is(free: float, level: str) -> None:
-    told = doctor._measured("", free, (1.0, 10.0), "mend")
-    assert told == (level, "", "" if level == "ok" else "mend")
+    told = doctor._measured("", free, (1.0, 10.0), "remedy")
+    assert told == (level, "", "" if level == "ok" else "remedy")
 
 
 def test_a_model_that_is_not_there_fails(tmp_path: Path) -> None:
     asked = DoctorOptions(str(tmp_path), model=str(tmp_path / "none"))
     embedded, own = found("model", asked)
     assert (embedded.level, own.level) == ("ok", "fail")
-    assert "no folder" in own.told
+    assert "no folder" in own.message
     named = DoctorOptions(str(tmp_path), model=str(MODEL))
     assert [one.level for one in found("model", named)] == ["ok", "ok"]
 
@@ -103,31 +103,31 @@ def test_passages_of_ones_own_are_looked_into(tmp_path: Path) -> None:
     assert the("tools", DoctorOptions(str(tmp_path), passages=str(own))).level == "ok"
     own.write_text("")
     one = the("tools", DoctorOptions(str(tmp_path), passages=str(own)))
-    assert (one.level, "holds no passages" in one.told) == ("fail", True)
+    assert (one.level, "holds no passages" in one.message) == ("fail", True)
 
 
 def test_a_data_folder_is_looked_through_to_the_snapshot(as_built: Path) -> None:
     sound = found("data", DoctorOptions(str(as_built)))
     assert [one.level for one in sound] == ["ok", "ok", "ok"]
-    assert "16 documents" in sound[-1].told
+    assert "16 documents" in sound[-1].message
     with FileLock(as_built / "catalog.duckdb.lock"):
-        assert "the catalog is in use" in found("data", DoctorOptions(str(as_built)))[1].told
+        assert "the catalog is in use" in found("data", DoctorOptions(str(as_built)))[1].message
     (as_built / "catalog.duckdb").write_bytes(b"no database")
     (as_built / "warehouse.duckdb").unlink()
     _, catalog, snapshot = found("data", DoctorOptions(str(as_built)))
     assert [catalog.level, snapshot.level] == ["fail", "fail"]
-    assert catalog.mend == f"toolformer reconcile --data {as_built}"
+    assert catalog.remedy == f"toolformer reconcile --data {as_built}"
     (as_built / "catalog.duckdb").unlink()
     assert found("data", DoctorOptions(str(as_built)))[1].level == "warn"
 
 
 def test_a_database_that_is_none_of_mlflows_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert the("mlflow", DoctorOptions(str(tmp_path))).told == "no run has been tracked yet"
+    assert the("mlflow", DoctorOptions(str(tmp_path))).message == "no run has been tracked yet"
     (tmp_path / "mlflow.db").write_bytes(b"no database at all, but some bytes")
     one = the("mlflow", DoctorOptions(str(tmp_path)))
     assert one.level == "fail"
-    assert "mlflow db upgrade" in one.mend
+    assert "mlflow db upgrade" in one.remedy
 
 
 def test_what_a_profile_needs_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_what_a_profile_needs_must_be_there(tmp_path: Path, monkeypatch: pytest.
     file.write_text(json.dumps({"launcher": "ssh", "device": "cpu", "ssh": {"hosts": ["a"]}}))
     monkeypatch.setenv("PATH", str(tmp_path))
     told = found("training", DoctorOptions(str(tmp_path), profile=str(file)))
-    assert (told[0].level, told[0].told) == ("fail", "not found: ssh, pdsh")
+    assert (told[0].level, told[0].message) == ("fail", "not found: ssh, pdsh")
     assert the("training", DoctorOptions(str(tmp_path), profile="abacus")).level == "fail"
     assert the("training", DoctorOptions(str(tmp_path), profile="cpu")).level == "ok"
 

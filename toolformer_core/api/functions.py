@@ -87,7 +87,7 @@ def annotate_texts(
         UnknownNameError: a tool is not known.
         UsageError: a text, a tool, a prompt or a figure is wrong, or a package that a tool needs is not installed.
         ContextError: the model's context has too little room for a text beside a prompt.
-        ModelError: the model cannot be asked.
+        ModelError: the model cannot be reached.
         ToolformerError: a tool cannot be made ready, or does not answer at all.
     """
     check_loaded(model)

@@ -157,10 +157,10 @@ def answer(
         options: see `GroundingOptions`.
     """
     weights, grounder = _weights(options), _grounder(tools, model, options)
-    (asked,) = _checked([query], options.get("context", ""))
-    (grounding,) = grounder.ground([asked])
+    (checked,) = _checked([query], options.get("context", ""))
+    (grounding,) = grounder.ground([checked])
     large_lm = grounder.small_lm if large_model is None else HFSmallLM(_loaded(large_model))
-    (given,) = grounder.answer_all([asked], [grounding.choice(weights)], large_lm)
+    (given,) = grounder.answer_all([checked], [grounding.choice(weights)], large_lm)
     return GroundedAnswer(ranked(grounding, weights), given.call, given.text, given.failure)
 
 

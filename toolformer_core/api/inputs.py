@@ -1,6 +1,6 @@
-"""Checks what a user gives to the functions of this package, before a model is asked anything.
+"""Checks what a user gives to the functions of this package, before a model is called.
 
-A mistake is a `UsageError` that names the argument and says how to mend it. It does not know what the values are for.
+A mistake is a `UsageError` that names the argument and how to correct it. It does not know what the values are for.
 """
 
 from __future__ import annotations

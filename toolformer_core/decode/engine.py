@@ -178,7 +178,7 @@ class DecodeEngine:
     def between_rounds(self, work: Callable[[], None]) -> None:
         """Have the driving thread do something else with the model between two rounds; called from any thread.
 
-        No sequence goes on meanwhile, so it should be short: one pass, say. It must not raise. Whoever took the model's
+        No sequence goes on meanwhile, so it should be short: one pass, say. It must not raise. Who took the model's
         lock in a thread of its own would wait long for it, because the driving thread takes it again at once.
 
         Raises:

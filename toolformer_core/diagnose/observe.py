@@ -122,7 +122,7 @@ def observe(
 
     Args:
         lm: the model.
-        tool: the tool; it is loaded when it is first asked.
+        tool: the tool; it is loaded when it is first called.
         prompt: its annotation prompt.
         chosen: documents and gold calls.
         config: for sampling; its seed also chooses the wrong responses.

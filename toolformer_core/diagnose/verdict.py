@@ -324,7 +324,7 @@ _STEPS = (
         lambda f: f.filter.kinds["gold"].lowers,
         _describe_copying,
         lambda _: (
-            "The model does not use earlier text, which no threshold can mend. Use a larger model or one trained "
+            "The model does not use earlier text, which no threshold can change. Use a larger model or one trained "
             "longer; or let a stronger model annotate, and finetune this one on its C*."
         ),
     ),

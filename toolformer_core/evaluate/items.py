@@ -82,7 +82,7 @@ class Hub:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A benchmark: how it is read, asked and scored, and the paper's results."""
+    """A benchmark: how it is read, prompted and scored, and the paper's results."""
 
     name: str
     title: str

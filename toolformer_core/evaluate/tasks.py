@@ -1,6 +1,6 @@
 """All benchmarks in one table, and how to read each of them and score an answer.
 
-    | task                                | asked as (App. C)   | right if (see `scoring`)  | tools left out |
+    | task                                | prompt (App. C)     | right if (see `scoring`)  | tools left out |
     |-------------------------------------|---------------------|---------------------------|----------------|
     | lama-squad lama-google-re lama-trex | completion          | within the first 5 words  | wikisearch     |
     | templama                            | completion          | within the first 5 words  |                |

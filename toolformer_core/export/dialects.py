@@ -11,7 +11,7 @@ JSON string they do not. Whether a template takes the one or the other is a matt
 as a string within a string, and others refuse it. `check_template` renders a conversation to see.
 
 Where a tool's calls give arguments, `inputs` of openai and sharegpt rows has the inputs of all calls as the text has
-them: from arguments alone neither spaces nor quotes can be told.
+them: from arguments alone neither spaces nor quotes can be inferred.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     text      ` 529 remain.`
 
 A *response* is the characters from behind ` -> ` up to before `]`, without the space behind the arrow. All else is
-trained: the text, and the call with its arrow, which the model must write for the tool to be asked. A response is what
+trained: the text, and the call with its arrow, which the model must write for the tool to be called. A response is what
 the tool says; a model that is trained on it learns to guess what it should look up. The `]` is trained, too: it is
 form, the same behind every response, and a program that lets the model go on behind a response without closing the
 call for it depends on the model to close it.

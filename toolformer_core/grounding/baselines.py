@@ -34,7 +34,7 @@ def chosen_by_lm(library: Sequence[LibraryTool], lm: HFSmallLM, queries: Sequenc
 
     Args:
         library: the tools.
-        lm: is asked once per query.
+        lm: is called once per query.
         queries: the queries.
 
     Returns:

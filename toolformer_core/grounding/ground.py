@@ -6,7 +6,7 @@
 
 That is n + 1 calls of the small LM per query for n tools, and none for a tool with a mock response. Tools are taken
 one after the other, each with all queries: its demonstrations pass through the model once, its calls are written
-together, and equal calls are asked once. `answer` then asks the large LM for one call of the chosen tool.
+together, and equal calls are run once. `answer` then asks the large LM for one call of the chosen tool.
 
 This module does not know which tool would be right, or where results are stored.
 """
@@ -114,7 +114,7 @@ class Grounder:
         self.patterns = patterns
         self.settings = settings or GroundingSettings()
         self._embeddings = {} if embeddings is None else embeddings
-        self.cost = Cost()  # of everything that was asked so far
+        self.cost = Cost()  # of all calls so far
 
     @property
     def tools(self) -> Mapping[str, LibraryTool]:

@@ -16,7 +16,7 @@ class Query:
     """A query Q.
 
     Args:
-        text: what is asked.
+        text: the query.
         context: what a tool may know besides, e.g. the date for the calendar (ISO).
     """
 

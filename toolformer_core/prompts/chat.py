@@ -19,7 +19,7 @@ what stands in front of the sample is the head of the prompt, what follows it th
 - It writes something between the beginning of the assistant's turn and an answer (a space, the name of a channel): so
   does the prompt. What it writes behind an answer (the end of the turn, or the next one), if that is a token of its
   own, ends a draw.
-- It lets the model think first: it is told not to (`enable_thinking=False`), and where the turn begins with an open
+- It lets the model think first: it is set not to (`enable_thinking=False`), and where the turn begins with an open
   thought all the same, an empty one is closed. A thought whose end is not known is refused.
 - It changes the text of a turn, or writes another frame for another text: it is refused.
 - It writes the date: it gets the same date every day, so that tomorrow's prompt is the same.

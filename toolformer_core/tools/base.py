@@ -110,7 +110,7 @@ def ttl_of(tool: object) -> float | None:
     """Return for how many seconds a tool's responses may be reused; None: as long as its fingerprint stays the same.
 
     A tool that uses a remote service has an attribute `ttl_s` (`REMOTE_TTL_S` if nothing better is known). One without
-    promises that its fingerprint covers everything its responses depend on. The same is asked of what answers for a
+    promises that its fingerprint covers everything its responses depend on. The same holds for what answers for a
     tool, e.g. a reader of QA.
     """
     ttl_s: float | None = getattr(tool, "ttl_s", None)

@@ -57,7 +57,7 @@ class Translator(Protocol):
 
     @property
     def limits(self) -> ToolLimits:
-        """How it may be asked."""
+        """Its limits."""
 
     def load(self) -> None:
         """Load what translations need."""
@@ -134,8 +134,8 @@ class MT:
     def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
         """Translate phrases, together if the translator can; their contexts are ignored."""
         sources = [self._source(phrase) for phrase, _ in questions]
-        asked = [source for source in sources if isinstance(source, _Source)]
-        translations = iter(self._translate([(source.text, source.languages) for source in asked]))
+        valid = [source for source in sources if isinstance(source, _Source)]
+        translations = iter(self._translate([(source.text, source.languages) for source in valid]))
         return [_result(source, next(translations)) if isinstance(source, _Source) else source for source in sources]
 
     def _source(self, phrase: str) -> _Source | ToolFailure:

@@ -22,7 +22,7 @@ class ToolPool:
     """Runs the calls of any number of owners.
 
     Args:
-        tools: the tools; each is asked as its limits say, but only once for each call.
+        tools: the tools; each is called as its limits say, but only once for each call.
         timeout_s: seconds that a call may take.
         workers: calls of a tool at a time, at most; 1 for tools that are not thread-safe.
 

@@ -32,7 +32,7 @@ class Reader(Protocol):
 
     @property
     def limits(self) -> ToolLimits:
-        """How it may be asked."""
+        """Its limits."""
 
     def load(self) -> None:
         """Prepare what answers need, e.g. a model.
@@ -102,22 +102,22 @@ class QA:
     def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
         """Answer questions, together if the reader can; their contexts are ignored."""
         results: list[ToolResult] = []
-        asked: list[tuple[str, list[Hit]]] = []
+        found: list[tuple[str, list[Hit]]] = []
         places: list[int] = []  # of the questions that are read
         for question, _ in questions:
             hits = self.hits(question) if query_words(question) else []
             if hits:
                 places.append(len(results))
-                asked.append((question, hits))
+                found.append((question, hits))
             results.append(ToolFailure("no_result" if query_words(question) else "empty_input"))
-        for place, reading in zip(places, self._read(asked), strict=True):
+        for place, reading in zip(places, self._read(found), strict=True):
             results[place] = _result(reading)
         return results
 
-    def _read(self, asked: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+    def _read(self, found: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
         if isinstance(self.reader, BatchReader):
-            return self.reader.read_batch(asked) if asked else []
-        return [self.reader.read(question, hits) for question, hits in asked]
+            return self.reader.read_batch(found) if found else []
+        return [self.reader.read(question, hits) for question, hits in found]
 
 
 def _result(reading: Reading) -> ToolResult:

@@ -17,7 +17,7 @@ class OverlayFiles:
 
     Args:
         data: the files of the data folder.
-        folder: an empty local folder for everything that is written; whoever created it removes it.
+        folder: an empty local folder for everything that is written; its creator removes it.
     """
 
     def __init__(self, data: Files, folder: Path) -> None:

@@ -86,7 +86,7 @@ def test_only_the_failed_questions_are_asked_again(
         plan.notes
     )
     (execute,) = [stage for stage in plan.stages if stage.stage == "execute"]
-    assert execute.because == {"failures asked again": execute.to_do}
+    assert execute.because == {"failures retried": execute.to_do}
 
     tool.up = True
     tool.asked.clear()

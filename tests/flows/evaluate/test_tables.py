@@ -72,7 +72,7 @@ def test_a_column_holds_figures_of_the_items_asked_last_alone(written: Written) 
     ours = {row[0]: row[3] for row in table.rows}  # of arm, ASDiv, paper, SVAMP, paper, ...
     assert ours["toolformer-disabled"] == 50.0  # 1 of 2
     assert (ours["base"], ours["toolformer, k=10"]) == (None, None)  # they were not asked part.json
-    assert table.notes == ("SVAMP: 2 items of part.json", "SVAMP: 4 items of whole.json, asked before: not shown")
+    assert table.notes == ("SVAMP: 2 items of part.json", "SVAMP: 4 items of whole.json, measured before: not shown")
     assert any("--path /part.json" in m and "--arms base,cc,base+tools,toolformer " in m for m in table.missing)
     written.evaluated("svamp", "whole.json", 2, 4)  # the file of four is the last one now, and base stands again
     table = written.tables()["Table 4"]

@@ -11,7 +11,7 @@ import torch
 # Both computations round the output of every layer, in different places. Measured with random and trained models of 2
 # to 64 layers in bfloat16 and float16: 0.4 to 4.4 epsilons between two correct computations; 6 to 150 between a correct
 # one and one whose attention omits a token it should see, or sees one it should not. Some round more (a trained one of
-# 30 layers: 8 epsilons), so whoever cannot afford to be wrong either leaves slack or measures the model's own rounding.
+# 30 layers: 8 epsilons), so a caller that must not be wrong either leaves slack or measures the model's own rounding.
 _ROUNDINGS = 6
 # Half precision is summed in float32. In float32 the sums round too: 1 to 12 epsilons measured, 1.4e-6. Broken
 # attention differs by 1e-3 and more.

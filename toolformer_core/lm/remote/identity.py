@@ -3,7 +3,7 @@
 A name may stay while its model changes, so the server also computes the log-probabilities of a fixed text, the probe.
 It computes in floats of 16 bits, and its numbers depend on what else is in the batch. Rounding does not remove the
 difference: a number may lie at the border between two rounded ones. So two probes are those of one model if they
-differ by less than `TOLERANCE` nats per token on average, and the digest is that of the first probe: whoever knows an
+differ by less than `TOLERANCE` nats per token on average, and the digest is that of the first probe: who knows an
 earlier one passes it to `recognised`.
 
 This module reads no tokens but those of the probe, and stores nothing.

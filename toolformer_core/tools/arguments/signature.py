@@ -57,10 +57,10 @@ class FunctionSignature:
         Raises:
             BadInput: the input has another form, or a value another type.
         """
-        told = {CONTEXT: context} if self._takes_context else {}
+        extra = {CONTEXT: context} if self._takes_context else {}
         if self.form is None:
-            return (input,), told
-        return (), {name: self._value(name, value) for name, value in self.form.arguments(input).items()} | told
+            return (input,), extra
+        return (), {name: self._value(name, value) for name, value in self.form.arguments(input).items()} | extra
 
     def _value(self, name: str, value: Any) -> Any:
         from pydantic import ValidationError

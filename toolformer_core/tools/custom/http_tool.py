@@ -7,7 +7,7 @@
 
 `{input}` stands for the call's input: percent-encoded in the URL, as a JSON string inside `json`, as it is in `body`.
 It may not stand in the scheme or host. Names in `response` are paths into the JSON of the response (`items.0.name`);
-without `response` the whole text is taken. Redirects are not followed, so no host is asked but the one named.
+without `response` the whole text is taken. Redirects are not followed, so no other host than the one named is called.
 
     | the server answers                     | result                          | retried     |
     |----------------------------------------|---------------------------------|-------------|

@@ -7,7 +7,7 @@
         "Converts miles to kilometres."
         return f"{float(text) * 1.609344:.1f} km"
 
-How an input becomes the function's arguments, and which parameter is told the context: see `arguments.signature`. An
+How an input becomes the function's arguments, and which parameter receives the context: see `arguments.signature`. An
 input that does not fit is `invalid_input`. A function may return None where it has no answer. What it raises becomes a
 failure:
 
@@ -129,7 +129,7 @@ class PythonTool:
 
 
 class FunctionOptions(TypedDict, total=False):
-    """What `@tool` may be told of a function.
+    """The settings of `@tool`.
 
     Args:
         name: in calls; default: the function's name in CamelCase.

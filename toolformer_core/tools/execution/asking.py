@@ -1,7 +1,7 @@
-"""Who asks, what was asked, what came of it, and who carries it out: the records and protocols of `pool`.
+"""Who asks, the question, what came of it, and who carries it out: the records and protocols of `pool`.
 
 A job is one question, or a batch of them. What carries it out calls `begin` when the tool starts and `finish` with
-what came of it; whoever gave it may abandon it at any time. Why a job is given or abandoned is decided in `pool`.
+what came of it; its giver may abandon it at any time. Why a job is given or abandoned is decided in `pool`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Answer:
 
 Inbox = queue.SimpleQueue[Callable[[], None]]  # what other threads ask the owner of the inbox to do
 Post = Callable[[Callable[[], None]], None]
-OnAnswer = Callable[[int, Answer], None]  # the question's number among those asked together
+OnAnswer = Callable[[int, Answer], None]  # the question's number among those of one batch
 OnError = Callable[[ToolformerError], None]
 
 
@@ -104,7 +104,7 @@ class PendingQuestion:
     """A question until it has an answer."""
 
     question: Question
-    index: int  # among those that its asker asked
+    index: int  # among those of its asker
     asker: Asker
     number: int = -1  # in the order of first calls
     tries: int = 0
@@ -129,7 +129,7 @@ class Clock:
         return time.monotonic()
 
     def wait(self, inbox: Inbox, seconds: float | None) -> Callable[[], None] | None:
-        """Return the next message; None if none came within so many seconds (None: wait until one comes)."""
+        """Return the next message; None if none came in time (None: wait until one comes)."""
         try:
             return inbox.get(timeout=seconds)
         except queue.Empty:

@@ -9,14 +9,14 @@
 A question fails by transport if its last try timed out, or gave a failure that is retryable. Any other result, an
 answer or a failure that is the input's, is a sign of life. A tool is dead if one of these holds:
 
-- `failures` questions in a row failed by transport: in the order in which they were asked, and also with no sign of
+- `failures` questions in a row failed by transport: in the order in which they were put, and also with no sign of
   life since the first of these failures came in. (One order is not enough: of many calls at a time, those that hang
   come in together at the end of their time, though others were answered between them.)
 - `timeouts` questions ran out of time at their first try, and there was no sign of life for `silence_s` seconds. This
-  ends the wait for a tool that is asked one question at a time, long before ten questions have failed. (Second tries
+  ends the wait for a tool that takes one question at a time, long before ten questions have failed. (Second tries
   do not count: when all other questions are answered, those that hang come together.)
 
-It goes by the time that it is told, and knows neither tools nor threads; its caller holds a lock.
+It goes by the time that it is given, and knows neither tools nor threads; its caller holds a lock.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class CircuitBreaker:
         self.in_a_row = self.timeouts = 0
 
     def timed_out(self, now: float) -> None:
-        """Note that a question ran out of time at its first try; `failed` follows unless it is asked again."""
+        """Note that a question ran out of time at its first try; `failed` follows unless it is retried."""
         self.timeouts += 1
         if self.timeouts >= self._timeouts_limit and now - self._since >= self._silence_s:
             self._open(now, f"{self.timeouts} questions in a row ran out of time")
@@ -103,7 +103,7 @@ class CircuitBreaker:
         self.why = why
 
     def _asked_in_a_row(self, number: int) -> int:
-        """Return the length of the row of failed questions around one, in the order in which they were asked."""
+        """Return the length of the row of failed questions around one, in the order in which they were put."""
         first = last = number
         while first - 1 in self._failed:
             first -= 1
@@ -113,7 +113,7 @@ class CircuitBreaker:
 
 
 class RateLimit:
-    """At most so many calls a second: n calls in any interval of n / `per_second` seconds, n the whole part of it.
+    """A limit of calls a second: n calls in any interval of n / `per_second` seconds, n the whole part of it.
 
     Args:
         per_second: None: any number. Below 1, e.g. 0.5: one call in any 2 seconds.

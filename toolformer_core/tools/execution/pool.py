@@ -1,9 +1,9 @@
-"""Asks one tool the questions of any number of askers: so many at a time, so often, again after a failure that passes.
+"""Asks one tool the questions of any number of askers: within its limits, again after a failure that passes.
 
 A question waits for a free worker, and for its turn under the tool's rate limit; neither counts towards its time. An
 overdue call gets the failure `timeout`, and its worker is replaced: a thread is left behind, a process is killed. A
-question whose failure is retryable waits, without a worker, and is asked again. A batch that fails as a whole or is
-overdue is asked question by question, so that one bad question spoils no other; that is not counted as a try.
+question whose failure is retryable waits, without a worker, and is retried. A batch that fails as a whole or is
+overdue is retried question by question, so that one bad question spoils no other; that is not counted as a try.
 
 If the tool is dead (see `breaker`), every asker gets a `ToolError`, and for a while nobody may ask.
 
@@ -105,7 +105,7 @@ class AnnotationPool:
         self._numbers = itertools.count()  # of questions
         self._calls = itertools.count()
         self._held_until = 0.0  # by the rate limit
-        self._held: tuple[Asker, float] | None = None  # who was told so
+        self._held: tuple[Asker, float] | None = None  # who was notified
         self._last_failure = ""
         self._closed = False
 
@@ -140,10 +140,10 @@ class AnnotationPool:
             post: takes messages, from any thread.
             on_answer: posted for each answer.
             on_error: posted if there will be no more answers.
-            owner: for whom they are asked; None: whoever asks here.
+            owner: whose they are; None: the caller's.
 
         Returns:
-            Who `forget` is told.
+            The owner for `forget`.
 
         Raises:
             ToolError: the tool has just been found dead, or the pool is closed.
@@ -187,7 +187,7 @@ class AnnotationPool:
             self._wake(*self._askers)  # what this asker was to look after is theirs now
 
     def close(self) -> None:
-        """Give everything up; whoever still waits gets a `ToolError`."""
+        """Give everything up; callers that still wait get a `ToolError`."""
         with self._lock:
             self._closed = True
             self._fail_all(ToolError(f"tool {self.tool.key} did not answer in time: its pool has been closed"))
@@ -216,7 +216,7 @@ class AnnotationPool:
                 self._wake(asker)
 
     def _next_call(self, most: int) -> list[PendingQuestion]:
-        """Take the next question, and others that are already waiting if they may be asked together."""
+        """Take the next question, and others that are already waiting if they may form a batch."""
         call = [self._waiting.take()]
         while not call[0].alone and len(call) < most and self._waiting and not self._waiting.first()[1].alone:
             call.append(self._waiting.take())
@@ -285,7 +285,7 @@ class AnnotationPool:
         return running
 
     def _settle_whole(self, call: list[PendingQuestion], failure: ToolFailure, now: float) -> None:
-        """Settle a call that failed as a whole: the questions of a batch are asked one by one."""
+        """Settle a call that failed as a whole: the questions of a batch are retried one by one."""
         if len(call) == 1:
             self._settle(call[0], failure, now)
             return
@@ -369,7 +369,7 @@ class AnnotationPool:
 
 
 def _nothing() -> None:
-    """Do nothing: whoever is sent this looks at the time again."""
+    """Do nothing: its receiver looks at the time again."""
 
 
 def _cores() -> int:

@@ -79,7 +79,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model with its tokenizer. Whoever uses them holds the lock, because a tokenizer's settings are shared state."""
+    """A model with its tokenizer. Their user holds the lock, because a tokenizer's settings are shared state."""
 
     tokenizer: Any
     model: Any

@@ -6,7 +6,7 @@
 Each has what a real tool has: a description, examples, a mock response, and answers that look like those of its kind (a
 price, a code, a list, a sentence). An answer is decided by the topic and the input alone, so it is the same in every
 run and process. It is never true. They are made of the table `distractors.txt`: under the line of a subject (a kind of
-thing | the words in front of its name | names, the last one for the mock response) a line a topic | what is asked |
+thing | the words in front of its name | names, the last one for the mock response) a line a topic | the question |
 form of the answer. In a form, `<...>` stands for a part that depends on the question:
 
     <int 3 9>      a whole number from 3 to 9          <code Aa00>   a letter for each A or a, a digit for each 0
@@ -80,8 +80,8 @@ class Distractor:
 
     def run(self, input: str, context: str = "") -> ToolResult:
         """Make up an answer; the context is ignored, and so are case and spaces of the input."""
-        asked = " ".join(input.casefold().split())
-        return ToolResponse(_made_up(self.key, self.form, asked)) if asked else ToolFailure("empty_input")
+        words = " ".join(input.casefold().split())
+        return ToolResponse(_made_up(self.key, self.form, words)) if words else ToolFailure("empty_input")
 
 
 def distractors(count: int, seed: int = 0) -> list[Distractor]:
@@ -92,7 +92,7 @@ def distractors(count: int, seed: int = 0) -> list[Distractor]:
         seed: of the order.
 
     Raises:
-        UsageError: there are not so many.
+        UsageError: there are fewer.
     """
     known = _by_key()
     if not 0 <= count <= len(known):
@@ -140,9 +140,9 @@ def _distractor(topic: str, what: str, form: str, subject: tuple[str, str, Seque
     return Distractor(key, made.name, description, form, made.examples, _made_up(key, form, names[-1].casefold()))
 
 
-def _made_up(key: str, form: str, asked: str) -> str:
+def _made_up(key: str, form: str, words: str) -> str:
     """Return a form with its parts filled in, as the key and the question decide."""
-    numbers = iter(numbers_of("distractor", key, asked, count=4 * len(_PART.findall(form)) + 4))
+    numbers = iter(numbers_of("distractor", key, words, count=4 * len(_PART.findall(form)) + 4))
     return _PART.sub(lambda part: _filled(part[1], part[2], next(numbers)), form)
 
 

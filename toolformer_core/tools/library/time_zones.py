@@ -1,4 +1,4 @@
-"""The tool `time_zone`: a time of day in one place, told for another.
+"""The tool `time_zone`: a time of day in one place, converted to another's.
 
     3:30 PM in New York to Tokyo -> 5:30 AM the next day in Tokyo      2024-07-01 15:30 Paris to Tokyo -> 22:30 in Tokyo
 

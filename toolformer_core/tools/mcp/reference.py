@@ -1,4 +1,4 @@
-"""What a user writes to name a tool of an MCP server, and what the server may be told: variables and headers.
+"""What a user writes to name a tool of an MCP server, and what the server receives: variables and headers.
 
     mcp+stdio:COMMAND#TOOL             a program that speaks MCP on its standard input and output
     mcp+https://HOST/PATH#TOOL         a server behind an address
@@ -36,7 +36,7 @@ _SECRET = re.compile(SECRET_NAME, re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class MCPSettings:
-    """What a server is told besides its calls, as names of environment variables; their values are read on connecting.
+    """What a server receives besides its calls, as names of environment variables; their values are read on connecting.
 
     A server's process does not get the whole environment, only `PATH`, `HOME`, the language, `TMPDIR`, `TZ` (and what
     the SDK adds: `LOGNAME`, `SHELL`, `TERM`, `USER`), and the variables named here.
@@ -92,7 +92,7 @@ class MCPSettings:
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """How many sessions a server is asked by.
+    """The number of sessions with a server.
 
     Args:
         sessions: at a time (of a `mcp+stdio` server: processes).
@@ -112,8 +112,8 @@ class Server:
     Args:
         command: the words of its command, if it is started here.
         url: its address, if it is not; exactly one of the two is set.
-        settings: what it is told.
-        limits: how many sessions it is asked by.
+        settings: what it receives.
+        limits: its number of sessions.
     """
 
     command: tuple[str, ...] = ()

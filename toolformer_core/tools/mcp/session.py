@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CLOSE_S = 10.0  # the SDK ends a stubborn process after about 7 s
 MAX_MESSAGE_BYTES = 64 * 2**20  # of a streamed HTTP response
-_CLIENT = "toolformer-platform"  # what servers are told
+_CLIENT = "toolformer-platform"  # our name for servers
 _GRACE_S = 0.5  # the SDK's own timeout comes first: it tells the server to stop
 _NO_ANSWER = (401, 403, 407, 429, 502, 503, 504)  # HTTP statuses that say nothing of the call
 _FORGOTTEN = ((404, -32600), (404, -32001), (400, -32000))  # HTTP status and code: the session is unknown, a restart
@@ -53,7 +53,7 @@ class ServerSilent(Unreachable):
 
 
 class SessionGone(Exception):
-    """The session had ended before the server took the call; another session may be asked."""
+    """The session had ended before the server took the call; another session may take it."""
 
 
 class Overdue(Exception):

@@ -148,7 +148,7 @@ class MCPTool:
         """Ask the server; the context is ignored.
 
         Raises:
-            UsageError: the server cannot be started or told what its settings name.
+            UsageError: the server cannot be started or given what its settings name.
         """
         try:
             arguments = self.form.arguments(input)

@@ -87,6 +87,6 @@ class ModelReader(BatchedModel[Loaded]):
 
 
 def cut(tokenizer: Any, text: str, tokens: int) -> str:
-    """Return the start of a text that has at most so many tokens."""
+    """Return the start of a text that has at most a number of tokens."""
     ends = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     return text if len(ends) <= tokens else text[: ends[tokens - 1][1]]

@@ -286,8 +286,8 @@ def _spans(kind: str, sentence: str, weights: dict[str, float]) -> Iterator[_Spa
             if _DATE.match(sentence, match.start()) or _repeats(match.group(), weights):
                 continue
             unit = _UNIT.match(sentence, match.end())
-            asked = unit is not None and bool(unit_words := _stems(unit.group())) and unit_words[0] in weights
-            yield _Span(match.start(), unit.end() if unit and not asked else match.end(), 1.0 + asked)
+            repeats = unit is not None and bool(unit_words := _stems(unit.group())) and unit_words[0] in weights
+            yield _Span(match.start(), unit.end() if unit and not repeats else match.end(), 1.0 + repeats)
     else:
         yield from _names(kind, sentence, weights)
         yield from _copula(kind, sentence, weights)

@@ -92,11 +92,11 @@ def _windows(loaded: Loaded, questions: Sequence[tuple[str, Sequence[Hit]]]) -> 
     tokenizer = loaded.tokenizer
     longest = min(_WINDOW, tokenizer.model_max_length, _positions(loaded.model.config))
     for number, (question, hits) in enumerate(questions):
-        asked = cut(tokenizer, storable(question), min(_QUESTION_TOKENS, longest // 4))
+        question_ids = cut(tokenizer, storable(question), min(_QUESTION_TOKENS, longest // 4))
         for hit in hits:
             text = f"{hit.passage.title}. {hit.passage.text}"
             encoded = tokenizer(
-                asked,
+                question_ids,
                 text,
                 truncation="only_second",
                 max_length=longest,

@@ -53,9 +53,9 @@ class TextToTextReader(ModelReader):
         readings: list[Reading] = [None] * len(questions)
         with loaded.lock:
             prompts = [_prompt(loaded, question, hits) if hits else [] for question, hits in questions]
-            asked = [number for number, prompt in enumerate(prompts) if prompt]
-            for rows in batches([len(prompts[number]) for number in asked], _BATCH_TOKENS):
-                numbers = [asked[row] for row in rows]
+            valid = [number for number, prompt in enumerate(prompts) if prompt]
+            for rows in batches([len(prompts[number]) for number in valid], _BATCH_TOKENS):
+                numbers = [valid[row] for row in rows]
                 written = write_greedily(loaded, [prompts[number] for number in numbers], _ANSWER_TOKENS)
                 texts = loaded.tokenizer.batch_decode(written, skip_special_tokens=True)
                 for number, text in zip(numbers, texts, strict=True):

@@ -129,7 +129,7 @@ class MaxScore:
 
         Args:
             terms: of the query.
-            limit: so many are exact, and so are those that are as good as the last of them.
+            limit: this many are exact, and so are those that are as good as the last of them.
             fetched: the most passages to return.
         """
         hits: list[tuple[float, Any]] = []

@@ -1,4 +1,4 @@
-"""Which language a translation model is told, for each language that fastText's lid.176 recognises.
+"""The name of a language in translation models, for each language that fastText's lid.176 recognises.
 
 lid.176 names 176 languages as Wikipedia names its editions; NLLB-200 names 202 pairs of language and script. The table
 holds the languages that both know. One name means two languages: `als` is Alemannic for fastText and Tosk Albanian for

@@ -134,7 +134,7 @@ def _id_of(tokenizer: Any, token: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A loaded model, how texts are put to it, and the lock of whoever uses them."""
+    """A loaded model, how texts are put to it, and the lock of their user."""
 
     model: Any
     source: SourceReader
