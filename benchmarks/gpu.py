@@ -119,7 +119,7 @@ def engine(lm: TransformersLM, shape: Shape, s: Annotation, tflops: float) -> di
     per_token = 2 * sum(p.numel() for name, p in lm.hf_model.model.named_parameters() if "embed_tokens" not in name)
     logits = 2 * shape.width * shape.vocab
     scan = s.documents * (2 * s.tokens * per_token + s.tokens * logits) + s.prompt * per_token
-    # A call stands before the whole text, which is read up to five tokens behind its position.
+    # A call stands before the whole text, which is read up to five tokens after its position.
     read = sum(len(lm.hf_model.encode(r.prefix)) + len(lm.hf_model.encode(r.text[: r.position])) + 5 for r in requests)
     score = read * per_token + 5 * len(requests) * logits
     return {

@@ -110,7 +110,7 @@ def model(vocab: int) -> GPT2LMHeadModel:
 
 
 def words(n: int, vocab: int, seed: int) -> str:
-    """n words that are a token each behind a space."""
+    """n words that are a token each after a space."""
     draw = random.Random(seed)
     return " ".join(f"w{draw.randrange(vocab // 2 - 10)}" for _ in range(n))
 

@@ -136,7 +136,7 @@ def _segments(files: Files) -> Expectation:
 
 
 def _texts(files: Files, file: str, end: str) -> Expectation:
-    """Texts that are trained as a whole, with the token behind them that ends one, where they do not end so."""
+    """Texts that are trained as a whole, with the token after them that ends one, where they do not end so."""
     texts = [row["text"] for row in files.rows(file)]
     return Expectation(
         promises=[Promise((Stretch(text if text.endswith(end) else text + end, True),)) for text in texts]
@@ -224,7 +224,7 @@ class _OwnTurns:
 
 
 # Our tokenizer of a template -> LLaMA-Factory's template with the same special tokens; it reads no Jinja. What ends a
-# turn is trained, and of ChatML the line break behind it as well.
+# turn is trained, and of ChatML the line break after it as well.
 _OWN_TEMPLATES = {
     "chatml": (
         "qwen",

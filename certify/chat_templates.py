@@ -2,7 +2,7 @@
 
 The loaders render with Jinja. Here the same turns are written by hand, so that a mask is not checked against the
 `{% generation %}` blocks that made it. Of an assistant's turn all is trained that the model has to write: the content,
-the call, and the token that ends the turn; not the header in front of it, nor a line break behind it.
+the call, and the token that ends the turn; not the header in front of it, nor a line break after it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ChatTemplate:
     specials: tuple[str, ...]  # further special tokens
     tools: Callable[[Sequence[Mapping[str, Any]]], str]  # the list of tools, as text
     headers: Mapping[str, str]  # role -> what stands in front of its content
-    footers: Mapping[str, str]  # role -> what stands behind it; of the assistant: behind the token that ends the turn
+    footers: Mapping[str, str]  # role -> what stands after it; of the assistant: after the token that ends the turn
     call: str  # a call, with {name} and {arguments}; of a text in front of it {gap} is the separator
     gap: str
     quoted: bool  # whether a response is written as JSON
@@ -76,7 +76,7 @@ def _chatml_tools(tools: Sequence[Mapping[str, Any]]) -> str:
 
 def _llama3_tools(tools: Sequence[Mapping[str, Any]]) -> str:
     lines = "".join(_json(tool) + "\n\n" for tool in tools)
-    rule = 'A call is JSON with "name" and "parameters" behind the token for calls.'
+    rule = 'A call is JSON with "name" and "parameters" after the token for calls.'
     header = "<|start_header_id|>system<|end_header_id|>\n\n"
     return f"{header}These functions can be called:\n\n{lines}{rule}<|eot_id|>"
 

@@ -54,7 +54,7 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _options() -> str:
-    """Return a section for each command with its own options, behind the options that several commands share."""
+    """Return a section for each command with its own options, after the options that several commands share."""
     commands = dict(_commands(typer.main.get_command(app), "toolformer"))
     rows = {name: {_row(one): _names(one) for one in command.params} for name, command in commands.items()}
     count = Counter(row for own in rows.values() for row in own)

@@ -131,7 +131,7 @@ print(f"{trained.steps} steps; MLflow: run {trained.run_id} in {trained.tracking
 # %% [markdown]
 # ## Generate
 #
-# Decoding stops at the arrow of a call, runs the tool, and goes on behind its answer. Four steps on eight texts teach
+# Decoding stops at the arrow of a call, runs the tool, and goes on after its answer. Four steps on eight texts teach
 # nobody to call: expect a wrong number here, and calls from the model of `make demo`.
 
 # %%

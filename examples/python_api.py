@@ -87,7 +87,7 @@ print(own.annotated)
 # %% [markdown]
 # ## Generate
 #
-# Decoding stops at the arrow of a call, runs the tool, and goes on behind its response. The embedded model has not
+# Decoding stops at the arrow of a call, runs the tool, and goes on after its response. The embedded model has not
 # learnt to call while it writes, so it is taught first, on texts that it annotates itself. Two passes over 24 texts are
 # enough for one kind of sentence and for nothing else; `toolformer finetune` does it on a corpus.
 

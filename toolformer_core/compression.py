@@ -2,7 +2,7 @@
 
 A file may hold several streams one after the other, as parallel compressors and Wikipedia's multistream dumps write
 them. What is decompressed comes in chunks of bounded size, so that a file that expands a millionfold fills no memory.
-A file that is damaged or ends too early raises `TruncatedError` behind its last good chunk. Nothing here knows what the
+A file that is damaged or ends too early raises `TruncatedError` after its last good chunk. Nothing here knows what the
 bytes mean.
 """
 

@@ -65,13 +65,13 @@ NUMERIC_TOOLS = ("calculator",)
 _ISO_DAY = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 PAPER_DECAY = 0.2  # of the weights w_t a token (§4.1)
 MAX_CALL_TOKENS = 64  # of a drawn call, "]" included
-CHAIN_STARTS = 5  # calls of a document behind which a further one is drawn, at most, at each depth
+CHAIN_STARTS = 5  # calls of a document after which a further one is drawn, at most, at each depth
 MAX_CHAIN_DEPTH = 4  # calls of a chain; every further one needs three more stages
 NGRAM = 13  # words in a row that a text shares with a benchmark's item (GPT-3, App. C; lm-eval)
 MIN_WORDS = 6  # of a shorter item that is looked for; with fewer it is found in texts that have nothing to do with it
 MAX_DECOYS = 100  # of a call; each costs as much as the call's own response
 _TAU_F = {"calculator": 0.5, "mt": 0.5}
-_KEEP_REPEATS = ("calendar", "mt")  # what gains most often stands a word behind the right place (docs/small-world.md)
+_KEEP_REPEATS = ("calendar", "mt")  # what gains most often stands a word after the right place (docs/small-world.md)
 _SAMPLE_MORE = {"tau_s": 0.0, "top_k": 20, "draws": 10}
 _SAMPLE = {"calculator": _SAMPLE_MORE, "mt": _SAMPLE_MORE}
 

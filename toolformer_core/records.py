@@ -54,7 +54,7 @@ def numbers_of(*parts: str | bytes, count: int) -> list[int]:
 
 
 def _framed(parts: Iterable[str | bytes]) -> bytes:
-    """Return the parts in one, each behind its length."""
+    """Return the parts in one, each after its length."""
     pieces: list[bytes] = []
     for part in parts:
         data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
@@ -169,7 +169,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
-    """A call with its response, behind which a chain goes on."""
+    """A call with its response, after which a chain goes on."""
 
     tool: str  # key
     input: str

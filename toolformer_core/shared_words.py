@@ -70,7 +70,7 @@ class SharedWords:
         """Return what items share with a text, by item and place; stretches that overlap or touch are one."""
         placed = _words_of(text)
         words = [word for word, _, _ in placed]
-        spans: set[tuple[int, int, int]] = set()  # item, first word, word behind the last
+        spans: set[tuple[int, int, int]] = set()  # item, first word, word after the last
         for length, (known, digests) in self._found.items():
             own = _digests(words, length)
             places = np.minimum(np.searchsorted(known, own), len(known) - 1)
@@ -81,12 +81,12 @@ class SharedWords:
         out = []
         for item, of_item in groupby(sorted(spans), key=lambda span: span[0]):
             start = end = -1
-            for _, first, behind in of_item:
+            for _, first, after in of_item:
                 if start < 0 or first > end:
                     if start >= 0:
                         out.append(SharedSpan(item, placed[start][1], placed[end - 1][2]))
                     start = first
-                end = behind
+                end = after
             out.append(SharedSpan(item, placed[start][1], placed[end - 1][2]))
         return out
 

@@ -80,12 +80,12 @@ def linearize(call: Call, response: str | None = None) -> str:
 
 
 def linearize_chain(links: Iterable[tuple[Call, str]]) -> str:
-    """Return e(c_1, r_1) e(c_2, r_2) ...: calls that stand one behind another, each with its response."""
+    """Return e(c_1, r_1) e(c_2, r_2) ...: calls that follow each other, each with its response."""
     return "".join(linearize(call, response) for call, response in links)
 
 
 def written_calls(links: Iterable[tuple[str, str, str]], names: Mapping[str, str]) -> str:
-    """Return the text of calls that stand one behind another.
+    """Return the text of calls that follow each other.
 
     Args:
         links: tool, input and response of each.
@@ -152,7 +152,7 @@ def parse(body: str) -> tuple[Call, str | None]:
 
 
 def name_begun(start: str) -> str | None:
-    """Return the tool's name in the start of a call's body, or "" if the name, or the "(" behind it, may still follow.
+    """Return the tool's name in the start of a call's body, or "" if the name, or the "(" after it, may still follow.
 
     None: however the text goes on, it is no call.
     """
@@ -240,7 +240,7 @@ def _closing_brackets(text: str) -> dict[int, int]:
 
 
 def call_pieces(text: str) -> list[str]:
-    """Cut a text where decoding begins new tokens: around " [" in front of a tool's name, behind the arrow and the "]".
+    """Cut a text where decoding begins new tokens: around " [" in front of a tool's name, after the arrow and the "]".
 
         `Of 587 books 58 are lent, so`  ` [`  `Calculator(587 - 58) ->`  ` 529]`  ` 529 remain.`
 

@@ -83,7 +83,7 @@ class Explanation:
     further: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)  # stage of the user's own -> rows
     sampled_by: str = ""  # the model that sampled, where another one scored; else ""
     scored_by: str = ""  # that other model; "": one model did both
-    dropped: dict[str, Any] | None = None  # of a document that no stage behind `ingest` read: why
+    dropped: dict[str, Any] | None = None  # of a document that no stage after `ingest` read: why
     near_duplicates: tuple[dict[str, Any], ...] = ()  # documents that were dropped because they are like this one
 
 

@@ -166,7 +166,7 @@ def print_document_trace(trace: DocumentTrace) -> None:
 
 
 def _in_chain(call: Mapping[str, Any], text: str) -> str:
-    """Return a text about a call behind the calls of its chain that stand in front of it, if there are any."""
+    """Return a text about a call after the calls of its chain that stand in front of it, if there are any."""
     links = [f"[{one['tool']}: {one['input']} -> {one['response']}]" for one in call.get("preceding_calls") or ()]
     return " ".join((*links, text))
 

@@ -140,7 +140,7 @@ class BuildParameters(ToolChoice):
     )
     score_from: Annotated[Literal["position", "word"], _CALLS] = Field(
         "position",
-        description="Where the five tokens begin by which a call is judged. position: right behind the call, as in "
+        description="Where the five tokens begin by which a call is judged. position: right after the call, as in "
         "the paper; word: at the first one with a letter or digit, for tokenizers whose blanks are tokens of their own",
     )
     tau_f: Annotated[TauF, _CALLS] = Field(
@@ -169,7 +169,7 @@ class BuildParameters(ToolChoice):
         _CHAINS.depth,
         ge=1,
         le=MAX_CHAIN_DEPTH,
-        description="Calls of a chain at most: the second is drawn behind the first one's response, at the same "
+        description="Calls of a chain at most: the second is drawn after the first one's response, at the same "
         "position, and so on (default: 1, no chains, as in the paper)",
     )
     max_examples: Annotated[int, _CALLS] = Field(

@@ -96,7 +96,7 @@ def assembly_spec_of(spec: BuildSpec, **changes: Any) -> AssemblySpec:
 
 
 def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> Assembled:
-    """Take shards through all stages behind the source.
+    """Take shards through all stages after the source.
 
     Args:
         spec: the build.
@@ -173,7 +173,7 @@ def _submit_scoring_stages(spec: BuildSpec, group: _Group, tools: Iterable[str])
 
 
 def _submit_assembly(spec: BuildSpec, group: _Group, assembly: AssemblySpec) -> None:
-    """Submit `assemble`, and the stages behind it."""
+    """Submit `assemble`, and the stages after it."""
     scored = {stage: results for stage, results in group.read_by(ASSEMBLE, "").items() if stage in SCORES and results}
     group.results[ASSEMBLE.name, ""] = submit_stage(ASSEMBLE, assembly, group.shards, scored)
     stages = build_stages(spec)
@@ -235,7 +235,7 @@ def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard
         scored = [result for (stage, _), result in used[shard.name].items() if stage == "score"]
         for _ in counter.add(examples_in_shard(assembly_spec_of(spec), scored)):
             for stage in build_stages(spec, "tool"):
-                ledger.expect(stage.name, index + 1 - len(order))  # fewer by the shards behind this one
+                ledger.expect(stage.name, index + 1 - len(order))  # fewer by the shards after this one
     for group in pending.values():  # not used, whatever becomes of them
         for future in group.futures():
             future.wait()

@@ -44,7 +44,7 @@ class WhatIfQuery:
 
     @property
     def by_shard(self) -> bool:
-        """Whether all scores must be read: the index knows no marks, and no log-probabilities behind other calls."""
+        """Whether all scores must be read: the index knows no marks, and no log-probabilities after other calls."""
         return self.marks is not None or (self.weights is not None and self.stored.chained)
 
 

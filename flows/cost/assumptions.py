@@ -39,7 +39,7 @@ class Assumption:
     source: str  # where exactly, or why
 
 
-# Names, of a tool's the part behind the point, of which 0 would make the plan meaningless, e.g. of a divisor.
+# Names, of a tool's the part after the point, of which 0 would make the plan meaningless, e.g. of a divisor.
 _POSITIVE = frozenset(
     "calls_at_once characters_a_token text_copies padding mfu bandwidth_share decode_rows gpu_busy_share cpu_gflops "
     "cpu_mfu sequence_length evaluate_every training_mfu tflops bandwidth cores".split()

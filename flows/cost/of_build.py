@@ -4,7 +4,7 @@
     calls   = ok x calls_per_ok_draw            scored = ok x scored_per_ok_draw
     LM tokens of sample = kept x scan_tokens + draws x draw_tokens,   of score = scored x score_tokens
 
-Where calls are chained, each further depth draws m calls of every tool behind the starts of a document, which are the
+Where calls are chained, each further depth draws m calls of every tool after the starts of a document, which are the
 smaller of CHAIN_STARTS and the calls that were scored for it. On a card a token of scan and scoring takes its FLOPs /
 (rate x mfu); a drawn token the longer of that and of reading all weights once for decode_rows draws and a document's
 keys and values once for its draws. Without a card the model's tokens are CPU time.
@@ -72,7 +72,7 @@ class CostPlan:
     score_model: str  # its work is computed with the shape of `model`; "": `model` scores
     where: str  # the cards or the cores
     stages: tuple[StageCost, ...]
-    hours: Mapping[str, float]  # what the work behind ingest passes through -> how long it takes, the longest first
+    hours: Mapping[str, float]  # what the work after ingest passes through -> how long it takes, the longest first
     ingest_hours: float  # before all else, in one process
     wall_hours: float
     bottleneck: str  # the longest part of the wall time
@@ -337,7 +337,7 @@ class _Run:
 
     def flops(self, stage: str) -> float:
         """Return the FLOPs of a token that passes through the model with many others."""
-        if stage == "score":  # it stands behind a call in half a text; five tokens need the output layer
+        if stage == "score":  # it stands after a call in half a text; five tokens need the output layer
             return self.shape.flops_per_token((self.single("call_tokens") + self.text_tokens / 2) / 2, 0.0)
         copies = self.single("text_copies")  # after the prompt; the last one is searched
         preceding = self.single("prompt_tokens") + copies * self.text_tokens / 2

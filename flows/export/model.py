@@ -47,7 +47,7 @@ import toolformer_core as tf
 print(tf.generate("Of the 587 books, 58 are lent out and only", tf.load_model("FOLDER"), {tools}).text)
 ```
 
-Without such a program what stands behind an arrow is the model's own guess."""
+Without such a program what stands after an arrow is the model's own guess."""
 _ANSWERS = """
     SELECT task, arm, k, items, accuracy, evaluation FROM accuracy
     WHERE model_digest IN (SELECT model_digest FROM accuracy WHERE model = $model) AND completed ORDER BY task, arm, k

@@ -86,7 +86,7 @@ class ExportSettings:
 
     @property
     def ending(self) -> str:
-        """The line behind each document of `text`."""
+        """The line after each document of `text`."""
         return SEPARATOR if self.separator is None else self.separator
 
     @property

@@ -35,7 +35,7 @@ class Option:
 
     Args:
         panel: the heading under which `--help` and the docs list the option; "": it stands in front, without one.
-        note: what the help says right behind the field's description.
+        note: what the help says right after the field's description.
         convert: makes the field's value of what was given, or of None if nothing was. Default: what was given is the
             value, else the field's default.
         repeated: the option may be given several times, once for each element of a list.

@@ -52,7 +52,7 @@ class Entry:
 
 
 def is_empty(node: Any) -> bool:
-    """Return whether nothing stands behind a key."""
+    """Return whether nothing stands after a key."""
     return bool(node.tag == "tag:yaml.org,2002:null")
 
 

@@ -150,7 +150,7 @@ def _names_step(value: str, wanted: str, steps: Mapping[str, Step], place: Place
 
 
 def _in_order(units: Mapping[str, list[Step]]) -> tuple[tuple[Step, ...], ...]:
-    """Return the units in the file's order, each behind those that it takes something from.
+    """Return the units in the file's order, each after those that it takes something from.
 
     Raises:
         UsageError: steps take from each other in a circle.

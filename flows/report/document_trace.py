@@ -94,7 +94,7 @@ def _positions(explanation: Explanation) -> tuple[dict[str, Any], ...]:
 
 
 def _first_calls(explanation: Explanation) -> list[dict[str, Any]]:
-    """Return the draws at positions of the text, without those behind another call."""
+    """Return the draws at positions of the text, without those after another call."""
     return [row for row in explanation.sampled if not row.get("preceding_calls")]
 
 

@@ -45,7 +45,7 @@ def call_writing(one: LibraryTool, query: str, max_tokens: int, *, named: bool =
 
 
 def input_written(name: str, text: str) -> str | None:
-    """Return the input of a call that stands behind " ["; None if it is no closed call of this tool."""
+    """Return the input of a call that stands after " ["; None if it is no closed call of this tool."""
     close = find_close(text)
     return input_of(Draw(text[:close], close is not None), name)
 

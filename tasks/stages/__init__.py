@@ -18,7 +18,7 @@
     choose           items         -> tools                per method and shard (asks the model)
     answer_grounded  + both        -> answers              per method and shard (asks the model and a tool)
 
-To add a stage, write one file here that declares it and add it to its list, behind the stages that it reads. Its
+To add a stage, write one file here that declares it and add it to its list, after the stages that it reads. Its
 method belongs in `toolformer_core`.
 """
 

@@ -1,4 +1,4 @@
-"""Extend: further calls, drawn by the model behind calls that were executed, for chains (`annotate.chains`).
+"""Extend: further calls, drawn by the model after calls that were executed, for chains (`annotate.chains`).
 
 At depth n the calls of all tools that were executed and scored at depth n - 1 are candidates. Those of them that leave
 most to gain are the starts of their document, whichever tool is to follow.
@@ -27,7 +27,7 @@ from toolformer_core.annotate.prefilter import UNDATED
 from toolformer_core.config import CHAIN_STARTS
 from warehouse.commits import RowCounts
 
-STARTS = "starts"  # the counter of a commit: calls behind which others were drawn
+STARTS = "starts"  # the counter of a commit: calls after which others were drawn
 
 
 def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:

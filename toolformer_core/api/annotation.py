@@ -28,7 +28,7 @@ FILTERED_OUT = "filtered_out"
 class CandidateCall:
     """A call that was drawn and answered, with its losses, kept or not.
 
-    A loss is a weighted sum over the five tokens behind the position (§2 and §4.1 of the paper), in nats.
+    A loss is a weighted sum over the five tokens after the position (§2 and §4.1 of the paper), in nats.
     """
 
     tool: str  # key

@@ -2,7 +2,7 @@
 
 An item stands in a text if `ngram` words of its question do, in a row, or all words of a shorter one (see
 `shared_words`); or `ngram` words of one of its answers. Of a shorter answer a text may hold all words and yet have
-nothing to do with the item. Nor do the paragraph behind a question and the instruction in front of it count.
+nothing to do with the item. Nor do the paragraph after a question and the instruction in front of it count.
 """
 
 from __future__ import annotations

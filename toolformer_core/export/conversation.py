@@ -6,12 +6,12 @@
                 Of 587 books 58 are lent, so
     assistant   Calculator(587 - 58)                 the call
     tool        529                                  the response, as the tool gave it
-    assistant   529 remain.                          the text behind the call, without the space at its beginning
+    assistant   529 remain.                          the text after the call, without the space at its beginning
 
 With several calls, the text between two of them is the content of the assistant's turn that holds the second call. The
-calls of a chain stand one behind another: the content between them is empty.
+calls of a chain follow each other: the content between them is empty.
 
-Chat templates and servers trim what a turn begins with, and start each turn anew. So the text behind a call must begin
+Chat templates and servers trim what a turn begins with, and start each turn anew. So the text after a call must begin
 with exactly one space: it is dropped, and `restore` puts it back. An example in which it does not is left out, as its
 turns would say that there is a space, or none, or no line break, where the document has it otherwise:
 
@@ -19,8 +19,8 @@ turns would say that there is a space, or none, or no line break, where the docu
     |---------|-----------------------------------------------------------------------------------------------|
     | plain   | there is no call                                                                              |
     | start   | nothing but white space stands before the first call: there is nothing to continue            |
-    | end     | nothing but white space stands behind the last call: the assistant would end without a word    |
-    | newline | the text behind a call begins on a new line                                                    |
+    | end     | nothing but white space stands after the last call: the assistant would end without a word    |
+    | newline | the text after a call begins on a new line                                                    |
     | spaces  | it begins with several spaces, or with white space of another kind                             |
     | glued   | it begins without a space: within a word, before a punctuation mark, at the start of a line.   |
     |         | Between two calls nothing at all may stand                                                     |
@@ -77,7 +77,7 @@ class Turn:
 
     role: Literal["user", "assistant", "tool"]
     content: str
-    call: Call | None = None  # the assistant's call behind the content, or the call that the tool answers
+    call: Call | None = None  # the assistant's call after the content, or the call that the tool answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,14 @@ def conversation_of(example: Example, requests: Requests = DEFAULT_REQUESTS) -> 
     """
     calls = written_calls(example)
     bounds = [0, *(offset for call in calls for offset in (call.start, call.end)), len(example.text)]
-    before, *behind = (example.text[at:end] for at, end in zip(bounds[::2], bounds[1::2], strict=True))
-    if reason := _why_not(before, behind):
+    before, *after = (example.text[at:end] for at, end in zip(bounds[::2], bounds[1::2], strict=True))
+    if reason := _why_not(before, after):
         return LeftOut(reason)
 
     def turns() -> Iterator[Turn]:
         yield Turn("user", requests.head + before)
         content = ""
-        for call, text in zip(calls, behind, strict=True):
+        for call, text in zip(calls, after, strict=True):
             yield Turn("assistant", content, call.call)
             yield Turn("tool", call.response, call.call)
             content = text[1:]
@@ -118,20 +118,20 @@ def conversation_of(example: Example, requests: Requests = DEFAULT_REQUESTS) -> 
     return Conversation(tuple(turns()))
 
 
-def _why_not(before: str, behind: list[str]) -> str:
+def _why_not(before: str, after: list[str]) -> str:
     """Return the reason why a text has no turns; "" if it has.
 
     Args:
         before: the text before the first call.
-        behind: the text behind each call, up to the next one or to the end.
+        after: the text after each call, up to the next one or to the end.
     """
-    if not behind:
+    if not after:
         return "plain"
     if not before.strip():
         return "start"
-    if not behind[-1].strip():
+    if not after[-1].strip():
         return "end"
-    return next((reason for text in (*filter(None, behind[:-1]), behind[-1]) if (reason := _wrong_beginning(text))), "")
+    return next((reason for text in (*filter(None, after[:-1]), after[-1]) if (reason := _wrong_beginning(text))), "")
 
 
 def _wrong_beginning(text: str) -> str:

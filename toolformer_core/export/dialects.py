@@ -160,7 +160,7 @@ def check_template(tokenizer: Any, arguments: Arguments) -> None:
         "the arguments of calls": call.input,
         "the responses of tools": "quail response",
         "the text beside a call": "quail between",
-        "the text behind the calls": "quail end",
+        "the text after the calls": "quail end",
     }
     if missing := [what for what, words in parts.items() if words not in text]:
         raise UsageError(f"the chat template leaves out {_listed(missing)}: name a tokenizer whose template has tools")

@@ -6,10 +6,10 @@
     call      `]`
     text      ` 529 remain.`
 
-A *response* is the characters from behind ` -> ` up to before `]`, without the space behind the arrow. All else is
+A *response* is the characters from after ` -> ` up to before `]`, without the space after the arrow. All else is
 trained: the text, and the call with its arrow, which the model must write for the tool to be called. A response is what
 the tool says; a model that is trained on it learns to guess what it should look up. The `]` is trained, too: it is
-form, the same behind every response, and a program that lets the model go on behind a response without closing the
+form, the same after every response, and a program that lets the model go on after a response without closing the
 call for it depends on the model to close it.
 
 Nothing here knows tokens.
@@ -91,7 +91,7 @@ def _written(example: Example, inserted: InsertedCall) -> WrittenCall:
 
 
 def pieces_of(example: Example) -> list[Piece]:
-    """Return the pieces of x*, in order: a call is the piece up to behind ` -> `, the response, and the piece `]`.
+    """Return the pieces of x*, in order: a call is the piece up to after ` -> `, the response, and the piece `]`.
 
     Raises:
         CallSyntaxError: see `written_calls`.

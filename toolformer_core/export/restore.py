@@ -2,7 +2,7 @@
 
     jsonl      as it stands; `syntax.strip` with the spans of the calls gives x
     segments   one after the other
-    openai, sharegpt   the turns without the requests, each call written again, a space before the text behind it; its
+    openai, sharegpt   the turns without the requests, each call written again, a space before the text after it; its
                        input is the one of `inputs`, where the row has them, else its one argument
 
 A rendered text and token rows promise nothing: templates trim, and tokenizers normalise. A row may come from a file or
@@ -87,7 +87,7 @@ def _openai_turns(messages: list[dict[str, Any]], inputs: list[str] | None) -> C
 
 
 def _sharegpt_turns(said: list[dict[str, str]], requests: Requests, inputs: list[str] | None) -> Conversation:
-    """Return the turns; a text of gpt, with a request behind it, is the content of the turn with the next call."""
+    """Return the turns; a text of gpt, with a request after it, is the content of the turn with the next call."""
     turns: list[Turn] = []
     content, written = "", inputs and [*inputs]
     for i, one in enumerate(said):

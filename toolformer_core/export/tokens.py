@@ -2,7 +2,7 @@
 
 x* is tokenized as in finetuning and as decoding writes it: " [", the call up to its arrow, and the response with its
 bracket have tokens of their own (`syntax.call_pieces`), and between them the text. In front stands the token that
-starts every sequence, behind it the token that ends one, and no other special token. The label of a token is its id, or
+starts every sequence, after it the token that ends one, and no other special token. The label of a token is its id, or
 -100, which losses pass over:
 
     - for a token that shares a character with a response, also if it holds other characters: a merged `529]`, or the
@@ -73,11 +73,11 @@ def _row(tokenizer: Any, example: Example, tokens: Tokens, start: int | None, en
     masked = tokens.touching(response_spans(example), size)
     labels = [NOT_TRAINED if mask else token for token, mask in zip(ids, masked, strict=True)]
     before = [] if start is None else [start]
-    behind = [] if end is None else [end]
-    special = [str(tokenizer.decode([token])) for token in (*before, *behind)]
+    after = [] if end is None else [end]
+    special = [str(tokenizer.decode([token])) for token in (*before, *after)]
     row = TokenRow(
-        [*before, *ids, *behind],
-        [*before, *labels, *behind],
+        [*before, *ids, *after],
+        [*before, *labels, *after],
         [*special[: len(before)], *texts, *special[len(before) :]],
     )
     row.labels[:1] = [NOT_TRAINED] * len(row.labels[:1])

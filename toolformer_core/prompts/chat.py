@@ -15,9 +15,9 @@ what stands in front of the sample is the head of the prompt, what follows it th
 
 - It refuses a system turn or leaves it out: the system's text is put in front of the user's. That is the plain prompt.
 - It strips its contents: the document stands within the user's turn, away from its ends. The assistant's turn is
-  rendered up to its beginning only and the document is put behind it, exactly as it is.
+  rendered up to its beginning only and the document is put after it, exactly as it is.
 - It writes something between the beginning of the assistant's turn and an answer (a space, the name of a channel): so
-  does the prompt. What it writes behind an answer (the end of the turn, or the next one), if that is a token of its
+  does the prompt. What it writes after an answer (the end of the turn, or the next one), if that is a token of its
   own, ends a draw.
 - It lets the model think first: it is set not to (`enable_thinking=False`), and where the turn begins with an open
   thought all the same, an empty one is closed. A thought whose end is not known is refused.
@@ -52,11 +52,11 @@ _CLOSES = re.compile("/|end|clos", re.IGNORECASE)
 
 
 class _Frame(NamedTuple):
-    """What a template writes around the document, and behind an answer."""
+    """What a template writes around the document, and after an answer."""
 
     head: str  # in front of the document
     tail: str  # between the document and what the assistant says
-    after: str  # behind an answer, be it the next turn; "" if there was none
+    after: str  # after an answer, be it the next turn; "" if there was none
 
 
 def prompt_in_chat(prompt: Prompt, tokenizer: Any, template: str = AUTO) -> Prompt:
@@ -130,15 +130,15 @@ class _Chat:
                 return self._frame("", prompt.head, prompt.tail)
         return self._frame("", prompt.head, prompt.tail)
 
-    def _frame(self, system: str, before: str, behind: str) -> _Frame:
-        first, second = (self._frame_of(system, before, sample, behind) for sample in _SAMPLES)
+    def _frame(self, system: str, before: str, after: str) -> _Frame:
+        first, second = (self._frame_of(system, before, sample, after) for sample in _SAMPLES)
         if first != second:
             raise PromptError(f"{self.name} cannot be used: what it writes around a text depends on that text")
         return first
 
-    def _frame_of(self, system: str, before: str, sample: str, behind: str) -> _Frame:
+    def _frame_of(self, system: str, before: str, sample: str, after: str) -> _Frame:
         """Return what stands around a sample; what is written in front of an answer belongs to the tail."""
-        user = before + sample + behind
+        user = before + sample + after
         turns = [{"role": "system", "content": system}] if system else []
         turns.append({"role": "user", "content": user})
         head, tail = self._around(self._render(turns, beginning=True), system, user, sample, before)
@@ -179,7 +179,7 @@ class _Chat:
             raise PromptError(f"{self.name} refuses the turns ({reason[0] if reason else type(exc).__name__})") from exc
 
     def _around(self, text: str, system: str, user: str, sample: str, before: str) -> tuple[str, str]:
-        """Return what a rendered text holds in front of the sample and behind it; contents may be stripped."""
+        """Return what a rendered text holds in front of the sample and after it; contents may be stripped."""
         kept = user.strip()
         if text.count(kept) != 1 or system.strip() not in text[: (start := text.index(kept))]:
             raise PromptError(

@@ -34,7 +34,7 @@ class FairQueue(Generic[T]):
         return self._in_progress[owner]
 
     def put(self, owner: object, item: T) -> None:
-        """Add an item behind the others of its owner."""
+        """Add an item after the others of its owner."""
         self._queues.setdefault(owner, collections.deque()).append(item)
         self._length += 1
 

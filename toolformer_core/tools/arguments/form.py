@@ -193,7 +193,7 @@ def _string_end(text: str, start: int) -> int:
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:
-    """Return what stands in quotes, and the place behind the closing one."""
+    """Return what stands in quotes, and the place after the closing one."""
     out: list[str] = []
     quote, at = text[start], start + 1
     while at < len(text):

@@ -51,7 +51,7 @@ def write_greedily(
         first: a token that every text begins with, e.g. the code of its language; else what the checkpoint names.
 
     Returns:
-        The ids behind the token that starts the decoder, `first` included; an end and padding may follow.
+        The ids after the token that starts the decoder, `first` included; an end and padding may follow.
     """
     import torch
     import transformers

@@ -96,7 +96,7 @@ def robot_move(text: str) -> str:
 
 
 def _skip(line: str, at: int) -> int:
-    """Return where the next move begins: behind the words that say nothing of it."""
+    """Return where the next move begins: after the words that say nothing of it."""
     match = _FILLER.match(line, at)
     return match.end() if match else at
 

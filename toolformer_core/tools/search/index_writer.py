@@ -122,7 +122,7 @@ def _index(
     commit_passages: int,
     commit_s: float,
 ) -> IndexProgress:
-    """Add all passages behind a committed position; return the progress at the end, which is committed."""
+    """Add all passages after a committed position; return the progress at the end, which is committed."""
     limit = progress.limit
     held = writer.passages  # maybe more than `progress` knows of
     count, digest, left_out = progress.passages, progress.digest, dict(progress.left_out)
@@ -179,7 +179,7 @@ class _Writer:
     def close(self) -> None:
         """Wait until the segments are merged, and give up the lock; what is not committed is lost.
 
-        A merge that went on behind it would take away files of the next writer, or of a reader.
+        A merge that went on after it would take away files of the next writer, or of a reader.
         """
         writer, self._writer = self._writer, None
         writer.wait_merging_threads()

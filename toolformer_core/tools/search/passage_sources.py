@@ -89,7 +89,7 @@ class Source:
         return self.identity.bytes
 
     def records(self, start: Position = Position()) -> Iterator[Record]:
-        """Yield the records behind a position; those without text have no passages.
+        """Yield the records after a position; those without text have no passages.
 
         Raises:
             UsageError: the file cannot be read, or a line is not of the format; the message names the line.
@@ -169,7 +169,7 @@ def _line_records(source: Source, start: Position) -> Iterator[Record]:
 
 
 def _lines(file: BinaryIO, compression: str, offset: int) -> Iterator[bytes]:
-    """Yield the lines behind an offset, each with its line feed; what is compressed is read from its start."""
+    """Yield the lines after an offset, each with its line feed; what is compressed is read from its start."""
     if not compression:
         file.seek(offset)
         yield from file
