@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import shutil
+import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -253,7 +254,7 @@ def _make_database(path: Path) -> None:
         for leftover in path.parent.glob(f"{glob.escape(new.name)}*"):
             leftover.unlink(missing_ok=True)
         make_private(new)
-        if template.is_file():
+        if _is_whole(template):
             shutil.copyfile(template, new)
         else:
             engine = create_engine(sqlite_url(new))
@@ -265,6 +266,18 @@ def _make_database(path: Path) -> None:
                 template.parent.mkdir(parents=True, exist_ok=True)
                 put_local(template, new.read_bytes())
         new.replace(path)
+
+
+def _is_whole(template: Path) -> bool:
+    """Return whether a file is there and is an undamaged database; else it is made anew."""
+    if not template.is_file():
+        return False
+    try:
+        with contextlib.closing(sqlite3.connect(template)) as connection:
+            [(state,)] = connection.execute("PRAGMA quick_check(1)")
+            return state == "ok" and bool(connection.execute("SELECT version_num FROM alembic_version").fetchall())
+    except sqlite3.Error:
+        return False
 
 
 def _dataset_input(ref: DatasetRef) -> DatasetInput:
