@@ -105,7 +105,7 @@ def check_replaced(store: Store, parameters: BuildParameters) -> None:
 
 
 def _absolute(corpus: str) -> str:
-    return corpus if "://" in corpus else str(Path(corpus).absolute())
+    return corpus if "://" in corpus else str(Path(corpus).resolve())
 
 
 def _rows(corpus: str, limit: int | None) -> str:

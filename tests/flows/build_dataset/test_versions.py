@@ -40,6 +40,10 @@ def test_no_other_corpus_takes_the_place_of_a_version_unasked(
     store, other = Store(as_built), corpus(tmp_path, "other.jsonl", "Of 7 and 5 the sum is 12.")
     check_replaced(store, small_build(few_documents, as_built))
     check_replaced(store, small_build(few_documents, as_built, tau_f={"calendar": 0.5}))
+    (tmp_path / "link.jsonl").symlink_to(few_documents)
+    (tmp_path / "folder").mkdir()
+    for same in (tmp_path / "link.jsonl", tmp_path / "folder" / ".." / "link.jsonl"):
+        check_replaced(store, small_build(same, as_built))
     (made,) = store.datasets()
     texts = sum(file.rows for file in made.files)
     refused = (
