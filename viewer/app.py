@@ -24,7 +24,7 @@ from toolformer_core.errors import UsageError
 from viewer.data import ViewedData
 from viewer.exporting import FORMATS, exported
 from viewer.materialising import Materialiser
-from viewer.pages import calls, compare, document, documents, judge, models, sql, thresholds, versions
+from viewer.pages import calls, compare, document, documents, judge, models, overview, sql, thresholds
 from viewer.query import NotThereError, Query, WrongQueryError
 from viewer.rendering import render
 from viewer.security import Guard, is_from_elsewhere
@@ -36,7 +36,7 @@ _ADVICE = "TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more"
 
 Page = Callable[[ViewedData, Query], Mapping[str, Any]]
 _PAGES: dict[str, tuple[str, Page]] = {
-    "/": ("versions.html", versions.page),
+    "/": ("overview.html", overview.page),
     "/documents": ("documents.html", documents.page),
     "/calls": ("calls.html", calls.page),
     "/thresholds": ("thresholds.html", thresholds.page),

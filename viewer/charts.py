@@ -12,9 +12,35 @@ from markupsafe import Markup, escape
 from warehouse.queries import GainBin
 
 _BAR, _GAP, _HEIGHT, _FOOT = 22, 4, 64, 34  # pixels
+_LINE, _LABEL, _LONGEST = 20, 72, 216  # of a funnel: height of a line, width of its label, length of the longest bar
 
 
-def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, float]) -> Markup:
+def funnel_chart(tool: str, stages: Mapping[str, int], colour: str) -> Markup:
+    """Return a bar for each stage of a tool, as long as its number of rows.
+
+    Args:
+        tool: the tool's name, for the title.
+        stages: the rows of each stage, in order.
+        colour: the tool's class in the style sheet.
+    """
+    most = max(stages.values(), default=0) or 1
+    parts = []
+    for number, (stage, rows) in enumerate(stages.items()):
+        y, length = number * _LINE, round(_LONGEST * rows / most, 1)
+        parts.append(
+            f'<text class="stage" x="{_LABEL}" y="{y + 14}">{escape(stage)}</text>'
+            f'<rect class="bar {escape(colour)}" x="{_LABEL + 8}" y="{y + 2}" width="{length}" height="{_LINE - 4}"/>'
+            f'<text x="{_LABEL + 12 + length:g}" y="{y + 14}">{rows:,}</text>'
+        )
+    title = escape(f"{tool}: " + ", ".join(f"{stage} {rows:,}" for stage, rows in stages.items()))
+    width, height = _LABEL + _LONGEST + 84, len(stages) * _LINE
+    return Markup(
+        f'<svg class="chart" role="img" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'aria-label="{title}">{"".join(parts)}</svg>'
+    )
+
+
+def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, float], colour: str) -> Markup:
     """Return a histogram of a tool's gains, with thresholds as lines.
 
     Args:
@@ -22,6 +48,7 @@ def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, floa
         bins: the tool's bins in rising order; the first and the last are open.
         thresholds: the lines' names ("now", "then") and where they stand, in nats. One that stands where "now" does is
             left out.
+        colour: the tool's class in the style sheet.
     """
     most = max((one.calls for one in bins), default=0) or 1
     width = len(bins) * (_BAR + _GAP)
@@ -31,7 +58,8 @@ def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, floa
         x, y = number * (_BAR + _GAP), round(_HEIGHT - height, 1)
         label = escape(f"{one.label} nats: {one.calls:,} calls")
         parts.append(
-            f'<rect class="bar" x="{x}" y="{y}" width="{_BAR}" height="{height}"><title>{label}</title></rect>'
+            f'<rect class="bar {escape(colour)}" x="{x}" y="{y}" width="{_BAR}" height="{height}">'
+            f"<title>{label}</title></rect>"
         )
         if one.low is not None and one.low == int(one.low):
             parts.append(f'<text class="tick" x="{x - _GAP / 2:g}" y="{_HEIGHT + 14}">{one.low:g}</text>')
@@ -48,7 +76,7 @@ def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, floa
     total = sum(one.calls for one in bins)
     title = escape(f"Gains of {total:,} scored calls of {tool}, in nats; {said}")
     return Markup(
-        f'<svg class="chart" role="img" viewBox="-4 0 {width + 8} {_HEIGHT + _FOOT}" width="{width + 8}" '
+        f'<svg class="chart" role="img" viewBox="-4 -1 {width + 8} {_HEIGHT + _FOOT}" width="{width + 8}" '
         f'height="{_HEIGHT + _FOOT}" aria-label="{title}">{"".join(parts)}</svg>'
     )
 

@@ -44,6 +44,22 @@ ORDER BY number DESC, created DESC"""
 _RUNS = """
 SELECT run_id, flow, started, finished, state, corpus, model FROM runs
 ORDER BY number DESC, started DESC LIMIT $limit"""
+_FUNNEL = """
+WITH chosen AS (SELECT tool, count(*) FILTER (kept) AS documents FROM prefiltered GROUP BY tool),
+drawn AS (
+    SELECT tool, count(*) AS positions, sum(calls)::BIGINT AS sampled
+    FROM (SELECT tool, doc_id, "position", count(*) FILTER (outcome = 'ok') AS calls FROM sampled GROUP BY ALL)
+    GROUP BY tool
+), scored AS (
+    SELECT tool, sum(CASE kind WHEN 'in' THEN b.rows WHEN 'failed' THEN -b.rows END)::BIGINT AS executed,
+           sum(b.rows) FILTER (kind = 'kept')::BIGINT AS scored
+    FROM facts.balances AS b JOIN facts.commits USING (commit_id) JOIN facts.current USING (commit_id)
+    WHERE stage = 'score' GROUP BY tool
+), kept AS (SELECT tool, count(*) AS kept FROM (SELECT unnest(calls).tool AS tool FROM examples) GROUP BY tool)
+SELECT tool, documents, coalesce(positions, 0) AS positions, coalesce(sampled, 0) AS sampled,
+       coalesce(executed, 0) AS executed, coalesce(scored, 0) AS scored, coalesce(kept, 0) AS kept
+FROM chosen LEFT JOIN drawn USING (tool) LEFT JOIN scored USING (tool) LEFT JOIN kept USING (tool) ORDER BY tool"""
+_RANDOM = "SELECT doc_id FROM examples USING SAMPLE reservoir(1 ROWS)"
 _TRAINED = "SELECT checkpoint, dataset || '@' || version AS label FROM trainings ORDER BY finished"
 _DROPS = "SELECT stage, tool, unit, reason, kind, rows FROM drops ORDER BY rows DESC, stage, tool, reason"
 _TABLES = """
@@ -108,6 +124,14 @@ class ViewedData:
 
     def runs(self) -> list[dict[str, Any]]:
         return self._known("runs", lambda: rows_of(self.snapshot, _RUNS, {"limit": _MAX_RUNS}))
+
+    def funnel(self) -> list[dict[str, Any]]:
+        """Return for each tool how many documents, positions and calls the current build's stages have left."""
+        return self._known("funnel", lambda: rows_of(self.snapshot, _FUNNEL))
+
+    def random_document(self) -> str | None:
+        """Return the id of a document with a kept call, another one each time; None if there is none."""
+        return next((row["doc_id"] for row in rows_of(self.snapshot, _RANDOM)), None)
 
     def drops(self) -> list[dict[str, Any]]:
         return self._known("drops", lambda: rows_of(self.snapshot, _DROPS))

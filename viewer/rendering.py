@@ -13,7 +13,7 @@ from viewer.query import document_link, link
 
 _COLOURS = 8  # of tools, in the style sheet
 _PAGES = {
-    "/": "Versions",
+    "/": "Overview",
     "/documents": "Documents",
     "/calls": "Calls",
     "/thresholds": "Thresholds",

@@ -10,7 +10,7 @@ This module does not know what a prompt or a recipe means.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ _PROMPTS = columns("tool text?, digest text?, text text?")
 _TRAININGS = columns(
     "job text?, run_id text?, arm text?, dataset text?, version text?, model text?, model_digest text?, recipe text?, "
     "steps int?, train_loss real?, dev_loss real?, dev_perplexity real?, base_perplexity real?, best_step int?, "
-    "best_perplexity real?, checkpoint text?, seconds real?, finished text?"
+    "best_perplexity real?, checkpoint text?, seconds real?, finished text?, curve text?"
 )
 
 
@@ -51,6 +51,7 @@ class Training:
     checkpoint: str  # the model's folder; relative to the data folder if it lies within
     seconds: float  # of all attempts
     finished: str  # ISO UTC
+    curve: Sequence[Mapping[str, Any]] = ()  # by step: step, loss, learning_rate, tokens_per_second, dev_perplexity
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +135,11 @@ def prompts_table(store: Store) -> pa.Table:
 
 
 def trainings_table(store: Store) -> pa.Table:
-    """Return the finished trainings, one per row; `recipe` is JSON text, `checkpoint` an absolute path."""
-    rows = [{**row, "recipe": canonical_json(row["recipe"]).decode()} for row in trainings(store)]
+    """Return the finished trainings, one per row; `recipe` and `curve` are JSON text, `checkpoint` an absolute path."""
+    rows = [
+        {**row, **{name: canonical_json(row.get(name, [])).decode() for name in ("recipe", "curve")}}
+        for row in trainings(store)
+    ]
     return pa.Table.from_pylist(rows, _TRAININGS)
 
 

@@ -180,9 +180,11 @@ WHAT_IF = "what-if"
 
 _VERSIONED = pa.schema([*_EXAMPLES, *columns("dataset text?, version text?")])
 
-# Every big table of the snapshot: name -> schema. In the snapshot examples also have the version of C*.
+# Every big table of the snapshot: name -> schema. In the snapshot documents also have the host of their url, and
+# examples the version of C*.
 TABLES: dict[str, pa.Schema] = {facts.table: facts.schema for facts in STAGES.values()} | {
     "rejects": REJECTS,
+    "documents": pa.schema([*_DOCUMENTS, *columns("host text?")]),
     "examples": _VERSIONED,
     "dataset_examples": _VERSIONED,
 }

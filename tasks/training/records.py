@@ -6,6 +6,7 @@ The warehouse's view `trainings` is made of these records. This module does not 
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -50,6 +51,7 @@ def record_training(store: Store, finished: FinishedTraining) -> None:
         checkpoint=_within(store, finished.model),
         seconds=_seconds(events),
         finished=dt.datetime.fromtimestamp(finished.finished, dt.UTC).isoformat(timespec="microseconds"),
+        curve=_curve(events),
     )
     write_training(store, training)
 
@@ -58,6 +60,21 @@ def _within(store: Store, path: Path) -> str:
     """Return a path relative to the data folder if it is inside it; else the path itself."""
     root = Path(store.root)
     return path.relative_to(root).as_posix() if store.is_local and path.is_relative_to(root) else str(path)
+
+
+def _curve(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what was measured at each step, in order; of a step that was repeated, what was measured last."""
+    steps: dict[int, dict[str, Any]] = {}
+    for event in events:
+        if event["event"] == "step":
+            measured = {name: event.get(name) for name in ("loss", "learning_rate", "tokens_per_second")}
+        elif event["event"] == "evaluated":
+            perplexity = event["perplexity"]
+            measured = {"dev_perplexity": perplexity if math.isfinite(perplexity) else None}  # JSON has no infinity
+        else:
+            continue
+        steps.setdefault(event["step"], {"step": event["step"]}).update(measured)
+    return [steps[step] for step in sorted(steps)]
 
 
 def _seconds(events: Sequence[dict[str, Any]]) -> float:

@@ -51,7 +51,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def test_everything_answers_on_loopback(up: Running) -> None:
-    pages = {"ui": "<title>Prefect", "mlflow": "<title>MLflow", "viewer": "<title>Versions of C*"}
+    pages = {"ui": "<title>Prefect", "mlflow": "<title>MLflow", "viewer": "<title>Overview"}
     for name, holds in pages.items():
         address = up.told[name]
         assert address.startswith(f"http://{LOOPBACK}:")

@@ -19,6 +19,7 @@ from tests.viewer.test_viewer_pages import words
 from tests.warehouse.snapshot.test_wh_analyst_views import a_training
 from viewer.app import make_app
 from viewer.pages.models import baseline, pieces_with_calls
+from viewer.rendering import tool_class
 from warehouse.queries.item_changes import EvaluatedSide
 from warehouse.records import write_training
 from warehouse.snapshot.publish import publish
@@ -135,6 +136,19 @@ def test_without_a_choice_the_finetuned_model_stands_against_its_base(client: Te
         ([elsewhere, foreign], foreign),
     ):
         assert baseline([finetuned, *sides], finetuned) is best
+
+
+def test_a_user_s_own_tool_has_its_key_and_colour(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write_run(make_run("r1", [], parameters={"tool_names": {"units": "Convert"}}))
+    item = {"item_id": "i1", "correct": True, "tool": "units", "continuation": " [Convert(3 km) -> 3000 m] 3000"}
+    put_arm(store, "e1", "toolformer-disabled", 0, [{"item_id": "i1", "correct": False, "continuation": " 5"}])
+    put_arm(store, "e2", "toolformer", 10, [item])
+    publish(store, None)
+    with TestClient(make_app(str(tmp_path)), base_url="http://127.0.0.1:8001") as found:
+        page = shown(found)
+    assert "svamp units 0 1 0 0 0" in words(page)
+    assert f'<mark class="call {tool_class("units")}"><bdi> [Convert(3 km) -&gt; 3000 m]</bdi></mark>' in page
 
 
 def test_without_evaluations_the_page_says_so(data: Path) -> None:

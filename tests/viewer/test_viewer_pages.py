@@ -15,6 +15,7 @@ from wh_fixtures import put
 from tests.viewer.conftest import BEST, HOSTILE, INPUT, LONG
 from toolformer_core.annotate.call_filter import CallFilter
 from viewer.app import make_app
+from viewer.rendering import tool_class
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 from warehouse.what_if import what_if
@@ -41,6 +42,24 @@ def test_the_first_page_lists_versions_and_runs(page: Get, version: str) -> None
     assert "calculator 3 qa 0" in words(shown)
     assert f'href="/documents?version={version.replace("@", "%40")}"' in shown
     assert "r1" in words(shown)
+
+
+def test_the_first_page_shows_a_funnel_and_the_gains_of_each_tool(page: Get) -> None:
+    # The calculator: all documents but `plain`; calls at apples 16 and 29, hostile 25, long 110,000 and unlucky 3; five
+    # calls were scored, and 7 / 0 was not; three are in C*. qa: one call, which is not kept.
+    shown = page("/")
+    stages = "documents 4, positions 5, sampled 6, executed 5, scored 5, kept 3"
+    assert f'aria-label="Calculator: {stages}"' in shown
+    assert 'aria-label="QA: documents 4, positions 1, sampled 1, executed 1, scored 1, kept 0"' in shown
+    assert 'aria-label="Gains of 5 scored calls of Calculator, in nats; threshold now 0.5"' in shown
+    assert f'<rect class="bar {tool_class("qa")}"' in shown
+
+
+def test_the_first_page_says_where_to_start(page: Get) -> None:
+    start = page("/").partition("Where to start")[2].partition("</ul>")[0]
+    calls, thresholds, document = re.findall(r'href="([^"]+)"', start)
+    assert (calls, thresholds) == ("/calls?outcome=kept", "/thresholds")
+    assert document in {f"/documents/{one}" for one in ("apples", "hostile", "long")}  # those with a kept call
 
 
 def test_every_page_names_the_version_it_speaks_of(page: Get, version: str) -> None:

@@ -15,7 +15,7 @@ from tests.viewer.conftest import BEST
 from toolformer_core.annotate.losses import loss, weights
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.embedded import MODEL
-from viewer.charts import gain_chart
+from viewer.charts import funnel_chart, gain_chart
 from viewer.next_tokens import next_tokens, token_texts
 from viewer.pages.document import pieces_of
 from viewer.query import Query, WrongQueryError, document_link, link
@@ -71,15 +71,26 @@ def test_the_texts_of_tokens_end_where_the_window_does() -> None:
 
 def test_a_chart_says_in_words_what_it_shows() -> None:
     bins = [GainBin("<a>", None, 0.0, 3), GainBin("<a>", 0.0, 0.5, 6), GainBin("<a>", 0.5, None, 0)]
-    chart = gain_chart("<a>", bins, {"now": 0.25, "then": 9.0})
+    chart = gain_chart("<a>", bins, {"now": 0.25, "then": 9.0}, "tool-3")
     assert 'role="img" ' in chart
     assert "Gains of 9 scored calls of &lt;a&gt;, in nats; threshold now 0.25, threshold then 9" in chart
-    assert '<rect class="bar" x="0" y="32.0" width="22" height="32.0">' in chart  # 3 of 6, of 64 pixels
+    assert '<rect class="bar tool-3" x="0" y="32.0" width="22" height="32.0">' in chart  # 3 of 6, of 64 pixels
     assert 'x="26" y="0.0" width="22" height="64.0"' in chart
     # 0.25 lies half a bin behind the first one: (1 + 0.5) * 26 - 2; 9 is beyond the chart: (1 + 1.5) * 26 - 2
     assert 'class="threshold now" x1="37.0"' in chart
     assert 'class="threshold then" x1="63.0"' in chart
-    assert "then" not in gain_chart("a", bins, {"now": 0.5, "then": 0.5})
+    assert "then" not in gain_chart("a", bins, {"now": 0.5, "then": 0.5}, "")
+
+
+def test_a_funnel_has_a_bar_for_each_stage() -> None:
+    chart = funnel_chart("<a>", {"documents": 40, "scored": 1_600, "kept": 0}, "tool-3")
+    assert 'aria-label="&lt;a&gt;: documents 40, scored 1,600, kept 0"' in chart
+    # the longest bar has 216 pixels; 40 of 1,600 are 216 / 40 = 5.4; a line is 20 pixels high
+    assert '<rect class="bar tool-3" x="80" y="2" width="5.4" height="16"/><text x="89.4" y="14">40</text>' in chart
+    assert (
+        '<rect class="bar tool-3" x="80" y="22" width="216.0" height="16"/><text x="300" y="34">1,600</text>' in chart
+    )
+    assert '<rect class="bar tool-3" x="80" y="42" width="0.0" height="16"/>' in chart
 
 
 def test_a_tool_has_its_colour_whatever_other_tools_there_are() -> None:

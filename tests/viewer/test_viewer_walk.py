@@ -10,7 +10,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from warehouse.what_if import what_if
 
 CHROMIUM = shutil.which("chromium")
 SHOW_MS = 30_000
+WIDTHS = (1400, 390)  # pixels: a laptop's window and a telephone's
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on PATH: install Debian's package `chromium`"),
@@ -59,6 +60,7 @@ def serving(data: Path) -> Iterator[str]:
 def page() -> Iterator[Page]:
     """One page, and a list of what went wrong in it or left this machine."""
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    expect.set_options(timeout=SHOW_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         found = browser.new_page()
@@ -84,6 +86,16 @@ def check_accessibility(page: Page) -> None:
         if one["impact"] in ("serious", "critical")
     ]
     assert serious == [], page.url
+
+
+def check_widths(page: Page, address: str, paths: Iterable[str]) -> None:
+    """Visit pages in a wide and in a narrow window: nothing may stand beyond its edge."""
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        for path in paths:
+            page.goto(address + path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+            check_accessibility(page)
 
 
 def test_a_walk_through_a_real_build(page: Page, as_built: Path, few_documents: Path) -> None:
@@ -228,6 +240,10 @@ def test_a_walk_through_a_real_build(page: Page, as_built: Path, few_documents: 
         page.get_by_role("button", name="Run").click()
         expect(page.get_by_role("region", name="Rows")).to_have_text(re.compile(r"answer\s*42"))
         check_accessibility(page)
+
+        document = f"/documents/{call['doc_id']}?call={call['tool']}:{call['position']}:0"
+        paths = ["/", "/documents", document, "/calls", "/thresholds", "/compare", "/judge?tool=calendar", "/models"]
+        check_widths(page, url, [*paths, "/sql?q=FROM+call_outcomes", "/versions/new"])
 
 
 def test_hostile_texts_do_nothing(page: Page, data: Path) -> None:

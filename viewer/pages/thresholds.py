@@ -14,6 +14,7 @@ from toolformer_core.errors import UsageError
 from viewer.charts import gain_chart
 from viewer.data import ViewedData
 from viewer.query import Query, WrongQueryError
+from viewer.rendering import tool_class
 from warehouse.indexed_calls import CallKey
 
 _ROWS = 10
@@ -45,6 +46,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
                 names.get(one.tool, one.tool),
                 [part for part in bins if part.tool == one.tool],
                 {"now": before.tau_f[one.tool], "then": after.tau_f[one.tool]},
+                tool_class(one.tool),
             ),
             "bins": [part for part in bins if part.tool == one.tool],
             **_fields(what_if, one.tool),

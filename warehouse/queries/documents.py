@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from warehouse.queries.rows import data_root, open_snapshot, rows_in, version_sql
-from warehouse.snapshot.relations import parquet_sql
+from warehouse.snapshot.relations import HOST, parquet_sql
 from warehouse.snapshot.views import MEASURED
 
 _WORDS = re.compile(r'"([^"]+)"|(\S+)')
@@ -60,7 +60,6 @@ DROP_STAGES: dict[str, tuple[tuple[str, ...], str]] = {
 
 _NO_EXAMPLES = """SELECT NULL::VARCHAR AS doc_id, NULL::VARCHAR AS text,
     NULL::STRUCT(tool VARCHAR, gain DOUBLE)[] AS calls WHERE false"""
-_HOST = "lower(regexp_extract(d.url, '^[a-zA-Z][a-zA-Z0-9+.-]*://([^/?#@]*@)?([^/:?#]+)', 2))"
 _LAST = chr(0x10FFFF)  # sorts after every id
 _NEXT = "\x01"  # a name with this after it is followed by the same names as the name itself
 
@@ -249,7 +248,7 @@ def _conditions(wanted: DocumentFilter) -> list[_Condition]:
         for number, word in enumerate(_words(wanted.text))
     ]
     simple = {
-        "host": f"{_HOST} = lower($host) OR ends_with({_HOST}, '.' || lower($host))",
+        "host": f"{HOST} = lower($host) OR ends_with({HOST}, '.' || lower($host))",
         "since": "d.created >= $since",
         "until": "d.created <= $until OR starts_with(d.created, $until)",
         "shortest": "length(d.text) >= $shortest",

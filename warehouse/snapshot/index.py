@@ -4,6 +4,7 @@
                      for each sequence of tools
     facts.gain_bins  for each tool and shard, how many scored calls and chains, kept or not, gain how much
     facts.yields     for each tool and shard, what a threshold keeps that all tools share (see `outcomes`)
+    facts.thresholds for each tool, that of the current C* (see `outcomes`)
     facts.slots      for a row of `gains` or `gain_bins`, the commit that it comes from; `tool` is that of a chain's
                      last call, and `preceding_tools` lists those of the calls before it (empty: it is a single call)
     facts.places     every document's id, with the file that contains it (see `places`)
@@ -31,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from warehouse.schema import CHAIN_DEPTHS, columns
-from warehouse.snapshot.outcomes import YIELDS, Tools, best, columns_of, repeats_of, yields
+from warehouse.snapshot.outcomes import YIELDS, Tools, best, columns_of, filter_of_current, yields
 from warehouse.snapshot.places import update_places
 from warehouse.snapshot.relations import parquet_sql, sql_text
 from warehouse.snapshot.remote import connect
@@ -50,8 +51,10 @@ _GAINS = columns(
 )
 _BINS = columns("slot int32?, bin int16?, calls int?")
 _SLOTS = columns("slot int32?, commit_id text?, tool text?, shard text?, preceding_tools text[]?, repeats text[]?")
+_THRESHOLDS = columns("tool text?, tau_f real?")
 _TABLES = {
     "slots": _SLOTS,
+    "thresholds": _THRESHOLDS,
     "gains": _GAINS.append(pa.field("best", pa.bool_())),
     "yields": YIELDS,
     "gain_bins": _BINS,
@@ -119,7 +122,11 @@ def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         connection.register("_rows", schema.empty_table())
         connection.execute(f"CREATE TABLE IF NOT EXISTS facts.{name} AS FROM _rows")
         connection.unregister("_rows")
-    repeats = repeats_of(connection)
+    current, assembled = filter_of_current(connection)
+    connection.execute("DELETE FROM facts.thresholds")
+    if assembled:
+        _insert(connection, "thresholds", _table(_THRESHOLDS, sorted(current.tau_f.items())))
+    repeats = sorted(current.keep_repeats)
     connection.execute(_CHANGED.format(repeats=f"[{', '.join(map(sql_text, repeats))}]"))
     _add_gains(connection, store, repeats)
     update_places(connection, store)

@@ -2,6 +2,7 @@
 
     facts.gains.best   the call is kept where every tool's threshold is low enough for all of its calls
     facts.yields       examples and calls of a tool in a shard, where all tools have the same threshold
+    facts.thresholds   of each tool in the current C*; without one, no rows
 
 Equal calls nearby count as the current C* was assembled, which every row of `facts.slots` notes as `repeats`.
 """
@@ -53,15 +54,16 @@ def columns_of(gains: pa.Table, tools: Mapping[int, Tools]) -> CallColumns:
     )
 
 
-def repeats_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the tools for which the current C* keeps equal calls nearby; without one, those that do by default."""
+def filter_of_current(connection: duckdb.DuckDBPyConnection) -> tuple[CallFilter, bool]:
+    """Return the filter of the current C*, and whether there is one; without it, the filter that is the default."""
     found = connection.execute(
-        """SELECT any_value(c.config::JSON->'keep_repeats') FILTER (c.stage = 'assemble'),
-               list(DISTINCT c.tool) FILTER (c.stage = 'score')
+        """SELECT any_value(c.config) FILTER (c.stage = 'assemble'), list(DISTINCT c.tool) FILTER (c.stage = 'score')
         FROM facts.commits AS c JOIN facts.current USING (commit_id)"""
     ).fetchone()
-    repeats, tools = found or (None, None)
-    return sorted(CallFilter.of_build(tools or (), {"keep_repeats": json.loads(repeats or "null")}).keep_repeats)
+    config, tools = found or (None, None)
+    values = json.loads(config or "{}")  # a build leaves no positions out
+    settings = {name: values[name] for name in ("tau_f", "keep_repeats") if name in values}
+    return CallFilter.of_build(tools or (), settings), config is not None
 
 
 def best(calls: CallColumns, repeats: frozenset[str]) -> Mask:

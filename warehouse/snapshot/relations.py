@@ -9,6 +9,9 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable
 
+# The host of a column `url`; NULL where there is none.
+HOST = "nullif(lower(regexp_extract(url, '^[a-zA-Z][a-zA-Z0-9+.-]*://([^/?#@]*@)?([^/:?#]+)', 2)), '')"
+
 _FEW = 8  # paths at most that are listed one by one, where people read the SQL of a view
 _SEPARATOR = "\n"
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from warehouse.commits import DataFile, digest
 from warehouse.schema import STAGES, TABLES
-from warehouse.snapshot.relations import parquet_sql, sql_text
+from warehouse.snapshot.relations import HOST, parquet_sql, sql_text
 from warehouse.snapshot.views import query, statements
 from warehouse.store import Store
 
@@ -73,7 +73,7 @@ def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     empty: dict[str, pa.Schema] = {}  # name -> columns of a table without rows
     if (examples := _version_examples_sql(connection, store)) is not None:
         wanted["dataset_examples"] = examples
-    added_columns = {"examples": _current_version_sql(connection)}
+    added_columns = {"documents": f"{HOST} AS host", "examples": _current_version_sql(connection)}
     for table in (*TABLES, *(name for name in sorted(shown) if name not in TABLES and name not in statements())):
         if table in wanted:
             continue

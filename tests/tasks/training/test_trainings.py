@@ -43,6 +43,10 @@ def test_a_record_says_what_a_training_was_given_and_came_to(tmp_path: Path, wit
         "best_perplexity": 7.4,
         "checkpoint": str(folder / "model"),
         "seconds": 7.0,  # (103 - 100) + (202 - 198)
+        # the rate and the speed are not among the events of this job
+        "curve": '[{"dev_perplexity":20.1,"step":0},'
+        '{"learning_rate":null,"loss":2.9,"step":1,"tokens_per_second":null},'
+        '{"dev_perplexity":7.4,"learning_rate":null,"loss":2.5,"step":2,"tokens_per_second":null}]',
         "finished": "1970-01-01T00:03:22.000000+00:00",  # 202 s after 1970 began
     }
     if within:  # a folder that is moved takes its checkpoints along
