@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cli.render.console import Console, Display
+from cli.render.console import Console, Display, narrow_table
 from flows.report.commands import sql_command
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, duration, passes_quarter
 from toolformer_core.config import TOOL_NAMES
@@ -303,6 +303,14 @@ def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None)
             f"{one.documents:,} documents dropped",
             highlight=False,
         )
+    if stats.kept:
+        kept = narrow_table("Calls kept, and how many of their inputs and responses are distinct")
+        kept.add_column("tool")
+        for name in ("calls", "inputs", "responses"):
+            kept.add_column(name, justify="right")
+        for one in stats.kept:
+            kept.add_row(one.tool, f"{one.calls:,}", f"{one.inputs:,}", f"{one.responses:,}")
+        console.print(kept)
     if any(tool.calls for tool in stats.tools):
         console.print(_tools_table(stats.tools))
     if not stats.yields:  # nothing was scored

@@ -30,7 +30,7 @@ from tasks.shards.retry import last_inputs, transient_failures
 from tasks.shards.run_shard import ShardResult, ShardSpec, result_of
 from tasks.shards.stage import Inputs, Shard, Stage, files_by_stage, run_stage, shards_of
 from tasks.specs.build_spec import BuildSpec, NotInOverlayError
-from tasks.specs.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
+from tasks.specs.example_limit import ExampleCounter, examples_in_shard, shard_order, with_limits
 from tasks.specs.thresholds import decide_thresholds, is_decided_late
 from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, SCORES
@@ -53,6 +53,7 @@ _PART_NAMES = {
     "model": "model",
     "not_annotated": "tools with enough examples",
     "prompt": "prompt",
+    "same": "limit of equal calls",
     "starts": "starts of chains",
     "tokenizer": "tokenizer",
     "tools": "tool names",
@@ -286,13 +287,13 @@ class _Planner:
         assembly = assembly_spec_of(spec)
         if all_scored and is_decided_late(spec):
             assembly = replace(assembly, config=decide_thresholds(spec, scored).config)
-        ranks = last_ranks(assembly, scored) if all_scored else {}
         # With so few documents no tool can exceed the limit on examples, whatever the model draws.
         below_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
         unknown_limit = () if all_scored or below_limit else ("cap",)
+        unknown_limit += () if all_scored or spec.max_same_call is None else ("same",)
         unknown_config = () if all_scored or not is_decided_late(spec) else ("config",)
         not_annotated = {shard.name: [tool for tool in spec.tools if tool not in tools[shard.name]] for shard in shards}
-        assembly = replace(assembly, last_ranks=ranks, not_annotated=not_annotated)
+        assembly = replace(with_limits(assembly, scored) if all_scored else assembly, not_annotated=not_annotated)
         for shard in shards:
             scores = scored[shard.name]
             unknown = (*(() if len(scores) == expected[shard.name] else ("inputs",)), *unknown_limit, *unknown_config)

@@ -125,6 +125,11 @@ def ask(
         notes.append(f"what calls gain afterwards is counted with the weights {shown} of the next tokens")
         notes += filter(None, [skipped_note(snapshot, weights, asked)])
     notes += [_marks_note(scores.marked_out, marks)] if scores.marked_out else []
+    if scores.same_calls:
+        notes.append(
+            f"--max-same-call keeps {scores.same_calls:,} calls out of the current C*; it is applied when C* is "
+            "assembled, and not in these figures"
+        )
     after = CallFilter(asked, after_top_k, after_tau_s, repeats)
     return WhatIfQuery(scores, before, after, tuple(notes), marks, weights, gains)
 

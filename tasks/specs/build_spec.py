@@ -78,6 +78,7 @@ class BuildSpec:
     assemble: AssembleConfig
     decontamination: Decontamination | None = None  # benchmarks that the corpus must not hold; None: none
     deduplicate: bool = False  # near-duplicates are dropped
+    max_same_call: int | None = None  # documents that may keep a call of one tool, input and response; None: all
     chains: ChainConfig = field(default_factory=ChainConfig)
     chain_prompts: Mapping[str, Prompt] = field(default_factory=dict)  # of each tool, if calls are chained
     candidates: tuple[str, str] | None = None  # file of calls in place of sampled ones, and its digest; None: none

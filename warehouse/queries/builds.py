@@ -16,6 +16,7 @@ __all__ = [
     "Coverage",
     "CurrentBuild",
     "FalseDiscoveryRate",
+    "KeptCalls",
     "StageBalance",
     "Stats",
     "ToolCosts",
@@ -47,6 +48,10 @@ FROM (SELECT commit_id, counters::JSON AS counters, unnest(json_keys(counters::J
 LEFT JOIN facts.balances AS b
     ON b.commit_id = i.commit_id AND b.kind = 'dropped' AND b.reason = 'benchmark:' || counter[7:]
 WHERE starts_with(counter, 'items:') ORDER BY benchmark"""
+
+_KEPT = """
+SELECT call.tool, count(*) AS calls, count(DISTINCT call.input) AS inputs, count(DISTINCT call.response) AS responses
+FROM (SELECT unnest(calls) AS call FROM examples) GROUP BY call.tool ORDER BY call.tool"""
 
 # Whether the current calls were scored with decoys.
 _DECOYS = """SELECT coalesce(bool_or(TRY_CAST(c.config::JSON->>'decoys' AS INTEGER) > 0), false) AS decoys
@@ -109,6 +114,16 @@ class BenchmarkInCorpus:
     items: int
     found: int  # items that some document holds
     documents: int  # dropped for it, or, of several benchmarks in a document, for the one named first
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCalls:
+    """The calls of one tool in the current C*."""
+
+    tool: str
+    calls: int
+    inputs: int  # distinct
+    responses: int  # distinct
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +199,7 @@ class Stats:
     tools: tuple[ToolCosts, ...] = ()
     benchmarks: tuple[BenchmarkInCorpus, ...] = ()  # that the corpus must not hold
     rates: tuple[FalseDiscoveryRate, ...] = ()  # at the thresholds of `yields`; empty where no decoys were scored
+    kept: tuple[KeptCalls, ...] = ()
 
     @property
     def conserved(self) -> bool:
@@ -207,6 +223,7 @@ def stats(path: str | Path) -> Stats:
         assembled = rows_in(connection, _COVERAGE)
         tools = tuple(ToolCosts(**row) for row in rows_in(connection, "FROM tool_costs"))
         benchmarks = tuple(BenchmarkInCorpus(**row) for row in rows_in(connection, _BENCHMARKS))
+        kept = tuple(KeptCalls(**row) for row in rows_in(connection, _KEPT))
     grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in counts:
         stage, tool, unit, kind, reason, rows, shards = row.values()
@@ -218,7 +235,7 @@ def stats(path: str | Path) -> Stats:
         else:
             balance[kind][reason] = rows
     balances = tuple(StageBalance(*key, **values) for key, values in grouped.items())
-    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, benchmarks, rates)
+    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, benchmarks, rates, kept)
 
 
 def coverage(path: str | Path) -> tuple[Coverage, ...]:
