@@ -300,7 +300,11 @@ def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None)
     for one in stats.benchmarks:
         console.print(
             f"{escape(one.benchmark)}: {one.found:,} of {one.items:,} items stood in the corpus, "
-            f"{one.documents:,} documents dropped",
+            + (
+                f"{one.documents:,} documents dropped, not annotated"
+                if one.calls is None
+                else f"{one.calls:,} kept calls dropped"
+            ),
             highlight=False,
         )
     if stats.kept:
@@ -308,8 +312,8 @@ def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None)
         kept.add_column("tool")
         for name in ("calls", "inputs", "responses"):
             kept.add_column(name, justify="right")
-        for one in stats.kept:
-            kept.add_row(one.tool, f"{one.calls:,}", f"{one.inputs:,}", f"{one.responses:,}")
+        for tool in stats.kept:
+            kept.add_row(tool.tool, f"{tool.calls:,}", f"{tool.inputs:,}", f"{tool.responses:,}")
         console.print(kept)
     if any(tool.calls for tool in stats.tools):
         console.print(_tools_table(stats.tools))

@@ -209,6 +209,11 @@ class BuildParameters(ToolChoice):
         "defaults: 14 bands of 8 hashes)",
     )
     decontaminate: Annotated[Benchmarks, _CORPUS] = []  # noqa: RUF012 - pydantic copies it
+    decontaminate_drops: Annotated[Literal["documents", "calls"], _CORPUS] = Field(
+        "documents",
+        description="What `decontaminate` drops. documents: those that hold an item; calls: only kept calls at the "
+        "words that a text shares with it, or within five tokens before them",
+    )
     ngram: Annotated[int, _CORPUS] = Field(
         NGRAM,
         gt=0,

@@ -34,7 +34,7 @@ from tasks.specs.example_limit import ExampleCounter, examples_in_shard, shard_o
 from tasks.specs.thresholds import decide_thresholds, is_decided_late
 from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, SCORES
-from tasks.stages.ingest import CORPUS, INGEST, with_latest_date
+from tasks.stages.ingest import CORPUS, INGEST, with_latest_date, with_shared_words
 from toolformer_core.config import keeps_repeats, tau_f_for
 from warehouse.commits import Commit, changed_parts
 from warehouse.files.overlay import OverlayFiles
@@ -45,6 +45,7 @@ _PILOT_DOCUMENTS = 100  # documents of the pilot run that costs are estimated fr
 # Part of a fingerprint -> its name in reasons; of the part `config` each changed field is a reason.
 _PART_NAMES = {
     "answers": "tool",
+    "benchmarks": "words of benchmarks",
     "cap": "limit of examples",
     "detector": "language detector",
     "follows": "failures asked again",
@@ -100,7 +101,7 @@ class _Planner:
         source_spec = INGEST.shard_spec(source)
         ingested = self._add_shard(source_spec) or run_stage(INGEST, source)
         shards = shards_of(ingested)
-        self.spec = spec = with_latest_date(spec, ingested)
+        self.spec = spec = with_shared_words(with_latest_date(spec, ingested))
         documents = sum(shard.documents.rows for shard in shards)
         self.planned[0] = replace(self.planned[0], documents=documents)
         self._note_partial_shard(source_spec, shards)
@@ -289,14 +290,13 @@ class _Planner:
             assembly = replace(assembly, config=decide_thresholds(spec, scored).config)
         # With so few documents no tool can exceed the limit on examples, whatever the model draws.
         below_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
-        unknown_limit = () if all_scored or below_limit else ("cap",)
-        unknown_limit += () if all_scored or spec.max_same_call is None else ("same",)
+        unknown_limits = () if all_scored else ("benchmarks", "same", *(() if below_limit else ("cap",)))
         unknown_config = () if all_scored or not is_decided_late(spec) else ("config",)
         not_annotated = {shard.name: [tool for tool in spec.tools if tool not in tools[shard.name]] for shard in shards}
         assembly = replace(with_limits(assembly, scored) if all_scored else assembly, not_annotated=not_annotated)
         for shard in shards:
             scores = scored[shard.name]
-            unknown = (*(() if len(scores) == expected[shard.name] else ("inputs",)), *unknown_limit, *unknown_config)
+            unknown = (*(() if len(scores) == expected[shard.name] else ("inputs",)), *unknown_limits, *unknown_config)
             if spec.stop_when_full and not all_scored:
                 unknown = (*unknown, "not_annotated")
             files = {INGEST.name: (shard.documents,), **files_by_stage(scores)}

@@ -126,7 +126,7 @@ def resolve(p: BuildParameters) -> BuildSpec:
         filters={key: declared[key].filter for key in built if key not in TOOL_NAMES},
         tool_settings=settings,
         ingest=ingest,
-        decontamination=Decontamination.of(p.decontaminate, p.ngram),
+        decontamination=Decontamination.of(p.decontaminate, p.ngram, calls_only=p.decontaminate_drops == "calls"),
         deduplicate=p.deduplicate,
         max_same_call=_max_same_call(p),
         prefilter=PrefilterConfig(chunk_words=p.mt_chunk_words, seed=p.seed),

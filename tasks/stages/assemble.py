@@ -22,7 +22,7 @@ from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage, at_depth, nonzero
 from tasks.specs.mark_filter import MarkFilter, digests_of
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, over_cap
-from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter, reasons_of, same_call_rank
+from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter, SharedWords, reasons_of, same_call_rank
 from toolformer_core.annotate.losses import reweighted
 from toolformer_core.config import MAX_CHAIN_DEPTH, AssembleConfig, canonical_json
 from toolformer_core.records import ScoredCall, digest_of
@@ -34,7 +34,8 @@ from warehouse.store import Store
 MARKS = "marks"  # in the config of an assembled shard: the filter by people's marks that left out some of its calls
 SCORES = tuple(at_depth("score", depth) for depth in range(1, MAX_CHAIN_DEPTH + 1))  # stages whose calls take part
 NOT_ANNOTATED = "not_annotated"  # in the config of an assembled shard: tools that had enough examples before it
-_LAST_SAME = "last_same"  # in the config of an assembled shard: see `CallFilter`, of equal calls that it drops
+# In the config of an assembled shard: those of `CallFilter` that concern its calls.
+SHARED_WORDS, _LAST_SAME = "shared_words", "last_same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class AssemblySpec:
     marks: MarkFilter | None = None  # None: all calls take part, whatever people say of them
     weights: tuple[float, ...] | None = None  # of the next tokens, by which calls gain; None: as they were scored
     max_same_call: int | None = None  # documents that may keep equal calls; None: all
+    shared_words: Mapping[str, Sequence[SharedWords]] = field(default_factory=dict)  # see `BuildSpec`
     last_same: Mapping[str, str] = field(default_factory=dict)  # of equal calls over that limit: see `CallFilter`
     last_ranks: Mapping[str, str] = field(default_factory=dict)  # of tools over the limit: see `ExampleCap`
     not_annotated: Mapping[str, Sequence[str]] = field(default_factory=dict)  # shard -> tools that had enough examples
@@ -65,6 +67,7 @@ class JudgedCalls:
     marked_out: frozenset[str]  # digests of the calls that do not take part by what people say of them
     kept: list[ScoredCall]
     reasons: Counter[tuple[bool, str]]  # of the others, chains (True) apart from single calls
+    shared: dict[str, list[SharedWords]]  # by document of a call
     same: frozenset[tuple[str, str]]  # equal calls and document, of those that enough other documents keep
     excess: frozenset[tuple[str, str]]  # tool and document of examples beyond the limit
 
@@ -101,7 +104,7 @@ def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     drawn = inputs.records("sample", arrow.drawn_of) if config.top_k else []
     ranks = {(call.tool, call.doc_id, call.position): call.rank for call in drawn}
     marked_out = assembly.marks.reasons(calls) if assembly.marks is not None else ()
-    settings = {**asdict(config), _LAST_SAME: assembly.last_same}
+    settings = {**asdict(config), SHARED_WORDS: assembly.shared_words, _LAST_SAME: assembly.last_same}
     call_filter = CallFilter.of_build(assembly.tool_names, settings)
     reasons = reasons_of(calls, call_filter, ranks, marked_out)
     kept = [call for call, reason in zip(calls, reasons, strict=True) if not reason]
@@ -112,8 +115,10 @@ def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
         "/".join(digests_of(call)) for call, reason in zip(calls, reasons, strict=True) if reason in MARK_REASONS
     )
     same = [call for call, reason in zip(calls, reasons, strict=True) if reason == SAME_CALL]
+    documents = {call.doc_id for call in calls}
     over = frozenset((same_call_rank(call, config.seed)[0], call.doc_id) for call in same)
-    return JudgedCalls(calls, left_out, kept, dropped, over, frozenset(excess))
+    shared = {doc: list(assembly.shared_words[doc]) for doc in sorted(documents & assembly.shared_words.keys())}
+    return JudgedCalls(calls, left_out, kept, dropped, shared, over, frozenset(excess))
 
 
 def _judged_once(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
@@ -149,8 +154,8 @@ def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
 
 def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
     assembly = inputs.spec
-    is_judged = assembly.last_ranks or assembly.last_same or assembly.marks is not None
-    judged = _judged_once(inputs) if is_judged else None
+    limited = assembly.last_ranks or assembly.last_same or assembly.shared_words
+    judged = _judged_once(inputs) if limited or assembly.marks is not None else None
     excess = judged.excess if judged is not None else ()
     parts = {
         "cap": digest_of("over", *(f"{tool}/{doc_id}" for tool, doc_id in sorted(excess))),
@@ -162,6 +167,8 @@ def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
         parts["not_annotated"] = digest_of(*not_annotated)
     if judged is not None and judged.marked_out:  # else the shard is as it would be without marks
         parts["marks"] = digest_of(*sorted(judged.marked_out))
+    if judged is not None and judged.shared:
+        parts["benchmarks"] = digest_of(canonical_json(judged.shared))
     if judged is not None and judged.same:
         parts["same"] = digest_of(*(f"{same}/{doc_id}" for same, doc_id in sorted(judged.same)))
     return parts
@@ -176,6 +183,8 @@ def _config_notes(inputs: Inputs[AssemblySpec]) -> Mapping[str, Any]:
         notes[NOT_ANNOTATED] = list(not_annotated)
     if assembly.marks is not None and _judged_once(inputs).marked_out:
         notes[MARKS] = {"keep": assembly.marks.keep, "until": assembly.marks.until}
+    if assembly.shared_words and (shared := _judged_once(inputs).shared):
+        notes[SHARED_WORDS] = shared
     if assembly.last_same and (over := _judged_once(inputs).same):
         notes[_LAST_SAME] = {same: assembly.last_same[same] for same, _ in sorted(over)}
     return notes

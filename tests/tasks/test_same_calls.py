@@ -9,12 +9,15 @@ from typing import Any
 
 from wh_fixtures import make_run, put, scored
 
+from flows.build_dataset.pipeline import assembly_spec_of
 from flows.report.document_trace import trace_document
 from tasks.shards.run_shard import ShardResult, result_of
 from tasks.shards.stage import Inputs, run_stage
 from tasks.specs.example_limit import with_limits
 from tasks.stages.assemble import ASSEMBLE, AssemblySpec
+from tasks.stages.ingest import CORPUS, INGEST
 from tests.fakes import a_scored
+from tests.support.stage_runs import calculator_spec
 from toolformer_core.annotate.call_filter import same_call_rank
 from toolformer_core.config import AssembleConfig
 from toolformer_core.records import AnsweredCall, ScoredCall
@@ -96,6 +99,14 @@ def test_a_shard_that_drops_none_is_the_shard_without_a_limit(tmp_path: Path) ->
     last = max(DOCS, key=equal_rank)
     changed = {name for name, result in on.items() if result.key != off[name].key}
     assert changed == {"part-00000" if last in DOCS[:3] else "part-00001"}
+
+
+def test_without_the_options_fingerprints_are_what_they_were(tmp_path: Path) -> None:
+    spec = calculator_spec(tmp_path / "data", tmp_path / "c.jsonl")
+    assembled = ASSEMBLE.shard_spec(Inputs(assembly_spec_of(spec), "part-00000")).key
+    # as computed by the commit before there were such options; another version of a stage is another fingerprint
+    assert assembled.fingerprint == "a546d4fded76c058aab0af483e004e5c"
+    assert INGEST.shard_spec(Inputs(spec, CORPUS)).key.fingerprint == "5f690984dc65423919e82a06a73985c9"
 
 
 def test_explain_and_stats_say_it(tmp_path: Path) -> None:

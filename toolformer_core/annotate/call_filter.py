@@ -11,6 +11,8 @@
     | lower_gain         | another call that passes at the same position, of any tool, gains more                 |
     | repeated_nearby    | a call of the same tool and input, not dropped by the rules above, is within the five  |
     |                    | tokens by which the two are judged, and gains more: one response is enough             |
+    | of a benchmark     | its position is at words that the document shares with a benchmark's item, or they are |
+    |                    | among the tokens by which the call is judged                                           |
     | same_call          | enough other documents keep a call of the same tool, input and response; which of them |
     |                    | do is seeded                                                                           |
 
@@ -42,9 +44,11 @@ __all__ = ["REASONS", "CallColumns", "CallFilter", "looked_ahead", "may_be_kept"
 SAME_CALL = "same_call"
 REASONS = (
     *("", "position_left_out", "marked_out", "below_threshold", "seen_only_after", "shorter_chain", "lower_gain"),
-    *("repeated_nearby", SAME_CALL),
+    *("repeated_nearby", "elsewhere"),  # the last: by what other texts hold, of benchmarks or equal calls
 )
 _LOOKAHEAD_TOOL = "mt"
+
+SharedWords = tuple[int, int, str]  # where a document shares words with a benchmark, in characters, and the reason
 
 Mask = NDArray[np.bool_]  # a value for each call
 
@@ -57,6 +61,7 @@ class CallFilter:
     top_k: Mapping[str, int] = field(default_factory=dict)  # by tool: only a document's k first positions, as ranked
     tau_s: Mapping[str, float] = field(default_factory=dict)  # by tool: only positions with p(" [") above this
     keep_repeats: frozenset[str] = frozenset()  # the tools of which equal calls nearby are all kept
+    shared_words: Mapping[str, Sequence[SharedWords]] = field(default_factory=dict)  # by document
     last_same: Mapping[str, str] = field(default_factory=dict)  # by equal calls: the last rank of a document that stays
     seed: int = 0  # of these ranks, see `same_call_rank`
 
@@ -75,7 +80,8 @@ class CallFilter:
             dict(config.get("top_k", {})),
             dict(config.get("tau_s", {})),
             frozenset(tool for tool in keys if keeps_repeats(tool, config.get("keep_repeats"))),
-            dict(config.get("last_same", {})),
+            config.get("shared_words", {}),
+            config.get("last_same", {}),
             config.get("seed", 0),
         )
 
@@ -98,7 +104,7 @@ class CallColumns:
             the same.
         window_end: (n,) offset after the tokens by which the call is judged; negative: nothing is near the call.
         ahead: (n,) whether the model looked ahead; None: nowhere.
-        same: (n,) whether enough other documents keep the same call; None: nowhere, or not known.
+        elsewhere: (n,) whether other texts cost the call its place, if it has one; None: nowhere, or not known.
     """
 
     def __init__(
@@ -114,10 +120,10 @@ class CallColumns:
         alike: NDArray[np.integer[Any]],
         window_end: NDArray[np.integer[Any]],
         ahead: Mask | None = None,
-        same: Mask | None = None,
+        elsewhere: Mask | None = None,
     ) -> None:
         self.kinds, self.kind, self.doc, self.position, self.gain = kinds, kind, doc, position, gain
-        self.rank, self._log_p, self._ahead, self._same = rank, log_p, ahead, same
+        self.rank, self._log_p, self._ahead, self._elsewhere = rank, log_p, ahead, elsewhere
         self._place = np.cumsum(_changes(doc) | _changes(position), dtype=np.int32) - 1
         self._worse, self._better = self._repeats(alike, window_end)
 
@@ -186,7 +192,7 @@ class CallColumns:
         keeps = np.array([tools[-1] in call_filter.keep_repeats for tools in self.kinds], np.bool_)
         apart = won.copy()
         apart[self._worse[won[self._better] & ~keeps[self.kind[self._worse]]]] = False
-        return won, apart, apart if self._same is None else apart & ~self._same
+        return won, apart, apart if self._elsewhere is None else apart & ~self._elsewhere
 
     def _repeats(
         self, alike: NDArray[np.integer[Any]], window_end: NDArray[np.integer[Any]]
@@ -235,6 +241,7 @@ def reasons_of(
     inputs: dict[Any, int] = {}
     openers = [(call.tools[0], *_place(call)) for call in ordered]
     log_ps = {opener: call.log_p for opener, call in zip(openers, ordered, strict=True) if call.links == 1}
+    elsewhere = [_elsewhere(call, call_filter) for call in ordered]
     columns = CallColumns(
         kind=np.array([kinds.setdefault(call.tools, len(kinds)) for call in ordered], np.intp),
         kinds=tuple(kinds),
@@ -246,12 +253,13 @@ def reasons_of(
         alike=np.array([inputs.setdefault((one.input, one.preceding_calls), len(inputs)) for one in ordered], np.int64),
         window_end=np.array([-1 if call.window_end is None else call.window_end for call in ordered], np.int64),
         ahead=np.array([looked_ahead(call) for call in ordered], np.bool_),
-        same=np.array([_is_over(call, call_filter) for call in ordered], np.bool_) if call_filter.last_same else None,
+        elsewhere=np.array([reason != "" for reason in elsewhere], np.bool_),
     )
     left_out = np.array([bool(marked_out) and marked_out[i] != "" for i in order], np.bool_)
     reasons = [""] * len(calls)
-    for i, outcome, out in zip(order, columns.outcomes(call_filter, left_out), left_out, strict=True):
-        reasons[i] = marked_out[i] if out and REASONS[outcome] == "marked_out" else REASONS[outcome]
+    for i, outcome, other in zip(order, columns.outcomes(call_filter, left_out), elsewhere, strict=True):
+        name = REASONS[outcome]
+        reasons[i] = marked_out[i] if name == "marked_out" else other if name == "elsewhere" else name
     return reasons
 
 
@@ -264,9 +272,16 @@ def same_call_rank(call: ScoredCall, seed: int) -> tuple[str, str]:
     return same, digest_of("rank", str(seed), same, call.doc_id)[:16]
 
 
-def _is_over(call: ScoredCall, call_filter: CallFilter) -> bool:
+def _elsewhere(call: ScoredCall, call_filter: CallFilter) -> str:
+    """Return why other texts cost a call its place; "" if they do not."""
+    end = call.position + 1 if call.window_end is None else call.window_end
+    for first, last, reason in call_filter.shared_words.get(call.doc_id, ()):
+        if first < end and call.position < last:
+            return reason
+    if not call_filter.last_same:
+        return ""
     same, rank = same_call_rank(call, call_filter.seed)
-    return rank > call_filter.last_same.get(same, rank)
+    return SAME_CALL if rank > call_filter.last_same.get(same, rank) else ""
 
 
 def looked_ahead(call: ScoredCall) -> bool:

@@ -42,8 +42,13 @@ WHERE c.stage = 'assemble' AND b.unit = 'documents' AND b.kind = 'in' GROUP BY c
 # Of benchmarks that the corpus must not hold: their items, those that documents hold, and the documents dropped.
 _BENCHMARKS = """
 SELECT counter[7:] AS benchmark, (i.counters->>counter)::BIGINT AS items,
-       (i.counters->>('found:' || counter[7:]))::BIGINT AS found, coalesce(b.rows, 0)::BIGINT AS documents
-FROM (SELECT commit_id, counters::JSON AS counters, unnest(json_keys(counters::JSON)) AS counter
+       (i.counters->>('found:' || counter[7:]))::BIGINT AS found, coalesce(b.rows, 0)::BIGINT AS documents,
+       CASE WHEN i.drops = 'calls' THEN (
+           SELECT coalesce(sum(l.rows), 0)::BIGINT
+           FROM facts.balances AS l JOIN facts.commits AS c USING (commit_id) JOIN facts.current USING (commit_id)
+           WHERE c.stage = 'assemble' AND l.reason = 'benchmark:' || counter[7:]) END AS calls
+FROM (SELECT commit_id, config::JSON->>'decontaminate' AS drops, counters::JSON AS counters,
+             unnest(json_keys(counters::JSON)) AS counter
       FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'ingest') AS i
 LEFT JOIN facts.balances AS b
     ON b.commit_id = i.commit_id AND b.kind = 'dropped' AND b.reason = 'benchmark:' || counter[7:]
@@ -114,6 +119,7 @@ class BenchmarkInCorpus:
     items: int
     found: int  # items that some document holds
     documents: int  # dropped for it, or, of several benchmarks in a document, for the one named first
+    calls: int | None  # kept calls lost; None: the documents that are dropped were not annotated
 
 
 @dataclass(frozen=True, slots=True)
