@@ -155,8 +155,6 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
             if any(drops):
                 documents = arrow.documents_of(store.read(file).slice(0, len(drops)))
                 rejected += [_rejection(d, *drop) for d, drop in zip(documents, drops, strict=True) if drop is not None]
-        if limit is not None and len(seen) >= limit:
-            break
     for start in range(0, len(rejected), _REJECTS_PER_FILE):
         writer.write_rejects(arrow.rejects_table(rejected[start : start + _REJECTS_PER_FILE]))
     dropped.update(row.reason for row in rejected)
@@ -171,26 +169,35 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
 
 
 class _Parts:
-    """The results of a corpus's parts in order, each read when it is first asked for."""
+    """The results of a corpus's parts in order, up to the limit, each read when it is first asked for."""
 
     def __init__(self, spec: BuildSpec) -> None:
-        self._specs = part_specs(spec)
+        self._specs, self._store, self._limit = part_specs(spec), spec.store(), spec.ingest.limit
         self._read: list[dict[str, ShardResult]] = []
+        self._seen = DigestSet()  # documents of these, if there is a limit
 
     def __iter__(self) -> Iterator[dict[str, ShardResult]]:
         for number, spec in enumerate(self._specs):
             if number == len(self._read):
+                if self._limit is not None and len(self._seen) >= self._limit:
+                    return
                 self._read += read_parts([spec])
+                for doc_id in _ids(self._store, self._read[number]) if self._limit is not None else ():
+                    self._seen.add(bytes.fromhex(doc_id))
             yield self._read[number]
+
+
+def _ids(store: Store, results: Mapping[str, ShardResult]) -> list[str]:
+    """Return the ids of a part's documents in order."""
+    return [one for file in results[READ.name].files for one in store.read(file, ["doc_id"]).column(0).to_pylist()]
 
 
 def _near_duplicates(spec: BuildSpec, parts: _Parts) -> dict[str, NearDuplicate]:
     store, limit = spec.store(), spec.ingest.limit
 
     def of(results: dict[str, ShardResult]) -> tuple[list[str], pa.Table, Collection[str]]:
-        ids = [one for file in results[READ.name].files for one in store.read(file, ["doc_id"]).column(0).to_pylist()]
         dropped = () if _calls_only(spec) else _contaminated(store, results)
-        return ids, pa.concat_tables(map(store.read, results[SIGN.name].files)), dropped
+        return _ids(store, results), pa.concat_tables(map(store.read, results[SIGN.name].files)), dropped
 
     return find_near_duplicates(map(of, parts), limit)
 

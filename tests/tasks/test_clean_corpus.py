@@ -140,6 +140,17 @@ def test_calls_near_shared_words_go_where_documents_stay(tmp_path: Path, run: Ru
     assert fates == {0: "kept", 39: "kept", 30: "below_threshold", 1: "benchmark:own", 38: "benchmark:own"}
 
 
+def test_no_part_beyond_the_limit_is_read(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text(f"{LINE}\n", encoding="utf-8")
+    corpus = write_corpus(tmp_path / "corpus", [f"One {LINE}.", "Two.", f"Three {LINE}."])  # the first has its own file
+    decontamination = Decontamination.of([str(tmp_path / "own.txt")], 13, calls_only=True)
+    spec = calculator_spec(tmp_path / "data", corpus, ingest=IngestConfig(limit=1), decontamination=decontamination)
+    spec = replace(spec, deduplicate=True)
+    assert found(spec)[0] == [f"One {LINE}."]
+    assert list(with_shared_words(spec).shared_words) == [document_id(f"One {LINE}.", None)]
+    assert len(list(spec.store().commits("read"))) == 1
+
+
 def test_what_is_named_differently_is_done_again_and_off_nothing_changes(tmp_path: Path, benchmarks: list[str]) -> None:
     plain = calculator_spec(tmp_path / "data", write_corpus(tmp_path / "corpus", [WHOLE, LINE, "Nothing."]))
     off = ingest(plain)
