@@ -1,20 +1,22 @@
 """Kill a build with SIGKILL at random moments, start it again, and compare with a build that was left alone.
 
-    python benchmarks/chaos.py --kills 10 [--runner dask] [--server URL] [--json]
+    python benchmarks/chaos.py --kills 10 [--runner dask] [--server URL] [--clean] [--json]
 
 Every round starts `toolformer build` in a process of its own and kills a random moment after it has committed a random
 number of further shards, from none to six. What is killed is, in a random order, each as often: everything (the flow,
 its workers and the server it started, which a power cut would take too), the flow alone, or, where Dask runs it, one of
 its workers, after which the build is to go on by itself. A build that is done before its moment is thrown away and
 begun anew. The last start is left alone; Ctrl-C makes the next one the last. With --server all builds use that Prefect
-server, which saves most of their start and is not killed. Then the two datasets must be the same files, byte for byte,
-every row of every stage accounted for, no shard counted twice, and no file damaged.
+server, which saves most of their start and is not killed; with --clean they drop near-duplicates, documents with items
+of a benchmark, and equal calls. Then the two datasets must be the same files, byte for byte, every row of every stage
+accounted for, no shard counted twice, and no file damaged.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import json
 import random
 import shutil
@@ -59,7 +61,7 @@ class Report:
     disturbed_s: float
 
 
-def _command(data: Path, documents: int, runner: str) -> list[str]:
+def _command(data: Path, documents: int, runner: str, items: Path | None) -> list[str]:
     options = {
         "--corpus": str(CORPUS),
         "--data": str(data),
@@ -72,7 +74,8 @@ def _command(data: Path, documents: int, runner: str) -> list[str]:
         "--runner": runner,
         "--workers": "2",
     }
-    return [sys.executable, "-m", "cli.main", "build", *(x for pair in options.items() for x in pair)]
+    clean = ["--deduplicate", "--max-same-call", "1", "--decontaminate", str(items)] if items is not None else []
+    return [sys.executable, "-m", "cli.main", "build", *(x for pair in options.items() for x in pair), *clean]
 
 
 def _place(server: str | None) -> dict[str, str]:
@@ -192,6 +195,7 @@ def run(
     runner: str = "threads",
     server: str | None = None,
     victims: Sequence[str] = (),
+    clean: bool = False,
 ) -> Report:
     """Run the comparison in an empty folder.
 
@@ -200,6 +204,7 @@ def run(
         runner: of the builds that are killed, `threads` or `dask`.
         server: the URL of a Prefect server for all builds; None: each starts its own.
         victims: what is killed: `all`, `flow`, `worker`; default: all kinds there are.
+        clean: whether the builds drop near-duplicates, documents with a benchmark's items, and equal calls.
 
     Raises:
         RuntimeError: a build that was left alone failed.
@@ -207,12 +212,16 @@ def run(
     """
     calm, wild = folder / "calm", folder / "wild"
     place = _place(server)
+    items = folder / "items.txt" if clean else None
+    if items is not None:
+        with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:  # the first document is an item
+            items.write_text(" ".join(json.loads(next(lines))["text"].split()), encoding="utf-8")
     begin = time.monotonic()
-    _alone(_command(calm, documents, "threads"), place)
+    _alone(_command(calm, documents, "threads", items), place)
     undisturbed = time.monotonic() - begin
     begin = time.monotonic()
     victims = victims or ("all", "flow", *(("worker",) if runner == "dask" else ()))
-    killed = _KilledBuild(_command(wild, documents, runner), place, wild, victims, seed)
+    killed = _KilledBuild(_command(wild, documents, runner, items), place, wild, victims, seed)
     try:
         with contextlib.suppress(KeyboardInterrupt):
             killed.disturb(kills)
@@ -256,10 +265,12 @@ def main() -> None:
     parser.add_argument("--runner", choices=("threads", "dask"), default="threads")
     parser.add_argument("--server", help="URL of a Prefect server, e.g. http://127.0.0.1:4200/api")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--clean", action="store_true")
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        report = run(Path(folder), kills=a.kills, documents=a.documents, seed=a.seed, runner=a.runner, server=a.server)
+        asked = {"kills": a.kills, "documents": a.documents, "seed": a.seed, "runner": a.runner, "clean": a.clean}
+        report = run(Path(folder), server=a.server, **asked)
     for name, value in asdict(report).items():
         print(f"{name:<22} {value}")  # noqa: T201
     if a.json:

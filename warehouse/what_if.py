@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolformer_core.annotate.call_filter import CallFilter
+from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.marks import MARK_REASONS
 from warehouse.queries import Sample, Yield, open_snapshot, rows_in
@@ -39,6 +39,7 @@ class StoredScores:
     decays: Mapping[str, float] = field(default_factory=dict)  # tool -> decay of the weights, where it is known
     marked_out: Mapping[str, int] = field(default_factory=dict)  # reason -> calls that marks left out of the current C*
     chained: bool = False  # whether calls were chained
+    elsewhere: Mapping[str, int] = field(default_factory=dict)  # reason -> calls that other texts kept out of C*
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ def stored_scores(path: str | Path) -> StoredScores:
         JOIN facts.current USING (commit_id) WHERE c.stage = 'score' GROUP BY c.tool HAVING decay IS NOT NULL"""
     marked = f"""SELECT b.reason, sum(b.rows)::BIGINT AS calls FROM facts.balances AS b JOIN facts.commits AS c
         USING (commit_id) JOIN facts.current USING (commit_id)
-        WHERE c.stage = 'assemble' AND b.reason IN ({", ".join(map(sql_text, MARK_REASONS))}) GROUP BY b.reason"""
+        WHERE c.stage = 'assemble' AND (b.reason IN ({", ".join(map(sql_text, (*MARK_REASONS, SAME_CALL)))})
+            OR starts_with(b.reason, 'benchmark:')) GROUP BY b.reason"""
     newest = f"""SELECT run_id FROM facts.runs AS r WHERE flow <> '{WHAT_IF}' AND run_id IN (
             SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)
             JOIN facts.commits AS c USING (commit_id) WHERE c.stage = 'score')
@@ -80,7 +82,8 @@ def stored_scores(path: str | Path) -> StoredScores:
     assembled: dict[str, Any] = next((json.loads(row["config"]) for row in configs if row["stage"] == "assemble"), {})
     chained = any(row["stage"] == "score_2" for row in configs)
     run_id = runs[0]["run_id"] if runs else ""
-    return StoredScores(sampled, assembled, run_id, lowest, of_tool, left_out, chained)
+    elsewhere = {reason: left_out.pop(reason) for reason in sorted(left_out.keys() - set(MARK_REASONS))}
+    return StoredScores(sampled, assembled, run_id, lowest, of_tool, left_out, chained, elsewhere)
 
 
 def what_if(

@@ -137,6 +137,7 @@ def plan(
 def stats(data: Data = None, as_json: AsJson = False) -> None:
     """Count rows in, kept and dropped by reason, per stage and tool, and examples per tool at each threshold.
 
+    Of each tool's kept calls, also how many inputs and responses are distinct (see build --max-same-call).
     If calls were scored with decoys (build --tau-f fdr=0.05, or --decoys), also how often wrong ones would pass;
     of benchmarks that were kept out (build --decontaminate), how many of their items stood in the corpus.
 
@@ -159,7 +160,9 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
         tools = {"tools": [asdict(tool) for tool in figures.tools]}
         benchmarks = {"benchmarks": [asdict(one) for one in figures.benchmarks]}
         rates = {"false_discovery_rates": [asdict(rate) for rate in figures.rates]}
-        print_json({**head, "yield": [asdict(y) for y in figures.yields], **rates, **coverage, **tools, **benchmarks})
+        kept = {"kept": [asdict(one) for one in figures.kept]}
+        yields = {"yield": [asdict(y) for y in figures.yields]}
+        print_json({**head, **yields, **rates, **coverage, **tools, **benchmarks, **kept})
     else:
         print_stats(figures, build)
 

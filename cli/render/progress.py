@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cli.render.console import Console, Display
+from cli.render.console import Console, Display, narrow_table
 from flows.report.commands import sql_command
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, duration, passes_quarter
 from toolformer_core.config import TOOL_NAMES
@@ -300,9 +300,21 @@ def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None)
     for one in stats.benchmarks:
         console.print(
             f"{escape(one.benchmark)}: {one.found:,} of {one.items:,} items stood in the corpus, "
-            f"{one.documents:,} documents dropped",
+            + (
+                f"{one.documents:,} documents dropped, not annotated"
+                if one.calls is None
+                else f"{one.calls:,} kept calls dropped"
+            ),
             highlight=False,
         )
+    if stats.kept:
+        kept = narrow_table("Calls kept, and how many of their inputs and responses are distinct")
+        kept.add_column("tool")
+        for name in ("calls", "inputs", "responses"):
+            kept.add_column(name, justify="right")
+        for tool in stats.kept:
+            kept.add_row(tool.tool, f"{tool.calls:,}", f"{tool.inputs:,}", f"{tool.responses:,}")
+        console.print(kept)
     if any(tool.calls for tool in stats.tools):
         console.print(_tools_table(stats.tools))
     if not stats.yields:  # nothing was scored

@@ -36,7 +36,7 @@ from tasks.shards.reading import read_in_process
 from tasks.shards.run_shard import ShardResult
 from tasks.shards.stage import Inputs, shards_of
 from tasks.specs.build_spec import BuildSpec
-from tasks.stages.ingest import CORPUS, INGEST, READ, with_latest_date
+from tasks.stages.ingest import CORPUS, INGEST, READ, with_latest_date, with_shared_words
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from toolformer_core.prompts.load import PLACEHOLDER
@@ -163,7 +163,7 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> Assem
     shards = shards_of(ingested)
     if not shards:
         raise UsageError(f"no row of {spec.corpus} is a usable document: {_why_rejected(store, ingested)}")
-    spec = with_latest_date(spec, ingested)
+    spec = with_shared_words(with_latest_date(spec, ingested))
     assembled = run_pipeline(spec, ledger, shards, workers)
     return replace(assembled, shards={shard.name: assembled.shards[shard.name] for shard in shards})
 

@@ -175,6 +175,11 @@ class BuildParameters(ToolChoice):
     max_examples: Annotated[int, _CALLS] = Field(
         _ASSEMBLE.max_examples, gt=0, description="Examples per tool at most (paper: 25,000)"
     )
+    max_same_call: Annotated[int | None, _CALLS] = Field(
+        None,
+        gt=0,
+        description="Texts that may keep a call of one tool, input and response; `seed` chooses them (default: all)",
+    )
     stop_when_full: Annotated[bool, _CALLS] = Field(
         False,
         description="Stop a tool's stages once `max_examples` of it are certain; shards are then taken in an order "
@@ -204,6 +209,11 @@ class BuildParameters(ToolChoice):
         "defaults: 14 bands of 8 hashes)",
     )
     decontaminate: Annotated[Benchmarks, _CORPUS] = []  # noqa: RUF012 - pydantic copies it
+    decontaminate_drops: Annotated[Literal["documents", "calls"], _CORPUS] = Field(
+        "documents",
+        description="What `decontaminate` drops. documents: those that hold an item; calls: only kept calls at the "
+        "words that a text shares with it, or within five tokens before them",
+    )
     ngram: Annotated[int, _CORPUS] = Field(
         NGRAM,
         gt=0,

@@ -30,7 +30,7 @@ from tasks.settings import shared_catalog
 from tasks.shards.run_shard import ShardResult, on_shard_done
 from tasks.shards.stage import Shard, Stage
 from tasks.specs.build_spec import BuildSpec
-from tasks.specs.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
+from tasks.specs.example_limit import ExampleCounter, examples_in_shard, shard_order, with_limits
 from tasks.specs.thresholds import Decided, decide_thresholds, is_decided_late
 from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, SCORES, AssemblySpec
@@ -92,6 +92,7 @@ class _Group:
 def assembly_spec_of(spec: BuildSpec, **changes: Any) -> AssemblySpec:
     """Return how a build assembles C*; `changes` are fields with other values than the build gives them."""
     given = {"config": spec.assemble, "tool_names": spec.tool_names, "marks": spec.marks, **changes}
+    given |= {"shared_words": spec.shared_words, "max_same_call": spec.max_same_call}
     return AssemblySpec(spec.run_id, spec.data, overlay=spec.overlay, **given)
 
 
@@ -108,7 +109,8 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
         if stage.per != "source":
             ledger.expect(stage.name, len(shards) * (len(spec.tools) if stage.per == "tool" else 1))
     within_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
-    in_one_go = within_limit and not is_decided_late(spec)  # no shard of C* needs to know the scores of others
+    # Whether no shard of C* needs to know the scores of others.
+    in_one_go = within_limit and spec.max_same_call is None and not is_decided_late(spec)
     if spec.stop_when_full and not within_limit:
         groups = _annotate_until_full(spec, ledger, shards, workers)
         return _assemble(spec, ledger, groups)
@@ -192,8 +194,7 @@ def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> Asse
             scored[shard.name] = [result for result in scores.values() if result is not None]
             lacking[shard.name] = [tool for tool in spec.tools if scores["score", tool] is None]
     decided = decide_thresholds(spec, scored)
-    assembly = assembly_spec_of(spec, config=decided.config)
-    assembly = replace(assembly, last_ranks=last_ranks(assembly, scored))
+    assembly = with_limits(assembly_spec_of(spec, config=decided.config), scored)
     for group in groups:
         names = [shard.name for shard in group.shards]
         own = replace(assembly, not_annotated={name: lacking[name] for name in names})

@@ -30,11 +30,11 @@ from tasks.shards.retry import last_inputs, transient_failures
 from tasks.shards.run_shard import ShardResult, ShardSpec, result_of
 from tasks.shards.stage import Inputs, Shard, Stage, files_by_stage, run_stage, shards_of
 from tasks.specs.build_spec import BuildSpec, NotInOverlayError
-from tasks.specs.example_limit import ExampleCounter, examples_in_shard, last_ranks, shard_order
+from tasks.specs.example_limit import ExampleCounter, examples_in_shard, shard_order, with_limits
 from tasks.specs.thresholds import decide_thresholds, is_decided_late
 from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, SCORES
-from tasks.stages.ingest import CORPUS, INGEST, with_latest_date
+from tasks.stages.ingest import CORPUS, INGEST, with_latest_date, with_shared_words
 from toolformer_core.config import keeps_repeats, tau_f_for
 from warehouse.commits import Commit, changed_parts
 from warehouse.files.overlay import OverlayFiles
@@ -45,6 +45,7 @@ _PILOT_DOCUMENTS = 100  # documents of the pilot run that costs are estimated fr
 # Part of a fingerprint -> its name in reasons; of the part `config` each changed field is a reason.
 _PART_NAMES = {
     "answers": "tool",
+    "benchmarks": "words of benchmarks",
     "cap": "limit of examples",
     "detector": "language detector",
     "follows": "failures retried",
@@ -53,6 +54,7 @@ _PART_NAMES = {
     "model": "model",
     "not_annotated": "tools with enough examples",
     "prompt": "prompt",
+    "same": "limit of equal calls",
     "starts": "starts of chains",
     "tokenizer": "tokenizer",
     "tools": "tool names",
@@ -99,7 +101,7 @@ class _Planner:
         source_spec = INGEST.shard_spec(source)
         ingested = self._add_shard(source_spec) or run_stage(INGEST, source)
         shards = shards_of(ingested)
-        self.spec = spec = with_latest_date(spec, ingested)
+        self.spec = spec = with_shared_words(with_latest_date(spec, ingested))
         documents = sum(shard.documents.rows for shard in shards)
         self.planned[0] = replace(self.planned[0], documents=documents)
         self._note_partial_shard(source_spec, shards)
@@ -286,16 +288,15 @@ class _Planner:
         assembly = assembly_spec_of(spec)
         if all_scored and is_decided_late(spec):
             assembly = replace(assembly, config=decide_thresholds(spec, scored).config)
-        ranks = last_ranks(assembly, scored) if all_scored else {}
         # With so few documents no tool can exceed the limit on examples, whatever the model draws.
         below_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
-        unknown_limit = () if all_scored or below_limit else ("cap",)
+        unknown_limits = () if all_scored else ("benchmarks", "same", *(() if below_limit else ("cap",)))
         unknown_config = () if all_scored or not is_decided_late(spec) else ("config",)
         not_annotated = {shard.name: [tool for tool in spec.tools if tool not in tools[shard.name]] for shard in shards}
-        assembly = replace(assembly, last_ranks=ranks, not_annotated=not_annotated)
+        assembly = replace(with_limits(assembly, scored) if all_scored else assembly, not_annotated=not_annotated)
         for shard in shards:
             scores = scored[shard.name]
-            unknown = (*(() if len(scores) == expected[shard.name] else ("inputs",)), *unknown_limit, *unknown_config)
+            unknown = (*(() if len(scores) == expected[shard.name] else ("inputs",)), *unknown_limits, *unknown_config)
             if spec.stop_when_full and not all_scored:
                 unknown = (*unknown, "not_annotated")
             files = {INGEST.name: (shard.documents,), **files_by_stage(scores)}

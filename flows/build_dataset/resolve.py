@@ -126,8 +126,9 @@ def resolve(p: BuildParameters) -> BuildSpec:
         filters={key: declared[key].filter for key in built if key not in TOOL_NAMES},
         tool_settings=settings,
         ingest=ingest,
-        decontamination=Decontamination.of(p.decontaminate, p.ngram),
+        decontamination=Decontamination.of(p.decontaminate, p.ngram, calls_only=p.decontaminate_drops == "calls"),
         deduplicate=p.deduplicate,
+        max_same_call=_max_same_call(p),
         prefilter=PrefilterConfig(chunk_words=p.mt_chunk_words, seed=p.seed),
         sample=sample,
         chains=_chains(p),
@@ -230,6 +231,15 @@ def _chains(p: BuildParameters) -> ChainConfig:
             "--stop-when-full ends each tool by itself, and chains need the responses of all tools: leave one out"
         )
     return ChainConfig(p.chain_depth)
+
+
+def _max_same_call(p: BuildParameters) -> int | None:
+    if p.max_same_call is not None and p.stop_when_full:
+        raise UsageError(
+            "--stop-when-full counts examples while calls are scored, and --max-same-call drops some of them when all "
+            "are: leave one of them out"
+        )
+    return p.max_same_call
 
 
 def _rates(p: BuildParameters, tools: Mapping[str, Tool]) -> dict[str, float]:

@@ -19,10 +19,10 @@ from flows.runtime.ledger import now, open_run, reporting_to
 from tasks.provenance import new_run_id
 from tasks.shards.run_shard import ShardResult, result_of
 from tasks.shards.stage import Inputs, Shard, files_by_stage, files_of, run_stage, shards_of
-from tasks.specs.example_limit import last_ranks
+from tasks.specs.example_limit import with_limits
 from tasks.specs.mark_filter import MarkFilter
 from tasks.specs.thresholds import find_thresholds, gains_by_tool
-from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, SCORES, AssemblySpec, judged_calls
+from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, SCORES, SHARED_WORDS, AssemblySpec, judged_calls
 from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.annotate.false_discovery import FoundThreshold
 from toolformer_core.config import AssembleConfig
@@ -82,9 +82,8 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     except StoreError as exc:
         raise UsageError(f"--materialise: {exc}") from exc
     base = _read_base_run(store, query.stored)
-    config: Mapping[str, Any] = query.stored.assembled
     thresholds = {
-        **config.get("tau_f", {}),
+        **query.stored.assembled.get("tau_f", {}),
         **{tool: tau for tool, tau in query.after.tau_f.items() if tau != query.before.tau_f[tool]},
     }
     positions = {"top_k": dict(query.after.top_k), "tau_s": dict(query.after.tau_s)}
@@ -107,7 +106,8 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         model=base.run.model,
     )
     assembly = _assembly(store, query, base, query.after, run.run_id, marks=query.marks, weights=query.weights)
-    assembly = replace(assembly, config=replace(assembly.config, tau_f=thresholds))
+    config, max_same_call = replace(assembly.config, tau_f=thresholds), base.record.parameters.get("max_same_call")
+    assembly = replace(assembly, config=config, shared_words=base.shared_words, max_same_call=max_same_call)
     notes = "Assembled from stored scores by `toolformer what-if`." + (
         f" Of the positions that were sampled, these take part: {positions}." if any(positions.values()) else ""
     )
@@ -117,7 +117,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         notes += f" Calls gain by the weights {', '.join(f'{w:.3f}' for w in query.weights)} of the next tokens."
     with open_run(store, run) as ledger, reporting_to(_report_nothing):
         ledger.expect("assemble", len(base.shards))
-        assembly = replace(assembly, last_ranks=last_ranks(assembly, base.scored, base.sampled))
+        assembly = with_limits(assembly, base.scored, base.sampled)
         assembled = [run_stage(ASSEMBLE, base.inputs(assembly, shard)) for shard in base.shards]
         notes = "\n\n".join(filter(None, (notes, coverage_note(store, assembled))))
         for result in base.reused:
@@ -217,6 +217,7 @@ class _BaseRun:
     scored: dict[str, list[ShardResult]]  # shard -> results of `score`, one per tool and depth of chains
     sampled: dict[str, list[ShardResult]]  # shard -> results of `sample`, one per tool
     not_annotated: dict[str, list[str]]  # shard -> tools that had enough examples before it
+    shared_words: dict[str, Any]  # document -> see `BuildSpec`
     reused: list[ShardResult]  # of all stages but `assemble`
 
     @property
@@ -248,6 +249,7 @@ def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:
     shards = [shard for key, result in results.items() if key[0] == "ingest" for shard in shards_of(result)]
     configs = {c.shard: c.config for key in run.commits if (c := _read_assemble_commit(store, key)) is not None}
     not_annotated = {s.name: list(configs.get(s.name, {}).get(NOT_ANNOTATED, ())) for s in shards}
+    shared = {doc: one for config in configs.values() for doc, one in config.get(SHARED_WORDS, {}).items()}
     annotated = {s.name: [tool for tool in tools if tool not in not_annotated[s.name]] for s in shards}
     try:
         scored, sampled = (
@@ -259,7 +261,7 @@ def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:
                 scored[shard].append(result)
     except KeyError as exc:
         raise UsageError(f"run {run.run_id} has not scored every shard: run the same toolformer build again") from exc
-    return _BaseRun(run, record, shards, scored, sampled, not_annotated, list(results.values()))
+    return _BaseRun(run, record, shards, scored, sampled, not_annotated, shared, list(results.values()))
 
 
 def _read_assemble_commit(store: Store, key: CommitKey) -> Commit | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -125,7 +125,12 @@ def ask(
         notes.append(f"what calls gain afterwards is counted with the weights {shown} of the next tokens")
         notes += filter(None, [skipped_note(snapshot, weights, thresholds)])
     notes += [_marks_note(scores.marked_out, marks)] if scores.marked_out else []
-    after = CallFilter(thresholds, after_top_k, after_tau_s, repeats)
+    if scores.elsewhere:
+        dropped = ", ".join(f"{reason} {calls:,}" for reason, calls in scores.elsewhere.items())
+        notes.append(
+            f"of the calls that pass, other texts keep some out of C* ({dropped}); the figures here count them"
+        )
+    after = replace(before, tau_f=thresholds, top_k=after_top_k, tau_s=after_tau_s, keep_repeats=repeats)
     return WhatIfQuery(scores, before, after, tuple(notes), marks, weights, gains)
 
 

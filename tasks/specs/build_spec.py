@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from tasks.settings import model_credentials, qa_credentials, seconds, shared_ca
 from tasks.shards.model_thread import resident_model
 from tasks.specs.decontamination import Decontamination
 from tasks.specs.mark_filter import MarkFilter
+from toolformer_core.annotate.call_filter import SharedWords
 from toolformer_core.config import (
     TOOL_NAMES,
     AssembleConfig,
@@ -78,6 +79,9 @@ class BuildSpec:
     assemble: AssembleConfig
     decontamination: Decontamination | None = None  # benchmarks that the corpus must not hold; None: none
     deduplicate: bool = False  # near-duplicates are dropped
+    # By document, of those that share words with a benchmark where that costs calls alone; known once they are read.
+    shared_words: Mapping[str, Sequence[SharedWords]] = field(default_factory=dict)
+    max_same_call: int | None = None  # documents that may keep a call of one tool, input and response; None: all
     chains: ChainConfig = field(default_factory=ChainConfig)
     chain_prompts: Mapping[str, Prompt] = field(default_factory=dict)  # of each tool, if calls are chained
     candidates: tuple[str, str] | None = None  # file of calls in place of sampled ones, and its digest; None: none

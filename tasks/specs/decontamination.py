@@ -42,14 +42,16 @@ class Decontamination:
     ngram: int
     digest: str  # of the items' texts, the benchmarks' names and `ngram`
     items: tuple[tuple[str, int], ...]  # name and number of items of each benchmark
+    calls_only: bool = False  # documents stay, without the calls near shared words
 
     @classmethod
-    def of(cls, given: Sequence[str], ngram: int) -> Decontamination | None:
+    def of(cls, given: Sequence[str], ngram: int, *, calls_only: bool = False) -> Decontamination | None:
         """Return what is to be kept out; None: nothing is named.
 
         Args:
             given: as the user names them (see above).
             ngram: words in a row.
+            calls_only: whether documents stay, without the calls near shared words.
 
         Raises:
             UsageError, CorpusError: there is no such task or file, or nothing in it can be read.
@@ -57,9 +59,9 @@ class Decontamination:
         if not given:
             return None
         benchmarks = tuple(map(_named, given))
-        items = _items(benchmarks, ngram)
+        items = read_items(benchmarks, ngram)
         counts = Counter(item.benchmark for item in items)
-        return cls(benchmarks, ngram, _digest(items, ngram), tuple(counts.items()))
+        return cls(benchmarks, ngram, _digest(items, ngram), tuple(counts.items()), calls_only)
 
     def finder(self) -> ItemFinder:
         """Return what finds the items, read once a process.
@@ -69,7 +71,7 @@ class Decontamination:
         """
         with _READING:
             if self.digest not in _finders:
-                items = _items(self.benchmarks, self.ngram)
+                items = read_items(self.benchmarks, self.ngram)
                 if _digest(items, self.ngram) != self.digest:
                     names = ", ".join(one.path or one.task for one in self.benchmarks)
                     raise UsageError(f"{names}: the items have changed since the build began; run the same build again")
@@ -105,7 +107,8 @@ def _absolute(path: str) -> str:
     return str(Path(path).expanduser().absolute())
 
 
-def _items(benchmarks: Iterable[BenchmarkFile], ngram: int) -> list[ItemTexts]:
+def read_items(benchmarks: Iterable[BenchmarkFile], ngram: int) -> list[ItemTexts]:
+    """Return the texts of the items of benchmarks, in their order."""
     return [item for one in benchmarks for item in _items_of(one, ngram)]
 
 

@@ -1,4 +1,4 @@
-"""The limit of examples per tool: which documents exceed it, and which shards a tool still needs.
+"""The limits of examples, per tool and of equal calls: which documents exceed them, and which shards a tool needs.
 
 With `--stop-when-full` shards are taken in a seeded order, the same for all tools. A tool is annotated on the shortest
 prefix of that order in which it has enough examples, or on all shards. What counts is what C* would hold: a shard's
@@ -9,9 +9,12 @@ task is known here.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +22,7 @@ from tasks.shards.run_shard import ShardResult
 from tasks.shards.stage import Inputs, Shard, files_by_stage
 from tasks.stages.assemble import AssemblySpec, judged_calls
 from toolformer_core.annotate.assemble import ExampleCap
+from toolformer_core.annotate.call_filter import same_call_rank
 from toolformer_core.records import ScoredCall, digest_of
 from warehouse.commits import DataFile
 from warehouse.store import Store
@@ -62,23 +66,56 @@ def examples_in_shard(assembly: AssemblySpec, scored: Sequence[ShardResult]) -> 
         assembly: the rules.
         scored: the losses, of every tool that is annotated on the shard.
     """
-    inputs = Inputs(assembly, "", files=files_by_stage(scored))
-    return Counter(tool for tool, _ in {(tool, call.doc_id) for call in _survivors(inputs) for tool in call.tools})
+    [kept] = _kept_calls(assembly, {"": scored}, None)
+    return Counter(tool for tool, _ in {(tool, call.doc_id) for call in kept for tool in call.tools})
 
 
-def last_ranks(
+def with_limits(
     assembly: AssemblySpec,
     scored: Mapping[str, Sequence[ShardResult]],
     sampled: Mapping[str, Sequence[ShardResult]] | None = None,
-) -> dict[str, str]:
-    """Return, for every tool that has more examples than the limit, the rank of the last one that stays.
+) -> AssemblySpec:
+    """Return the rules with the last ranks that stay, of equal calls and of tools that have too many examples.
 
-    Shards are read one after another, and of each only what may stay is held: memory does not grow with the corpus.
+    Shards are read one after another.
 
     Args:
-        assembly: the rules and the limit.
+        assembly: the rules and the limits.
         scored: shard -> the losses, of every tool and depth.
         sampled: shard -> the draws, of every tool; needed where positions are left out.
+    """
+    if assembly.max_same_call is not None:
+        kept = _kept_calls(assembly, scored, sampled)
+        assembly = replace(assembly, last_same=_last_same(kept, assembly.max_same_call, assembly.config.seed))
+    return replace(assembly, last_ranks=_last_ranks(assembly, scored, sampled))
+
+
+_Results = Mapping[str, Sequence[ShardResult]]  # by shard
+
+
+def _kept_calls(assembly: AssemblySpec, scored: _Results, sampled: _Results | None) -> Iterator[list[ScoredCall]]:
+    """Yield the calls of each shard that are kept, before the limits that are not known yet."""
+    for shard, results in scored.items():
+        files = files_by_stage((*results, *(sampled or {}).get(shard, ())))
+        yield judged_calls(Inputs(assembly, shard, files=files)).kept
+
+
+def _last_same(kept: Iterable[list[ScoredCall]], limit: int, seed: int) -> dict[str, str]:
+    """Return the last rank that stays of equal calls that more documents keep than may; 16 bytes are held a call."""
+    ranks = array("Q")
+    for calls in kept:
+        ranks.extend(int(number, 16) for call in calls for number in same_call_rank(call, seed))
+    pairs = np.unique(np.frombuffer(ranks, np.uint64).reshape(-1, 2), axis=0)  # by equal calls, and then by rank
+    same, first, documents = np.unique(pairs[:, 0], return_index=True, return_counts=True)
+    over = documents > limit
+    last = pairs[first[over] + limit - 1, 1]
+    return {f"{one:016x}": f"{rank:016x}" for one, rank in zip(same[over].tolist(), last.tolist(), strict=True)}
+
+
+def _last_ranks(assembly: AssemblySpec, scored: _Results, sampled: _Results | None) -> dict[str, str]:
+    """Return, for every tool that has more examples than the limit, the rank of the last one that stays.
+
+    Of each shard only what may stay is held: memory does not grow with the corpus.
     """
     limit = assembly.config.max_examples
     rows = Counter[str]()
@@ -88,19 +125,14 @@ def last_ranks(
     if all(n <= limit for n in rows.values()):
         return {}  # fewer calls than examples allowed: nothing needs to be read
     cap = ExampleCap(limit, assembly.config.seed)
-    for shard, results in scored.items():
-        files = files_by_stage((*results, *(sampled or {}).get(shard, ())))
+    for calls in _kept_calls(assembly, scored, sampled):
         documents: dict[str, set[str]] = {}
-        for call in _survivors(Inputs(assembly, shard, files=files)):
+        for call in calls:
             for tool in call.tools:
                 documents.setdefault(tool, set()).add(call.doc_id)
         for tool, doc_ids in documents.items():
             cap.add(tool, doc_ids)
     return cap.last_ranks()
-
-
-def _survivors(inputs: Inputs[AssemblySpec]) -> list[ScoredCall]:
-    return judged_calls(inputs).kept
 
 
 def examples_per_tool(store: Store, files: Sequence[DataFile], tools: Sequence[str]) -> dict[str, int]:

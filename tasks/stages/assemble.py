@@ -3,8 +3,9 @@
 Chains count beside the single calls: as `chains`, of which every dropped one has its reason, too.
 
 No model and no tool is called. The same scores and the same thresholds give the same bytes. Where a tool has more
-examples than the limit, every shard finds out by itself which of its documents are beyond it: the last rank that stays
-is all that it is given. Its fingerprint names these documents, so the calls are judged before the shard is looked up.
+examples than the limit, or more documents keep equal calls than may, every shard finds out by itself which of its
+documents are beyond it: the last rank that stays is all that it is given. Its fingerprint names these documents, so the
+calls are judged before the shard is looked up.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage, at_depth, nonzero
 from tasks.specs.mark_filter import MarkFilter, digests_of
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, over_cap
-from toolformer_core.annotate.call_filter import CallFilter, reasons_of
+from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter, SharedWords, reasons_of, same_call_rank
 from toolformer_core.annotate.losses import reweighted
 from toolformer_core.config import MAX_CHAIN_DEPTH, AssembleConfig, canonical_json
 from toolformer_core.records import ScoredCall, digest_of
@@ -33,6 +34,8 @@ from warehouse.store import Store
 MARKS = "marks"  # in the config of an assembled shard: the filter by people's marks that left out some of its calls
 SCORES = tuple(at_depth("score", depth) for depth in range(1, MAX_CHAIN_DEPTH + 1))  # stages whose calls take part
 NOT_ANNOTATED = "not_annotated"  # in the config of an assembled shard: tools that had enough examples before it
+# In the config of an assembled shard: those of `CallFilter` that concern its calls.
+SHARED_WORDS, _LAST_SAME = "shared_words", "last_same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,9 @@ class AssemblySpec:
     tool_names: Mapping[str, str]  # key -> name in calls
     marks: MarkFilter | None = None  # None: all calls take part, whatever people say of them
     weights: tuple[float, ...] | None = None  # of the next tokens, by which calls gain; None: as they were scored
+    max_same_call: int | None = None  # documents that may keep equal calls; None: all
+    shared_words: Mapping[str, Sequence[SharedWords]] = field(default_factory=dict)  # see `BuildSpec`
+    last_same: Mapping[str, str] = field(default_factory=dict)  # of equal calls over that limit: see `CallFilter`
     last_ranks: Mapping[str, str] = field(default_factory=dict)  # of tools over the limit: see `ExampleCap`
     not_annotated: Mapping[str, Sequence[str]] = field(default_factory=dict)  # shard -> tools that had enough examples
     overlay: Files | None = None  # see `BuildSpec`
@@ -61,6 +67,8 @@ class JudgedCalls:
     marked_out: frozenset[str]  # digests of the calls that do not take part by what people say of them
     kept: list[ScoredCall]
     reasons: Counter[tuple[bool, str]]  # of the others, chains (True) apart from single calls
+    shared: dict[str, list[SharedWords]]  # by document of a call
+    same: frozenset[tuple[str, str]]  # equal calls and document, of those that enough other documents keep
     excess: frozenset[tuple[str, str]]  # tool and document of examples beyond the limit
 
     def is_over_limit(self, call: ScoredCall) -> bool:
@@ -96,7 +104,8 @@ def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     drawn = inputs.records("sample", arrow.drawn_of) if config.top_k else []
     ranks = {(call.tool, call.doc_id, call.position): call.rank for call in drawn}
     marked_out = assembly.marks.reasons(calls) if assembly.marks is not None else ()
-    call_filter = CallFilter.of_build(assembly.tool_names, asdict(config))
+    settings = {**asdict(config), SHARED_WORDS: assembly.shared_words, _LAST_SAME: assembly.last_same}
+    call_filter = CallFilter.of_build(assembly.tool_names, settings)
     reasons = reasons_of(calls, call_filter, ranks, marked_out)
     kept = [call for call, reason in zip(calls, reasons, strict=True) if not reason]
     examples = {(tool, call.doc_id) for call in kept for tool in call.tools}
@@ -105,7 +114,11 @@ def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     left_out = frozenset(
         "/".join(digests_of(call)) for call, reason in zip(calls, reasons, strict=True) if reason in MARK_REASONS
     )
-    return JudgedCalls(calls, left_out, kept, dropped, frozenset(excess))
+    same = [call for call, reason in zip(calls, reasons, strict=True) if reason == SAME_CALL]
+    documents = {call.doc_id for call in calls}
+    over = frozenset((same_call_rank(call, config.seed)[0], call.doc_id) for call in same)
+    shared = {doc: list(assembly.shared_words[doc]) for doc in sorted(documents & assembly.shared_words.keys())}
+    return JudgedCalls(calls, left_out, kept, dropped, shared, over, frozenset(excess))
 
 
 def _judged_once(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
@@ -141,7 +154,8 @@ def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
 
 def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
     assembly = inputs.spec
-    judged = _judged_once(inputs) if assembly.last_ranks or assembly.marks is not None else None
+    limited = assembly.last_ranks or assembly.last_same or assembly.shared_words
+    judged = _judged_once(inputs) if limited or assembly.marks is not None else None
     excess = judged.excess if judged is not None else ()
     parts = {
         "cap": digest_of("over", *(f"{tool}/{doc_id}" for tool, doc_id in sorted(excess))),
@@ -153,6 +167,10 @@ def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
         parts["not_annotated"] = digest_of(*not_annotated)
     if judged is not None and judged.marked_out:  # else the shard is as it would be without marks
         parts["marks"] = digest_of(*sorted(judged.marked_out))
+    if judged is not None and judged.shared:
+        parts["benchmarks"] = digest_of(canonical_json(judged.shared))
+    if judged is not None and judged.same:
+        parts["same"] = digest_of(*(f"{same}/{doc_id}" for same, doc_id in sorted(judged.same)))
     return parts
 
 
@@ -165,6 +183,10 @@ def _config_notes(inputs: Inputs[AssemblySpec]) -> Mapping[str, Any]:
         notes[NOT_ANNOTATED] = list(not_annotated)
     if assembly.marks is not None and _judged_once(inputs).marked_out:
         notes[MARKS] = {"keep": assembly.marks.keep, "until": assembly.marks.until}
+    if assembly.shared_words and (shared := _judged_once(inputs).shared):
+        notes[SHARED_WORDS] = shared
+    if assembly.last_same and (over := _judged_once(inputs).same):
+        notes[_LAST_SAME] = {same: assembly.last_same[same] for same, _ in sorted(over)}
     return notes
 
 

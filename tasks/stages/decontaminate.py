@@ -1,6 +1,7 @@
 """Decontaminate: which documents of a part of the corpus share words in a row with an item of a benchmark.
 
-It is there only if benchmarks are named (`--decontaminate`). `ingest` drops what it finds.
+It is there only if benchmarks are named (`--decontaminate`). `ingest` drops the documents that it finds, or `assemble`
+the calls near the words that they share (`--decontaminate-drops calls`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tasks.shards.stage import Inputs, Stage, count_rows
 from toolformer_core.evaluate.contamination import FoundItem
 from warehouse.schema import columns
 
-_COLUMNS = columns("doc_id text, benchmark text, item_id text, shared text")
+_COLUMNS = columns("doc_id text, benchmark text, item_id text, shared text, start int, end int")
 
 
 def reason_of(benchmark: str) -> str:
@@ -38,7 +39,7 @@ def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
     finder = decontamination.finder() if decontamination is not None else None
     rows, outcomes = [], []
     for document in inputs.records("read", arrow.documents_of):
-        found = finder.find(document.text) if finder is not None else []
+        found = finder.stretches(document.text) if finder is not None else []
         rows += [{"doc_id": document.doc_id, **asdict(one)} for one in found]
         outcomes.append(reason_of(found[0].benchmark) if found else "kept")
     counts = count_rows("documents", outcomes, "kept")
@@ -52,7 +53,7 @@ def _digests(inputs: Inputs[PartSpec]) -> Mapping[str, str]:
 
 DECONTAMINATE: Stage[PartSpec] = Stage(
     name="decontaminate",
-    version="1",
+    version="2",
     unit="documents",
     per="source",
     reads=("read",),

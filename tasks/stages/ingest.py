@@ -27,6 +27,7 @@ from tasks.shards.stage import Inputs, Stage, nonzero, run_stage, shard_name
 from tasks.specs.build_spec import BuildSpec
 from tasks.stages.decontaminate import DECONTAMINATE, found_items, reason_of
 from tasks.stages.deduplicate import SIGN, NearDuplicate, find_near_duplicates
+from toolformer_core.annotate.call_filter import SharedWords
 from toolformer_core.annotate.duplicates import NAME, DigestSet
 from toolformer_core.annotate.ingest import read_part
 from toolformer_core.evaluate.contamination import FoundItem
@@ -42,6 +43,7 @@ _RAW_CHARS = 2_000  # of a rejected row
 _DETAIL_CHARS = 400
 _LATEST_DATE = "latest_date"  # a counter: YYYYMMDD; of a part 0 if none of its documents has a date
 _UNDATED = "undated"  # ... and the number of a part's documents without one
+CALLS_ONLY = "calls"  # in its config: documents with items stay, without the calls near them
 ITEMS, FOUND = "items:", "found:"  # counters, with a benchmark's name: its items, and those that documents hold
 
 
@@ -115,6 +117,7 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     newest = undated = shards = 0
     parts = _Parts(spec)
     near = _near_duplicates(spec, parts) if spec.deduplicate else {}
+    calls_only = _calls_only(spec)
     for results in parts:
         result = results[READ.name]
         writer.add_wait(-sum(one.seconds for one in results.values() if one.skipped))  # part of the ingest's seconds
@@ -132,10 +135,12 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
                     break
                 if not seen.add(bytes.fromhex(doc_id)):
                     drops.append(("duplicate", f"of document {doc_id}"))
-                elif found := contaminated.get(doc_id):
+                    continue
+                found = contaminated.get(doc_id, [])
+                for item in found:
+                    items[item.benchmark].add(item.item_id)
+                if found and not calls_only:
                     drops.append((reason_of(found[0].benchmark), _holding(doc_id, found[0])))
-                    for item in found:
-                        items[item.benchmark].add(item.item_id)
                 elif (like := near.get(doc_id)) is not None:
                     drops.append(("near_duplicate", like.detail(doc_id)))
                 else:
@@ -150,8 +155,6 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
             if any(drops):
                 documents = arrow.documents_of(store.read(file).slice(0, len(drops)))
                 rejected += [_rejection(d, *drop) for d, drop in zip(documents, drops, strict=True) if drop is not None]
-        if limit is not None and len(seen) >= limit:
-            break
     for start in range(0, len(rejected), _REJECTS_PER_FILE):
         writer.write_rejects(arrow.rejects_table(rejected[start : start + _REJECTS_PER_FILE]))
     dropped.update(row.reason for row in rejected)
@@ -166,25 +169,35 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
 
 
 class _Parts:
-    """The results of a corpus's parts in order, each read when it is first used."""
+    """The results of a corpus's parts in order, up to the limit, each read when it is first used."""
 
     def __init__(self, spec: BuildSpec) -> None:
-        self._specs = part_specs(spec)
+        self._specs, self._store, self._limit = part_specs(spec), spec.store(), spec.ingest.limit
         self._read: list[dict[str, ShardResult]] = []
+        self._seen = DigestSet()  # documents of these, if there is a limit
 
     def __iter__(self) -> Iterator[dict[str, ShardResult]]:
         for number, spec in enumerate(self._specs):
             if number == len(self._read):
+                if self._limit is not None and len(self._seen) >= self._limit:
+                    return
                 self._read += read_parts([spec])
+                for doc_id in _ids(self._store, self._read[number]) if self._limit is not None else ():
+                    self._seen.add(bytes.fromhex(doc_id))
             yield self._read[number]
+
+
+def _ids(store: Store, results: Mapping[str, ShardResult]) -> list[str]:
+    """Return the ids of a part's documents in order."""
+    return [one for file in results[READ.name].files for one in store.read(file, ["doc_id"]).column(0).to_pylist()]
 
 
 def _near_duplicates(spec: BuildSpec, parts: _Parts) -> dict[str, NearDuplicate]:
     store, limit = spec.store(), spec.ingest.limit
 
     def of(results: dict[str, ShardResult]) -> tuple[list[str], pa.Table, Collection[str]]:
-        ids = [one for file in results[READ.name].files for one in store.read(file, ["doc_id"]).column(0).to_pylist()]
-        return ids, pa.concat_tables(map(store.read, results[SIGN.name].files)), _contaminated(store, results)
+        dropped = () if _calls_only(spec) else _contaminated(store, results)
+        return _ids(store, results), pa.concat_tables(map(store.read, results[SIGN.name].files)), dropped
 
     return find_near_duplicates(map(of, parts), limit)
 
@@ -193,6 +206,22 @@ def _contaminated(store: Store, results: Mapping[str, ShardResult]) -> dict[str,
     """Return the benchmarks' items that a part's documents hold, by document."""
     files = results[DECONTAMINATE.name].files if DECONTAMINATE.name in results else ()
     return {doc_id: found for file in files for doc_id, found in found_items(store.read(file)).items()}
+
+
+def _calls_only(spec: BuildSpec) -> bool:
+    return spec.decontamination is not None and spec.decontamination.calls_only
+
+
+def with_shared_words(spec: BuildSpec) -> BuildSpec:
+    """Return a build with the words that its documents share with benchmarks, where these cost calls alone."""
+    if not _calls_only(spec):
+        return spec
+    store = spec.store()
+    shared: dict[str, list[SharedWords]] = {}
+    for results in _Parts(spec):
+        for doc_id, found in _contaminated(store, results).items():
+            shared[doc_id] = sorted({(one.start, one.end, reason_of(one.benchmark)) for one in found})
+    return replace(spec, shared_words=shared)
 
 
 def _holding(doc_id: str, item: FoundItem) -> str:
@@ -218,6 +247,7 @@ def with_latest_date(spec: BuildSpec, ingested: ShardResult) -> BuildSpec:
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     spec = inputs.spec
     benchmarks = {} if spec.decontamination is None else {"benchmarks": spec.decontamination.digest}
+    benchmarks |= {"decontaminate": CALLS_ONLY} if _calls_only(spec) else {}
     near = {"near_duplicates": NAME} if spec.deduplicate else {}
     return {"inputs": spec.corpus_digest, **benchmarks, **near}
 
@@ -230,4 +260,5 @@ INGEST: Stage[BuildSpec] = Stage(
     run=_run,
     config=lambda inputs: inputs.spec.ingest,
     digests=_digests,
+    config_notes=lambda inputs: {"decontaminate": CALLS_ONLY} if _calls_only(inputs.spec) else {},
 )

@@ -53,9 +53,10 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 _BUILD = """--corpus --data --model --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
         --numbers --draw-form --candidates --chat-template --score-from
         --tau-f --decoys --keep-repeats --ratings
-        --chain-depth --max-examples --stop-when-full --temperature
+        --chain-depth --max-examples --max-same-call --stop-when-full --temperature
         --mt-chunk-words --seed --shard-documents --max-chars --columns
-        --deduplicate --decontaminate --ngram --prompts --passages --qa-reader --translator --workers --gpus --licence
+        --deduplicate --decontaminate --decontaminate-drops --ngram --prompts --passages --qa-reader --translator
+        --workers --gpus --licence
         --replace --answers"""
 _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --sequence-length --evaluate-every
         --dev-documents --keep --retries"""
@@ -282,11 +283,13 @@ def test_thresholds_are_written_short() -> None:
         tau_f=_thresholds,
         keep_repeats=st.sampled_from([None, True, False]),
         max_examples=st.integers(1, 10**9),
+        max_same_call=st.none() | st.integers(1, 100),
         stop_when_full=st.booleans(),
         temperature=st.floats(0, exclude_min=True, allow_infinity=False),
         mt_chunk_words=st.integers(1, 100),
         decontaminate=st.lists(st.sampled_from(["/SVAMP.json", "nq=/my dev.jsonl", "small-world"]), max_size=2),
         deduplicate=st.booleans(),
+        decontaminate_drops=st.sampled_from(["documents", "calls"]),
         ngram=st.integers(1, 20),
         seed=st.integers(0, 2**31),
         shard_documents=st.integers(1, 10**6) | st.just("auto"),

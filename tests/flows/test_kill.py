@@ -11,16 +11,19 @@ from benchmarks.chaos import run
 
 
 @pytest.mark.parametrize(
-    ("runner", "victims"),
+    ("runner", "victims", "clean"),
     [
-        ("threads", ["flow"]),
-        pytest.param("threads", ["all", "flow"], marks=pytest.mark.slow),
-        pytest.param("dask", ["all", "flow", "worker"], marks=pytest.mark.slow),
+        ("threads", ["flow"], False),
+        pytest.param("threads", ["all", "flow"], True, marks=pytest.mark.slow),
+        pytest.param("dask", ["all", "flow", "worker"], False, marks=pytest.mark.slow),
     ],
 )
-def test_kills_change_nothing(prefect_server: None, tmp_path: Path, runner: str, victims: list[str]) -> None:
+def test_kills_change_nothing(
+    prefect_server: None, tmp_path: Path, runner: str, victims: list[str], clean: bool
+) -> None:
     server = PREFECT_API_URL.value()
-    report = run(tmp_path, kills=len(victims), documents=12, seed=1, runner=runner, server=server, victims=victims)
+    asked = {"kills": len(victims), "documents": 12, "seed": 1, "runner": runner, "victims": victims, "clean": clean}
+    report = run(tmp_path, server=server, **asked)
     assert report.kills == len(victims)
     assert (report.of_all, report.of_flow, report.of_worker) == tuple(map(victims.count, ("all", "flow", "worker")))
     assert report.examples > 0

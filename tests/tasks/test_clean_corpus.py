@@ -12,16 +12,25 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from wh_fixtures import make_run, put, scored
 
+from flows.build_dataset.pipeline import assembly_spec_of
+from flows.report.document_trace import trace_document
 from tasks.shards import corpus as corpus_module
+from tasks.shards.run_shard import result_of
+from tasks.shards.stage import Inputs, run_stage
 from tasks.specs.build_spec import BuildSpec
 from tasks.specs.decontamination import Decontamination
+from tasks.specs.example_limit import with_limits
+from tasks.stages.assemble import ASSEMBLE
+from tasks.stages.ingest import with_shared_words
 from tests.support.commands import Run
 from tests.support.stage_runs import calculator_spec, ingest
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.records import document_id
 from warehouse.queries import stats
+from warehouse.queries.builds import BenchmarkInCorpus
 from warehouse.snapshot.publish import publish
 
 PROBLEM = {"Body": "Dan has 8 pens and gives 3 of them away.", "Question": "How many are left?", "Answer": 5}
@@ -74,17 +83,72 @@ def test_documents_with_items_are_dropped_by_the_benchmarks_name(
     assert {line for _, line, reason in rejects if reason == "duplicate"} == {5}
     publish(spec.store(), None)
     report = [
-        (one.benchmark, one.items, one.found, one.documents)
+        (one.benchmark, one.items, one.found, one.documents, one.calls)
         for one in stats(tmp_path / "data" / "warehouse.duckdb").benchmarks
     ]
-    assert report == [("nq", 1, 1, 1), ("own", 2, 1, 1), ("svamp", 1, 1, 1)]
+    assert report == [("nq", 1, 1, 1, None), ("own", 2, 1, 1, None), ("svamp", 1, 1, 1, None)]
     code, out, _ = run("explain", document_id(WHOLE, None)[:12], "--data", tmp_path / "data")
     assert code == 0
     assert "dropped as benchmark:svamp" in out
     assert words in " ".join(out.split())
     assert (
-        "svamp: 1 of 1 items stood in the corpus, 1 documents dropped" in run("stats", "--data", tmp_path / "data")[1]
+        "svamp: 1 of 1 items stood in the corpus, 1 documents dropped, not annotated"
+        in run("stats", "--data", tmp_path / "data").out
     )
+
+
+def test_calls_near_shared_words_go_where_documents_stay(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "own.txt").write_text(f"{LINE}\n", encoding="utf-8")
+    texts = [f"One {LINE} and so on.", "Nothing at all.", f"One {LINE} and so on."]
+    plain = calculator_spec(tmp_path / "data", write_corpus(tmp_path / "corpus", texts))
+    given = [str(tmp_path / "own.txt")]
+    spec = replace(plain, decontamination=Decontamination.of(given, 13, calls_only=True))
+    kept, rejects, dropped = found(spec)
+    assert (kept, dropped, {reason for *_, reason in rejects}) == (texts[:2], {}, {"duplicate"})
+    result = ingest(spec)
+    assert result.key not in {ingest(plain).key, ingest(replace(spec, decontamination=None)).key}
+    doc, other = (document_id(text, None) for text in texts[:2])
+    spec = with_shared_words(spec)
+    # "One " is 4 characters long, and the line 6 words of 5, 4, 5, 5, 7 and 4 letters with 5 spaces: 35
+    assert spec.shared_words == {doc: [(4, 39, "benchmark:own")]}
+    store = spec.store()
+    windows = {0: 4, 39: 44, 1: 5, 38: 44}  # position -> end of what it is judged by: in the first two no shared words
+    calls = [
+        *(scored(doc, "calculator", at, 1.0, input=f"{at}", window_end=end) for at, end in windows.items()),
+        scored(doc, "calculator", 30, 0.1, input="30", window_end=33),  # it would not be kept in any case
+        scored(other, "calculator", 4, 1.0),
+    ]
+    losses = put(store, "score", "calculator", "part-00000", calls, inputs=[result.files[0].digest])
+    scores = {"part-00000": [result_of(losses, skipped=True)]}
+    assembly = with_limits(assembly_spec_of(spec), scores)
+    files = {"ingest": result.files, "score": losses.files}
+    done = run_stage(ASSEMBLE, Inputs(assembly, "part-00000", files=files))
+    assert done.counts[0].dropped == {"below_threshold": 1, "benchmark:own": 2}
+    assert [[call["position"] for call in row["calls"]] for row in store.read(done.files[0]).to_pylist()] == [
+        [0, 39],
+        [4],
+    ]
+    without = run_stage(ASSEMBLE, Inputs(replace(assembly, shared_words={}), "part-00000", files=files))
+    assert without.key != done.key
+    store.write_run(make_run("r", [result.key, losses.key, done.key]))
+    path = publish(store, None)
+    assert stats(path).benchmarks == (BenchmarkInCorpus("own", 1, 1, 0, 2),)
+    assert (
+        "own: 1 of 1 items stood in the corpus, 2 kept calls dropped" in run("stats", "--data", tmp_path / "data").out
+    )
+    fates = {call["position"]: call["fate"] for call in trace_document(store, path, doc).calls}
+    assert fates == {0: "kept", 39: "kept", 30: "below_threshold", 1: "benchmark:own", 38: "benchmark:own"}
+
+
+def test_no_part_beyond_the_limit_is_read(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text(f"{LINE}\n", encoding="utf-8")
+    corpus = write_corpus(tmp_path / "corpus", [f"One {LINE}.", "Two.", f"Three {LINE}."])  # the first has its own file
+    decontamination = Decontamination.of([str(tmp_path / "own.txt")], 13, calls_only=True)
+    spec = calculator_spec(tmp_path / "data", corpus, ingest=IngestConfig(limit=1), decontamination=decontamination)
+    spec = replace(spec, deduplicate=True)
+    assert found(spec)[0] == [f"One {LINE}."]
+    assert list(with_shared_words(spec).shared_words) == [document_id(f"One {LINE}.", None)]
+    assert len(list(spec.store().commits("read"))) == 1
 
 
 def test_what_is_named_differently_is_done_again_and_off_nothing_changes(tmp_path: Path, benchmarks: list[str]) -> None:

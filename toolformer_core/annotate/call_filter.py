@@ -11,6 +11,10 @@
     | lower_gain         | another call that passes at the same position, of any tool, gains more                 |
     | repeated_nearby    | a call of the same tool and input, not dropped by the rules above, is within the five  |
     |                    | tokens by which the two are judged, and gains more: one response is enough             |
+    | of a benchmark     | its position is at words that the document shares with a benchmark's item, or they are |
+    |                    | among the tokens by which the call is judged                                           |
+    | same_call          | enough other documents keep a call of the same tool, input and response; which of them |
+    |                    | do is seeded                                                                           |
 
 A chain is judged as its last call (see `records.ScoredCall`), by the values of that call's tool; it stands where its
 first call was drawn. The rules are applied in this order, and every dropped call has exactly one reason. A call can be
@@ -32,16 +36,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.config import keeps_repeats, tau_f_for
-from toolformer_core.records import ScoredCall
+from toolformer_core.records import ScoredCall, digest_of
 
-__all__ = ["REASONS", "CallColumns", "CallFilter", "looked_ahead", "may_be_kept", "reasons_of"]
+__all__ = ["REASONS", "CallColumns", "CallFilter", "looked_ahead", "may_be_kept", "reasons_of", "same_call_rank"]
 
 # The outcomes of `CallColumns.outcomes`, by number: kept, and the reasons above.
+SAME_CALL = "same_call"
 REASONS = (
     *("", "position_left_out", "marked_out", "below_threshold", "seen_only_after", "shorter_chain", "lower_gain"),
-    "repeated_nearby",
+    *("repeated_nearby", "elsewhere"),  # the last: by what other texts hold, of benchmarks or equal calls
 )
 _LOOKAHEAD_TOOL = "mt"
+
+SharedWords = tuple[int, int, str]  # where a document shares words with a benchmark, in characters, and the reason
 
 Mask = NDArray[np.bool_]  # a value for each call
 
@@ -54,6 +61,9 @@ class CallFilter:
     top_k: Mapping[str, int] = field(default_factory=dict)  # by tool: only a document's k first positions, as ranked
     tau_s: Mapping[str, float] = field(default_factory=dict)  # by tool: only positions with p(" [") above this
     keep_repeats: frozenset[str] = frozenset()  # the tools of which equal calls nearby are all kept
+    shared_words: Mapping[str, Sequence[SharedWords]] = field(default_factory=dict)  # by document
+    last_same: Mapping[str, str] = field(default_factory=dict)  # by equal calls: the last rank of a document that stays
+    seed: int = 0  # of these ranks, see `same_call_rank`
 
     @classmethod
     def of_build(cls, tools: Iterable[str], config: Mapping[str, Any]) -> CallFilter:
@@ -61,7 +71,8 @@ class CallFilter:
 
         Args:
             tools: the keys of the build's tools.
-            config: the fields of its `AssembleConfig`; what is not there is as it is by default.
+            config: of its assembled shards, with the fields of `AssembleConfig`; what is not there is as it is by
+                default.
         """
         keys = tuple(tools)
         return cls(
@@ -69,6 +80,9 @@ class CallFilter:
             dict(config.get("top_k", {})),
             dict(config.get("tau_s", {})),
             frozenset(tool for tool in keys if keeps_repeats(tool, config.get("keep_repeats"))),
+            config.get("shared_words", {}),
+            config.get("last_same", {}),
+            config.get("seed", 0),
         )
 
 
@@ -90,6 +104,7 @@ class CallColumns:
             the same.
         window_end: (n,) offset after the tokens by which the call is judged; negative: nothing is near the call.
         ahead: (n,) whether the model looked ahead; None: nowhere.
+        elsewhere: (n,) whether other texts cost the call its place, if it has one; None: nowhere, or not known.
     """
 
     def __init__(
@@ -105,9 +120,10 @@ class CallColumns:
         alike: NDArray[np.integer[Any]],
         window_end: NDArray[np.integer[Any]],
         ahead: Mask | None = None,
+        elsewhere: Mask | None = None,
     ) -> None:
         self.kinds, self.kind, self.doc, self.position, self.gain = kinds, kind, doc, position, gain
-        self.rank, self._log_p, self._ahead = rank, log_p, ahead
+        self.rank, self._log_p, self._ahead, self._elsewhere = rank, log_p, ahead, elsewhere
         self._place = np.cumsum(_changes(doc) | _changes(position), dtype=np.int32) - 1
         self._worse, self._better = self._repeats(alike, window_end)
 
@@ -116,7 +132,7 @@ class CallColumns:
 
     def kept(self, call_filter: CallFilter) -> Mask:
         """Return which calls are kept."""
-        return self._kept(call_filter, self.allowed(call_filter))[1]
+        return self._kept(call_filter, self.allowed(call_filter))[-1]
 
     def allowed(self, call_filter: CallFilter) -> Mask:
         """Return which calls pass the rules that ask for no other call."""
@@ -130,14 +146,14 @@ class CallColumns:
             call_filter: which calls to keep.
             marked_out: (n,) the calls that take no part by what people say of them.
         """
-        won, kept = self._kept(call_filter, self.allowed(call_filter) & ~marked_out)
+        won, apart, kept = self._kept(call_filter, self.allowed(call_filter) & ~marked_out)
         links = np.array([len(kind) for kind in self.kinds], np.intp)[self.kind]
         winner = np.zeros(len(self), np.intp)  # by place: how long the chain is that stays
         winner[self._place[won]] = links[won]
         ahead = np.zeros(len(self), np.bool_) if self._ahead is None else self._ahead
         reasons = [
             *(kept, ~self._placed(call_filter), marked_out, ~self._passing(call_filter), ahead),
-            *(links < winner[self._place], ~won),
+            *(links < winner[self._place], ~won, ~apart),
         ]
         return np.select(reasons, range(len(reasons)), len(reasons))
 
@@ -168,15 +184,15 @@ class CallColumns:
             placed &= (self._log_p > least) | (least == -math.inf)
         return placed
 
-    def _kept(self, call_filter: CallFilter, allowed: Mask) -> tuple[Mask, Mask]:
-        """Return which calls are the best allowed ones of their positions, and which of these are kept."""
+    def _kept(self, call_filter: CallFilter, allowed: Mask) -> tuple[Mask, Mask, Mask]:
+        """Return which calls are the best allowed ones of their positions, which of these no repeat, which are kept."""
         found = np.flatnonzero(allowed)
         won = np.zeros(len(self), np.bool_)
         won[found[_changes(self._place[found])]] = True
         keeps = np.array([tools[-1] in call_filter.keep_repeats for tools in self.kinds], np.bool_)
-        kept = won.copy()
-        kept[self._worse[won[self._better] & ~keeps[self.kind[self._worse]]]] = False
-        return won, kept
+        apart = won.copy()
+        apart[self._worse[won[self._better] & ~keeps[self.kind[self._worse]]]] = False
+        return won, apart, apart if self._elsewhere is None else apart & ~self._elsewhere
 
     def _repeats(
         self, alike: NDArray[np.integer[Any]], window_end: NDArray[np.integer[Any]]
@@ -225,6 +241,7 @@ def reasons_of(
     inputs: dict[Any, int] = {}
     openers = [(call.tools[0], *_place(call)) for call in ordered]
     log_ps = {opener: call.log_p for opener, call in zip(openers, ordered, strict=True) if call.links == 1}
+    elsewhere = [_elsewhere(call, call_filter) for call in ordered]
     columns = CallColumns(
         kind=np.array([kinds.setdefault(call.tools, len(kinds)) for call in ordered], np.intp),
         kinds=tuple(kinds),
@@ -236,12 +253,35 @@ def reasons_of(
         alike=np.array([inputs.setdefault((one.input, one.preceding_calls), len(inputs)) for one in ordered], np.int64),
         window_end=np.array([-1 if call.window_end is None else call.window_end for call in ordered], np.int64),
         ahead=np.array([looked_ahead(call) for call in ordered], np.bool_),
+        elsewhere=np.array([reason != "" for reason in elsewhere], np.bool_),
     )
     left_out = np.array([bool(marked_out) and marked_out[i] != "" for i in order], np.bool_)
     reasons = [""] * len(calls)
-    for i, outcome, out in zip(order, columns.outcomes(call_filter, left_out), left_out, strict=True):
-        reasons[i] = marked_out[i] if out and REASONS[outcome] == "marked_out" else REASONS[outcome]
+    for i, outcome, other in zip(order, columns.outcomes(call_filter, left_out), elsewhere, strict=True):
+        name = REASONS[outcome]
+        reasons[i] = marked_out[i] if name == "marked_out" else other if name == "elsewhere" else name
     return reasons
+
+
+def same_call_rank(call: ScoredCall, seed: int) -> tuple[str, str]:
+    """Return what equal calls of all documents share, and the rank of a call's document among theirs, as 64-bit hex.
+
+    Chains are equal if all of their calls are.
+    """
+    same = digest_of("same", *(part for one in call.chain for part in (one.tool, one.input, one.response)))[:16]
+    return same, digest_of("rank", str(seed), same, call.doc_id)[:16]
+
+
+def _elsewhere(call: ScoredCall, call_filter: CallFilter) -> str:
+    """Return why other texts cost a call its place; "" if they do not."""
+    end = call.position + 1 if call.window_end is None else call.window_end
+    for first, last, reason in call_filter.shared_words.get(call.doc_id, ()):
+        if first < end and call.position < last:
+            return reason
+    if not call_filter.last_same:
+        return ""
+    same, rank = same_call_rank(call, call_filter.seed)
+    return SAME_CALL if rank > call_filter.last_same.get(same, rank) else ""
 
 
 def looked_ahead(call: ScoredCall) -> bool:

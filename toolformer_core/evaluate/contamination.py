@@ -44,7 +44,9 @@ class FoundItem:
 
     benchmark: str
     item_id: str
-    shared: str  # the first words that both have, as they stand in the text
+    shared: str  # a stretch of words that both have, as they stand in the text
+    start: int  # where it stands there, in characters
+    end: int
 
 
 class ItemFinder:
@@ -66,8 +68,11 @@ class ItemFinder:
     def find(self, text: str) -> list[FoundItem]:
         """Return the items that stand in a text, in the order in which they were given, each once."""
         found: dict[tuple[str, str], FoundItem] = {}
-        for span in self._shared.find(text):
-            owner = self._owners[span.item]
-            key = owner.benchmark, owner.item_id
-            found.setdefault(key, FoundItem(*key, text[span.start : span.end]))
+        for one in self.stretches(text):
+            found.setdefault((one.benchmark, one.item_id), one)
         return list(found.values())
+
+    def stretches(self, text: str) -> list[FoundItem]:
+        """Return the items that stand in a text, in that order, each with every stretch that the text shares."""
+        spans = [(self._owners[span.item], span.start, span.end) for span in self._shared.find(text)]
+        return [FoundItem(one.benchmark, one.item_id, text[start:end], start, end) for one, start, end in spans]

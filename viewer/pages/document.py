@@ -32,6 +32,7 @@ FATES = {
     "shorter_chain": "a longer chain of calls passes at the same position",
     "lower_gain": "another call at the same position gains more",
     "repeated_nearby": "the same call within five tokens gains more",
+    "same_call": "enough other texts keep the same call",
     "over_limit": "its tool has enough examples",
     "position_left_out": "its position takes no part in the current C*",
     "rejected": "people's marks reject it",

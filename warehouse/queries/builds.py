@@ -16,6 +16,7 @@ __all__ = [
     "Coverage",
     "CurrentBuild",
     "FalseDiscoveryRate",
+    "KeptCalls",
     "StageBalance",
     "Stats",
     "ToolCosts",
@@ -41,12 +42,21 @@ WHERE c.stage = 'assemble' AND b.unit = 'documents' AND b.kind = 'in' GROUP BY c
 # Of benchmarks that the corpus must not hold: their items, those that documents hold, and the documents dropped.
 _BENCHMARKS = """
 SELECT counter[7:] AS benchmark, (i.counters->>counter)::BIGINT AS items,
-       (i.counters->>('found:' || counter[7:]))::BIGINT AS found, coalesce(b.rows, 0)::BIGINT AS documents
-FROM (SELECT commit_id, counters::JSON AS counters, unnest(json_keys(counters::JSON)) AS counter
+       (i.counters->>('found:' || counter[7:]))::BIGINT AS found, coalesce(b.rows, 0)::BIGINT AS documents,
+       CASE WHEN i.drops = 'calls' THEN (
+           SELECT coalesce(sum(l.rows), 0)::BIGINT
+           FROM facts.balances AS l JOIN facts.commits AS c USING (commit_id) JOIN facts.current USING (commit_id)
+           WHERE c.stage = 'assemble' AND l.reason = 'benchmark:' || counter[7:]) END AS calls
+FROM (SELECT commit_id, config::JSON->>'decontaminate' AS drops, counters::JSON AS counters,
+             unnest(json_keys(counters::JSON)) AS counter
       FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'ingest') AS i
 LEFT JOIN facts.balances AS b
     ON b.commit_id = i.commit_id AND b.kind = 'dropped' AND b.reason = 'benchmark:' || counter[7:]
 WHERE starts_with(counter, 'items:') ORDER BY benchmark"""
+
+_KEPT = """
+SELECT call.tool, count(*) AS calls, count(DISTINCT call.input) AS inputs, count(DISTINCT call.response) AS responses
+FROM (SELECT unnest(calls) AS call FROM examples) GROUP BY call.tool ORDER BY call.tool"""
 
 # Whether the current calls were scored with decoys.
 _DECOYS = """SELECT coalesce(bool_or(TRY_CAST(c.config::JSON->>'decoys' AS INTEGER) > 0), false) AS decoys
@@ -109,6 +119,17 @@ class BenchmarkInCorpus:
     items: int
     found: int  # items that some document holds
     documents: int  # dropped for it, or, of several benchmarks in a document, for the one named first
+    calls: int | None  # kept calls lost; None: the documents that are dropped were not annotated
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCalls:
+    """The calls of one tool in the current C*."""
+
+    tool: str
+    calls: int
+    inputs: int  # distinct
+    responses: int  # distinct
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +205,7 @@ class Stats:
     tools: tuple[ToolCosts, ...] = ()
     benchmarks: tuple[BenchmarkInCorpus, ...] = ()  # that the corpus must not hold
     rates: tuple[FalseDiscoveryRate, ...] = ()  # at the thresholds of `yields`; empty where no decoys were scored
+    kept: tuple[KeptCalls, ...] = ()
 
     @property
     def conserved(self) -> bool:
@@ -207,6 +229,7 @@ def stats(path: str | Path) -> Stats:
         assembled = rows_in(connection, _COVERAGE)
         tools = tuple(ToolCosts(**row) for row in rows_in(connection, "FROM tool_costs"))
         benchmarks = tuple(BenchmarkInCorpus(**row) for row in rows_in(connection, _BENCHMARKS))
+        kept = tuple(KeptCalls(**row) for row in rows_in(connection, _KEPT))
     grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in counts:
         stage, tool, unit, kind, reason, rows, shards = row.values()
@@ -218,7 +241,7 @@ def stats(path: str | Path) -> Stats:
         else:
             balance[kind][reason] = rows
     balances = tuple(StageBalance(*key, **values) for key, values in grouped.items())
-    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, benchmarks, rates)
+    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, benchmarks, rates, kept)
 
 
 def coverage(path: str | Path) -> tuple[Coverage, ...]:

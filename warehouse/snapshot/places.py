@@ -17,13 +17,16 @@ _BATCH = 400_000  # rows that are read at once
 _UNSORTED = 200_000  # documents that may stay unsorted: finding an id among them takes a few milliseconds
 _MEMORY = "512MB"
 
-# The current files of documents; the shard is that of the commits that read the file.
+# The current files of documents; the shard is that of the current commits that read the file. What is found out about
+# a part of the corpus reads it too, and belongs to no run.
 _CURRENT_HOMES = """
 CREATE OR REPLACE TEMP TABLE current_homes AS
-SELECT f.path, f.digest, min(c.shard) AS shard
-FROM facts.files AS f JOIN facts.current USING (commit_id)
-LEFT JOIN facts.commit_inputs AS i ON i.digest = f.digest
-LEFT JOIN facts.commits AS c ON c.commit_id = i.commit_id
+WITH reading AS (
+    SELECT i.digest, c.shard FROM facts.commit_inputs AS i
+    JOIN facts.commits AS c USING (commit_id) JOIN facts.current USING (commit_id)
+)
+SELECT f.path, f.digest, min(r.shard) AS shard
+FROM facts.files AS f JOIN facts.current USING (commit_id) LEFT JOIN reading AS r ON r.digest = f.digest
 WHERE f.table_name = 'documents' AND f.rows > 0 AND f.commit_id NOT IN (FROM facts.broken)
 GROUP BY ALL"""
 

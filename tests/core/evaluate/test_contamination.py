@@ -29,8 +29,11 @@ def test_a_text_holds_each_item_once_in_the_order_of_the_benchmarks() -> None:
         ItemTexts("nq", "2", ("what stands in no text at all",)),
     ]
     text = f"Who wrote the Book of the Year? {LONG.upper()}, and: of the six apples he ate two!"
+    # The second text begins behind "? ", at 30 + 2, and LONG is followed by ", and: ", 7 characters.
+    start = 32 + len(LONG) + 7
     assert ItemFinder(items).find(text) == [
-        FoundItem("svamp", "7", "of the six apples he ate two"),
-        FoundItem("nq", "1", "Who wrote the Book of the Year"),
+        FoundItem("svamp", "7", "of the six apples he ate two", start, start + 28),
+        FoundItem("nq", "1", "Who wrote the Book of the Year", 0, 30),
     ]
+    assert ItemFinder(items).stretches(text)[1] == FoundItem("svamp", "7", LONG.upper(), 32, 32 + len(LONG))
     assert ItemFinder(items).find("the six apples he ate two") == []
