@@ -20,7 +20,7 @@ from flows.build_dataset.record import BuildRecord
 from flows.report.judging import judge
 from toolformer_core.config import TOOL_NAMES
 from viewer.charts import gain_chart
-from viewer.rendering import render
+from viewer.rendering import render, tool_class
 from warehouse.commits import Dataset, RowCounts
 from warehouse.marks import CallIdentity, read_marks, standing
 from warehouse.queries import GainBin
@@ -77,7 +77,9 @@ def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0
             "right": own.right,
             "wrong": own.wrong,
             "at": [by_threshold.get((tool, tau), 0) for tau in thresholds],
-            "chart": gain_chart(names.get(tool, tool), _bins(tool, own.gains), {"now": tau_f}) if own.gains else "",
+            "chart": gain_chart(names.get(tool, tool), _bins(tool, own.gains), {"now": tau_f}, tool_class(tool))
+            if own.gains
+            else "",
             "shown": shown.get(tool, ()),
         }
         for tool, tau_f in dataset.thresholds.items()
