@@ -115,7 +115,7 @@ LEFT JOIN chain_scored AS z ON z.doc_id = k.doc_id AND z.tool = k.call.tool AND 
 
 -- view call_outcomes: Every scored call and chain in the current C*: kept, or why not, and which call won over it.
 -- What is kept is read from C*. The reasons have the names of `call_filter`, and a test compares them with it. A call that
--- nothing else explains is `left_out`: its document is beyond the limit of examples, or people's ratings leave it out.
+-- nothing else explains is `left_out`: by a limit of examples or of equal calls, by shared words, or by people's ratings.
 WITH kept AS (
     SELECT doc_id, call.position AS "position",
            list({'tool': call.tool, 'input': call.input, 'response': call.response} ORDER BY call.start) AS chain
