@@ -269,8 +269,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        asked = {"kills": a.kills, "documents": a.documents, "seed": a.seed, "runner": a.runner, "clean": a.clean}
-        report = run(Path(folder), server=a.server, **asked)
+        options = {"kills": a.kills, "documents": a.documents, "seed": a.seed, "runner": a.runner, "clean": a.clean}
+        report = run(Path(folder), server=a.server, **options)
     for name, value in asdict(report).items():
         print(f"{name:<22} {value}")  # noqa: T201
     if a.json:

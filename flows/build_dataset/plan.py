@@ -290,13 +290,15 @@ class _Planner:
             assembly = replace(assembly, config=decide_thresholds(spec, scored).config)
         # With so few documents no tool can exceed the limit on examples, whatever the model draws.
         below_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
-        unknown_limits = () if all_scored else ("benchmarks", "same", *(() if below_limit else ("cap",)))
+        unknown_limits = [] if all_scored or below_limit else ["cap"]
+        unknown_limits += [] if all_scored or spec.max_same_call is None else ["same"]
         unknown_config = () if all_scored or not is_decided_late(spec) else ("config",)
         not_annotated = {shard.name: [tool for tool in spec.tools if tool not in tools[shard.name]] for shard in shards}
         assembly = replace(with_limits(assembly, scored) if all_scored else assembly, not_annotated=not_annotated)
         for shard in shards:
             scores = scored[shard.name]
-            unknown = (*(() if len(scores) == expected[shard.name] else ("inputs",)), *unknown_limits, *unknown_config)
+            own = () if len(scores) == expected[shard.name] else ("inputs", "benchmarks")
+            unknown = (*own, *unknown_limits, *unknown_config)
             if spec.stop_when_full and not all_scored:
                 unknown = (*unknown, "not_annotated")
             files = {INGEST.name: (shard.documents,), **files_by_stage(scores)}

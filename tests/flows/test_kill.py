@@ -22,8 +22,8 @@ def test_kills_change_nothing(
     prefect_server: None, tmp_path: Path, runner: str, victims: list[str], clean: bool
 ) -> None:
     server = PREFECT_API_URL.value()
-    asked = {"kills": len(victims), "documents": 12, "seed": 1, "runner": runner, "victims": victims, "clean": clean}
-    report = run(tmp_path, server=server, **asked)
+    options = {"kills": len(victims), "documents": 12, "seed": 1, "runner": runner, "victims": victims, "clean": clean}
+    report = run(tmp_path, server=server, **options)
     assert report.kills == len(victims)
     assert (report.of_all, report.of_flow, report.of_worker) == tuple(map(victims.count, ("all", "flow", "worker")))
     assert report.examples > 0

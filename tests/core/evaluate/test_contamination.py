@@ -29,7 +29,7 @@ def test_a_text_holds_each_item_once_in_the_order_of_the_benchmarks() -> None:
         ItemTexts("nq", "2", ("what stands in no text at all",)),
     ]
     text = f"Who wrote the Book of the Year? {LONG.upper()}, and: of the six apples he ate two!"
-    # The second text begins behind "? ", at 30 + 2, and LONG is followed by ", and: ", 7 characters.
+    # The second text begins after "? ", at 30 + 2, and LONG is followed by ", and: ", 7 characters.
     start = 32 + len(LONG) + 7
     assert ItemFinder(items).find(text) == [
         FoundItem("svamp", "7", "of the six apples he ate two", start, start + 28),
