@@ -18,6 +18,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY cli ./cli
 COPY flows ./flows
 COPY ops ./ops
+COPY recipes ./recipes
 COPY serving ./serving
 COPY tasks ./tasks
 COPY toolformer_core ./toolformer_core

@@ -322,7 +322,7 @@ def test_what_an_image_copies_is_there_and_reaches_the_builder(file: str) -> Non
         assert path in let_in
     if file == "Dockerfile":
         wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-        assert set(wheel["packages"]) <= set(copied)
+        assert {*wheel["packages"], *(Path(file).parts[0] for file in wheel["force-include"])} <= set(copied)
         assert let_in <= set(copied)  # nothing else goes there, .env least of all
     assert fnmatch.fnmatch(".env", ignored[1])
 

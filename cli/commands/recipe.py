@@ -110,6 +110,10 @@ def _show(forms: Sequence[Any], *, quiet: bool) -> Iterator[Any]:
 def demo(
     data: Data = None,
     model: Annotated[str, typer.Option(help="'embedded', or a folder or hub name of your own")] = "embedded",
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="At most this many documents, training steps and items: to see that all of it runs"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the whole loop once, small, on the embedded model and corpus. Needs no network and no server.
@@ -117,10 +121,14 @@ def demo(
     It is the recipe demo: see toolformer run.
 
     Example: toolformer demo --data /tmp/demo
+
+    Example: toolformer demo --data /tmp/short --limit 20
     """
     prepare_environment()
     folder = data_folder(data)
-    results = run_and_show(RecipeParameters(recipe="demo", data=folder, model=model), quiet=as_json).results
+    results = run_and_show(
+        RecipeParameters(recipe="demo", data=folder, model=model, limit=limit), quiet=as_json
+    ).results
     items, plain_items, perplexity = (results[f"evaluate.{name}"] for name in ("items", "plain-items", "perplexity"))
     table = demo_table(items, plain_items, perplexity)
     trainings = [results[f"finetune.{arm}"] for arm in ("toolformer", "cc")]

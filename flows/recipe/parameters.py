@@ -34,3 +34,9 @@ class RecipeParameters(BaseModel):
     model: ModelName | None = Field(
         None, description="In place of the model that the recipe names for all its steps (default: that one)"
     )
+    limit: int | None = Field(
+        None,
+        gt=0,
+        description="At most this many documents of each build, steps of each training and items of each evaluation "
+        "(default: as the recipe says)",
+    )

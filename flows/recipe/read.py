@@ -19,6 +19,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from toolformer_core.errors import UnknownNameError, UsageError
 
 __all__ = ["read_recipe"]
 
+SIZES = ("limit", "steps")  # parameters: documents of a build or items of an evaluation, and steps of a training
 _STEPS = "steps"
 _LABEL = re.compile("[A-Za-z0-9_-]+")
 _ALIKE = 0.8  # of a value and a step's name, from which on one is taken for a slip in the other
@@ -36,12 +38,13 @@ _ALIKE = 0.8  # of a value and a step's name, from which on one is taken for a s
 Named = Mapping[str, Entry]
 
 
-def read_recipe(name: str, shared: Mapping[str, Any] | None = None) -> Recipe:
+def read_recipe(name: str, shared: Mapping[str, Any] | None = None, limit: int | None = None) -> Recipe:
     """Return a recipe.
 
     Args:
         name: its file, or the name of one that comes with the program.
         shared: values in place of those that it gives for all steps.
+        limit: the largest value of `SIZES` in any step; None: as the recipe says.
 
     Raises:
         UsageError: there is no such file; or a step, a parameter or a reference in it is wrong.
@@ -72,6 +75,8 @@ def read_recipe(name: str, shared: Mapping[str, Any] | None = None) -> Recipe:
     given = {parameter: plain(file, entry.node) for parameter, entry in top.items()}
     given |= {parameter: value for parameter, value in (shared or {}).items() if value is not None}
     units = {name: _unit(file, name, flows[name], entry, given, top) for name, entry in named.items()}
+    if limit is not None:
+        units = {name: [_limited(step, limit) for step in unit] for name, unit in units.items()}
     return Recipe(path.stem, file, text, _in_order(_with_references(units)))
 
 
@@ -108,6 +113,12 @@ def _unit(file: str, name: str, flow: str, entry: Entry, shared: Mapping[str, An
         if arms.count(arm) > 1 or not isinstance(arm, str):
             raise places["arm"].error(f"{name}.arm: each arm stands once, e.g. [toolformer, cc]; got {arms}")
     return [Step(f"{name}.{arm}", flow, {**values, "arm": arm}, {}, places, entry.place) for arm in arms]
+
+
+def _limited(step: Step, limit: int) -> Step:
+    values = {name: step.values.get(name) for name in SIZES if name in step.kind.parameters}
+    smaller = {name: value if isinstance(value, int) and value < limit else limit for name, value in values.items()}
+    return replace(step, values={**step.values, **smaller})
 
 
 def _with_references(units: Mapping[str, list[Step]]) -> dict[str, list[Step]]:

@@ -48,7 +48,7 @@ def resolve(parameters: RecipeParameters, *, elsewhere: bool = False) -> Recipe:
     Raises:
         UsageError: something is wrong; the message names the place in the file.
     """
-    recipe, known = read_recipe(parameters.recipe, {"model": parameters.model}), []
+    recipe, known = read_recipe(parameters.recipe, {"model": parameters.model}, parameters.limit), []
     for step in recipe.steps:
         given: dict[str, Any] = {name: _STAND_INS[step.kind.takes[name]] for name in step.taken}
         if elsewhere:

@@ -19,7 +19,6 @@ from toolformer_core.errors import UsageError
 class Cluster:
     """The parts of the official client that are used; typed `Any`, as the client has no type annotations."""
 
-    batch: Any
     core: Any
     custom: Any
     to_dict: Any  # turns the client's object into the plain values that the API sent
@@ -55,7 +54,6 @@ def connect(kubeconfig: str, context: str) -> Iterator[Cluster]:
     settings.retries = 2
     with client.ApiClient(settings) as connection:
         yield Cluster(
-            batch=client.BatchV1Api(connection),
             core=client.CoreV1Api(connection),
             custom=client.CustomObjectsApi(connection),
             to_dict=connection.sanitize_for_serialization,

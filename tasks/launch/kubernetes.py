@@ -21,7 +21,14 @@ from toolformer_core.errors import UsageError
 _TIMEOUT_S = 30
 _NOT_FOUND, _CONFLICT = 404, 409
 _TAIL_LINES = 20  # of a failed pod's log, in which the last line that is not empty is looked for
-_PYTORCH = {"group": manifests.PYTORCH_GROUP, "version": manifests.PYTORCH_VERSION, "plural": "pytorchjobs"}
+_RESOURCES = {  # by kind, as the client names resources that it has no class for; plain values go in and come out
+    KubernetesKind.JOB: {"group": "batch", "version": "v1", "plural": "jobs"},
+    KubernetesKind.PYTORCH_JOB: {
+        "group": manifests.PYTORCH_GROUP,
+        "version": manifests.PYTORCH_VERSION,
+        "plural": "pytorchjobs",
+    },
+}
 _END_STATES = {"Complete": JobState.SUCCEEDED, "Succeeded": JobState.SUCCEEDED, "Failed": JobState.FAILED}
 
 
@@ -43,14 +50,13 @@ class KubernetesLauncher(KubernetesSettings):
         existing = None
         with self._api() as api:
             try:
-                created = self._create(api, main)
+                resource = self._resource(self.kind, self.namespace)
+                created = api.custom.create_namespaced_custom_object(**resource, body=main)
             except api.api_error as exc:
                 existing = self._find_job(api, main) if exc.status == _CONFLICT else None
                 if existing is None:
                     hint = self._hint(exc.status, request.name)
-                    raise _error_class(exc)(
-                        f"the cluster refused the {self.kind} {request.name}: {error_message(exc)}{hint}"
-                    ) from exc
+                    raise _refusal(exc, f" the {self.kind} {request.name}", hint) from exc
                 created = existing
             uid = created["metadata"]["uid"]
             owner = {"apiVersion": main["apiVersion"], "kind": main["kind"], "name": request.name, "uid": uid}
@@ -63,9 +69,7 @@ class KubernetesLauncher(KubernetesSettings):
                         continue
                     if existing is None:
                         self._delete(api, self.namespace, request.name, self.kind)
-                    raise _error_class(exc)(
-                        f"the cluster refused the Service {request.name}: {error_message(exc)}"
-                    ) from exc
+                    raise _refusal(exc, f" the Service {request.name}") from exc
         location = {"kind": str(self.kind), "namespace": self.namespace, "job": request.name}
         return json.dumps({"launcher": self.name, **location, "uid": uid})
 
@@ -128,20 +132,14 @@ class KubernetesLauncher(KubernetesSettings):
             try:
                 yield api
             except api.api_error as exc:
-                raise _error_class(exc)(f"the cluster refused: {error_message(exc)}") from exc
+                raise _refusal(exc) from exc
             except api.connection_errors as exc:
                 reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
                 raise LostError(f"the cluster cannot be reached, see `kubectl cluster-info`: {reason}") from exc
 
-    def _create(self, api: Cluster, manifest: dict[str, Any]) -> dict[str, Any]:
-        if self.kind == KubernetesKind.PYTORCH_JOB:
-            created = api.custom.create_namespaced_custom_object(
-                **_PYTORCH, namespace=self.namespace, body=manifest, _request_timeout=_TIMEOUT_S
-            )
-        else:
-            created = api.batch.create_namespaced_job(self.namespace, manifest, _request_timeout=_TIMEOUT_S)
-        job: dict[str, Any] = api.to_dict(created)
-        return job
+    def _resource(self, kind: str, namespace: str) -> dict[str, Any]:
+        """Return the arguments by which the client finds jobs of a kind."""
+        return {**_RESOURCES[KubernetesKind(kind)], "namespace": namespace, "_request_timeout": _TIMEOUT_S}
 
     def _find_job(self, api: Cluster, main: dict[str, Any]) -> dict[str, Any] | None:
         """Return the job that an earlier `submit`, whose answer got lost, has created.
@@ -168,19 +166,13 @@ class KubernetesLauncher(KubernetesSettings):
 
     def _read_job(self, api: Cluster, record: dict[str, Any]) -> dict[str, Any] | None:
         """Return the job as the cluster describes it; None if there is none, or only one with another `uid`."""
-        name, namespace = record["job"], record["namespace"]
+        resource = self._resource(record["kind"], record["namespace"])
         try:
-            if record["kind"] == KubernetesKind.PYTORCH_JOB:
-                answer = api.custom.get_namespaced_custom_object(
-                    **_PYTORCH, namespace=namespace, name=name, _request_timeout=_TIMEOUT_S
-                )
-            else:
-                answer = api.batch.read_namespaced_job(name, namespace, _request_timeout=_TIMEOUT_S)
+            job: dict[str, Any] = api.custom.get_namespaced_custom_object(**resource, name=record["job"])
         except api.api_error as exc:
             if exc.status == _NOT_FOUND:
                 return None
             raise
-        job: dict[str, Any] = api.to_dict(answer)
         return job if record.get("uid") in (None, job["metadata"]["uid"]) else None
 
     def _list_pods(self, api: Cluster, record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -191,14 +183,8 @@ class KubernetesLauncher(KubernetesSettings):
         return sorted(api.to_dict(answer)["items"], key=lambda pod: str(pod["metadata"]["name"]))
 
     def _delete(self, api: Cluster, namespace: str, name: str, kind: str) -> None:
-        if kind == KubernetesKind.PYTORCH_JOB:
-            api.custom.delete_namespaced_custom_object(
-                **_PYTORCH, namespace=namespace, name=name, propagation_policy="Foreground", _request_timeout=_TIMEOUT_S
-            )
-        else:
-            api.batch.delete_namespaced_job(
-                name, namespace, propagation_policy="Foreground", _request_timeout=_TIMEOUT_S
-            )
+        resource = self._resource(kind, namespace)
+        api.custom.delete_namespaced_custom_object(**resource, name=name, propagation_policy="Foreground")
 
     def _explain_failure(self, api: Cluster, namespace: str, pods: list[dict[str, Any]]) -> str:
         """Return why the pod that failed first failed, and its last log line; "" if no pod says why."""
@@ -218,12 +204,13 @@ class KubernetesLauncher(KubernetesSettings):
         return f"{text}: {last[:300]}" if last else text
 
 
-def _error_class(api_error: Any) -> type[LaunchError]:
-    """Return LaunchError if the cluster refused; LostError if it may have done what was requested.
+def _refusal(api_error: Any, what: str = "", hint: str = "") -> LaunchError:
+    """Return the error for what the cluster refused.
 
-    The latter is so for a status of 500 or more, or without a status.
+    It is a LostError if the cluster may have done it all the same: for a status of 500 or more, or without a status.
     """
-    return LaunchError if 400 <= (api_error.status or 0) < 500 else LostError
+    kind = LaunchError if 400 <= (api_error.status or 0) < 500 else LostError
+    return kind(f"the cluster refused{what}: {error_message(api_error)}{hint}")
 
 
 def _end_condition(job: dict[str, Any]) -> dict[str, Any] | None:

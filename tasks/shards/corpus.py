@@ -55,6 +55,7 @@ def keep_digests(corpus: str, store: Store) -> None:
     entries = _digested(corpus_files(Path(corpus)), store)
     known = kept | {str(file.absolute()): entry for file, entry in entries.items()}
     if known != kept:
+        place.parent.mkdir(parents=True, exist_ok=True)  # of a URL, if the catalog is not there either
         put_local(place, orjson.dumps(known))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.fs as pafs
 import pytest
+import sqlalchemy as sa
 
 from tests.machines import servers
 
@@ -44,3 +47,28 @@ def postgres_machine() -> Iterator[servers.Postgres]:
 def swift_server() -> Iterator[str]:
     with servers.swift() as address:
         yield address
+
+
+@pytest.fixture
+def database(postgres_machine: servers.Postgres) -> str:
+    """The URL of a new, empty database."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    engine = sa.create_engine(postgres_machine.url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return sa.make_url(postgres_machine.url).set(database=name).render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def url(swift_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a folder in a new, empty bucket; what is kept on the local disk is below the test's folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AWS_REQUEST_CHECKSUM_CALCULATION", raising=False)
+    for name, value in {**servers.SWIFT_KEYS, "AWS_EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(name, value)
+    name = f"bucket-{uuid.uuid4().hex[:12]}"
+    query = f"endpoint_override={swift_server}&scheme=http&region=us-east-1"
+    filesystem, _ = pafs.FileSystem.from_uri(f"s3://{name}?{query}&allow_bucket_creation=true")
+    filesystem.create_dir(name)
+    return f"s3://{name}/c4?{query}"

@@ -23,7 +23,7 @@ import pytest
 
 from ops.ports import free_port
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 300.0
 _SBIN = ("/usr/sbin", "/usr/bin")
 
 _SLURM_CONF = """\
@@ -150,17 +150,20 @@ class Slurm(Server):
 
     def lose_node(self) -> None:
         """Kill the node's daemon and all that its jobs started, as when its power fails; wait until Slurm notices."""
-        jobs = [p for p in psutil.process_iter(["name"]) if p.info["name"] == "slurmstepd"]
-        family = [one for job in jobs if self._runs(job) for one in (*job.children(recursive=True), job)]
+        mine = [process for process in psutil.process_iter() if self._of_job(process)]
+        daemons = {parent for one in mine if (parent := one.parent()) and parent.name() == "slurmstepd"}
         self.end("slurmd", signal.SIGKILL)
-        for process in family:
+        for process in (*daemons, *mine):  # the daemons first: they would still report that a job's processes died
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         wait_until(lambda: not self.jobs("RUNNING", "COMPLETING"))
 
-    def _runs(self, process: psutil.Process) -> bool:
-        """Return whether a step's daemon belongs to this cluster."""
-        return process.environ().get("SLURM_CONF") == str(self.conf)
+    def _of_job(self, process: psutil.Process) -> bool:
+        """Return whether a process belongs to a job of this cluster."""
+        with contextlib.suppress(psutil.Error):
+            variables = process.environ()
+            return "SLURM_JOB_ID" in variables and variables.get("SLURM_CONF") == str(self.conf)
+        return False
 
     def _munged(self) -> list[str | Path]:
         files = {"key-file": "munge.key", "socket": "munge.sock", "pid-file": "munged.pid", "seed-file": "munge.seed"}
@@ -224,9 +227,14 @@ class Postgres(Server):
         asked = [self.programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         wait_until(lambda: subprocess.run(asked).returncode == 0)
 
-    def down(self) -> None:
-        """End the server as its service does at a restart: connections are cut, nothing is lost."""
-        self.end("postgres", signal.SIGINT)
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        """End the server as its service does at a restart, and start it after the block: nothing is lost."""
+        self.end("postgres", signal.SIGINT)  # which cuts connections
+        try:
+            yield
+        finally:
+            self.up()
 
 
 _AS_POSTGRES = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups")

@@ -4,74 +4,49 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from prefect.settings import PREFECT_API_URL
 
 from flows.runtime.stopping import UNFINISHED
 from tasks.launch.base import LaunchRequest
 from tasks.launch.slurm import SlurmLauncher
 from tasks.training.monitor import follow
 from tasks.training.outcome import TrainingError
+from tests.machines.commands import Command, events, started
 from tests.machines.servers import Slurm, wait_until
-from tests.support.servers_up import toolformer, variables
-from toolformer_core.finetune.events import read_events
 
-ENDLESS = ["--steps", "5000", "--batch", "2", "--dev-documents", "0", "--sequence-length", "128"]
+ENDLESS = ["--steps", "1000000", "--batch", "2", "--dev-documents", "0", "--sequence-length", "128"]
 DRAINED = ("ReqNodeNotAvail", "Nodes required for job are DOWN, DRAINED")  # as the scheduler that looked last says it
-_MINUTES_S = 300.0
-
-
-@dataclass
-class Command:
-    """`toolformer finetune` in a process of its own."""
-
-    process: subprocess.Popen[bytes]
-    output: Path
-    jobs: Path
-
-    @property
-    def text(self) -> str:
-        return self.output.read_text(errors="replace")
-
-    def events(self) -> list[str]:
-        return [e["event"] for file in self.jobs.glob("*/events.jsonl") for e in read_events(file.parent)[0]]
-
-    def await_step(self) -> None:
-        wait_until(lambda: "step" in self.events() or self.process.poll() is not None, _MINUTES_S)
-        assert self.process.poll() is None, self.text
-
-    def ended(self) -> int:
-        return self.process.wait(_MINUTES_S)
-
 
 Finetune = Callable[..., Command]
 
 
 @pytest.fixture
-def finetune(slurm: Slurm, as_built: Path, tmp_path: Path) -> Iterator[Finetune]:
-    """Start `toolformer finetune` with a profile for the cluster; end it if the test leaves it."""
-    processes: list[subprocess.Popen[bytes]] = []
+def jobs(tmp_path: Path) -> Path:
+    return tmp_path / "jobs"
 
-    def start(*options: str, **settings: object) -> Command:
-        jobs = tmp_path / "jobs"
-        profile = {"launcher": "slurm", "device": "cpu", "processes": 1, "engine": "plain", "jobs": str(jobs)}
-        file, output = tmp_path / "profile.json", tmp_path / f"output-{len(processes)}.txt"
-        file.write_text(json.dumps({**profile, "slurm": {"partition": "cpu", **settings}}))
-        words = toolformer("finetune", "--data", str(as_built), "--profile", str(file), *options)
-        environment = {**variables(), "PREFECT_API_URL": str(PREFECT_API_URL.value())}
-        with output.open("wb") as stream:
-            processes.append(subprocess.Popen(words, stdout=stream, stderr=stream, env=environment))
-        return Command(processes[-1], output, jobs)
 
-    yield start
-    for process in processes:
-        process.kill()
-        process.wait()
+@pytest.fixture
+def finetune(slurm: Slurm, as_built: Path, jobs: Path, tmp_path: Path) -> Iterator[Finetune]:
+    """Start `toolformer finetune` with a profile for the cluster; kill it if the test leaves it."""
+    with ExitStack() as commands:
+
+        def start(*options: str, **settings: object) -> Command:
+            profile = {"launcher": "slurm", "device": "cpu", "processes": 1, "engine": "plain", "jobs": str(jobs)}
+            file = tmp_path / "profile.json"
+            file.write_text(json.dumps({**profile, "slurm": {"partition": "cpu", **settings}}))
+            words = ("finetune", "--data", str(as_built), "--profile", str(file), *options)
+            return commands.enter_context(started(tmp_path / "output.txt", *words))
+
+        yield start
+
+
+def happened(jobs: Path, event: str) -> int:
+    """Return how often the trainings below a folder have reported an event."""
+    return [one["event"] for one in events(jobs)].count(event)
 
 
 @pytest.fixture
@@ -85,40 +60,40 @@ def test_a_queued_job_says_why_it_waits_and_is_withdrawn(
 ) -> None:
     slurm.node("DRAIN")
     command = finetune(*ENDLESS)
-    wait_until(lambda: any(f"queued: PENDING ({words}" in command.text for words in DRAINED), _MINUTES_S)
+    command.await_(lambda: any(f"queued: PENDING ({words}" in command.text for words in DRAINED))
     command.process.send_signal(number)
     assert command.ended() == 128 + number
     assert slurm.jobs() == []
     assert "withdrawn" in command.text
 
 
-def test_a_cancellation_by_a_person_ends_the_training(slurm: Slurm, finetune: Finetune) -> None:
+def test_a_cancellation_by_a_person_ends_the_training(slurm: Slurm, finetune: Finetune, jobs: Path) -> None:
     command = finetune(*ENDLESS, "--retries", "3")
-    command.await_step()
+    command.await_(lambda: happened(jobs, "step"))
     slurm.ask("scancel", *slurm.jobs())
     assert command.ended() == UNFINISHED, command.text
-    assert command.events().count("started") == 1
+    assert happened(jobs, "started") == 1
     assert slurm.jobs() == []
 
 
-def test_a_lost_node_is_made_up_for_and_told(slurm: Slurm, finetune: Finetune) -> None:
+def test_a_lost_node_is_made_up_for_and_told(slurm: Slurm, finetune: Finetune, jobs: Path) -> None:
     command = finetune(*ENDLESS, "--evaluate-every", "2")
-    wait_until(lambda: "saved" in command.events(), _MINUTES_S)
+    command.await_(lambda: happened(jobs, "saved"))
     slurm.lose_node()
     slurm.node_up()
-    wait_until(lambda: command.events().count("started") == 2, _MINUTES_S)
-    assert "another attempt begins: the job ended without a word (failed: NODE_FAIL)" in command.text
+    command.await_(lambda: happened(jobs, "started") == 2)
+    assert "another attempt begins: the job ended without a word (failed: NODE_FAIL" in command.text
     command.process.send_signal(signal.SIGINT)
     assert command.ended() == 130
 
 
-def test_a_time_limit_leaves_a_training_unfinished(slurm: Slurm, finetune: Finetune) -> None:
+def test_a_time_limit_leaves_a_training_unfinished(slurm: Slurm, finetune: Finetune, jobs: Path) -> None:
     command = finetune(*ENDLESS, time_limit="2:00:00", warn_s=3600)
-    command.await_step()
+    command.await_(lambda: happened(jobs, "step"))
     [job] = slurm.jobs()
     slurm.ask("scontrol", "update", f"JobId={job}", "TimeLimit=60")  # so the warning is due
     assert command.ended() == UNFINISHED, command.text
-    assert command.events()[-1] == "stopped"
+    assert events(jobs)[-1]["event"] == "stopped"
     assert "with a checkpoint; run it again to go on" in command.text
 
 

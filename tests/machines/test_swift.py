@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
-from pathlib import Path
-
-import pyarrow.fs as pafs
-import pytest
 from wh_fixtures import put, scored
 
-from tests.machines.servers import SWIFT_KEYS
 from warehouse.catalog import Catalog
 from warehouse.files.objects import object_creator
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
-
-
-@pytest.fixture
-def url(swift_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URL of a folder in a new, empty bucket; what is kept on the local disk is below the test's folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("AWS_REQUEST_CHECKSUM_CALCULATION", raising=False)
-    for name, value in {**SWIFT_KEYS, "AWS_EC2_METADATA_DISABLED": "true"}.items():
-        monkeypatch.setenv(name, value)
-    name = f"bucket-{uuid.uuid4().hex[:12]}"
-    query = f"endpoint_override={swift_server}&scheme=http&region=us-east-1"
-    filesystem, _ = pafs.FileSystem.from_uri(f"s3://{name}?{query}&allow_bucket_creation=true")
-    filesystem.create_dir(name)
-    return f"s3://{name}/c4?{query}"
 
 
 def test_what_is_written_is_found_and_published(url: str) -> None:

@@ -43,7 +43,7 @@ def prefect_server() -> Iterator[None]:
             settings.PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED: False,
             settings.PREFECT_LOGGING_TO_API_ENABLED: False,
         }
-        with settings.temporary_settings(unused), prefect_test_harness(server_startup_timeout=120):
+        with settings.temporary_settings(unused), prefect_test_harness(server_startup_timeout=600):
             from flows.build_dataset import flow, pipeline
             from flows.build_dataset.tracking import try_to_track_build
 

@@ -149,7 +149,6 @@ def test_a_digest_follows_content_and_place_and_is_taken_once(
     spec: BuildSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, folder = spec.store(), Path(spec.corpus)
-    Path(spec.data).mkdir()
     first = corpus_digest(spec.corpus, store)
     keep_digests(spec.corpus, store)
 

@@ -70,6 +70,19 @@ def test_shared_parameters_are_those_of_every_step_that_has_them(tmp_path: Path)
     assert values["fit-trigger"] == {}  # its model is what a step gives
 
 
+def test_a_limit_makes_steps_smaller_and_none_larger(tmp_path: Path) -> None:
+    text = GOOD.replace("    profile: core\n", "    steps: 240\n") + "  export: {dataset: build, out: x.jsonl}\n"
+    recipe = read_recipe(written(tmp_path, text), limit=20)
+    sizes = {step.name: {n: step.values[n] for n in ("limit", "steps") if n in step.values} for step in recipe.steps}
+    assert sizes == {
+        "build": {"limit": 12},  # the recipe's own
+        "finetune.toolformer": {"steps": 20},
+        "finetune.cc": {"steps": 20},
+        "evaluate": {"limit": 20},
+        "export": {},
+    }
+
+
 def test_on_off_and_dates_are_texts(tmp_path: Path) -> None:
     text = GOOD.replace("    profile: core\n", "    profile: core\n    learning_rate: 6e-4\n")
     text = text.replace("    limit: 12\n", "    dataset: 2023-01-30\n    chat_template: off\n")
