@@ -17,7 +17,7 @@ export GOMP_SPINCOUNT := 20000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test fuzz test-slow test-machines test-mcp certify case-study chaos guards bench system check format docs clean
+.PHONY: help install dev demo test fuzz test-slow test-machines test-mcp certify case-study chaos guards image bench system check format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ chaos: $(VENV)/.run ## kill a build N times at random moments, compare with one 
 
 guards: $(VENV)/.dev system ## minutes: take out guards against crashes, damage and full disks, one at a time, and see a test fail
 	$(BIN)/python tests/guards.py
+
+image: ## build the container image, run doctor and a short demo in it, print its size (KIND=gpu: torch with CUDA)
+	.ci/image $(KIND)
 
 bench: $(VENV)/.dev ## speed, as ratios within one run: finetuning against the Trainer, decoding against generate, serving, annotating
 	$(BIN)/python benchmarks/finetune.py
