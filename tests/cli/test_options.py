@@ -68,7 +68,7 @@ NAMES = {
     ExportParameters: """--dataset --data out --format --separator --tokenizer --dialect --arguments --request
         --next-request --dev --seed --push --public --replace --dry-run""",
     FinetuneParameters: f"--dataset --data --model --arm {_TRAINING} --seed",
-    RecipeParameters: "recipe --data --model",
+    RecipeParameters: "recipe --data --model --limit",
     FitTriggerParameters: "--model --data --k --needless --lost --min-calls",
     GroundParameters: """--task --data --model --large-model --toolformer --limit --seed --answers --tools --tool
         --distractors --mock --demonstrations --passages --qa-reader --translator --encoder --patterns
