@@ -1,7 +1,8 @@
 """The flow `recipe`: the steps of an experiment one after another, each a flow run below it, and a page of results.
 
 All of a recipe is checked before the first step. Every step finds finished work done, so a recipe that was killed and
-is run again goes on where it was, and makes the same data, models and answers. How a step works is not known here.
+is run again goes on where it was, and makes the same data, models and answers. The page holds the steps that are done.
+How a step works is not known here.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
                 results = _run_side_by_side(unit, forms, store)
             for step, result in zip(unit, results, strict=True):
                 _add(done, step, result, store, parameters.data, run)
-        pages = write_page(folder, recipe_.name, [done.sections[step.name] for step in recipe_.steps])
+            pages = write_page(folder, recipe_.name, [done.sections.get(step.name) for step in recipe_.steps])
         for page in pages:
             run.text(page.read_text(encoding="utf-8"), page.name)
     publish_summary(pages[0].read_text(encoding="utf-8"), "results", "The results of every step")

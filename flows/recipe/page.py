@@ -86,13 +86,13 @@ def _evaluation(step: str, result: EvaluateResult) -> Section:
     return Section(title, table.markdown(), figure, "Accuracy by arm, 95 % intervals", metrics)
 
 
-def write_page(folder: Path, name: str, sections: Sequence[Section]) -> tuple[Path, Path]:
+def write_page(folder: Path, name: str, sections: Sequence[Section | None]) -> tuple[Path, Path]:
     """Write `results.md`, its pictures and `results.html`; return the two pages.
 
     Args:
         folder: of the recipe's results.
         name: of the recipe.
-        sections: in the order of the steps.
+        sections: in the order of the steps; None: the step is not done yet.
     """
     from markdown_it import MarkdownIt
 
@@ -100,7 +100,12 @@ def write_page(folder: Path, name: str, sections: Sequence[Section]) -> tuple[Pa
     lines = [f"# {name}"]
     html = [f"<h1>{escape(name)}</h1>"]
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    if (done := sum(section is not None for section in sections)) < len(sections):
+        lines.append(f"{done} of {len(sections)} steps are done.")
+        html.append(markdown.render(lines[-1]))
     for number, section in enumerate(sections, 1):
+        if section is None:
+            continue
         text = f"## {section.title}\n\n{section.text}"
         lines.append(text)
         html.append(markdown.render(text))

@@ -14,6 +14,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
 
 from flows.recipe.flow import RecipeResult, observed_by, run_recipe
+from flows.recipe.page import Section, write_page
 from flows.recipe.parameters import RecipeParameters
 from flows.recipe.plan import RecipePlan, plan_recipe
 from flows.runtime.ledger import reporting_to
@@ -125,6 +126,8 @@ def test_a_killed_recipe_goes_on_and_makes_the_same_bytes(
     for flow, shards in (("Build", 3), ("Finetune", 0), ("Evaluate", 2)):  # within a build, between, within answers
         killed_at(killed, flow, shards)
     assert [step.step for step in plan_recipe(killed).steps if not step.done] == ["evaluate", "export"]
+    [page] = Path(killed.data).glob("recipes/*/results.md")
+    assert "\n2 of 4 steps are done.\n" in page.read_text(encoding="utf-8")
     resumed = run_recipe(killed)
     assert resumed.results["build"].done == 0
     assert resumed.results["finetune.toolformer"].skipped
@@ -133,6 +136,12 @@ def test_a_killed_recipe_goes_on_and_makes_the_same_bytes(
     assert again.keys() == made.keys()
     assert [name for name in made if made[name] != again[name]] == []
     assert run_recipe(killed).mlflow_run == resumed.mlflow_run  # and the export is found done
+
+
+def test_a_page_holds_the_steps_that_are_done(tmp_path: Path) -> None:
+    page, site = write_page(tmp_path, "study", [None, Section("build", "It kept 3 calls.")])
+    assert page.read_text(encoding="utf-8") == "# study\n\n1 of 2 steps are done.\n\n## build\n\nIt kept 3 calls.\n"
+    assert "<p>1 of 2 steps are done.</p>" in site.read_text(encoding="utf-8")
 
 
 def test_mlflow_and_prefect_show_one_run_with_the_steps_below_it(
