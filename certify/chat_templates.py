@@ -76,7 +76,7 @@ def _chatml_tools(tools: Sequence[Mapping[str, Any]]) -> str:
 
 def _llama3_tools(tools: Sequence[Mapping[str, Any]]) -> str:
     lines = "".join(_json(tool) + "\n\n" for tool in tools)
-    rule = 'A call is JSON with "name" and "parameters" after the token for calls.'
+    rule = 'A call is JSON with "name" and "parameters" behind the token for calls.'
     header = "<|start_header_id|>system<|end_header_id|>\n\n"
     return f"{header}These functions can be called:\n\n{lines}{rule}<|eot_id|>"
 

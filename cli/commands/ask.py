@@ -144,11 +144,11 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
     Example: toolformer stats --data runs/c4 --json
     """
     from cli.render.progress import print_stats
-    from warehouse.queries import current_build
+    from warehouse.queries import current_build, kept_calls
     from warehouse.queries import stats as query
 
     snapshot = published_snapshot(data)
-    figures, build = query(snapshot), current_build(snapshot)
+    figures, build, calls = query(snapshot), current_build(snapshot), kept_calls(snapshot)
     if as_json:
         balances = [{**asdict(b), "conserved": b.conserved} for b in figures.balances]
         head = {
@@ -160,11 +160,11 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
         tools = {"tools": [asdict(tool) for tool in figures.tools]}
         benchmarks = {"benchmarks": [asdict(one) for one in figures.benchmarks]}
         rates = {"false_discovery_rates": [asdict(rate) for rate in figures.rates]}
-        kept = {"kept": [asdict(one) for one in figures.kept]}
+        kept = {"kept": [asdict(one) for one in calls]}
         yields = {"yield": [asdict(y) for y in figures.yields]}
         print_json({**head, **yields, **rates, **coverage, **tools, **benchmarks, **kept})
     else:
-        print_stats(figures, build)
+        print_stats(figures, build, calls)
 
 
 def explain(

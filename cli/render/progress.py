@@ -273,12 +273,15 @@ def _print_best_calls(console: Console, result: BuildResult) -> None:
         )
 
 
-def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None) -> None:
+def print_stats(
+    stats: queries.Stats, build: queries.CurrentBuild | None = None, kept: Sequence[queries.KeptCalls] = ()
+) -> None:
     """Print the rows of every stage by what became of them, and the yield per tool and threshold.
 
     Args:
         stats: the figures.
         build: the run that they belong to, printed first; None: not printed.
+        kept: the calls in C*, by tool.
     """
     console = Console()
     if build is not None:
@@ -307,14 +310,14 @@ def print_stats(stats: queries.Stats, build: queries.CurrentBuild | None = None)
             ),
             highlight=False,
         )
-    if stats.kept:
-        kept = narrow_table("Calls kept, and how many of their inputs and responses are distinct")
-        kept.add_column("tool")
+    if kept:
+        distinct = narrow_table("Calls kept, and how many of their inputs and responses are distinct")
+        distinct.add_column("tool")
         for name in ("calls", "inputs", "responses"):
-            kept.add_column(name, justify="right")
-        for tool in stats.kept:
-            kept.add_row(tool.tool, f"{tool.calls:,}", f"{tool.inputs:,}", f"{tool.responses:,}")
-        console.print(kept)
+            distinct.add_column(name, justify="right")
+        for tool in kept:
+            distinct.add_row(tool.tool, f"{tool.calls:,}", f"{tool.inputs:,}", f"{tool.responses:,}")
+        console.print(distinct)
     if any(tool.calls for tool in stats.tools):
         console.print(_tools_table(stats.tools))
     if not stats.yields:  # nothing was scored

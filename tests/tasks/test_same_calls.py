@@ -21,8 +21,7 @@ from tests.support.stage_runs import calculator_spec
 from toolformer_core.annotate.call_filter import same_call_rank
 from toolformer_core.config import AssembleConfig
 from toolformer_core.records import AnsweredCall, ScoredCall
-from warehouse.queries import stats
-from warehouse.queries.builds import KeptCalls
+from warehouse.queries import KeptCalls, kept_calls, stats
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
@@ -118,7 +117,7 @@ def test_explain_and_stats_say_it(tmp_path: Path) -> None:
     # distinct inputs: 1 + 1 and 3 + 3; distinct responses: 2, 2.0 and 6
     found = stats(path)
     calls = sum(map(len, inputs.values()))
-    assert found.kept == (KeptCalls("calculator", calls, 2, 3),)
+    assert kept_calls(path) == (KeptCalls("calculator", calls, 2, 3),)
     assert sum(b.dropped.get("same_call", 0) for b in found.balances) == len(CALLS) - calls
 
 

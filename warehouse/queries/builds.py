@@ -205,7 +205,6 @@ class Stats:
     tools: tuple[ToolCosts, ...] = ()
     benchmarks: tuple[BenchmarkInCorpus, ...] = ()  # that the corpus must not hold
     rates: tuple[FalseDiscoveryRate, ...] = ()  # at the thresholds of `yields`; empty where no decoys were scored
-    kept: tuple[KeptCalls, ...] = ()
 
     @property
     def conserved(self) -> bool:
@@ -229,7 +228,6 @@ def stats(path: str | Path) -> Stats:
         assembled = rows_in(connection, _COVERAGE)
         tools = tuple(ToolCosts(**row) for row in rows_in(connection, "FROM tool_costs"))
         benchmarks = tuple(BenchmarkInCorpus(**row) for row in rows_in(connection, _BENCHMARKS))
-        kept = tuple(KeptCalls(**row) for row in rows_in(connection, _KEPT))
     grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in counts:
         stage, tool, unit, kind, reason, rows, shards = row.values()
@@ -241,7 +239,12 @@ def stats(path: str | Path) -> Stats:
         else:
             balance[kind][reason] = rows
     balances = tuple(StageBalance(*key, **values) for key, values in grouped.items())
-    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, benchmarks, rates, kept)
+    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, benchmarks, rates)
+
+
+def kept_calls(path: str | Path) -> tuple[KeptCalls, ...]:
+    """Return the kept calls of each tool, and how many are distinct; it reads C*, unlike `stats`."""
+    return tuple(KeptCalls(**row) for row in rows_of(path, _KEPT))
 
 
 def coverage(path: str | Path) -> tuple[Coverage, ...]:
