@@ -34,7 +34,7 @@ def test_calls_as_shown(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("path", "tables"),
     [
-        ("/", ["versions", "runs"]),
+        ("/", ["funnel", "gains", "versions", "runs"]),
         ("/documents", ["documents"]),
         ("/documents/hostile", ["calls"]),
         ("/thresholds?tau.calculator=0.75", ["now", "then", "gains", "comes", "goes"]),
