@@ -101,7 +101,7 @@ def _start_cluster(folder: Path, variables: dict[str, str], stack: ExitStack) ->
     local = ["--scheduler-file", str(found), "--host", "127.0.0.1", "--no-dashboard"]
     start("distributed.cli.dask_scheduler", "--port", "0", *local)
     for resources in (["--nthreads", "3", "--resources", "GPU=1"], ["--nthreads", "1"]):
-        words = ["--no-nanny", "--preload", "benchmarks.gpu_wait_stub", *local, *resources]
+        words = ["--no-nanny", "--preload", "benchmarks.stubs.gpu_wait", *local, *resources]
         start("distributed.cli.dask_worker", *words)
     deadline = time.monotonic() + _STARTS_S
     while not found.is_file():

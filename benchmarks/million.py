@@ -32,7 +32,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.million_stub import SumsLM, write_corpus
+from benchmarks.stubs.million import SumsLM, write_corpus
 from tasks.environment import environment
 
 CORPUS, DATA = "corpus.jsonl", "data"
@@ -128,7 +128,7 @@ def build(folder: Path, shard_documents: str, workers: int) -> dict[str, Any]:
     from flows.runtime.server import start_server, wait_for_server
 
     start_server()
-    from benchmarks.overhead_stub import use_in_builds
+    from benchmarks.stubs.overhead import use_in_builds
     from flows.build_dataset.flow import run_build
     from flows.forms.resolved import use_resolved
     from flows.runtime.ledger import reporting_to

@@ -130,7 +130,7 @@ def measure(
     start_server()
     memory = Memory()
     memory.start()
-    from benchmarks.overhead_stub import Clock, StubLM, TimedTool, use_in_builds
+    from benchmarks.stubs.overhead import Clock, StubLM, TimedTool, use_in_builds
     from flows.build_dataset.flow import run_build
     from flows.forms.resolved import use_resolved
     from flows.runtime.ledger import reporting_to
