@@ -112,7 +112,7 @@ def demo(
     model: Annotated[str, typer.Option(help="'embedded', or a folder or hub name of your own")] = "embedded",
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="At most this many documents, training steps and items: to see that all of it runs"),
+        typer.Option(min=10, help="At most this many documents, training steps and items: to see that all of it runs"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -36,7 +36,7 @@ class RecipeParameters(BaseModel):
     )
     limit: int | None = Field(
         None,
-        gt=0,
+        ge=10,
         description="At most this many documents of each build, steps of each training and items of each evaluation "
         "(default: as the recipe says)",
     )

@@ -1,13 +1,17 @@
-"""What the demo says before it installs, and at its end."""
+"""What the demo says before it installs, and at its end; and a short one."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from cli.commands.recipe import verdict
 from flows.evaluate.metrics import ArmFigures
+from tests.support.commands import Run
 
 
 def arm(name: str, k: int, right: int) -> ArmFigures:
@@ -26,3 +30,13 @@ def test_make_says_how_long_installing_takes_before_it_installs(tmp_path: Path) 
     here = Path(__file__).parents[2]
     said = subprocess.run(words, cwd=here, env=apart, capture_output=True, text=True, check=True).stdout
     assert "takes about two minutes" in said.splitlines()[0]
+
+
+@pytest.mark.slow  # two trainings, and evaluations of two models
+def test_a_limit_leaves_no_step_out(run: Run, prefect_server: None, tmp_path: Path) -> None:
+    ended = run("demo", "--data", tmp_path, "--limit", "10", "--json")
+    assert ended.code == 0, ended.err
+    result = json.loads(ended.out)
+    with_tools = [(row["arm"], row["k"]) for row in result["table"] if row["k"]]
+    assert with_tools == [(arm, k) for arm in ("base+tools", "toolformer") for k in (1, 10)]
+    assert [training["steps"] for training in result["trainings"]] == [10, 10]
