@@ -102,7 +102,7 @@ def filled(step: Step, data: str, given: Mapping[str, Any]) -> Any:
 
 
 def _check_names(step: Step, name: str, field: FieldInfo, value: Any) -> None:
-    """Check the names that a field's form offers as a choice; the forms themselves leave that to their readers."""
+    """Check the names that a field's form offers as a choice; the forms do not check them."""
     for choice in _choices(field):
         valid = list(choice.names())
         parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
