@@ -5,7 +5,8 @@
     python -m benchmarks.levers --gold texts --model smollm2 --documents 100 --data levers
 
 Every lever is a build of its own under --data, so a run that was ended goes on where it was. The texts are the same for
-all: --documents of them from --skip on, in the order of the digest of their address. Printed for each threshold:
+all: --documents of them from --skip on, in the order of the digest of their address. Options of `build` after `--`
+hold for every lever (`-- --prompts folder`). Printed for each threshold:
 
     kept       calls of the calculator in C*
     number     share of them that give the number they stand before
@@ -36,19 +37,21 @@ from warehouse.queries import rows_of
 from warehouse.snapshot.publish import SNAPSHOT
 
 _SHARDS = ("--shard-documents", "25")  # what is lost at most when a run is ended
-_FORCED = ("--draw-form", "forced")
-_SAME = (*_FORCED, "--numbers", "same", "--top-k", "10", "--draws", "10")
-_COOL = (*_SAME, "--temperature", "0.7")
-LEVERS = {
-    "as shipped (k 20, m 10)": (),
-    "forced": _FORCED,
-    "forced, before numbers": (*_FORCED, "--numbers", "before"),
-    "same number (k 10)": _SAME,
-    "same number, T 0.7": _COOL,
-    "same number, T 0.7, from word": (*_COOL, "--score-from", "word"),
-    "same number, T 0.7, from word, k 20": (*_COOL, "--score-from", "word", "--top-k", "20"),
-    "same number, T 0.7, from word, k 20, m 20": (*_COOL, "--score-from", "word", "--top-k", "20", "--draws", "20"),
-    "same number, T 0.7, from word, k 20, m 40": (*_COOL, "--score-from", "word", "--top-k", "20", "--draws", "40"),
+_K20 = ("--draw-form", "forced", "--numbers", "same", "--temperature", "0.7", "--score-from", "word", "--top-k", "20")
+LEVERS: dict[str, tuple[str, ...]] = {  # alone: beside the paper's k and m of a calculator, 20 and 10, and nothing else
+    "paper": (),
+    "alone: forced": ("--draw-form", "forced"),
+    "alone: before numbers": ("--numbers", "before"),
+    "alone: same number": ("--numbers", "same"),
+    "alone: T 0.7": ("--temperature", "0.7"),
+    "alone: from word": ("--score-from", "word"),
+    "alone: k 10": ("--top-k", "10"),
+    "alone: m 20": ("--draws", "20"),
+    "alone: chat template": ("--chat-template", "auto"),
+    "all": _K20,
+    "all, k 10": (*_K20[:-1], "10"),
+    "all, m 20": (*_K20, "--draws", "20"),
+    "all, m 40": (*_K20, "--draws", "40"),
 }
 THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.5)
 
@@ -138,7 +141,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder for the builds")
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--skip", type=int, default=0)
-    parser.add_argument("--lever", action="append", choices=list(LEVERS), help="default: all, one after the other")
+    parser.add_argument("--lever", action="append", choices=list(LEVERS), help="default: each, one after the other")
+    parser.add_argument("options", nargs="*", help="options of build for every lever, after --")
     given = parser.parse_args()
     texts, gold = gold_texts(given.gold, given.skip, given.documents)
     given.data.mkdir(parents=True, exist_ok=True)
@@ -147,9 +151,10 @@ def main() -> None:
     say("| lever | tau_f | kept | number | gold | recall | CPU s | CPU/right | LM tokens |")
     say("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for lever in given.lever or LEVERS:
-        data = given.data / digest_of("lever", *LEVERS[lever])[:8]
+        options = (*LEVERS[lever], *given.options)
+        data = given.data / digest_of("lever", *options)[:8]
         cpu_file = data.with_suffix(".cpu")
-        cpu = build(data, corpus, given.model, LEVERS[lever])
+        cpu = build(data, corpus, given.model, options)
         cpu += json.loads(cpu_file.read_text()) if cpu_file.exists() else 0.0  # of earlier, ended runs
         cpu_file.write_text(json.dumps(cpu))
         (spent,) = query(data, "SELECT coalesce(sum(lm_tokens), 0) AS tokens FROM costs")
