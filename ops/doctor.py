@@ -331,7 +331,7 @@ def _training(options: DoctorOptions) -> Findings:
         return
     needed = {
         "local": [],
-        "ssh": ["ssh", "pdsh"],
+        "ssh": ["ssh"],
         "slurm": ["sbatch", "squeue", "scancel"],
         "kubernetes": [],
     }[profile.launcher]
@@ -344,7 +344,7 @@ def _training(options: DoctorOptions) -> Findings:
         if required and _installed(package) is None:
             extra = "lora" if package == "peft" else package
             yield "fail", f"{package} is not installed", how_to_install(extra)
-    programs = [program for program in ("ssh", "pdsh", "sbatch") if shutil.which(program)]
+    programs = [program for program in ("ssh", "sbatch") if shutil.which(program)]
     present = [name for name in packages if _installed(name)] + programs
     if not absent:
         yield "ok", f"profile {options.profile}: {profile.launcher}; here: {', '.join(present) or 'no further engines'}"

@@ -3,7 +3,7 @@
     base.py         what they share: `LaunchRequest`, the protocol `Launcher`, `LaunchError`, `read_tail`
     processes.py    processes of this machine that outlive their starter, and are found again
     local.py ssh.py slurm.py kubernetes.py    one launcher each
-    manifests.py cluster.py                   the manifests for Kubernetes, and the client that posts them
+    manifests.py   the manifests for Kubernetes
 
 Launchers know no losses, data sets or trackers: they start a program in a job folder, report its state, and end it.
 """

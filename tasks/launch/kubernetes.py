@@ -6,30 +6,69 @@ is needed. This module does not know what the manifests contain, or what the pro
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tasks.launch import manifests
 from tasks.launch.base import JobState, LaunchError, LaunchRequest, LostError, last_line, parse_handle
-from tasks.launch.cluster import Cluster, connect, error_message
-from tasks.launch.manifests import KubernetesKind, KubernetesSettings
+from tasks.launch.manifests import KubernetesSettings
 from toolformer_core.errors import UsageError
 
 _TIMEOUT_S = 30
 _NOT_FOUND, _CONFLICT = 404, 409
 _TAIL_LINES = 20  # of a failed pod's log, in which the last line that is not empty is looked for
-_RESOURCES = {  # by kind, as the client names resources that it has no class for; plain values go in and come out
-    KubernetesKind.JOB: {"group": "batch", "version": "v1", "plural": "jobs"},
-    KubernetesKind.PYTORCH_JOB: {
-        "group": manifests.PYTORCH_GROUP,
-        "version": manifests.PYTORCH_VERSION,
-        "plural": "pytorchjobs",
-    },
-}
-_END_STATES = {"Complete": JobState.SUCCEEDED, "Succeeded": JobState.SUCCEEDED, "Failed": JobState.FAILED}
+_END_STATES = {"Complete": JobState.SUCCEEDED, "Failed": JobState.FAILED}
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """The parts of the official client that are used; typed `Any`, as the client has no type annotations."""
+
+    core: Any
+    custom: Any
+    to_dict: Any  # turns the client's object into the plain values that the API sent
+    api_error: Any  # the exception for an answer that is not a success
+    connection_errors: tuple[Any, ...]  # the exceptions when the cluster cannot be reached
+
+
+@contextmanager
+def _connect(kubeconfig: str, context: str) -> Iterator[_Cluster]:
+    """Open a cluster: a named kubeconfig, else the client's usual places, else the account of the pod we run in.
+
+    Raises:
+        UsageError: the client is not installed, or no cluster is configured.
+    """
+    try:
+        client = importlib.import_module("kubernetes.client")
+        config = importlib.import_module("kubernetes.config")
+        urllib3 = importlib.import_module("urllib3.exceptions")
+    except ModuleNotFoundError as exc:
+        raise UsageError(
+            "the Kubernetes client is not installed: pip install 'toolformer-platform[kubernetes]'"
+        ) from exc
+    settings = client.Configuration()
+    try:
+        config.load_kube_config(kubeconfig or None, context=context or None, client_configuration=settings)
+    except config.ConfigException as exc:
+        try:
+            if kubeconfig or context:
+                raise exc
+            config.load_incluster_config(client_configuration=settings)
+        except config.ConfigException:
+            raise UsageError(f"no cluster to launch on: {exc} Give a kubeconfig, or set KUBECONFIG") from exc
+    settings.retries = 2
+    with client.ApiClient(settings) as connection:
+        yield _Cluster(
+            core=client.CoreV1Api(connection),
+            custom=client.CustomObjectsApi(connection),
+            to_dict=connection.sanitize_for_serialization,
+            api_error=client.ApiException,
+            connection_errors=(urllib3.HTTPError, OSError),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +85,29 @@ class KubernetesLauncher(KubernetesSettings):
     def submit(self, request: LaunchRequest) -> str:
         """Post the manifests. The Job owns the Service, so that the cluster deletes both together."""
         request.check_folder()
-        main, *services = self._manifests(request)
+        main, service = self._manifests(request)
         existing = None
         with self._api() as api:
             try:
-                resource = self._resource(self.kind, self.namespace)
-                created = api.custom.create_namespaced_custom_object(**resource, body=main)
+                created = api.custom.create_namespaced_custom_object(**_jobs(self.namespace), body=main)
             except api.api_error as exc:
                 existing = self._find_job(api, main) if exc.status == _CONFLICT else None
                 if existing is None:
-                    hint = self._hint(exc.status, request.name)
-                    raise _refusal(exc, f" the {self.kind} {request.name}", hint) from exc
+                    see = f"; it is going, or another's: see `kubectl -n {self.namespace} get job {request.name}`"
+                    hint = see if exc.status == _CONFLICT else ""
+                    raise _refusal(exc, f" the Job {request.name}", hint) from exc
                 created = existing
             uid = created["metadata"]["uid"]
             owner = {"apiVersion": main["apiVersion"], "kind": main["kind"], "name": request.name, "uid": uid}
-            for manifest in services:
-                manifest["metadata"]["ownerReferences"] = [owner]
-                try:
-                    api.core.create_namespaced_service(self.namespace, manifest, _request_timeout=_TIMEOUT_S)
-                except api.api_error as exc:
-                    if exc.status == _CONFLICT and self._is_owned_by(api, request.name, uid):
-                        continue
+            service["metadata"]["ownerReferences"] = [owner]
+            try:
+                api.core.create_namespaced_service(self.namespace, service, _request_timeout=_TIMEOUT_S)
+            except api.api_error as exc:
+                if exc.status != _CONFLICT or not self._is_owned_by(api, request.name, uid):
                     if existing is None:
-                        self._delete(api, self.namespace, request.name, self.kind)
+                        self._delete(api, self.namespace, request.name)
                     raise _refusal(exc, f" the Service {request.name}") from exc
-        location = {"kind": str(self.kind), "namespace": self.namespace, "job": request.name}
+        location = {"namespace": self.namespace, "job": request.name}
         return json.dumps({"launcher": self.name, **location, "uid": uid})
 
     def state(self, handle: str) -> tuple[JobState, str]:
@@ -104,31 +141,29 @@ class KubernetesLauncher(KubernetesSettings):
             if self._read_job(api, record) is None:
                 return
             try:
-                self._delete(api, record["namespace"], record["job"], record["kind"])
+                self._delete(api, record["namespace"], record["job"])
             except api.api_error as exc:
                 if exc.status != _NOT_FOUND:
-                    raise LaunchError(f"the cluster did not delete {record['job']}: {error_message(exc)}") from exc
+                    raise LaunchError(f"the cluster did not delete {record['job']}: {_error_message(exc)}") from exc
 
     # Handles and manifests.
 
     def _parse_handle(self, handle: str) -> dict[str, Any]:
-        return parse_handle(handle, self.name, "kind", "namespace", "job", "uid")
+        return parse_handle(handle, self.name, "namespace", "job", "uid")
 
     def _manifests(self, request: LaunchRequest) -> list[dict[str, Any]]:
         if not self.image or not self.claim:
             raise UsageError(
                 "name the container `image` and the PersistentVolumeClaim `claim` that holds the data folder"
             )
-        if self.kind == KubernetesKind.PYTORCH_JOB:
-            return [manifests.pytorch_job(request, self)]
         return [manifests.job(request, self), manifests.service(request, self)]
 
     # The API.
 
     @contextmanager
-    def _api(self) -> Iterator[Cluster]:
+    def _api(self) -> Iterator[_Cluster]:
         """Yield the cluster's API; turn its errors into a LaunchError or LostError of one line."""
-        with connect(self.kubeconfig, self.context) as api:
+        with _connect(self.kubeconfig, self.context) as api:
             try:
                 yield api
             except api.api_error as exc:
@@ -137,56 +172,44 @@ class KubernetesLauncher(KubernetesSettings):
                 reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
                 raise LostError(f"the cluster cannot be reached, see `kubectl cluster-info`: {reason}") from exc
 
-    def _resource(self, kind: str, namespace: str) -> dict[str, Any]:
-        """Return the arguments by which the client finds jobs of a kind."""
-        return {**_RESOURCES[KubernetesKind(kind)], "namespace": namespace, "_request_timeout": _TIMEOUT_S}
-
-    def _find_job(self, api: Cluster, main: dict[str, Any]) -> dict[str, Any] | None:
+    def _find_job(self, api: _Cluster, main: dict[str, Any]) -> dict[str, Any] | None:
         """Return the job that an earlier `submit`, whose answer got lost, has created.
 
         None if the job of this name belongs to another folder, or is being deleted.
         """
         metadata = main["metadata"]
-        job = self._read_job(api, {"kind": main["kind"], "namespace": self.namespace, "job": metadata["name"]})
+        job = self._read_job(api, {"namespace": self.namespace, "job": metadata["name"]})
         if job is None or job["metadata"].get("deletionTimestamp"):
             return None
         folder = (job["metadata"].get("annotations") or {}).get(manifests.FOLDER)
         return job if folder == metadata["annotations"][manifests.FOLDER] else None
 
-    def _is_owned_by(self, api: Cluster, name: str, uid: str) -> bool:
+    def _is_owned_by(self, api: _Cluster, name: str, uid: str) -> bool:
         """Return whether the Service of this name belongs to the job with this uid."""
         service = api.to_dict(api.core.read_namespaced_service(name, self.namespace, _request_timeout=_TIMEOUT_S))
         return any(owner["uid"] == uid for owner in service["metadata"].get("ownerReferences") or [])
 
-    def _hint(self, status: int, name: str) -> str:
-        if status == _CONFLICT:
-            return f"; it is going, or another's: see `kubectl -n {self.namespace} get {self.kind.lower()} {name}`"
-        no_operator = self.kind == KubernetesKind.PYTORCH_JOB and status == _NOT_FOUND
-        return "; is Kubeflow's training operator installed?" if no_operator else ""
-
-    def _read_job(self, api: Cluster, record: dict[str, Any]) -> dict[str, Any] | None:
+    def _read_job(self, api: _Cluster, record: dict[str, Any]) -> dict[str, Any] | None:
         """Return the job as the cluster describes it; None if there is none, or only one with another `uid`."""
-        resource = self._resource(record["kind"], record["namespace"])
+        jobs = _jobs(record["namespace"])
         try:
-            job: dict[str, Any] = api.custom.get_namespaced_custom_object(**resource, name=record["job"])
+            job: dict[str, Any] = api.custom.get_namespaced_custom_object(**jobs, name=record["job"])
         except api.api_error as exc:
             if exc.status == _NOT_FOUND:
                 return None
             raise
         return job if record.get("uid") in (None, job["metadata"]["uid"]) else None
 
-    def _list_pods(self, api: Cluster, record: dict[str, Any]) -> list[dict[str, Any]]:
-        label = "training.kubeflow.org/job-name" if record["kind"] == KubernetesKind.PYTORCH_JOB else "job-name"
+    def _list_pods(self, api: _Cluster, record: dict[str, Any]) -> list[dict[str, Any]]:
         answer = api.core.list_namespaced_pod(
-            record["namespace"], label_selector=f"{label}={record['job']}", _request_timeout=_TIMEOUT_S
+            record["namespace"], label_selector=f"job-name={record['job']}", _request_timeout=_TIMEOUT_S
         )
         return sorted(api.to_dict(answer)["items"], key=lambda pod: str(pod["metadata"]["name"]))
 
-    def _delete(self, api: Cluster, namespace: str, name: str, kind: str) -> None:
-        resource = self._resource(kind, namespace)
-        api.custom.delete_namespaced_custom_object(**resource, name=name, propagation_policy="Foreground")
+    def _delete(self, api: _Cluster, namespace: str, name: str) -> None:
+        api.custom.delete_namespaced_custom_object(**_jobs(namespace), name=name, propagation_policy="Foreground")
 
-    def _explain_failure(self, api: Cluster, namespace: str, pods: list[dict[str, Any]]) -> str:
+    def _explain_failure(self, api: _Cluster, namespace: str, pods: list[dict[str, Any]]) -> str:
         """Return why the pod that failed first failed, and its last log line; "" if no pod says why."""
         ends = [(_container_end(pod), str(pod["metadata"]["name"])) for pod in pods]
         failures = sorted((end["finishedAt"] or "", name, end) for end, name in ends if end and end["exitCode"] != 0)
@@ -204,13 +227,18 @@ class KubernetesLauncher(KubernetesSettings):
         return f"{text}: {last[:300]}" if last else text
 
 
+def _jobs(namespace: str) -> dict[str, Any]:
+    """Return the arguments by which the client finds Jobs as plain values, without its own classes."""
+    return {"group": "batch", "version": "v1", "plural": "jobs", "namespace": namespace, "_request_timeout": _TIMEOUT_S}
+
+
 def _refusal(api_error: Any, what: str = "", hint: str = "") -> LaunchError:
     """Return the error for what the cluster refused.
 
     It is a LostError if the cluster may have done it all the same: for a status of 500 or more, or without a status.
     """
     kind = LaunchError if 400 <= (api_error.status or 0) < 500 else LostError
-    return kind(f"the cluster refused{what}: {error_message(api_error)}{hint}")
+    return kind(f"the cluster refused{what}: {_error_message(api_error)}{hint}")
 
 
 def _end_condition(job: dict[str, Any]) -> dict[str, Any] | None:
@@ -247,3 +275,12 @@ def _pending_reason(pod: dict[str, Any]) -> str:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return ": ".join(part for part in (condition.get("reason"), condition.get("message")) if part)
     return "Pending"
+
+
+def _error_message(exc: Any) -> str:
+    """Return an API error's status, reason and message, in one line."""
+    message = ""
+    with suppress(ValueError, TypeError, AttributeError):
+        message = json.loads(exc.body).get("message", "")
+    status = f"{getattr(exc, 'status', '')} {getattr(exc, 'reason', '') or ''}".strip() or type(exc).__name__
+    return " ".join(f"{status}: {message}".split()) if message else status

@@ -1,4 +1,4 @@
-"""Manifests for Kubernetes: an indexed Job with a headless Service, or a PyTorchJob of Kubeflow's training operator.
+"""Manifests for Kubernetes: an indexed Job, and the headless Service by which its pods find the first one.
 
 Manifests are plain dictionaries with the API's names. This module does not know where a cluster is or how it answers.
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +19,17 @@ from tasks.launch.base import LOG, Accelerator, LaunchRequest, gpus_to_request, 
 from toolformer_core.errors import UsageError
 
 MASTER_PORT = 29500  # the same for every job, as each has pods of its own
-PYTORCH_GROUP, PYTORCH_VERSION = "kubeflow.org", "v1"
 FOLDER = "toolformer-platform/folder"  # the annotation that holds the job folder's path, by which a job is recognised
 _LABEL = "app.kubernetes.io/name"
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _RUN = """\
-log=$1; shift; [ "${NODE_RANK:-${PET_NODE_RANK:-0}}" = 0 ] || log="${log%.txt}-${NODE_RANK:-$PET_NODE_RANK}.txt"
+log=$1; shift; [ "$NODE_RANK" = 0 ] || log="${log%.txt}-$NODE_RANK.txt"
 exec 4>&1
 code=$({ { "$@" 2>&1 3>&-; echo $? >&3; } | tee -a "$log" >&4; } 3>&1)
 exit "$code"
 """
 _STOP = 'echo "pod is being ended" >"$0"; while kill -0 1 2>/dev/null; do sleep 1; done'
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
-
-class KubernetesKind(StrEnum):
-    """A plain `Job` runs on every cluster; a `PyTorchJob` needs Kubeflow's training operator, 1.7 or later."""
-
-    JOB = "Job"
-    PYTORCH_JOB = "PyTorchJob"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +42,6 @@ class KubernetesSettings:
         mount_path: where the pods mount the claim.
         local_root: path of the claim's root on this machine; default: `mount_path`.
         python: the interpreter in the image; default: the request's.
-        kind: `Job` or `PyTorchJob`.
         namespace: the namespace in which the job is created.
         nodes: number of pods.
         gpus_per_node: -1: as many as there are processes on a node, none for the accelerator `cpu`; 0: requests none.
@@ -77,7 +67,6 @@ class KubernetesSettings:
     mount_path: str = "/data"
     local_root: str = ""
     python: str = ""
-    kind: KubernetesKind = KubernetesKind.JOB
     namespace: str = "default"
     nodes: int = 1
     gpus_per_node: int = -1
@@ -111,7 +100,6 @@ def service(request: LaunchRequest, settings: KubernetesSettings) -> dict[str, A
 
 def job(request: LaunchRequest, settings: KubernetesSettings) -> dict[str, Any]:
     """Return the Job: one pod per node, and no retries, as those are up to the caller."""
-    rank = {"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
     rendezvous = [
         f"--nnodes={settings.nodes}",
         f"--nproc-per-node={request.processes}",
@@ -119,7 +107,7 @@ def job(request: LaunchRequest, settings: KubernetesSettings) -> dict[str, Any]:
         f"--master-addr={request.name}-0.{request.name}",
         f"--master-port={MASTER_PORT}",
     ]
-    template = _template(request, settings, _container("trainer", request, settings, rendezvous, [rank]))
+    template = _template(request, settings, _container(request, settings, rendezvous))
     template["spec"]["subdomain"] = request.name
     spec = {
         "completionMode": "Indexed",
@@ -130,31 +118,6 @@ def job(request: LaunchRequest, settings: KubernetesSettings) -> dict[str, Any]:
         "template": template,
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(request, settings), "spec": spec}
-
-
-def pytorch_job(request: LaunchRequest, settings: KubernetesSettings) -> dict[str, Any]:
-    """Return the PyTorchJob. Its operator sets torchrun's rendezvous options, as PET_ environment variables."""
-    container = _container("pytorch", request, settings, [], [])
-    template = _template(request, settings, container)
-
-    def replicas(count: int) -> dict[str, Any]:
-        return {"replicas": count, "restartPolicy": "Never", "template": template}
-
-    spec = {
-        "nprocPerNode": str(request.processes),
-        "runPolicy": {"backoffLimit": 0, "cleanPodPolicy": "Running", "ttlSecondsAfterFinished": settings.ttl_s},
-        "pytorchReplicaSpecs": {
-            "Master": replicas(1),
-            **({"Worker": replicas(settings.nodes - 1)} if settings.nodes > 1 else {}),
-        },
-    }
-    metadata = _metadata(request, settings)
-    return {
-        "apiVersion": f"{PYTORCH_GROUP}/{PYTORCH_VERSION}",
-        "kind": "PyTorchJob",
-        "metadata": metadata,
-        "spec": spec,
-    }
 
 
 def _metadata(request: LaunchRequest, settings: KubernetesSettings) -> dict[str, Any]:
@@ -187,26 +150,21 @@ def _template(request: LaunchRequest, settings: KubernetesSettings, container: d
     return {"metadata": {"labels": {_LABEL: request.name}}, "spec": spec}
 
 
-def _container(
-    name: str,
-    request: LaunchRequest,
-    settings: KubernetesSettings,
-    rendezvous: list[str],
-    first_variables: list[dict[str, Any]],
-) -> dict[str, Any]:
+def _container(request: LaunchRequest, settings: KubernetesSettings, rendezvous: list[str]) -> dict[str, Any]:
     folder = _path_in_pod(request, settings)
     program = [_escape(word) for word in (*request.program, str(folder))]
     torchrun = [settings.python or request.python, "-m", "torch.distributed.run", *rendezvous, *program]
     mounts = [{"name": "data", "mountPath": settings.mount_path}]
     if settings.shared_memory:
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    rank = {"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
     variables = rank_variables(settings.accelerator, settings.environment, request)
     container: dict[str, Any] = {
-        "name": name,
+        "name": "trainer",
         "image": settings.image,
         "workingDir": str(folder),
         "command": ["sh", "-c", _escape(_RUN), "sh", _escape(str(folder / LOG)), *torchrun],
-        "env": [*first_variables, *({"name": n, "value": _escape(value)} for n, value in variables.items())],
+        "env": [rank, *({"name": n, "value": _escape(value)} for n, value in variables.items())],
         "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _STOP, str(folder / "stop")]}}},
         "volumeMounts": mounts,
     }

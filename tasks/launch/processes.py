@@ -147,14 +147,13 @@ def state(handle: str, launcher: str) -> tuple[JobState, str]:
     return JobState.GONE, "its processes are gone and left no exit code (killed, or a reboot?)"
 
 
-def cancel(handle: str, launcher: str, grace_s: float, *, terminate_first: bool = True) -> None:
+def cancel(handle: str, launcher: str, grace_s: float) -> None:
     """End a job's processes: send SIGTERM, after the grace period SIGKILL to those still alive; then wait for them.
 
     Args:
         handle: the job's handle.
         launcher: name of the launcher that made the handle.
         grace_s: seconds between the two signals.
-        terminate_first: False to wait the grace period without sending SIGTERM.
 
     Raises:
         UsageError: not a handle of this launcher.
@@ -165,8 +164,7 @@ def cancel(handle: str, launcher: str, grace_s: float, *, terminate_first: bool 
     if _read_end(record) is None:
         _check_host(record)
     deadline = time.monotonic() + grace_s
-    if terminate_first:
-        _send_signal(_find_workers(record), signal.SIGTERM)
+    _send_signal(_find_workers(record), signal.SIGTERM)
     while _find_workers(record) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     deadline = time.monotonic() + 10

@@ -1,9 +1,7 @@
-"""The launcher for a list of machines: DeepSpeed's own launcher, which reaches them through pdsh and ssh.
+"""The launcher for a list of machines: torchrun on each of them, started over ssh.
 
-This module closes three gaps in DeepSpeed's launcher. If one node fails, the others wait for it; here a shell script
-watches the launch and ends it. If the launcher is ended, it ends every DeepSpeed launch of that python on the nodes,
-those of other people too; here the ranks carry a mark, and a script on each node ends only processes with that mark.
-It checks the nodes without the user's ssh options; here they are checked with these options, before the launch.
+A script on this machine holds an ssh to every node. If a node fails or no longer answers, or its ssh is ended, it ends
+the job on the others. The ranks carry the job's mark in their environment; only processes with that mark are ended.
 
 The module does not know which GPUs a node has: the hostfile says how many.
 """
@@ -13,6 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,62 +25,67 @@ from tasks.launch.base import (
     LaunchError,
     LaunchRequest,
     LostError,
-    accelerator_variables,
     check_plain_words,
     derived_port,
     last_line,
     parse_handle,
+    rank_variables,
     run_command,
     write_file,
 )
 from toolformer_core.errors import UsageError
 
 NODE_MARK = "TOOLFORMER_JOB"
-_INSTALL = "install pdsh and an ssh client here (Debian: pdsh, openssh-client)"
+_INSTALL = "install an ssh client here (Debian: openssh-client)"
 _HOST = re.compile(r"(\S+)\s+slots=(\d+)")
-_SIGNALLED = 3  # exit code of end.sh if it had to end a process
 
-_END = f"""\
+_NODE = """\
 #!/bin/sh
-# Ends the processes of this node that carry {NODE_MARK}=$1. They may end by themselves for $2 seconds; then SIGTERM,
-# and $3 seconds later SIGKILL. Exits {_SIGNALLED} if a signal was needed.
+# Runs on node $1: starts its $2 ranks, unless the job is being ended.
+cd {folder} && [ ! -e launch/ending ] || exit 1
+{exports}
+exec {torchrun}
+"""
+
+_END_NODE = f"""\
+#!/bin/sh
+# Runs on a node: ends its processes that carry {NODE_MARK}=$1 by SIGTERM, and $2 seconds later by SIGKILL.
 mine() {{ grep -lzxF "{NODE_MARK}=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }}
 wait_for() {{ n=$2; while [ -n "$(mine "$1")" ]; do [ "$n" -gt 0 ] || return 1; n=$((n - 1)); sleep 1; done; }}
-wait_for "$1" "$2" && exit 0
 kill -s TERM $(mine "$1") 2>/dev/null
-wait_for "$1" "$3" && exit {_SIGNALLED}
+wait_for "$1" "$2" && exit 0
 kill -s KILL $(mine "$1") 2>/dev/null
 wait_for "$1" 5
-exit {_SIGNALLED}
+"""
+
+_END = """\
+#!/bin/sh
+# Ends the job on every node; $1: seconds between the two signals. Fails if a node cannot be reached.
+mkdir -p {folder}/launch/ending
+{nodes}
+code=0
+for one in $all; do wait "$one" || code=$?; done
+exit "$code"
 """
 
 _RUN = """\
 #!/bin/sh
-# Runs DeepSpeed's launcher. If a node fails, or something is left when all is over, the job is ended on every node.
+# Runs the ranks of all nodes. If one fails, the job is ended on the others, and its exit code is the job's.
 cd {folder} || exit 1
-seen=$(($(wc -c <{log}) + 1))
-failed() {{ tail -c "+$seen" {log} | grep -q '^pdsh@.*ssh exited with exit code'; }}
-end() {{ {end} "$1" {grace}; }}
-
-export {exports}
-{command} &
-runner=$!
-while kill -0 "$runner" 2>/dev/null; do
-    if failed; then
-        end 2
-        break
-    fi
-    sleep 1
-done
-wait "$runner"
-code=$?
-end 5
-left=$?
-if [ "$code" -eq 0 ] && [ "$left" -eq {left} ]; then
-    echo "the launcher ended before its ranks did; they were ended" >&2
-    code=1
-fi
-exit "$code"
+rm -rf launch/ending
+run() {{
+    node=$1; shift
+    "$@" && return
+    code=$?
+    mkdir launch/ending 2>/dev/null || exit "$code"
+    echo "$code" >launch/ending/code
+    echo "$node: exit code $code; the job is ended on every node" >&2
+    sh launch/end.sh {grace}
+}}
+{nodes}
+code=0
+for one in $all; do wait "$one" || code=$?; done
+exit "$(cat launch/ending/code 2>/dev/null || echo "$code")"
 """
 
 
@@ -89,8 +93,7 @@ exit "$code"
 class SshLauncher:
     """Starts the program on several machines that can be reached by ssh without a password.
 
-    The job folder and `LaunchRequest.python` must have the same path on this machine and on all nodes. DeepSpeed's
-    own `~/.deepspeed_env` is not read: variables go into `environment` here or into the request's.
+    The job folder and `LaunchRequest.python` must have the same path on this machine and on all nodes.
 
     Args:
         hosts: the nodes, e.g. `node1 slots=8`; without `slots` a node runs the request's number of processes.
@@ -123,42 +126,35 @@ class SshLauncher:
 
     def preview(self, request: LaunchRequest) -> str:
         """Return the files that would be written, and the command that runs them."""
-        files = self._files(request, "JOB")
-        parts = [f"# {name}\n{text}" for name, text in files.items()]
-        return "\n".join([*parts, f"# command\n{shlex.join(self._command(request))} >>{LOG} 2>&1\n"])
+        parts = [f"# {name}\n{text}" for name, text in self._files(request, "JOB").items()]
+        return "\n".join([*parts, f"# command\n{shlex.join(_command(request.folder, 'run'))} >>{LOG} 2>&1\n"])
 
     def submit(self, request: LaunchRequest) -> str:
         """Check the nodes, then start the program on them; see `Launcher`."""
         request.check_folder()
-        for program in ("pdsh", "ssh"):
-            if shutil.which(program) is None:
-                raise UsageError(f"{program} is not on this machine's PATH: {_INSTALL}")
-        nodes = list(self._nodes(request))
+        if shutil.which("ssh") is None:
+            raise UsageError(f"ssh is not on this machine's PATH: {_INSTALL}")
         if (job := processes.find_job(request.folder, self.name)) is not None:
-            lines = (request.folder / "launch/hostfile").read_text(encoding="utf-8").splitlines()
-            job_nodes = [line.split()[0] for line in lines]  # the profile may name other nodes by now
-            end = self._end_command(request.folder, job_nodes, job[0])
-            return processes.make_handle(self.name, request.folder, *job, end=end)
+            return processes.make_handle(self.name, request.folder, *job)
         mark = processes.new_mark()
         files = self._files(request, mark)
-        self._check_nodes(nodes, request)
+        self._check_nodes(self._nodes(request), request)
         for name, text in files.items():
             write_file(request.folder / name, text)
-        end = self._end_command(request.folder, nodes, mark)
-        return processes.start(self.name, self._command(request), request.folder, {}, mark, end=end)
+        return processes.start(self.name, _command(request.folder, "run"), request.folder, {}, mark)
 
     def state(self, handle: str) -> tuple[JobState, str]:
         return processes.state(handle, self.name)
 
     def cancel(self, handle: str) -> None:
-        """End the job on all nodes, then its launcher here; see `Launcher`."""
-        record = parse_handle(handle, self.name, "end")
+        """End the job on all nodes, then its script here; see `Launcher`."""
+        folder = parse_handle(handle, self.name, "folder")["folder"]
         if processes.state(handle, self.name)[0] in (JobState.SUCCEEDED, JobState.FAILED):
             return
-        completed = run_command([*record["end"], "0", str(self.grace_s)], hint=_INSTALL, timeout=self.grace_s + 60)
-        # DeepSpeed's launcher is not sent SIGTERM, on which it would end other jobs on the nodes.
-        processes.cancel(handle, self.name, 15.0, terminate_first=False)
-        if completed.returncode not in (0, _SIGNALLED):
+        end = [*_command(folder, "end"), str(self.grace_s)]
+        completed = run_command(end, hint=_INSTALL, timeout=self.grace_s + 60)
+        processes.cancel(handle, self.name, 15.0)
+        if completed.returncode != 0:
             reason = last_line(completed.stderr) or "no answer"
             raise LaunchError(f"the job may still run on a node that could not be reached: {reason}")
 
@@ -166,59 +162,36 @@ class SshLauncher:
 
     def _files(self, request: LaunchRequest, mark: str) -> dict[str, str]:
         nodes = self._nodes(request)
+        launch = request.folder / "launch"
         check_plain_words("job folder", str(request.folder))
-        check_plain_words("python", request.python)
-        check_plain_words("program", *request.program)
-        run = _RUN.format(
-            folder=request.folder,
-            log=LOG,
-            end=shlex.join(self._end_command(request.folder, list(nodes), mark)),
-            grace=self.grace_s,
-            exports=" ".join(f"{name}={shlex.quote(value)}" for name, value in self._exports(request).items()),
-            command=" \\\n    ".join(shlex.join(words) for words in self._deepspeed(request, nodes)),
-            left=_SIGNALLED,
-        )
-        variables = "".join(f"{name}={_quote(value)}\n" for name, value in self._variables(request, mark).items())
-        hostfile = "".join(f"{node} slots={slots}\n" for node, slots in nodes.items())
-        texts = {"hostfile": hostfile, "deepspeed_env": variables, "end.sh": _END, "run.sh": run}
-        return {f"launch/{name}": text for name, text in texts.items()}
-
-    def _command(self, request: LaunchRequest) -> list[str]:
-        return ["sh", str(request.folder / "launch/run.sh")]
-
-    def _deepspeed(self, request: LaunchRequest, nodes: dict[str, int]) -> list[list[str]]:
-        """Return DeepSpeed's command, line by line. `--force_multi` makes it use ssh even for a single node."""
-        address = self.master_address or next(iter(nodes)).rpartition("@")[2]
-        module = ["--module", *request.program[1:]] if request.program[0] == "-m" else list(request.program)
-        return [
-            [request.python, "-m", "deepspeed.launcher.runner"],
-            ["--hostfile", str(request.folder / "launch/hostfile"), "--launcher", "pdsh"],
-            ["--force_multi", "--no_ssh_check", *(("--ssh_port", str(self.port)) if self.port else ())],
-            ["--master_addr", address, "--master_port", str(self.master_port or derived_port(request.folder))],
-            [*module, str(request.folder)],
-        ]
-
-    def _exports(self, request: LaunchRequest) -> dict[str, str]:
-        """Return the variables for DeepSpeed's launcher and pdsh; DS_ENV_FILE may be an absolute path."""
-        env_file = str(request.folder / "launch/deepspeed_env")
-        variables = {"PDSH_SSH_ARGS_APPEND": self._ssh_args, "DS_ENV_FILE": env_file}
-        return variables | accelerator_variables(self.accelerator)
-
-    @property
-    def _ssh_args(self) -> str:
-        return f"-oBatchMode=yes {self.ssh_args}".strip()
-
-    def _end_command(self, folder: Path, nodes: list[str], mark: str) -> list[str]:
-        """Return the command that ends the job on all nodes; append the two numbers of seconds that end.sh takes."""
-        args = self._ssh_args + (f" -p {self.port}" if self.port else "")
-        pdsh = ["pdsh", "-R", "ssh", "-S", "-f", "1024", "-w", ",".join(nodes)]
-        return ["env", f"PDSH_SSH_ARGS_APPEND={args}", *pdsh, "sh", str(folder / "launch/end.sh"), mark]
-
-    def _variables(self, request: LaunchRequest, mark: str) -> dict[str, str]:
         interface = self.network_interface
         network = {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface} if interface else {}
-        variables = accelerator_variables(self.accelerator) | network | self.environment
-        return {**variables, **request.environment, NODE_MARK: mark}
+        variables = rank_variables(self.accelerator, network | self.environment, request)
+        exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+        start = [["env", f"{NODE_MARK}={mark}", "sh", f"{launch}/node.sh"], ["sh", f"{launch}/end-node.sh", mark]]
+        runs = [f"run {n} {self._ssh(n, *start[0], str(rank), str(s))}" for rank, (n, s) in enumerate(nodes.items())]
+        ends = [f'{self._ssh(node, *start[1])} "$1"' for node in nodes]
+        texts = {
+            "node.sh": _NODE.format(folder=request.folder, exports=exports, torchrun=self._torchrun(request, nodes)),
+            "end-node.sh": _END_NODE,
+            "end.sh": _END.format(folder=request.folder, nodes=_in_background(ends)),
+            "run.sh": _RUN.format(folder=request.folder, grace=self.grace_s, nodes=_in_background(runs)),
+        }
+        return {f"launch/{name}": text for name, text in texts.items()}
+
+    def _ssh(self, node: str, *command: str) -> str:
+        port = ("-p", str(self.port)) if self.port else ()
+        options = ["-oBatchMode=yes", *shlex.split(self.ssh_args), "-oServerAliveInterval=30", *port]
+        return shlex.join(["ssh", *options, node, *command])
+
+    def _torchrun(self, request: LaunchRequest, nodes: dict[str, int]) -> str:
+        address = self.master_address or next(iter(nodes)).rpartition("@")[2]
+        port = self.master_port or derived_port(request.folder)
+        return (
+            f'{shlex.quote(request.python)} -m torch.distributed.run --nnodes={len(nodes)} --node-rank="$1" \\\n'
+            f'    --nproc-per-node="$2" --master-addr={address} --master-port={port} \\\n'
+            f"    {shlex.join(request.arguments)}"
+        )
 
     def _nodes(self, request: LaunchRequest) -> dict[str, int]:
         """Return the number of processes of each node, in the hostfile's order."""
@@ -240,20 +213,20 @@ class SshLauncher:
             raise UsageError(f"the hostfile {self.hostfile} names no node: add lines like 'node1 slots=8'")
         return nodes
 
-    def _check_nodes(self, nodes: list[str], request: LaunchRequest) -> None:
+    def _check_nodes(self, nodes: Iterable[str], request: LaunchRequest) -> None:
         """Check that every node can be reached, sees the job folder and has the interpreter.
 
         Raises:
             LaunchError: a node fails the check.
         """
-        options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={self.connect_s}", *shlex.split(self.ssh_args)]
-        options += ["-p", str(self.port)] if self.port else []
-        script = f"test -d {request.folder} || exit 91; command -v {request.python} >/dev/null || exit 92"
+        script = f"test -d {request.folder} || exit 91; command -v {shlex.quote(request.python)} >/dev/null || exit 92"
+        timeout = f"-oConnectTimeout={self.connect_s}"
 
         def check(node: str) -> str:
             """Return what is wrong with a node; "" if nothing is."""
             try:
-                completed = run_command(["ssh", *options, node, script], hint=_INSTALL, timeout=self.connect_s + 20)
+                ssh, *words = shlex.split(self._ssh(node, script))
+                completed = run_command([ssh, timeout, *words], hint=_INSTALL, timeout=self.connect_s + 20)
             except LostError as exc:  # nothing was started
                 return f"{node}: {exc}"
             if completed.returncode == 0:
@@ -272,9 +245,9 @@ class SshLauncher:
             raise LaunchError("; ".join(problems))
 
 
-def _quote(value: str) -> str:
-    """Return a value escaped for DeepSpeed, which runs `export NAME="value"` in a remote shell through pdsh.
+def _command(folder: Path | str, script: str) -> list[str]:
+    return ["sh", f"{folder}/launch/{script}.sh"]
 
-    pdsh replaces %n, %h and %u, and turns %% into %.
-    """
-    return re.sub(r'([\\"$`])', r"\\\1", value).replace("%", "%%")
+
+def _in_background(commands: Iterable[str]) -> str:
+    return "\n".join(f'{command} &\nall="$all $!"' for command in commands)

@@ -135,7 +135,7 @@ def test_what_a_profile_needs_must_be_there(tmp_path: Path, monkeypatch: pytest.
     file.write_text(json.dumps({"launcher": "ssh", "device": "cpu", "ssh": {"hosts": ["a"]}}))
     monkeypatch.setenv("PATH", str(tmp_path))
     told = found("training", DoctorOptions(str(tmp_path), profile=str(file)))
-    assert (told[0].level, told[0].message) == ("fail", "not found: ssh, pdsh")
+    assert (told[0].level, told[0].message) == ("fail", "not found: ssh")
     assert the("training", DoctorOptions(str(tmp_path), profile="abacus")).level == "fail"
     assert the("training", DoctorOptions(str(tmp_path), profile="cpu")).level == "ok"
 

@@ -1,6 +1,6 @@
 """A cluster of no machines: an HTTP server on loopback that answers in the shapes of the Kubernetes API.
 
-It keeps jobs, services, pods and PyTorchJobs, and records every request. What a cluster would do by itself (schedule,
+It keeps jobs, services and pods, and records every request. What a cluster would do by itself (schedule,
 fail, finish, collect garbage), a test does with its methods. `command` gives what a pod would execute on its node.
 """
 
@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 _PATH = re.compile(
-    r"/(?P<group>api/v1|apis/batch/v1|apis/kubeflow\.org/v1)/namespaces/(?P<space>[^/]+)"
-    r"/(?P<kind>jobs|services|pods|pytorchjobs)(/(?P<name>[^/]+))?(?P<log>/log)?"
+    r"/(?P<group>api/v1|apis/batch/v1)/namespaces/(?P<space>[^/]+)"
+    r"/(?P<kind>jobs|services|pods)(/(?P<name>[^/]+))?(?P<log>/log)?"
 )
-_GROUPS = {"services": "api/v1", "pods": "api/v1", "jobs": "apis/batch/v1", "pytorchjobs": "apis/kubeflow.org/v1"}
+_GROUPS = {"services": "api/v1", "pods": "api/v1", "jobs": "apis/batch/v1"}
 NOW = "2026-01-02T03:04:05Z"
 
 
@@ -110,20 +110,19 @@ class StandInCluster:
 
     # What a cluster does by itself.
 
-    def job(self, kind: str = "jobs") -> dict[str, Any]:
-        (found,) = (o for (k, _, _), o in self.objects.items() if k == kind)
+    def job(self) -> dict[str, Any]:
+        (found,) = (o for (k, _, _), o in self.objects.items() if k == "jobs")
         return found
 
-    def set_condition(self, kind: str, type_: str, **more: str) -> None:
-        status = self.job(kind).setdefault("status", {})
+    def set_condition(self, type_: str, **more: str) -> None:
+        status = self.job().setdefault("status", {})
         status.setdefault("conditions", []).append(
             {"type": type_, "status": "True", "lastTransitionTime": NOW, "lastProbeTime": NOW, **more}
         )
 
     def set_pod(self, name: str, phase: str, state: dict[str, Any] | None = None, **more: Any) -> None:
         """Make a pod of the one job, or change it; `state` is its container's."""
-        (kind, space, job), owner = next((k, o) for k, o in self.objects.items() if k[0] in ("jobs", "pytorchjobs"))
-        label = "job-name" if kind == "jobs" else "training.kubeflow.org/job-name"
+        (_, space, job), owner = next((k, o) for k, o in self.objects.items() if k[0] == "jobs")
         status: dict[str, Any] = {"phase": phase, **more}
         if state is not None:
             waiting = {"name": "trainer", "ready": False, "restartCount": 0, "image": "i", "imageID": "i"}
@@ -134,7 +133,7 @@ class StandInCluster:
             "metadata": {
                 "name": name,
                 "namespace": space,
-                "labels": {label: job},
+                "labels": {"job-name": job},
                 "ownerReferences": [_owner(owner)],
             },
             "spec": {"containers": [{"name": "trainer", "image": "i"}]},

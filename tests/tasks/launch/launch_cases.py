@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tasks.launch.base import Launcher, LaunchRequest
-from tasks.launch.kubernetes import KubernetesKind, KubernetesLauncher
+from tasks.launch.kubernetes import KubernetesLauncher
 from tasks.launch.local import LocalLauncher
 from tasks.launch.slurm import SlurmLauncher
 from tasks.launch.ssh import SshLauncher
@@ -57,22 +57,20 @@ def cases() -> dict[str, str]:
             accelerator="cuda",
             environment={"NCCL_SOCKET_IFNAME": "ib0", "NCCL_DEBUG": "INFO"},
         ).preview(large),
-        "kubernetes_job.json": full_kubernetes(KubernetesKind.JOB).preview(large),
-        "kubernetes_pytorchjob.json": full_kubernetes(KubernetesKind.PYTORCH_JOB).preview(large),
+        "kubernetes_job.json": full_kubernetes().preview(large),
         "kubernetes_cpu.json": KubernetesLauncher("trainer:1", "data", "/shared", gpus_per_node=0).preview(
             fixed_request(1)
         ),
     }
 
 
-def full_kubernetes(kind: KubernetesKind, **more: str) -> KubernetesLauncher:
+def full_kubernetes() -> KubernetesLauncher:
     return KubernetesLauncher(
         image="registry.example/trainer:1",
         claim="finetunes",
         mount_path="/data",
         local_root="/shared",
         python="python3",
-        kind=kind,
         namespace="nlp",
         nodes=3,
         cpu="32",
@@ -83,7 +81,6 @@ def full_kubernetes(kind: KubernetesKind, **more: str) -> KubernetesLauncher:
         pull_secrets=("registry",),
         service_account="trainer",
         environment={"NCCL_DEBUG": "INFO"},
-        **more,
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tasks.launch.base import LaunchError, LaunchRequest, LostError
-from tasks.launch.kubernetes import KubernetesKind, KubernetesLauncher
+from tasks.launch.kubernetes import KubernetesLauncher
 from tests.tasks.launch.kubernetes_standin import NOW, Refusal, StandInCluster, command
 from tests.tasks.launch.launch_cases import fixed_request, full_kubernetes, wait_for_file
 from toolformer_core.errors import UsageError
@@ -70,8 +70,8 @@ def test_a_jobs_life(cluster, launcher, request_):
     assert launcher.state(handle) == ("pending", "job-1-1-y: ImagePullBackOff: no such image")
     cluster.set_pod("job-1-1-y", "Running", {"running": {"startedAt": NOW}})
     assert launcher.state(handle) == ("running", "2 pods")
-    cluster.set_condition("jobs", "SuccessCriteriaMet")
-    cluster.set_condition("jobs", "Complete")
+    cluster.set_condition("SuccessCriteriaMet")
+    cluster.set_condition("Complete")
     assert KubernetesLauncher("", "", kubeconfig=launcher.kubeconfig).state(handle) == ("succeeded", "Complete")
     cluster.objects.clear()  # its time to live is over
     assert launcher.state(handle) == ("cancelled", "deleted")
@@ -81,7 +81,7 @@ def test_the_first_pod_that_failed_tells_why(cluster, launcher, request_):
     handle = launcher.submit(request_)
     cluster.set_pod("job-1-0-x", "Failed", ended("Error", 1, "2026-01-02T03:04:09Z"))
     cluster.set_pod("job-1-1-y", "Failed", ended("OOMKilled", 137, "2026-01-02T03:04:08Z"))
-    cluster.set_condition("jobs", "Failed", reason="BackoffLimitExceeded", message="Job has reached the limit")
+    cluster.set_condition("Failed", reason="BackoffLimitExceeded", message="Job has reached the limit")
     assert launcher.state(handle) == ("failed", "job-1-1-y: OOMKilled, exit code 137")  # its log is gone
     cluster.logs["job-1-1-y"] = "step 3\ncaf\u00e9: out of memory\n\n"
     assert launcher.state(handle) == ("failed", "job-1-1-y: OOMKilled, exit code 137: caf\u00e9: out of memory")
@@ -94,13 +94,11 @@ def test_a_failure_without_a_failed_container(cluster, launcher, request_, pod, 
     handle = launcher.submit(request_)
     if pod:
         cluster.set_pod("job-1-0-x", pod["phase"], reason=pod["reason"])
-    cluster.set_condition("jobs", "Failed", reason="DeadlineExceeded")
+    cluster.set_condition("Failed", reason="DeadlineExceeded")
     assert launcher.state(handle) == ("failed", told)
 
 
-@pytest.mark.parametrize("kind", KubernetesKind)
-def test_cancel_takes_pods_and_service_along(cluster, launcher, request_, kind):
-    launcher = replace(launcher, kind=kind)
+def test_cancel_takes_pods_and_service_along(cluster, launcher, request_):
     handle = launcher.submit(request_)
     cluster.set_pod("job-1-0-x", "Running", {"running": {"startedAt": NOW}})
     assert launcher.state(handle) == ("running", "job-1-0-x")
@@ -122,24 +120,6 @@ def test_another_job_of_the_same_name_is_not_ours(cluster, launcher, request_):
     assert [method for method, _, _ in cluster.requests].count("DELETE") == 0
 
 
-def test_a_pytorchjobs_life(cluster, launcher, request_):
-    launcher = replace(launcher, kind="PyTorchJob")
-    handle = launcher.submit(request_)
-    (body,) = json.loads(launcher.preview(request_))["items"]
-    assert cluster.requests == [("POST", "/apis/kubeflow.org/v1/namespaces/nlp/pytorchjobs", body)]
-    assert launcher.state(handle) == ("pending", "no pod yet")
-    cluster.set_condition("pytorchjobs", "Created")
-    cluster.set_condition("pytorchjobs", "Running")
-    cluster.set_pod("job-1-master-0", "Running", {"running": {"startedAt": NOW}})
-    cluster.set_pod("job-1-worker-0", "Failed", ended("Error", 1))
-    assert launcher.state(handle) == ("running", "2 pods")  # the operator has not noticed yet
-    cluster.logs["job-1-worker-0"] = "ValueError: no"
-    cluster.set_condition("pytorchjobs", "Failed", reason="PyTorchJobFailed")
-    assert launcher.state(handle) == ("failed", "job-1-worker-0: Error, exit code 1: ValueError: no")
-    cluster.job("pytorchjobs")["status"]["conditions"] = [{"type": "Succeeded", "status": "True"}]
-    assert launcher.state(handle) == ("succeeded", "Succeeded")
-
-
 def test_refusals_leave_nothing_behind(cluster, launcher, request_):
     cluster.refuse = {"services": Refusal(403, "Forbidden", "services is forbidden")}
     with pytest.raises(LaunchError, match="refused the Service job-1: 403 Forbidden: services is forbidden"):
@@ -149,16 +129,9 @@ def test_refusals_leave_nothing_behind(cluster, launcher, request_):
     cluster.refuse = {"jobs": Refusal(403, "Forbidden", "jobs.batch is forbidden:\nexceeded quota")}
     with pytest.raises(LaunchError, match=r"refused the Job job-1: 403 Forbidden: jobs\.batch is forbidden: exceeded"):
         launcher.submit(request_)
-    cluster.refuse = {"pytorchjobs": Refusal(404, "NotFound", "the server could not find the requested resource")}
-    with pytest.raises(
-        LaunchError, match=r"404 Not Found.*requested resource; is Kubeflow's training operator installed\?"
-    ):
-        replace(launcher, kind="PyTorchJob").submit(request_)
 
 
-@pytest.mark.parametrize("kind", KubernetesKind)
-def test_a_job_whose_answer_was_lost_is_taken_over(cluster, launcher, request_, kind, tmp_path):
-    launcher = replace(launcher, kind=kind)
+def test_a_job_whose_answer_was_lost_is_taken_over(cluster, launcher, request_, tmp_path):
     handle = launcher.submit(request_)
     services = [key for key in cluster.objects if key[0] == "services"]
     for key in services:
@@ -168,7 +141,7 @@ def test_a_job_whose_answer_was_lost_is_taken_over(cluster, launcher, request_, 
     assert launcher.submit(request_) == handle  # with both there
     elsewhere = tmp_path / "finetunes" / "elsewhere"
     elsewhere.mkdir()
-    taken = rf'409 Conflict: .* "job-1" already exists; .*`kubectl -n nlp get {kind.lower()} job-1`'
+    taken = r'409 Conflict: .* "job-1" already exists; .*`kubectl -n nlp get job job-1`'
     with pytest.raises(LaunchError, match=taken):
         launcher.submit(replace(request_, folder=elsewhere))
     launcher.cancel(handle)
@@ -177,7 +150,7 @@ def test_a_job_whose_answer_was_lost_is_taken_over(cluster, launcher, request_, 
     cluster.collect()
     other = launcher.submit(request_)
     assert other != handle
-    cluster.set_condition("jobs" if kind == KubernetesKind.JOB else "pytorchjobs", "Failed", reason="BadImage")
+    cluster.set_condition("Failed", reason="BadImage")
     assert launcher.submit(request_) == other  # it has failed meanwhile, and its end is told
     assert launcher.state(other) == ("failed", "BadImage")
     launcher.cancel(other)
@@ -244,15 +217,12 @@ def test_folders_and_tolerations_that_make_no_sense(tmp_path):
 
 def test_manifests_are_what_the_client_knows():
     """Whatever the client's models do not know would be lost on the way through them."""
-    job, service = json.loads(full_kubernetes(KubernetesKind.JOB).preview(fixed_request()))["items"]
-    (pytorch,) = json.loads(full_kubernetes(KubernetesKind.PYTORCH_JOB).preview(fixed_request()))["items"]
-    templates = [part["template"] for part in pytorch["spec"]["pytorchReplicaSpecs"].values()]
-    known = [("V1Job", job), ("V1Service", service), *(("V1PodTemplateSpec", template) for template in templates)]
+    job, service = json.loads(full_kubernetes().preview(fixed_request()))["items"]
+    known = [("V1Job", job), ("V1Service", service)]
     with kubernetes.client.ApiClient() as client:
         for model, manifest in known:
             read = client.deserialize(json.dumps(manifest), model, "application/json")
             assert client.sanitize_for_serialization(read) == manifest
-    assert [part["replicas"] for part in pytorch["spec"]["pytorchReplicaSpecs"].values()] == [1, 2]
 
 
 @pytest.mark.parametrize(("nodes", "fails"), [(2, 0), (1, 3)])

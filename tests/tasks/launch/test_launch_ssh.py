@@ -1,8 +1,7 @@
-"""The nodes are 127.0.0.1 and localhost: a real sshd on loopback, real ssh and pdsh, keys made for the occasion."""
+"""The nodes are 127.0.0.1 and localhost: a real sshd on loopback, real ssh, keys made for the occasion."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -24,7 +23,7 @@ from tests.tasks.launch.launch_cases import wait_for_file, wait_until_ended
 from toolformer_core.errors import UsageError
 
 NODES = ("127.0.0.1", "localhost")
-NOTE = 'it\'s "$HOME" `id` 50 % of %n \\ #1; exit 9'  # what a remote shell, DeepSpeed and pdsh might take to pieces
+NOTE = 'it\'s "$HOME" `id` 50 % of %n \\ #1; exit 9'  # what a shell might take to pieces
 
 ALL_REDUCE = """
 import os, pathlib, sys
@@ -32,22 +31,17 @@ import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.tensor([10.0 + dist.get_rank()])
 dist.all_reduce(total)
-local, folder = sys.argv[1:]
-told = f"{total.item()} {dist.get_world_size()} {local} {os.environ['DS_ACCELERATOR']} {os.environ['NOTE']}"
-pathlib.Path(folder, f"rank-{dist.get_rank()}").write_text(told)
+seen = [str(total.item()), str(dist.get_world_size()), *(os.environ[name] for name in ("DS_ACCELERATOR", "NOTE"))]
+pathlib.Path(sys.argv[1], f"rank-{dist.get_rank()}").write_text(" ".join(seen))
 dist.destroy_process_group()
 """
 
-# In place of a python with DeepSpeed, whose import takes seconds: pdsh as DeepSpeed calls it, and a rank on each node.
+# In place of a python with torchrun, whose import takes seconds: a rank on each node.
 QUICK_PYTHON = """\
 #!/bin/sh
-while [ "$1" != --ssh_port ]; do shift; done
-export PDSH_SSH_ARGS_APPEND="$PDSH_SSH_ARGS_APPEND -p $2"
-exports=$(sed 's/=\\(.*\\)/="\\1";/;s/^/export /' "$DS_ENV_FILE" | tr '\\n' ' ')
-pdsh -R ssh -S -w 127.0.0.1,localhost "$exports cd {folder}; sh rank.sh %n"
-code=$?
-[ "$code" -ne 137 ] || exit 0  # DeepSpeed's launcher does not notice that its pdsh was killed
-exit "$code"
+for word in "$@"; do
+    case $word in --node-rank=*) exec sh rank.sh "${word#*=}" ;; esac
+done
 """
 
 
@@ -66,9 +60,9 @@ def answers(port: int) -> bool:
 def sshd(tmp_path_factory):
     """Serve the loopback addresses and yield the launcher that reaches them."""
     program = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin")
-    missing = [name for name in ("ssh", "ssh-keygen", "pdsh") if shutil.which(name) is None]
+    missing = [name for name in ("ssh", "ssh-keygen") if shutil.which(name) is None]
     if program is None or missing:
-        pytest.skip(f"needs openssh-server, openssh-client and pdsh; not found: {', '.join(missing) or 'sshd'}")
+        pytest.skip(f"needs openssh-server and openssh-client; not found: {', '.join(missing) or 'sshd'}")
     folder = tmp_path_factory.mktemp("ssh")
     for key in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
@@ -142,7 +136,7 @@ def quick(tmp_path):
     def request(rank: str) -> LaunchRequest:
         (folder / "rank.sh").write_text(rank)
         python = tmp_path / "python"
-        python.write_text(QUICK_PYTHON.format(folder=folder))
+        python.write_text(QUICK_PYTHON)
         python.chmod(0o755)
         return LaunchRequest("job", folder, environment={"NOTE": NOTE}, python=str(python))
 
@@ -162,7 +156,7 @@ def ranks(handle: str) -> list[int]:
 
 
 @pytest.mark.slow
-def test_two_nodes_meet_through_deepspeed(sshd, launched, tmp_path):
+def test_two_nodes_meet(sshd, launched, tmp_path):
     folder = tmp_path / "job"
     folder.mkdir()
     (tmp_path / "program.py").write_text(ALL_REDUCE)
@@ -171,23 +165,20 @@ def test_two_nodes_meet_through_deepspeed(sshd, launched, tmp_path):
     ended = wait_until_ended(sshd, handle, 120)
     assert ended == ("succeeded", "exit code 0"), request.log.read_text()
     for rank in (0, 1):  # 10 + 11
-        assert (folder / f"rank-{rank}").read_text() == f"21.0 2 --local_rank=0 cpu {NOTE}"
+        assert (folder / f"rank-{rank}").read_text() == f"21.0 2 cpu {NOTE}"
     # What was run is what the preview shows, with the job's mark in it.
     preview = re.sub(r"\bJOB\b", json.loads(handle)["mark"], sshd.preview(request))
-    for path in (folder / "launch").iterdir():
+    for path in (folder / "launch").glob("*.sh"):
         assert path.read_text() in preview, path.name
 
 
 def test_when_one_node_fails_the_others_are_ended(sshd, launched, quick):
     request = quick('echo "node $1"; [ "$1" = 1 ] && exit 7; echo $$ >waits; exec sleep 300')
     handle = launched(request)
-    assert wait_until_ended(sshd, handle) == (
-        "failed",
-        "exit code 255",
-    )  # the largest: ssh's, of the rank that was ended
+    assert wait_until_ended(sshd, handle) == ("failed", "exit code 7")
     log = request.log.read_text()
-    assert "localhost: node 1" in log
-    assert "ssh exited with exit code 7" in log
+    assert "node 1\n" in log
+    assert "localhost: exit code 7; the job is ended on every node\n" in log
     assert ranks(handle) == []
 
 
@@ -212,18 +203,24 @@ def test_cancel_ends_the_ranks_on_every_node_and_other_jobs_live_on(sshd, launch
     launcher.cancel(handle)
 
 
-def test_ranks_do_not_outlive_their_launcher(sshd, launched, quick):
+def test_ranks_do_not_outlive_their_ssh(sshd, launched, quick):
     request = quick("echo $$ >pid.$1; exec sleep 300")
     handle = launched(request)
     for node in (0, 1):
         wait_for_file(request.folder / f"pid.{node}")
-    for process in processes.find(json.loads(handle)["mark"]):
-        with contextlib.suppress(psutil.NoSuchProcess):  # one of them ends with the other
-            if process.name().startswith("pdsh"):
-                process.kill()
-    assert wait_until_ended(sshd, handle) == ("failed", "exit code 1")
-    assert request.log.read_text().endswith("the launcher ended before its ranks did; they were ended\n")
+    ssh = next(one for one in processes.find(json.loads(handle)["mark"]) if one.name() == "ssh")
+    ssh.kill()
+    assert wait_until_ended(sshd, handle) == ("failed", "exit code 137 (SIGKILL)")
     assert ranks(handle) == []
+
+
+def test_a_node_that_is_late_starts_nothing_of_a_job_that_ends(sshd, quick, tmp_path):
+    request = quick("echo $$ >pid.$1")
+    files = sshd._files(request, "mark")
+    (request.folder / "launch/ending").mkdir(parents=True)
+    (request.folder / "launch/node.sh").write_text(files["launch/node.sh"])
+    assert subprocess.run(["sh", request.folder / "launch/node.sh", "0", "1"]).returncode == 1
+    assert not (request.folder / "pid.0").exists()
 
 
 def test_nodes_are_asked_before_anything_is_started(sshd, quick, tmp_path):
@@ -236,9 +233,9 @@ def test_nodes_are_asked_before_anything_is_started(sshd, quick, tmp_path):
     assert sorted(path.name for path in request.folder.iterdir()) == ["rank.sh"]
 
 
-def test_without_pdsh(tmp_path, monkeypatch):
+def test_without_ssh(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match=r"pdsh is not on this machine's PATH: install pdsh"):
+    with pytest.raises(UsageError, match=r"ssh is not on this machine's PATH: install an ssh client"):
         SshLauncher(("node1",)).submit(LaunchRequest("job", tmp_path))
 
 
@@ -262,7 +259,8 @@ def test_hosts_that_make_no_sense(launcher, told):
 def test_a_hostfile_with_comments(tmp_path):
     (tmp_path / "hosts").write_text("# our nodes\n\nnode1 slots=2  # old\nnode2\n")
     preview = SshLauncher(hostfile=str(tmp_path / "hosts")).preview(LaunchRequest("job", Path("/shared/job"), 4))
-    assert preview.startswith("# launch/hostfile\nnode1 slots=2\nnode2 slots=4\n\n")
+    for rank, node, slots in ((0, "node1", 2), (1, "node2", 4)):
+        assert f"{node} env TOOLFORMER_JOB=JOB sh /shared/job/launch/node.sh {rank} {slots} &\n" in preview
 
 
 @pytest.mark.parametrize("folder", ["/a b", "/a$b", "/a%n", "/a'b"])
