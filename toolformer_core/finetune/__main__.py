@@ -61,10 +61,7 @@ def _fail(folder: Path, rank: int, reason: str, error: BaseException) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m toolformer_core.finetune", description=__doc__)
     parser.add_argument("folder", type=Path, help="the job's folder, which holds job.json")
-    parser.add_argument("--local_rank", type=int, help="set by DeepSpeed's launcher")
     arguments = parser.parse_args()
-    if arguments.local_rank is not None:
-        os.environ.setdefault("LOCAL_RANK", str(arguments.local_rank))
     _set_single_process_variables()
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if rank == 0:
