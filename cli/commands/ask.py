@@ -84,7 +84,7 @@ def plan(
     assume: Assume = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a build with these options would do, why, and what it would cost. Loads no model, changes nothing.
+    """Show what a build would do, why, and at what cost. Loads no model, changes nothing.
 
     Costs are estimated from past runs in the same data folder, scaled by documents and by draws (k * m). "at least"
     means that a stage has no past run; the pilot run, whose command is printed, provides one.

@@ -104,7 +104,7 @@ def build(
     runner: Runner = None,
     as_json: AsJson = False,
 ) -> None:
-    """Corpus to C*: prefilter, sample, execute, score, filter, assemble. Stop it at any time; run it again to go on.
+    """Build C* from a corpus: prefilter, sample, execute, score, filter, assemble. Run it again to resume.
 
     Example: toolformer build --corpus c4.jsonl --data runs/c4 --model EleutherAI/gpt-j-6b --tools calculator,qa
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @with_options(EvaluateParameters)
 def evaluate(parameters: EvaluateParameters, runner: Runner = None, as_json: AsJson = False) -> None:
-    """Put a benchmark to a model, with tools and without. Stop it at any time; run it again to go on.
+    """Run a benchmark on a model, with tools and without. Run it again to resume.
 
     Example: toolformer evaluate --task svamp --path SVAMP.json --model EleutherAI/gpt-j-6b --k 0,1,3,10
     """

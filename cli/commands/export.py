@@ -27,7 +27,7 @@ def export(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take C* away: as text, as JSONL with the calls' spans, for `datasets`, or in the form that a trainer reads.
+    """Export C*: as text, as JSONL with the calls' spans, for `datasets`, or in the form that a trainer reads.
 
     A card in the hub's form and a manifest with digests are written beside it. --push uploads all of it in one commit.
 

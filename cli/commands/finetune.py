@@ -43,7 +43,7 @@ def finetune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and stop")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Finetune a model on C*. Stop it at any time (Ctrl-C); run it again to go on. Runs are compared in MLflow.
+    """Finetune a model on C*. Run it again to resume. Runs are compared in MLflow.
 
     Example: toolformer finetune --dataset cstar --model EleutherAI/gpt-j-6b --profile gpu
     """

@@ -102,7 +102,7 @@ def ground_query(
 @ground_app.command("benchmarks")
 @with_options(GroundParameters)
 def ground_benchmarks(parameters: GroundParameters, runner: Runner = None, as_json: AsJson = False) -> None:
-    """Choose tools for the queries of benchmarks by GEAR, and answer them. Stop it at any time; run it again to go on.
+    """Choose tools for the queries of benchmarks by GEAR, and answer them. Run it again to resume.
 
     Example: toolformer ground benchmarks --task svamp=SVAMP.json --task nq=NQ.jsonl --limit 200
     """

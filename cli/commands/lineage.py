@@ -1,4 +1,4 @@
-"""`toolformer lineage`: what came of what, printed, or sent as OpenLineage events."""
+"""`toolformer lineage`: data lineage, printed, or sent as OpenLineage events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lineage(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what came of what: corpus, stages, C*, checkpoints, exports. With --to, send it as OpenLineage events.
+    """Show data lineage: corpus, stages, C*, checkpoints, exports. With --to, send it as OpenLineage events.
 
     Events are made from the stored commits. The same commits give the same events, so sending them again does no harm.
 

@@ -32,7 +32,7 @@ def marks(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what people's marks say: the precision of each tool with its interval, and how far two people agree.
+    """Summarise people's ratings of calls: precision by tool with its interval, and agreement between raters.
 
     A call is right if more people accept than reject it, wrong if more reject it, else open. The precision is that of
     the judged calls; it speaks for all of a tool's calls if those were drawn at random. `toolformer build` and

@@ -36,7 +36,7 @@ def up(
     watch: Annotated[str, typer.Option(help="A folder; every corpus file that arrives in it is built")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Start Prefect, MLflow, the viewer, every form and a worker for each pool, on this machine alone. Ctrl-C ends all.
+    """Start Prefect, MLflow, the viewer, all forms and a worker for each pool on loopback. Ctrl-C stops all.
 
     Flows that are running are stopped at a point from which they can continue: run them again. A second Ctrl-C does
     not wait for that. With --json one line of JSON is printed when everything is healthy. Web pages of other origins
@@ -123,7 +123,7 @@ def doctor(
     passages: Annotated[str, typer.Option(help="JSONL of title, section, text for wikisearch and qa")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Check this installation, and say how to fix what is wrong. It changes nothing.
+    """Check this installation and say how to fix what is wrong. Changes nothing.
 
     Ends with exit 1 if a check fails; a warning is only worth knowing.
 

@@ -39,7 +39,7 @@ def run(
     runner: Runner = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run an experiment that stands in one file: builds, trainings, evaluations, exports. Run it again to go on.
+    """Run a recipe: builds, trainings, evaluations and exports in one file. Run it again to resume.
 
     Its steps are the flows, with the parameters of their commands, and name what they take from each other:
 

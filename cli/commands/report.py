@@ -19,7 +19,7 @@ def report(
     examples: Annotated[int, typer.Option(min=0, help="Calls of each tool to show, drawn at random")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of that draw")] = 0,
 ) -> None:
-    """Write a version of C* as one HTML page: figures by tool, gains, examples, where the rows went, parameters.
+    """Write a version of C* as one HTML page: figures by tool, gains, examples, rows by stage, parameters.
 
     The page needs no other file and no network: attach it to a paper, a model card or a message.
 

@@ -32,7 +32,7 @@ def sql(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a line of names, every row in full")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the warehouse in SQL (DuckDB's), also where the data lies on a URL. A query only reads, in the data folder.
+    """Query the warehouse in SQL (DuckDB's), also where the data lies on a URL. Read-only.
 
     Without --csv or --json the first hundred rows are printed, long texts shortened. The tables and views are those of
     the snapshot; `SHOW TABLES` lists them. JSON has no NaN and no infinity: with --json they are null, as NULL is.

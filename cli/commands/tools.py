@@ -17,7 +17,7 @@ from cli.options import AsJson, option_of, with_options
 from cli.terminal import exit_on_signal, print_json, say
 from cli.tool_options import ToolData, ToolOptions, build_chosen
 
-tools_app = typer.Typer(help="The tools: list them, try one, begin your own.", no_args_is_help=True)
+tools_app = typer.Typer(help="List tools, try one, write your own.", no_args_is_help=True)
 
 References = Annotated[list[str] | None, option_of(ToolOptions, "tool")]
 
@@ -70,7 +70,7 @@ def tools_test(
     input_: Annotated[str, typer.Argument(metavar="INPUT")] = "",
     context: Annotated[str, typer.Option(help="What the tool must know, e.g. the calendar's ISO date")] = "",
 ) -> None:
-    """Ask a tool one thing; a failure says why and ends with exit 1.
+    """Call a tool once; a failure says why and ends with exit 1.
 
     Example: toolformer tools test calculator "27 + 4 * 2"     prints 35
     """
@@ -126,7 +126,7 @@ def _mcp_files(name: str, reference: str, describe: Any) -> dict[str, str]:
     return files
 
 
-index_app = typer.Typer(help="Search indexes on disk, which processes share.", no_args_is_help=True)
+index_app = typer.Typer(help="Build search indexes on disk, shared by processes.", no_args_is_help=True)
 
 
 class SourceFormat(StrEnum):
@@ -140,7 +140,7 @@ class SourceFormat(StrEnum):
 
 @index_app.callback()
 def _group() -> None:
-    """Search indexes on disk, which processes share."""
+    """Build search indexes on disk, shared by processes."""
 
 
 @index_app.command("wikipedia")

@@ -79,7 +79,7 @@ def reconcile(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rebuild the catalog and the snapshot from the commits alone, which hold everything that is in them.
+    """Rebuild the catalog and the snapshot from the commits.
 
     With --check the exit code is 1 if something was damaged; the next build that needs it makes it anew.
 
@@ -165,7 +165,7 @@ def pack(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write the warehouse into one file that an analyst can open anywhere: all views, no other file needed.
+    """Pack the warehouse into one DuckDB file with all views, to open anywhere.
 
     The texts, calls and scores that the snapshot only points at are copied into it; paths of this machine are shortened
     to file names. Any DuckDB client opens it. Data on a URL is fetched for it; `toolformer sql` asks it in place.

@@ -44,7 +44,7 @@ def serve(
     grace: Annotated[float, typer.Option(min=0, help="Seconds open answers have when the server is stopped")] = 10.0,
     tool_timeout: Timeout = 10.0,
 ) -> None:
-    """Serve the model to OpenAI's clients, with /metrics, /health, and a page to try it in. Ctrl-C ends it well.
+    """Serve the model to OpenAI's clients, with /metrics, /health and a page to try it. Ctrl-C stops it cleanly.
 
     With --router gear a chat's tools are ranked before anything is written: the server runs its own, and a client gets
     a call of one of its own tools as tool_calls.

@@ -60,7 +60,7 @@ def generate(
     tool_timeout: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Go on from a text, calling tools on the way; calls are highlighted.
+    """Complete a text, calling tools on the way; calls are highlighted.
 
     The embedded model is a base model and has not learnt to call; the one that `toolformer demo` finetunes has.
 
@@ -111,7 +111,7 @@ def chat(
     date_: Date = "",
     tool_timeout: Timeout = 10.0,
 ) -> None:
-    """Talk with the model, turn by turn. /reset forgets, /exit or Ctrl-D leaves, Ctrl-C ends an answer.
+    """Chat with the model. /reset starts anew, /exit or Ctrl-D leaves, Ctrl-C ends an answer.
 
     The model reads the turns as "User: ..." and "Assistant: ...", or in the format of its own chat template; calls in
     its earlier answers are left out. Each line of a pipe is a turn.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -50,14 +50,31 @@ def swift_server() -> Iterator[str]:
 
 
 @pytest.fixture
-def database(postgres_machine: servers.Postgres) -> str:
+def new_database(postgres_machine: servers.Postgres) -> Callable[[], str]:
+    """Makes an empty database and returns its URL."""
+
+    def new() -> str:
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        engine = sa.create_engine(postgres_machine.url, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(sa.text(f"CREATE DATABASE {name}"))
+        engine.dispose()
+        return sa.make_url(postgres_machine.url).set(database=name).render_as_string(hide_password=False)
+
+    return new
+
+
+@pytest.fixture
+def database(new_database: Callable[[], str]) -> str:
     """The URL of a new, empty database."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    engine = sa.create_engine(postgres_machine.url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    engine.dispose()
-    return sa.make_url(postgres_machine.url).set(database=name).render_as_string(hide_password=False)
+    return new_database()
+
+
+@pytest.fixture
+def prefect_api(new_database: Callable[[], str]) -> Iterator[str]:
+    """The API of a Prefect server whose database is PostgreSQL's."""
+    with servers.prefect(new_database()) as address:
+        yield address
 
 
 @pytest.fixture

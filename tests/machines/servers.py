@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ import pytest
 from ops.ports import free_port
 
 _PATIENCE_S = 300.0
+_ROOT = Path(__file__).parents[2]
 _SBIN = ("/usr/sbin", "/usr/bin")
 
 _SLURM_CONF = """\
@@ -235,6 +237,22 @@ class Postgres(Server):
             yield
         finally:
             self.up()
+
+
+@contextmanager
+def prefect(database: str) -> Iterator[str]:
+    """Start Prefect's server on a database of a PostgreSQL; yield the address of its API."""
+    with _folder("prefect-") as folder:
+        server, port = Server(folder), free_port()
+        url = database.replace("postgresql+psycopg:", "postgresql+asyncpg:", 1)
+        words = ["-m", "flows.runtime.prefect_app", "--host", "127.0.0.1", "--port", str(port)]
+        own = {"PREFECT_HOME": str(folder), "PREFECT_SERVER_DATABASE_CONNECTION_URL": url}
+        server.start("prefect", [sys.executable, *words], PYTHONPATH=str(_ROOT), **own)
+        try:
+            wait_until(lambda: _listens(port))
+            yield f"http://127.0.0.1:{port}/api"
+        finally:
+            server.end_all()
 
 
 _AS_POSTGRES = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups")

@@ -1,17 +1,18 @@
-"""The whole loop on real servers, each of which fails once: nothing is lost, and C* is that of an undisturbed build."""
+"""The whole loop on real servers: the build, its database and the training's node fail once, and nothing is lost.
+
+C* is that of an undisturbed build. Catalog, MLflow and Prefect have a database each, of the PostgreSQL that restarts.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
 import runpy
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from prefect.settings import PREFECT_API_URL
 
 from flows.build_dataset.flow import run_build
 from tests.machines.commands import events, started
@@ -68,7 +69,8 @@ def test_the_loop_outlasts_a_kill_a_restart_and_a_lost_node(
     prefect_server: None,
     slurm: Slurm,
     postgres_machine: Postgres,
-    database: str,
+    new_database: Callable[[], str],
+    prefect_api: str,
     url: str,
     documents: Path,
     tmp_path: Path,
@@ -76,8 +78,9 @@ def test_the_loop_outlasts_a_kill_a_restart_and_a_lost_node(
 ) -> None:
     run_build(small_build(documents, tmp_path / "undisturbed", **SMALL))
     undisturbed, store, jobs = Store(tmp_path / "undisturbed"), Store(url), tmp_path / "jobs"
-    variables = {"PREFECT_API_URL": str(PREFECT_API_URL.value()), "TOOLFORMER_CATALOG": database}
-    variables |= {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}", "TOOLFORMER_REFRESH_S": "0.2"}
+    database, mlflow = new_database(), new_database()
+    variables = {"TOOLFORMER_CATALOG": database, "MLFLOW_TRACKING_URI": mlflow, "TOOLFORMER_REFRESH_S": "0.2"}
+    variables["PREFECT_API_URL"] = prefect_api
     for name, value in variables.items():
         monkeypatch.setenv(name, value)  # Dask's workers have them too
 
@@ -118,5 +121,4 @@ def test_the_loop_outlasts_a_kill_a_restart_and_a_lost_node(
         assert evaluate.ended() == 0, evaluate.text
     assert '"items": 2' in evaluate.text
     kinds = "SELECT DISTINCT value FROM tags JOIN runs USING (run_uuid) WHERE key = 'kind' AND status = 'FINISHED'"
-    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection:
-        assert {kind for (kind,) in connection.execute(kinds)} == {"build", "finetune", "evaluate"}
+    assert {kind for (kind,) in asked(mlflow, kinds)} == {"build", "finetune", "evaluate"}
