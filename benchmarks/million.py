@@ -261,7 +261,10 @@ def questions(data: Path) -> dict[str, float]:
     begin = time.perf_counter()
     yield_by_threshold(snapshot)
     yields = time.perf_counter() - begin
-    ids = [row["doc_id"] for row in rows_of(snapshot, f"SELECT doc_id FROM facts.places USING SAMPLE {_EXPLAINED}")]
+    ids = [
+        row["doc_id"]
+        for row in rows_of(snapshot, f"SELECT doc_id FROM facts.document_locations USING SAMPLE {_EXPLAINED}")
+    ]
     seconds = []
     for doc_id in ids:
         begin = time.perf_counter()

@@ -19,9 +19,9 @@ from warehouse.snapshot.relations import parquet_sql
 
 _LAST = chr(0x10FFFF)  # sorts after every text
 
-_HOME = """
-SELECT h.path, h.digest, h.shard FROM facts.places AS p JOIN facts.homes AS h USING (home)
-WHERE p.doc_id = $doc_id LIMIT 1"""
+_FILE_OF_DOCUMENT = """
+SELECT f.path, f.digest, f.shard FROM facts.document_locations JOIN facts.document_files AS f USING (file)
+WHERE doc_id = $doc_id LIMIT 1"""
 
 _FILES = """
 SELECT f.table_name, f.path, c.config FROM facts.commits AS c JOIN facts.current USING (commit_id)
@@ -91,7 +91,7 @@ def ids_with_prefix(path: str | Path, start: str, limit: int = 2) -> list[str]:
     """Return the first document ids that begin with a text, sorted."""
     sql = " UNION ".join(
         f"SELECT doc_id FROM {table} WHERE doc_id >= $start AND doc_id < $end"
-        for table in ("facts.places", "dropped_documents")
+        for table in ("facts.document_locations", "dropped_documents")
     )
     sql += " ORDER BY doc_id LIMIT $limit"
     with open_snapshot(path) as connection:
@@ -101,7 +101,8 @@ def ids_with_prefix(path: str | Path, start: str, limit: int = 2) -> list[str]:
 
 def nearest_ids(path: str | Path, doc_id: str, limit: int = 3) -> list[str]:
     """Return the document ids that are most similar to an id, the most similar first."""
-    sql = "SELECT doc_id FROM facts.places ORDER BY jaro_winkler_similarity(doc_id, $id) DESC, doc_id LIMIT $limit"
+    likeness = "jaro_winkler_similarity(doc_id, $id)"
+    sql = f"SELECT doc_id FROM facts.document_locations ORDER BY {likeness} DESC, doc_id LIMIT $limit"
     with open_snapshot(path) as connection:
         return [row["doc_id"] for row in rows_in(connection, sql, {"id": doc_id, "limit": limit})]
 
@@ -112,16 +113,16 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
     Of a document that `ingest` dropped this is the reason alone.
     """
     with open_snapshot(path) as connection:
-        homes = rows_in(connection, _HOME, {"doc_id": doc_id})
-        if not homes:
+        found = rows_in(connection, _FILE_OF_DOCUMENT, {"doc_id": doc_id})
+        if not found:
             dropped = rows_in(connection, "FROM dropped_documents WHERE doc_id = $doc_id LIMIT 1", {"doc_id": doc_id})
             return Explanation(None, "", (), (), (), (), (), None, (), dropped=dropped[0] if dropped else None)
         root = str(data_root(connection))
-        [home] = homes
-        files: dict[str, list[str]] = {"documents": [f"{root}/{home['path']}"]}
+        [own] = found
+        files: dict[str, list[str]] = {"documents": [f"{root}/{own['path']}"]}
         assembled: dict[str, Any] | None = None
         models = ("", "")
-        for row in rows_in(connection, _FILES, {"shard": home["shard"]}):
+        for row in rows_in(connection, _FILES, {"shard": own["shard"]}):
             files.setdefault(row["table_name"], []).append(f"{root}/{row['path']}")
             if row["table_name"] == "examples":
                 assembled = json.loads(row["config"])
@@ -137,10 +138,10 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
             parts[name] += tuple(row for row in rows if row not in parts[name])
         further = {name: tuple(_further_rows(connection, files[name], doc_id)) for name in files.keys() - _KNOWN}
         near = rows_in(connection, _LIKE, {"doc_id": doc_id})
-        datasets = _datasets(connection, root, home["digest"], doc_id)
+        datasets = _datasets(connection, root, own["digest"], doc_id)
     return Explanation(
         document[0] if document else None,
-        home["shard"] or "",
+        own["shard"] or "",
         **parts,
         assembled=assembled,
         datasets=datasets,

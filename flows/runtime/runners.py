@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from prefect import get_run_logger
-from prefect.context import FlowRunContext
+from prefect.context import FlowRunContext, TagsContext
 from prefect.futures import PrefectFuture
 from prefect.settings import PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED, temporary_settings
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -174,6 +174,7 @@ def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
         quiet_client(name),
         task_runner(name, workers, check_gpus(workers, gpus)) as chosen,
         context.model_copy(update={"task_runner": chosen}),
+        TagsContext(current_tags=set()),  # a task with its run's tags would ask the server for a slot of each
         _collecting_less(),
         _use_dask(chosen, name, gpus),
     ):

@@ -17,9 +17,9 @@ import pytest
 from distributed import Scheduler, SpecCluster, Worker, get_worker
 from hypothesis import given
 from hypothesis import strategies as st
-from prefect import flow, task
+from prefect import flow, tags, task
 from prefect.cache_policies import NO_CACHE
-from prefect.context import FlowRunContext
+from prefect.context import FlowRunContext, TaskRunContext
 
 import flows.build_dataset.pipeline as pipeline
 from cli.commands.build import checked_runner
@@ -48,6 +48,23 @@ def chosen(workers: int) -> Any:
     assert context is not None
     assert context.task_runner is not inside
     return inside
+
+
+@task(cache_policy=NO_CACHE)
+def tags_of_task() -> list[str]:
+    context = TaskRunContext.get()
+    assert context is not None
+    return context.task_run.tags
+
+
+@flow
+def tags_seen() -> tuple[list[str], list[str]]:
+    """The tags of this flow's run, and of its task's."""
+    context = FlowRunContext.get()
+    assert context is not None
+    assert context.flow_run is not None
+    with use_runner(1):
+        return sorted(context.flow_run.tags), tags_of_task.submit().result()
 
 
 @task(cache_policy=NO_CACHE)
@@ -83,6 +100,11 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
         warnings.simplefilter("ignore")
         with SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as running:
             yield running.scheduler_address
+
+
+def test_tasks_have_no_tags_for_which_they_would_wait_for_the_server(prefect_server: None) -> None:
+    with tags("toolformer", "terminal"):
+        assert tags_seen() == (["terminal", "toolformer"], [])
 
 
 def test_threads_are_sixteen_times_the_workers_that_the_form_asks_for(

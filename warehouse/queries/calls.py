@@ -30,9 +30,10 @@ __all__ = [
 
 _PRECEDING_TOOLS = "SELECT slot, preceding_tools FROM facts.slots WHERE slot IN (SELECT unnest($slots))"
 
-_FILES_OF_DOCUMENTS = """SELECT DISTINCT f.path FROM facts.places AS p JOIN facts.homes AS h USING (home)
+_FILES_OF_DOCUMENTS = """SELECT DISTINCT f.path
+FROM facts.document_locations AS l JOIN facts.document_files AS d USING (file)
 JOIN facts.slots AS s USING (shard) JOIN facts.files AS f USING (commit_id)
-WHERE p.doc_id IN (SELECT unnest($ids)) AND f.table_name = $table ORDER BY ALL"""
+WHERE l.doc_id IN (SELECT unnest($ids)) AND f.table_name = $table ORDER BY ALL"""
 
 _TOOL_NAMES = "SELECT parameters::JSON->'tool_names' AS names FROM facts.runs ORDER BY started, run_id"
 
@@ -284,14 +285,14 @@ def _texts(connection: duckdb.DuckDBPyConnection, doc_ids: list[str]) -> dict[st
     """Return the texts of documents by id; only the files that contain them are read."""
     root, relation = data_root(connection), "documents"
     if root is not None:
-        homes = rows_in(
+        files = rows_in(
             connection,
-            """SELECT DISTINCT h.path FROM facts.places AS p JOIN facts.homes AS h USING (home)
-            WHERE p.doc_id IN (SELECT unnest($ids))""",
+            """SELECT DISTINCT d.path FROM facts.document_locations AS l JOIN facts.document_files AS d USING (file)
+            WHERE l.doc_id IN (SELECT unnest($ids))""",
             {"ids": doc_ids},
         )
-        if not homes:
+        if not files:
             return {}
-        relation = parquet_sql(f"{root}/{row['path']}" for row in homes)
+        relation = parquet_sql(f"{root}/{row['path']}" for row in files)
     sql = f"SELECT doc_id, text FROM {relation} WHERE doc_id IN (SELECT unnest($ids))"
     return {row["doc_id"]: row["text"] for row in rows_in(connection, sql, {"ids": doc_ids})}

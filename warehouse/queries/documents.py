@@ -27,7 +27,7 @@ _BEFORE_CHARS = 60  # of these before the first word that was sought
 
 # The current files of documents, with their shards; in a version, those from which its files were made.
 _CURRENT = """
-SELECT path AS documents, shard, path AS name, NULL AS examples FROM facts.homes
+SELECT path AS documents, shard, path AS name, NULL AS examples FROM facts.document_files
 WHERE path >= $after ORDER BY path LIMIT $limit"""
 _OF_VERSION = """
 SELECT any_value(d.path) AS documents, NULL AS shard, v.path AS name, v.path AS examples FROM facts.version_files AS v

@@ -7,8 +7,8 @@
     facts.thresholds for each tool, that of the current C* (see `outcomes`)
     facts.slots      for a row of `gains` or `gain_bins`, the commit that it comes from; `tool` is that of a chain's
                      last call, and `preceding_tools` lists those of the calls before it (empty: it is a single call)
-    facts.places     every document's id, with the file that contains it (see `places`)
-    facts.homes      these files, with their shards
+    facts.document_locations   every document's id, with the file that contains it (see `document_locations`)
+    facts.document_files       these files, with their shards
 
 Rows of `gains` stand by document, position and precedence, as `call_filter` takes them. They refer to documents by
 64-bit hashes, which are counted and compared but never shown. `alike` is one of the input and the calls in front; it is
@@ -32,14 +32,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from warehouse.schema import CHAIN_DEPTHS, columns
+from warehouse.snapshot.document_locations import update_document_locations
 from warehouse.snapshot.outcomes import YIELDS, Tools, best, columns_of, filter_of_current, yields
-from warehouse.snapshot.places import update_places
 from warehouse.snapshot.relations import parquet_sql, sql_text
 from warehouse.snapshot.remote import connect
 from warehouse.snapshot.views import CHAIN_PRECEDENCE, MEASURED, RULES
 from warehouse.store import Store
 
-FORMAT = f"8, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ between versions of DuckDB
+FORMAT = f"9, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ between versions of DuckDB
 BIN_NATS = 0.5  # the width of a bin of gains
 _LAST_BIN = 1000  # in both directions
 _BATCH = 50_000  # rows that are read at once: more cost memory and save no time
@@ -129,7 +129,7 @@ def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     repeats = sorted(current.keep_repeats)
     connection.execute(_CHANGED.format(repeats=f"[{', '.join(map(sql_text, repeats))}]"))
     _add_gains(connection, store, repeats)
-    update_places(connection, store)
+    update_document_locations(connection, store)
 
 
 def _add_gains(connection: duckdb.DuckDBPyConnection, store: Store, repeats: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ __all__ = ["Packed", "pack"]
 
 _MEMORY = "512MB"  # for copying; the rest goes to disk, beside the file
 _THREADS = 2  # each keeps rows in that memory
-_POINTERS = ("homes", "places", "version_files", "views")  # tables of `facts` that refer to files
+_POINTERS = ("document_files", "document_locations", "version_files", "views")  # tables of `facts` that refer to files
 _ABOUT_ROWS = "name NOT IN ('data', 'url')"  # the rows of `facts.about` that are not paths
 _UNCHANGED = ("prompts",)  # tables of `facts` with texts of the user, which stay as they are
 

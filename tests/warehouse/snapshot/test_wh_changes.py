@@ -16,7 +16,7 @@ from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, dataset_version
 from warehouse.facts import Facts
 from warehouse.queries import rows_of, samples, yield_by_threshold
-from warehouse.snapshot import places
+from warehouse.snapshot import document_locations
 from warehouse.snapshot import publish as publishing
 from warehouse.snapshot.publish import publish, run_snapshot
 from warehouse.snapshot.relations import parquet_sql
@@ -27,9 +27,9 @@ NUMBERED = {
     "slots": "SELECT commit_id, tool, shard FROM facts.slots",
     "gains": "SELECT commit_id, g.* EXCLUDE (slot) FROM facts.gains AS g JOIN facts.slots USING (slot)",
     "gain_bins": "SELECT commit_id, b.* EXCLUDE (slot) FROM facts.gain_bins AS b JOIN facts.slots USING (slot)",
-    "homes": "SELECT path, digest, shard FROM facts.homes",
-    "places": "SELECT doc_id, path FROM facts.places JOIN facts.homes USING (home)",
-    "about": "SELECT * FROM facts.about WHERE name NOT IN ('published', 'sorted places')",
+    "document_files": "SELECT path, digest, shard FROM facts.document_files",
+    "document_locations": "SELECT doc_id, path FROM facts.document_locations JOIN facts.document_files USING (file)",
+    "about": "SELECT * FROM facts.about WHERE name NOT IN ('published', 'sorted locations')",
 }
 
 
@@ -172,12 +172,14 @@ def test_many_files_are_listed_instead_of_looked_at_one_by_one(tmp_path: Path, m
 
 
 def test_documents_are_sorted_again_once_many_were_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_UNSORTED", 3)
+    monkeypatch.setattr(document_locations, "_UNSORTED", 3)
     store, orders = Store(tmp_path), []
     for shard, ids in (("s0", ["m", "n"]), ("s1", ["a", "z"]), ("s2", ["b", "c"])):
         put(store, "ingest", "", shard, [{"doc_id": one} for one in ids])
         path = publish(store, None, recheck=False)
-        orders.append([row["doc_id"] for row in rows_of(path, "SELECT doc_id FROM facts.places ORDER BY rowid")])
+        orders.append(
+            [row["doc_id"] for row in rows_of(path, "SELECT doc_id FROM facts.document_locations ORDER BY rowid")]
+        )
     # two unsorted are no more than three; four are
     assert orders == [["m", "n"], ["m", "n", "a", "z"], ["a", "b", "c", "m", "n", "z"]]
 

@@ -292,7 +292,7 @@ def test_every_query_of_the_readme_runs_and_finds_something(tmp_path: Path) -> N
         assert rows_of(path, sql), sql
     for name in rows_of(path, "SELECT table_name AS n FROM information_schema.tables WHERE table_schema = 'main'"):
         assert f"| `{name['n']}` |" in readme
-    for name in ("gains", "slots", "places", "homes"):
+    for name in ("gains", "slots", "document_locations", "document_files"):
         assert f"| `facts.{name}` |" in readme
 
 
