@@ -35,7 +35,7 @@ _USER, _MAX_NAME, _YEAR_S = "toolformer_user", 30, 365 * 86_400  # the cookie wi
 _ADVICE = "TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more"
 
 Page = Callable[[ViewedData, Query], Mapping[str, Any]]
-_PAGES: dict[str, tuple[str, Page]] = {
+PAGES: dict[str, tuple[str, Page]] = {
     "/": ("overview.html", overview.page),
     "/documents": ("documents.html", documents.page),
     "/calls": ("calls.html", calls.page),
@@ -76,7 +76,7 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
         def show(request: Request) -> Response:
             return _shown(template, path, viewed, page, _query(request))
 
-    for path, (template, page) in _PAGES.items():
+    for path, (template, page) in PAGES.items():
         add(path, template, page)
 
     @app.get("/documents/{doc_id:path}")

@@ -12,7 +12,7 @@ from toolformer_core.config import TOOL_NAMES
 from viewer.query import document_link, link
 
 _COLOURS = 8  # of tools, in the style sheet
-_PAGES = {
+MENU = {  # path -> title
     "/": "Overview",
     "/documents": "Documents",
     "/calls": "Calls",
@@ -32,7 +32,7 @@ def render(template: str, **values: Any) -> str:
         template: its file in `templates/`.
         values: what it shows; `path` is that of the menu's entry.
     """
-    return _environment().get_template(template).render(pages=_PAGES, **values)
+    return _environment().get_template(template).render(pages=MENU, **values)
 
 
 def shown(text: str, characters: int = _SHOWN_CHARS) -> str:

@@ -199,7 +199,14 @@ def _assembly(
     return AssemblySpec(
         run_id=run_id,
         data=store.root,
-        config=AssembleConfig(*(call_filter.tau_f, limit, seed, repeats, call_filter.top_k, call_filter.tau_s)),
+        config=AssembleConfig(
+            tau_f=call_filter.tau_f,
+            max_examples=limit,
+            seed=seed,
+            keep_repeats=repeats,
+            top_k=call_filter.top_k,
+            tau_s=call_filter.tau_s,
+        ),
         tool_names=base.record.tool_names,
         marks=marks,
         weights=weights,

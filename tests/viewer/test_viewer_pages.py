@@ -14,8 +14,8 @@ from wh_fixtures import put
 
 from tests.viewer.conftest import BEST, HOSTILE, INPUT, LONG
 from toolformer_core.annotate.call_filter import CallFilter
-from viewer.app import make_app
-from viewer.rendering import tool_class
+from viewer.app import PAGES, make_app
+from viewer.rendering import MENU, tool_class
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 from warehouse.what_if import what_if
@@ -34,6 +34,10 @@ def words(page: str) -> str:
 def listed(page: str) -> list[str]:
     """Return the documents of a list, by the ids in their links."""
     return list(dict.fromkeys(re.findall(r'<th scope="row"><a href="/documents/([a-z]+)', page)))
+
+
+def test_every_page_is_in_the_menu() -> None:
+    assert PAGES.keys() <= MENU.keys()
 
 
 def test_the_first_page_lists_versions_and_runs(page: Get, version: str) -> None:
