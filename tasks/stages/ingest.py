@@ -23,7 +23,7 @@ import pyarrow as pa
 from tasks.shards import arrow
 from tasks.shards.corpus import PartSpec, part_specs
 from tasks.shards.run_shard import ShardResult, ShardWriter, StageOutput
-from tasks.shards.stage import Inputs, Stage, nonzero, run_stage, shard_name
+from tasks.shards.stage import Inputs, Stage, nonzero, pii_part, run_stage, shard_name
 from tasks.specs.build_spec import BuildSpec
 from tasks.stages.decontaminate import DECONTAMINATE, found_items, reason_of
 from tasks.stages.deduplicate import SIGN, NearDuplicate, find_near_duplicates
@@ -249,7 +249,7 @@ def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     benchmarks = {} if spec.decontamination is None else {"benchmarks": spec.decontamination.digest}
     benchmarks |= {"decontaminate": CALLS_ONLY} if _calls_only(spec) else {}
     near = {"near_duplicates": NAME} if spec.deduplicate else {}
-    return {"inputs": spec.corpus_digest, **benchmarks, **near}
+    return {"inputs": spec.corpus_digest, **benchmarks, **near, **pii_part(spec)}
 
 
 INGEST: Stage[BuildSpec] = Stage(
