@@ -210,8 +210,8 @@ class BuildParameters(ToolChoice):
     )
     mask_pii: Annotated[bool, _CORPUS] = Field(
         False,
-        description="Mask e-mail addresses and telephone numbers in what the models read and in C*, a * for each "
-        "character; `explain` shows the whole text",
+        description="Mask e-mail addresses and telephone numbers, a * for each character; `explain` shows the whole "
+        "text",
     )
     decontaminate: Annotated[Benchmarks, _CORPUS] = []  # noqa: RUF012 - pydantic copies it
     decontaminate_drops: Annotated[Literal["documents", "calls"], _CORPUS] = Field(
