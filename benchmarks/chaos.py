@@ -1,15 +1,16 @@
 """Kill a build with SIGKILL at random moments, start it again, and compare with a build that was left alone.
 
-    python benchmarks/chaos.py --kills 10 [--runner dask] [--server URL] [--clean] [--json]
+    python benchmarks/chaos.py --kills 10 [--runner dask] [--server URL] [--clean [calls]] [--json]
 
 Every round starts `toolformer build` in a process of its own and kills a random moment after it has committed a random
 number of further shards, from none to six. What is killed is, in a random order, each as often: everything (the flow,
 its workers and the server it started, which a power cut would take too), the flow alone, or, where Dask runs it, one of
 its workers, after which the build is to go on by itself. A build that is done before its moment is thrown away and
 begun anew. The last start is left alone; Ctrl-C makes the next one the last. With --server all builds use that Prefect
-server, which saves most of their start and is not killed; with --clean they drop near-duplicates, documents with items
-of a benchmark, and equal calls. Then the two datasets must be the same files, byte for byte, every row of every stage
-accounted for, no shard counted twice, and no file damaged.
+server, which saves most of their start and is not killed; with --clean they drop near-duplicates, equal calls, and
+documents with items of a benchmark (with `--clean calls` the calls near these), and mask addresses. Then the two
+datasets must be the same files, byte for byte, every row of every stage accounted for, no shard counted twice, and no
+file damaged.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Report:
     disturbed_s: float
 
 
-def _command(data: Path, documents: int, runner: str, items: Path | None) -> list[str]:
+def _command(data: Path, documents: int, runner: str, items: Path | None, drops: str) -> list[str]:
     options = {
         "--corpus": str(CORPUS),
         "--data": str(data),
@@ -74,7 +75,8 @@ def _command(data: Path, documents: int, runner: str, items: Path | None) -> lis
         "--runner": runner,
         "--workers": "2",
     }
-    clean = ["--deduplicate", "--max-same-call", "1", "--decontaminate", str(items)] if items is not None else []
+    clean = ["--deduplicate", "--mask-pii", "--max-same-call", "1"]
+    clean = [*clean, "--decontaminate", str(items), "--decontaminate-drops", drops] if items is not None else []
     return [sys.executable, "-m", "cli.main", "build", *(x for pair in options.items() for x in pair), *clean]
 
 
@@ -195,7 +197,7 @@ def run(
     runner: str = "threads",
     server: str | None = None,
     victims: Sequence[str] = (),
-    clean: bool = False,
+    clean: str = "",
 ) -> Report:
     """Run the comparison in an empty folder.
 
@@ -204,7 +206,8 @@ def run(
         runner: of the builds that are killed, `threads` or `dask`.
         server: the URL of a Prefect server for all builds; None: each starts its own.
         victims: what is killed: `all`, `flow`, `worker`; default: all kinds there are.
-        clean: whether the builds drop near-duplicates, documents with a benchmark's items, and equal calls.
+        clean: what of a benchmark's items the builds drop, `documents` or `calls`, besides near-duplicates and equal
+            calls; "": they drop nothing.
 
     Raises:
         RuntimeError: a build that was left alone failed.
@@ -217,11 +220,11 @@ def run(
         with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:  # the first document is an item
             items.write_text(" ".join(json.loads(next(lines))["text"].split()), encoding="utf-8")
     begin = time.monotonic()
-    _alone(_command(calm, documents, "threads", items), place)
+    _alone(_command(calm, documents, "threads", items, clean), place)
     undisturbed = time.monotonic() - begin
     begin = time.monotonic()
     victims = victims or ("all", "flow", *(("worker",) if runner == "dask" else ()))
-    killed = _KilledBuild(_command(wild, documents, runner, items), place, wild, victims, seed)
+    killed = _KilledBuild(_command(wild, documents, runner, items, clean), place, wild, victims, seed)
     try:
         with contextlib.suppress(KeyboardInterrupt):
             killed.disturb(kills)
@@ -265,7 +268,7 @@ def main() -> None:
     parser.add_argument("--runner", choices=("threads", "dask"), default="threads")
     parser.add_argument("--server", help="URL of a Prefect server, e.g. http://127.0.0.1:4200/api")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--clean", action="store_true")
+    parser.add_argument("--clean", nargs="?", choices=("documents", "calls"), const="documents", default="")
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

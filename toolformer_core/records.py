@@ -115,6 +115,11 @@ class Rejection:
     #              truncated
     detail: str
     raw: str  # the start of the row, at most 2,000 characters, with undecodable bytes escaped
+    doc_id: str | None = None  # of a document that is dropped because of other texts:
+    like_doc_id: str | None = None  # a near-duplicate of this one
+    likeness: float | None = None  # estimated share of common n-grams
+    benchmark: str | None = None  # it holds words of this benchmark's item
+    item_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

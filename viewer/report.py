@@ -24,6 +24,7 @@ from viewer.rendering import render, tool_class
 from warehouse.commits import Dataset, RowCounts
 from warehouse.marks import CallIdentity, read_marks, standing
 from warehouse.queries import GainBin
+from warehouse.records import certificates
 from warehouse.store import Store
 
 _LOW, _HIGH, _WIDTH = 0.0, 6.0, 0.5  # nats: the bins of the histograms between the open ones
@@ -92,6 +93,7 @@ def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0
         tools=rows,
         asked={name: asked[name] for name in _SHOWN_PARAMETERS if asked.get(name) not in (None, "", [])},
         balances=_balances(store, dataset),
+        certificates=certificates(store, dataset.name, dataset.version),
         parameters=json.dumps(record.parameters, indent=1, sort_keys=True, default=str),
         style=files("viewer").joinpath("static/viewer.css").read_text(encoding="utf-8"),
     )

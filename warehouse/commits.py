@@ -263,6 +263,7 @@ class Dataset:
     more_sources: int = 0  # number of files that `sources` leaves out
     score_model: str = ""  # the model that scored what `model` sampled; "": `model` itself
     number: int = 0  # of the run that made it
+    texts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # what is counted of them -> texts by name
 
     @property
     def id(self) -> str:

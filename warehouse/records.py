@@ -1,8 +1,9 @@
-"""Small records beside the commits: the annotation prompts that builds used, finished trainings, and exports.
+"""Small records beside the commits: prompts of builds, finished trainings, certificates of accuracies, and exports.
 
-    DATA/prompts/<tool>-<digest>.json   a prompt's text; commits of `sample` refer to it by its digest
-    DATA/trainings/<job>.json           the inputs and results of a training; its checkpoint lies elsewhere
-    DATA/exports/<id>.json              what was exported, and where its files lie
+    DATA/prompts/<tool>-<digest>.json       a prompt's text; commits of `sample` refer to it by its digest
+    DATA/trainings/<job>.json               the inputs and results of a training; its checkpoint lies elsewhere
+    DATA/certificates/<evaluation>.json     which of the items stand in the training's texts, and the accuracy without
+    DATA/exports/<id>.json                  what was exported, and where its files lie
 
 This module does not know what a prompt or a recipe means.
 """
@@ -27,6 +28,28 @@ _TRAININGS = columns(
     "steps int?, train_loss real?, dev_loss real?, dev_perplexity real?, base_perplexity real?, best_step int?, "
     "best_perplexity real?, checkpoint text?, seconds real?, finished text?, curve text?"
 )
+_CERTIFICATES = columns(
+    "evaluation text?, task text?, arm text?, k int?, dataset text?, version text?, ngram int?, items int?, "
+    "accuracy real?, known int?, accuracy_unknown real?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """An accuracy of a finetuned model with and without the items that its training's texts hold."""
+
+    evaluation: str
+    task: str
+    arm: str
+    k: int
+    dataset: str  # that it was trained on
+    version: str
+    benchmark: str  # digest of the items
+    ngram: int  # words in a row by which an item is known
+    items: int
+    accuracy: float | None  # in [0, 1]; None: there are no items
+    known: Sequence[str]  # ids of the items that stand in the texts
+    accuracy_unknown: float | None  # of the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +123,16 @@ def write_training(store: Store, training: Training) -> None:
     store.write_json(path, dataclasses.asdict(training))
 
 
+def write_certificate(store: Store, certificate: Certificate) -> None:
+    """Write or replace the certificate of an evaluation.
+
+    Raises:
+        StoreError: the name is unsafe, or the disk is full.
+    """
+    path = f"certificates/{check_name('evaluation', certificate.evaluation)}.json"
+    store.write_json(path, dataclasses.asdict(certificate))
+
+
 def write_export(store: Store, export: Export) -> str:
     """Write an export's record, unless it is stored already; return its id.
 
@@ -118,6 +151,19 @@ def exports(store: Store) -> dict[str, Export]:
     return {
         name: Export(**{**value, "files": tuple(value["files"])}) for name, value in values.items() if value is not None
     }
+
+
+def certificates(store: Store, dataset: str = "", version: str = "") -> list[Certificate]:
+    """Return the certificates of the accuracies of models that were trained on a dataset's version, or of all."""
+    found = (Certificate(**record) for record in _records(store, "certificates"))
+    chosen = [one for one in found if not dataset or (one.dataset, one.version) == (dataset, version)]
+    return sorted(chosen, key=lambda one: (one.dataset, one.version, one.task, one.arm, one.k))
+
+
+def certificates_table(store: Store) -> pa.Table:
+    """Return the certificates, one per row; `known` is the number of items."""
+    rows = [{**dataclasses.asdict(one), "known": len(one.known)} for one in certificates(store)]
+    return pa.Table.from_pylist(rows, _CERTIFICATES)
 
 
 def trainings(store: Store) -> list[dict[str, Any]]:

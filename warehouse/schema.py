@@ -70,7 +70,11 @@ _TYPES |= {
 }
 
 _DOCUMENTS = columns("doc_id text, text text, source text, line int, url text?, created text?")
-REJECTS = columns("source text, line int, reason text, detail text, raw text")
+# The last five are those of a document that is dropped for what other texts say; files from before lack them.
+REJECTS = columns(
+    "source text, line int, reason text, detail text, raw text, doc_id text?, like_doc_id text?, likeness real?, "
+    "benchmark text?, item_id text?"
+)
 _PREFILTERED = columns("doc_id text, tool text, kept flag, reason text, context text, spans span[]")
 _SAMPLED = columns(
     "doc_id text, tool text, position int, log_p real, rank int, raw text, outcome text, input text, count int, "

@@ -208,6 +208,11 @@ class BuildParameters(ToolChoice):
         description="Drop near-duplicates of earlier documents, by MinHash of five words in a row (datatrove's "
         "defaults: 14 bands of 8 hashes)",
     )
+    mask_pii: Annotated[bool, _CORPUS] = Field(
+        False,
+        description="Mask e-mail addresses and telephone numbers, a * for each character; `explain` shows the whole "
+        "text",
+    )
     decontaminate: Annotated[Benchmarks, _CORPUS] = []  # noqa: RUF012 - pydantic copies it
     decontaminate_drops: Annotated[Literal["documents", "calls"], _CORPUS] = Field(
         "documents",

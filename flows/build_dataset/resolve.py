@@ -128,6 +128,7 @@ def resolve(p: BuildParameters) -> BuildSpec:
         ingest=ingest,
         decontamination=Decontamination.of(p.decontaminate, p.ngram, calls_only=p.decontaminate_drops == "calls"),
         deduplicate=p.deduplicate,
+        mask_pii=p.mask_pii,
         max_same_call=_max_same_call(p),
         prefilter=PrefilterConfig(chunk_words=p.mt_chunk_words, seed=p.seed),
         sample=sample,

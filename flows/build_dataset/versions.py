@@ -8,10 +8,12 @@ card of the content, `<version>.md`, is made from its records only and lists all
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from flows.build_dataset.parameters import BuildParameters
+from flows.build_dataset.texts import count_texts, texts_section
+from flows.evaluate.certificate import certificate_table
 from flows.report.tables import ResultTable, markdown_table
 from flows.runtime.ledger import Ledger, now
 from tasks.shards.run_shard import ShardResult
@@ -22,6 +24,7 @@ from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset, dataset_version, made_id
 from warehouse.queries import rows_of, yield_by_threshold
+from warehouse.records import certificates
 from warehouse.store import Store
 
 _MAX_SOURCES = 20  # files of the corpus that a card names
@@ -56,7 +59,7 @@ def write_version(
         notes: further notes for the card.
     """
     files = tuple(file for done in assembled for file in done.files)
-    run = ledger.run
+    run, mask_pii = ledger.run, bool(ledger.run.parameters.get("mask_pii"))
     sources = tuple((row["source"], row["documents"]) for row in rows_of(snapshot, _SOURCES_SQL))
     dataset = Dataset(
         name=name,
@@ -76,6 +79,7 @@ def write_version(
         more_sources=max(0, len(sources) - _MAX_SOURCES),
         number=run.number,
     )
+    dataset = replace(dataset, texts=count_texts(ledger.store, dataset, snapshot, mask_pii=mask_pii))
     dataset = ledger.store.write_dataset(replace(dataset, made=made_id(dataset, run)))
     ledger.run = replace(run, dataset=dataset.key)
     ledger.catalog.record_dataset(dataset)
@@ -170,7 +174,9 @@ def write_card(store: Store, dataset: Dataset) -> str:
 def card_of(store: Store, dataset: Dataset) -> str:
     """Return the card of a version's content: first the given record, then the others with the same content."""
     records = [r for r in store.datasets() if (r.name, r.version) == (dataset.name, dataset.version)]
-    return _card(dataset, [dataset, *(record for record in reversed(records) if record.key != dataset.key)])
+    card = _card(dataset, [dataset, *(record for record in reversed(records) if record.key != dataset.key)])
+    certified = [asdict(one) for one in certificates(store, dataset.name, dataset.version)]
+    return card + (f"\n## Evaluations\n\n{certificate_table(certified).markdown()}\n" if certified else "")
 
 
 def _path(dataset: Dataset) -> str:
@@ -225,6 +231,8 @@ def _record_lines(dataset: Dataset, title: str) -> list[str]:
         lines += ["", f"{head} Sources", "", "| file | documents |", "|---|---|"]
         lines += [f"| {_cell(source)} | {n:,} |" for source, n in dataset.sources]
         lines += [f"| and {dataset.more_sources:,} more | |"] if dataset.more_sources else []
+    if dataset.texts and (examples := sum(file.rows for file in dataset.files)):
+        lines += ["", f"{head} Texts", "", texts_section(dataset.texts, examples)]
     if dataset.notes:
         lines += ["", f"{head} Notes", "", dataset.notes]
     return lines

@@ -211,6 +211,7 @@ def _assembly(
         marks=marks,
         weights=weights,
         not_annotated=base.not_annotated,
+        mask_pii=base.record.parameters.get("mask_pii", False),
     )
 
 

@@ -2,76 +2,92 @@
 
 They are looked for in the stored texts of the dataset version that the training's record names, without their calls,
 so a dataset needs nothing done to it before. A base model's texts are not known. What an item's words are is said in
-`evaluate.contamination`.
+`evaluate.contamination`. `evaluate` keeps certificates as records of the warehouse, where its next run, the cards and
+the reports find them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tasks.shards.arrow import examples_of, items_of
+from flows.build_dataset.texts import plain_texts
+from flows.report.tables import Cell, ResultTable, percent
+from tasks.shards.arrow import items_of
 from tasks.shards.run_shard import ShardResult
 from tasks.specs.evaluation_spec import Evaluation
 from tasks.training.registry import finished_finetune
 from toolformer_core.config import NGRAM
 from toolformer_core.evaluate.contamination import ItemFinder, ItemTexts
 from toolformer_core.evaluate.items import Task
-from toolformer_core.syntax import strip
-from warehouse.commits import Dataset
+from toolformer_core.records import digest_of
 from warehouse.errors import WarehouseError
+from warehouse.records import Certificate, certificates
 from warehouse.store import Store
+
+_COLUMNS = ("task", "arm", "k", "items", "right, %", "known", "right without, %")
+_SHARES = ("accuracy", "accuracy_unknown")
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
-    """An accuracy without the items that the model's training texts hold."""
+class KnownItems:
+    """Which items of a benchmark stand in the texts of a dataset version."""
 
+    task: str
     dataset: str  # name@version
-    items: int  # of the benchmark, that share `ngram` words in a row with a text
-    accuracy: float  # of the others, in [0, 1]; nan if there are none
-    ngram: int = NGRAM
-
-    @classmethod
-    def of(cls, dataset: str, right: Mapping[str, bool], known: frozenset[str]) -> Certificate:
-        """Return the certificate of an evaluation.
-
-        Args:
-            dataset: name@version.
-            right: whether each item was answered right.
-            known: the items that stand in the dataset's texts.
-        """
-        others = [one for item, one in right.items() if item not in known]
-        return cls(dataset, len(known & right.keys()), sum(others) / len(others) if others else math.nan)
-
-    def __str__(self) -> str:
-        right = (
-            "no other item is left" if math.isnan(self.accuracy) else f"{100 * self.accuracy:.1f} % of the others right"
-        )
-        return f"known items ({self.ngram} words in a row stand in a text of {self.dataset}): {self.items:,}; {right}"
+    benchmark: str  # digest of the items
+    ids: frozenset[str]
 
 
-def known_items(store: Store, dataset: Dataset, items: Iterable[ItemTexts]) -> frozenset[str]:
-    """Return the ids of the items that stand in the texts of a dataset version, read once.
+def certificate_of(name: str, evaluation: Evaluation, right: Mapping[str, bool], known: KnownItems) -> Certificate:
+    """Return the certificate of an evaluation.
 
-    Raises:
-        CorruptDataError: files of the dataset are damaged or missing.
+    Args:
+        name: of the evaluation.
+        right: whether each item was answered right.
+        known: the items that stand in the texts of the model's training.
     """
-    finder = ItemFinder(items)
-    return frozenset(
-        found.item_id
-        for table in store.read_dataset(dataset, ["doc_id", "text", "calls"])
-        for example in examples_of(table)
-        for found in finder.find(strip(example.text, [(call.start, call.end) for call in example.calls]))
-    )
+    dataset, _, version = known.dataset.partition("@")
+    key = (name, known.task, evaluation.arm, evaluation.k, dataset, version, known.benchmark, NGRAM)
+    unknown = _share(one for item, one in right.items() if item not in known.ids)
+    return Certificate(*key, len(right), _share(right.values()), sorted(known.ids & right.keys()), unknown)
+
+
+def _share(right: Iterable[bool]) -> float | None:
+    given = list(right)
+    return sum(given) / len(given) if given else None
+
+
+def certificate_text(one: Certificate) -> str:
+    """Return a certificate as a note beside its accuracy."""
+    share = percent(one.accuracy_unknown)
+    right = "no other item is left" if share is None else f"{share:.1f} % of the others right"
+    texts = f"{one.ngram} words in a row stand in a text of {one.dataset}@{one.version}"
+    return f"known items ({texts}): {len(one.known):,}; {right}"
+
+
+def certificate_table(rows: Iterable[Mapping[str, Any]]) -> ResultTable:
+    """Return accuracies with their certificates, where they have one, as cards show them.
+
+    Args:
+        rows: task, arm, k, items, accuracy, known (items or their number), accuracy_unknown.
+    """
+
+    def cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+        known = row["known"] if row["known"] is None or isinstance(row["known"], int) else len(row["known"])
+        right, without = (None if row[name] is None else f"{100 * row[name]:.1f}" for name in _SHARES)
+        return row["task"], row["arm"], row["k"], row["items"], right, known, without
+
+    note = f"Known are items that share {NGRAM} words in a row with a text that the model was trained on."
+    return ResultTable("", "Evaluations", _COLUMNS, tuple(map(cells, rows)), notes=(note,))
 
 
 def known_by_evaluation(
     store: Store, task: Task, read: ShardResult, evaluations: Iterable[Evaluation]
-) -> dict[Evaluation, tuple[str, frozenset[str]]]:
-    """Return the dataset of each evaluation's model, name@version, and the items that its texts hold.
+) -> dict[Evaluation, KnownItems]:
+    """Return the items that the texts of each evaluation's model hold, from earlier certificates if there are any.
 
     Evaluations of models that were not finetuned, or whose dataset is not in the store or not whole, are left out.
 
@@ -81,25 +97,31 @@ def known_by_evaluation(
         read: its items.
         evaluations: of any arms.
     """
-    out: dict[Evaluation, tuple[str, frozenset[str]]] = {}
-    known: dict[str, frozenset[str] | None] = {}
+    benchmark = digest_of("items", *(file.digest for file in read.files))
+    known = {
+        (f"{one.dataset}@{one.version}", one.benchmark, one.ngram): frozenset(one.known) for one in certificates(store)
+    }
+    out: dict[Evaluation, KnownItems] = {}
     for evaluation in evaluations:
         training = finished_finetune(Path(evaluation.model).parent)
         if training is None:
             continue
-        label = training.dataset
-        if label not in known:
-            items = (item for file in read.files for item in items_of(store.read(file)))
-            known[label] = _known(store, label, [ItemTexts.of(task.name, task.form, item) for item in items])
-        if (found := known[label]) is not None:
-            out[evaluation] = label, found
+        key = training.dataset, benchmark, NGRAM
+        if key not in known and (ids := _known(store, task, read, training.dataset)) is not None:
+            known[key] = ids
+        if key in known:
+            out[evaluation] = KnownItems(task.name, training.dataset, benchmark, known[key])
     return out
 
 
-def _known(store: Store, label: str, items: Iterable[ItemTexts]) -> frozenset[str] | None:
+def _known(store: Store, task: Task, read: ShardResult, label: str) -> frozenset[str] | None:
     """Return the items that stand in a dataset's texts; None if the store does not hold these."""
     dataset = next((one for one in store.datasets() if f"{one.name}@{one.version}" == label), None)
+    if dataset is None:
+        return None
+    items = (item for file in read.files for item in items_of(store.read(file)))
+    finder = ItemFinder(ItemTexts.of(task.name, task.form, item) for item in items)
     try:
-        return None if dataset is None else known_items(store, dataset, items)
+        return frozenset(found.item_id for text in plain_texts(store, dataset) for found in finder.find(text))
     except WarehouseError:
         return None

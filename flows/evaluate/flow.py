@@ -14,6 +14,7 @@ from dataclasses import replace
 from prefect import flow
 from prefect.futures import PrefectFuture
 
+from flows.build_dataset.versions import write_card
 from flows.evaluate.certificate import known_by_evaluation
 from flows.evaluate.metrics import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, table_of
 from flows.evaluate.parameters import EvaluateParameters
@@ -36,6 +37,7 @@ from tasks.stages.perplexity import PERPLEXITY as PERPLEXITY_STAGE
 from toolformer_core.evaluate.figures import PERPLEXITY, measured_text
 from toolformer_core.evaluate.items import Rule
 from warehouse.queries import accuracies
+from warehouse.records import Certificate, write_certificate
 from warehouse.store import Store
 
 __all__ = ["evaluate", "run_evaluate"]
@@ -56,8 +58,9 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
     items = plan.benchmark.path or plan.task.name
     with running("evaluate", plan.benchmark.run_id, store, parameters, items) as ledger:
         read, done = _run_stages(plan, ledger)
+        arms, perplexities = _found(plan, store, read, done)
+        _certify(store, [arm.certificate for arm in arms if arm.certificate is not None])
     snapshot = ledger.snapshot
-    arms, perplexities = _found(plan, store, read, done)
     run = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
     result = EvaluateResult(
         run_id=plan.benchmark.run_id,
@@ -125,6 +128,16 @@ def _found(
         return [], [arm_perplexity(store, e, names[e], shards) for e, shards in done.items()]
     known = known_by_evaluation(store, plan.task, read, done)
     return arm_figures(store, done, names, word_problems=plan.task.form == "word_problem", known=known), []
+
+
+def _certify(store: Store, found: Sequence[Certificate]) -> None:
+    """Keep certificates, and write the cards of the datasets anew."""
+    for one in found:
+        write_certificate(store, one)
+    certified = {(one.dataset, one.version) for one in found}
+    for dataset in {(one.name, one.version): one for one in store.datasets()}.values():
+        if (dataset.name, dataset.version) in certified:
+            write_card(store, dataset)
 
 
 def _paper(plan: EvaluationPlan) -> dict[str, float]:

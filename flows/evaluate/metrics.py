@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flows.evaluate.certificate import Certificate
+from flows.evaluate.certificate import KnownItems, certificate_of, certificate_text
 from flows.report.tables import Cell, ResultTable, percent
 from tasks.shards.run_shard import ShardResult
 from tasks.specs.evaluation_spec import TRIGGER_ARM, Evaluation
 from toolformer_core.evaluate.operands import RandomOperands, WordProblem, random_operands, right_calls
 from toolformer_core.evaluate.statistics import Comparison, ItemOutcome, accuracy, call_rates, call_split, compare
+from warehouse.records import Certificate
 from warehouse.store import Store
 
 _COLUMNS = ["item_id", "correct", "called", "tool", "parameters", "problem"]
@@ -92,7 +93,7 @@ def arm_figures(
     names: Mapping[Evaluation, str],
     *,
     word_problems: bool = False,
-    known: Mapping[Evaluation, tuple[str, frozenset[str]]] | None = None,
+    known: Mapping[Evaluation, KnownItems] | None = None,
 ) -> list[ArmFigures]:
     """Return the figures of every evaluation, in the order given.
 
@@ -157,7 +158,7 @@ def arm_figures(
                 else None,
                 operands=random_operands(problems.get(evaluation, ())),
                 right_calls=right_calls(problems.get(evaluation, ())),
-                certificate=Certificate.of(one[0], right[evaluation], one[1])
+                certificate=certificate_of(names[evaluation], evaluation, right[evaluation], one)
                 if (one := (known or {}).get(evaluation)) is not None
                 else None,
             )
@@ -226,7 +227,11 @@ def row_of(figures: ArmFigures | ArmPerplexity) -> dict[str, Any]:
         **({} if figures.calls_per_item is None else {"calls_per_item": figures.calls_per_item}),
         **({} if figures.operands is None else {"random_operands": figures.operands.value}),
         **({} if figures.right_calls is None else {"right_calls": figures.right_calls}),
-        **({} if (one := figures.certificate) is None else {"known": one.items, "accuracy_unknown": one.accuracy}),
+        **(
+            {}
+            if (one := figures.certificate) is None
+            else {"known": len(one.known), "accuracy_unknown": one.accuracy_unknown}
+        ),
         **{f"calls_{tool}": rate for tool, rate in figures.rates.items()},
     }
 
@@ -254,7 +259,9 @@ def table_of(result: EvaluateResult) -> ResultTable:
                 f"{100 * arm.operands.value:.1f} % ({100 * arm.operands.low:.1f}-{100 * arm.operands.high:.1f}); its "
                 f"calls give the answer in {100 * (arm.right_calls or 0):.1f} % of the items with one"
             )
-    notes += [f"{_label(arm)}: {arm.certificate}" for arm in result.arms if arm.certificate is not None]
+    notes += [
+        f"{_label(arm)}: {certificate_text(arm.certificate)}" for arm in result.arms if arm.certificate is not None
+    ]
     if failed := max((arm.failed for arm in result.arms), default=0):
         notes.append(f"{failed} items do not fit into the model's context; they count as wrong.")
     rows = tuple(_arm_row(arm, several) for arm in result.arms)

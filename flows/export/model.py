@@ -18,18 +18,14 @@ from typing import Any
 import yaml
 
 from flows.build_dataset.versions import card_of
-from flows.evaluate.certificate import Certificate, known_items
+from flows.evaluate.certificate import certificate_table
 from flows.export.card import file_entries, licence_header, manifest_text, weights_licence
 from flows.export.find import find_dataset
 from flows.export.hub import MANIFEST, README, look_at, push
 from flows.export.run import Pushed
 from flows.report.tables import markdown_table
 from toolformer_core import __version__
-from toolformer_core.config import NGRAM
 from toolformer_core.errors import UnknownNameError, UsageError
-from toolformer_core.evaluate.contamination import ItemTexts
-from toolformer_core.evaluate.items import Item
-from toolformer_core.evaluate.tasks import task_named
 from warehouse.commits import Dataset
 from warehouse.queries import rows_of
 from warehouse.records import trainings
@@ -49,10 +45,10 @@ print(tf.generate("Of the 587 books, 58 are lent out and only", tf.load_model("F
 
 Without such a program what stands after an arrow is the model's own guess."""
 _ANSWERS = """
-    SELECT task, arm, k, items, accuracy, evaluation FROM accuracy
-    WHERE model_digest IN (SELECT model_digest FROM accuracy WHERE model = $model) AND completed ORDER BY task, arm, k
+    SELECT a.task, a.arm, a.k, a.items, a.accuracy, c.known, c.accuracy_unknown
+    FROM accuracy AS a LEFT JOIN certificates AS c USING (evaluation)
+    WHERE model_digest IN (SELECT model_digest FROM accuracy WHERE model = $model) AND completed ORDER BY ALL
 """
-_ITEMS = "SELECT item_id, prompt, answers, correct FROM predictions WHERE evaluation = $evaluation ORDER BY item_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +161,7 @@ def _card(store: Store, training: dict[str, Any], dataset: Dataset, weights: str
         f"{base}, finetuned on texts in which it may call {', '.join(dataset.thresholds)}.",
         markdown_table(["", ""], rows),
         *(["## Use", _USE.format(tools=tools)] if training["arm"] == "toolformer" else []),
-        *_answers(store, training, dataset),
+        *_answers(store, training),
         "## The dataset",
         re.sub(r"(?m)^(##+ )", r"#\1", card_of(store, dataset).partition("\n")[2].strip()),
     ]
@@ -177,23 +173,7 @@ def _perplexity(training: dict[str, Any]) -> str:
     return "not measured" if after is None else f"{before:.2f} before, {after:.2f} after, tools off"
 
 
-def _answers(store: Store, training: dict[str, Any], dataset: Dataset) -> Sequence[str]:
+def _answers(store: Store, training: dict[str, Any]) -> Sequence[str]:
     """Return a table of what the model answered in the evaluations of its data folder; nothing if there are none."""
-    snapshot = store.local_folder / SNAPSHOT
-    found = rows_of(snapshot, _ANSWERS, {"model": training["checkpoint"]})
-    known: dict[tuple[str, ...], frozenset[str]] = {}  # items of each set of them that stand in the training's texts
-    rows = []
-    for r in found:
-        asked = rows_of(snapshot, _ITEMS, {"evaluation": r["evaluation"]})
-        task = task_named(r["task"])
-        if (ids := (r["task"], *(one["item_id"] for one in asked))) not in known:
-            items = (Item(one["item_id"], r["task"], one["prompt"], tuple(one["answers"])) for one in asked)
-            texts = [ItemTexts.of(task.name, task.form, item) for item in items]
-            known[ids] = known_items(store, dataset, texts)
-        one = Certificate.of(dataset.label, {one["item_id"]: one["correct"] for one in asked}, known[ids])
-        without = "-" if one.accuracy != one.accuracy else f"{100 * one.accuracy:.1f}"
-        figures = (f"{r['items']:,}", f"{100 * r['accuracy']:.1f}", f"{one.items:,}", without)
-        rows.append([r["task"], r["arm"], str(r["k"]), *figures])
-    columns = ["task", "arm", "k", "items", "right, %", "known", "right without, %"]
-    note = f"Known are items that share {NGRAM} words in a row with a text that the model was trained on."
-    return ["## Evaluations", markdown_table(columns, rows), note] if rows else []
+    found = rows_of(store.local_folder / SNAPSHOT, _ANSWERS, {"model": training["checkpoint"]})
+    return ["## Evaluations", certificate_table(found).markdown()] if found else []

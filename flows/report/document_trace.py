@@ -22,6 +22,7 @@ from tasks.stages.assemble import MARKS, NOT_ANNOTATED
 from tasks.training.registry import FinishedTraining, finished_finetunes
 from toolformer_core.annotate.assemble import OVER_LIMIT
 from toolformer_core.annotate.call_filter import CallFilter, reasons_of
+from toolformer_core.annotate.pii import masked
 from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
 from toolformer_core.records import AnsweredCall, ScoredCall
@@ -132,7 +133,9 @@ def _checkpoints(store: Store, explanation: Explanation) -> tuple[dict[str, Any]
     out = []
     for training in reversed(finished_finetunes(Path(store.root) / "finetunes")):
         if training.dataset in versions or (not training.dataset and training.texts[0] in names):
-            used = "held out for development" if _held_out(training, explanation.document["text"]) else "trained on"
+            text = explanation.document["text"]
+            held_out = any(_held_out(training, one) for one in (text, masked(text)))
+            used = "held out for development" if held_out else "trained on"
             dataset = training.dataset or f"{training.texts[0]} (version not noted)"
             out.append({"folder": str(training.folder), "arm": training.arm, "dataset": dataset, "used": used})
     return tuple(out)

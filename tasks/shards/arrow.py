@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from toolformer_core.annotate.pii import masked
 from toolformer_core.evaluate.answer import Prediction
 from toolformer_core.evaluate.items import Item, RejectedRow
 from toolformer_core.evaluate.likelihood import Likelihood
@@ -82,6 +83,12 @@ def evaluation_table(
         if "group" in row:  # a word of SQL
             row["group_name"] = row.pop("group")
     return pa.Table.from_pylist(rows, schema=stage_facts(stage).schema)
+
+
+def with_masked_texts(table: pa.Table) -> pa.Table:
+    """Return a table in whose texts e-mail addresses and telephone numbers are masked."""
+    at = table.schema.get_field_index("text")
+    return table.set_column(at, table.schema.field(at), pa.array(map(masked, table["text"].to_pylist()), pa.string()))
 
 
 def documents_of(table: pa.Table) -> list[Document]:

@@ -14,15 +14,19 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
+from tasks.shards.arrow import with_masked_texts
 from tasks.shards.retry import last_inputs
 from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
 from tasks.specs.build_spec import leases_of
+from toolformer_core.annotate import pii
 from toolformer_core.config import config_digest
 from toolformer_core.records import digest_of
 from warehouse.commits import Commit, DataFile, RowCounts
 from warehouse.store import Store
 
 LM_TOKENS = "lm_tokens"  # the counter of a commit: tokens passed through the model, padding included
+_DOCUMENTS = "ingest"  # the stage whose texts a build may mask (`--mask-pii`) for those that read them
+PII = "pii"  # the part of a fingerprint that says by which rules
 
 Record = TypeVar("Record")
 
@@ -71,13 +75,19 @@ class Inputs(Generic[Spec]):
     follows: Commit | None = None  # the shard's commit that the present one is to follow, see `tasks.shards.retry`
 
     def tables(self, stage: str) -> list[pa.Table]:
-        """Return the tables that a stage left for this shard."""
+        """Return the tables that a stage left for this shard, with masked texts if the build masks them."""
         store = self.spec.store()
-        return [store.read(file) for file in self.files.get(stage, ())]
+        tables = [store.read(file) for file in self.files.get(stage, ())]
+        return list(map(with_masked_texts, tables)) if stage == _DOCUMENTS and pii_part(self.spec) else tables
 
     def records(self, stage: str, reader: Callable[[pa.Table], Iterable[Record]]) -> list[Record]:
         """Return the rows of those tables as records, by one of the readers in `tasks.shards.arrow`."""
         return [record for table in self.tables(stage) for record in reader(table)]
+
+
+def pii_part(spec: RunSpec) -> dict[str, str]:
+    """Return the part of a fingerprint for texts in which e-mail addresses and telephone numbers are masked."""
+    return {PII: pii.NAME} if getattr(spec, "mask_pii", False) else {}
 
 
 def _nothing(_: Inputs[Any]) -> Mapping[str, str]:
@@ -145,6 +155,8 @@ class Stage(Generic[Spec]):
             settings = asdict(config)
         if self.reads:
             parts["inputs"] = digest_of(*(file.digest for file in files))
+        if _DOCUMENTS in self.reads:
+            parts |= pii_part(inputs.spec)
         parts |= self.digests(inputs)
         if inputs.follows is not None:
             parts["follows"] = inputs.follows.fingerprint

@@ -79,6 +79,7 @@ class BuildSpec:
     assemble: AssembleConfig
     decontamination: Decontamination | None = None  # benchmarks that the corpus must not hold; None: none
     deduplicate: bool = False  # near-duplicates are dropped
+    mask_pii: bool = False  # e-mail addresses and telephone numbers are masked in what stages read of documents
     # By document, of those that share words with a benchmark where that costs calls alone; known once they are read.
     shared_words: Mapping[str, Sequence[SharedWords]] = field(default_factory=dict)
     max_same_call: int | None = None  # documents that may keep a call of one tool, input and response; None: all

@@ -49,6 +49,7 @@ class AssemblySpec:
     marks: MarkFilter | None = None  # None: all calls take part, whatever people say of them
     weights: tuple[float, ...] | None = None  # of the next tokens, by which calls gain; None: as they were scored
     max_same_call: int | None = None  # documents that may keep equal calls; None: all
+    mask_pii: bool = False  # see `BuildSpec`
     shared_words: Mapping[str, Sequence[SharedWords]] = field(default_factory=dict)  # see `BuildSpec`
     last_same: Mapping[str, str] = field(default_factory=dict)  # of equal calls over that limit: see `CallFilter`
     last_ranks: Mapping[str, str] = field(default_factory=dict)  # of tools over the limit: see `ExampleCap`

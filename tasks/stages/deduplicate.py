@@ -37,9 +37,6 @@ class NearDuplicate:
     like: str  # id of an earlier document that is kept
     likeness: float  # estimated share of common n-grams
 
-    def detail(self, doc_id: str) -> str:
-        return f"document {doc_id} is like {self.like} ({self.likeness:.2f})"
-
 
 def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
     rows = []

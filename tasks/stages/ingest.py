@@ -17,13 +17,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from tasks.shards import arrow
 from tasks.shards.corpus import PartSpec, part_specs
 from tasks.shards.run_shard import ShardResult, ShardWriter, StageOutput
-from tasks.shards.stage import Inputs, Stage, nonzero, run_stage, shard_name
+from tasks.shards.stage import Inputs, Stage, nonzero, pii_part, run_stage, shard_name
 from tasks.specs.build_spec import BuildSpec
 from tasks.stages.decontaminate import DECONTAMINATE, found_items, reason_of
 from tasks.stages.deduplicate import SIGN, NearDuplicate, find_near_duplicates
@@ -129,20 +130,20 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
         writer.files += [file for file in commit.files if file not in result.files]
         contaminated = _contaminated(store, results)
         for file in result.files:
-            drops: list[tuple[str, str] | None] = []  # reason and detail of each row; None: it is kept
+            drops: list[dict[str, Any] | None] = []  # of each row what its rejection says; None: it is kept
             for doc_id in store.read(file, ["doc_id"]).column(0).to_pylist():
                 if limit is not None and len(seen) >= limit:
                     break
                 if not seen.add(bytes.fromhex(doc_id)):
-                    drops.append(("duplicate", f"of document {doc_id}"))
+                    drops.append({"reason": "duplicate", "detail": f"of document {doc_id}"})
                     continue
                 found = contaminated.get(doc_id, [])
                 for item in found:
                     items[item.benchmark].add(item.item_id)
                 if found and not calls_only:
-                    drops.append((reason_of(found[0].benchmark), _holding(doc_id, found[0])))
+                    drops.append({"doc_id": doc_id, **_holding(doc_id, found[0])})
                 elif (like := near.get(doc_id)) is not None:
-                    drops.append(("near_duplicate", like.detail(doc_id)))
+                    drops.append({"doc_id": doc_id, **_like(doc_id, like)})
                 else:
                     drops.append(None)
             if None in drops:
@@ -154,7 +155,7 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
                 shards += 1
             if any(drops):
                 documents = arrow.documents_of(store.read(file).slice(0, len(drops)))
-                rejected += [_rejection(d, *drop) for d, drop in zip(documents, drops, strict=True) if drop is not None]
+                rejected += [_rejection(d, drop) for d, drop in zip(documents, drops, strict=True) if drop is not None]
     for start in range(0, len(rejected), _REJECTS_PER_FILE):
         writer.write_rejects(arrow.rejects_table(rejected[start : start + _REJECTS_PER_FILE]))
     dropped.update(row.reason for row in rejected)
@@ -224,12 +225,19 @@ def with_shared_words(spec: BuildSpec) -> BuildSpec:
     return replace(spec, shared_words=shared)
 
 
-def _holding(doc_id: str, item: FoundItem) -> str:
-    return f"document {doc_id} holds words of item {item.item_id}: {item.shared}"[:_DETAIL_CHARS]
+def _holding(doc_id: str, item: FoundItem) -> dict[str, Any]:
+    detail = f"document {doc_id} holds words of item {item.item_id}: {item.shared}"[:_DETAIL_CHARS]
+    reason = reason_of(item.benchmark)
+    return {"reason": reason, "detail": detail, "benchmark": item.benchmark, "item_id": item.item_id}
 
 
-def _rejection(document: Document, reason: str, detail: str) -> Rejection:
-    return Rejection(document.source, document.line, reason, detail, document.text[:_RAW_CHARS])
+def _like(doc_id: str, near: NearDuplicate) -> dict[str, Any]:
+    detail = f"document {doc_id} is like {near.like} ({near.likeness:.2f})"
+    return {"reason": "near_duplicate", "detail": detail, "like_doc_id": near.like, "likeness": near.likeness}
+
+
+def _rejection(document: Document, drop: dict[str, Any]) -> Rejection:
+    return Rejection(document.source, document.line, raw=document.text[:_RAW_CHARS], **drop)
 
 
 def _as_number(date: str) -> int:
@@ -249,7 +257,7 @@ def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     benchmarks = {} if spec.decontamination is None else {"benchmarks": spec.decontamination.digest}
     benchmarks |= {"decontaminate": CALLS_ONLY} if _calls_only(spec) else {}
     near = {"near_duplicates": NAME} if spec.deduplicate else {}
-    return {"inputs": spec.corpus_digest, **benchmarks, **near}
+    return {"inputs": spec.corpus_digest, **benchmarks, **near, **pii_part(spec)}
 
 
 INGEST: Stage[BuildSpec] = Stage(

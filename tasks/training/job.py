@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.shards.arrow import documents_of, examples_of
+from tasks.shards.arrow import documents_of, examples_of, with_masked_texts
+from tasks.shards.stage import PII
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.recipe import Job, Recipe, write_job
@@ -163,7 +164,8 @@ def _documents(dataset: Dataset, store: Store) -> Iterator[Any]:
             )
         for file in commit.files:
             if "rejects" not in Path(file.path).parts:
-                yield from documents_of(store.read(file))
+                table = store.read(file)
+                yield from documents_of(with_masked_texts(table) if PII in commit.parts else table)
 
 
 def _write(path: Path, texts: Sequence[str]) -> str:

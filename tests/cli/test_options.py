@@ -54,8 +54,8 @@ _BUILD = """--corpus --data --model --score-model --tools --tool --dataset --lim
         --numbers --draw-form --candidates --chat-template --score-from
         --tau-f --decoys --keep-repeats --ratings
         --chain-depth --max-examples --max-same-call --stop-when-full --temperature
-        --mt-chunk-words --seed --shard-documents --max-chars --columns
-        --deduplicate --decontaminate --decontaminate-drops --ngram --prompts --passages --qa-reader --translator
+        --mt-chunk-words --seed --shard-documents --max-chars --columns --deduplicate
+        --mask-pii --decontaminate --decontaminate-drops --ngram --prompts --passages --qa-reader --translator
         --workers --gpus --licence
         --replace --answers"""
 _TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --sequence-length --evaluate-every
@@ -289,6 +289,7 @@ def test_thresholds_are_written_short() -> None:
         mt_chunk_words=st.integers(1, 100),
         decontaminate=st.lists(st.sampled_from(["/SVAMP.json", "nq=/my dev.jsonl", "small-world"]), max_size=2),
         deduplicate=st.booleans(),
+        mask_pii=st.booleans(),
         decontaminate_drops=st.sampled_from(["documents", "calls"]),
         ngram=st.integers(1, 20),
         seed=st.integers(0, 2**31),

@@ -19,7 +19,7 @@ from tests.flows.test_export import EXAMPLES, stored
 from tests.support.commands import Run as Command
 from tests.support.hub_server import TOKEN, HubServer, Repo, hub_server
 from toolformer_core.errors import UsageError
-from warehouse.records import Training, write_training
+from warehouse.records import Certificate, Training, write_certificate, write_training
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
@@ -295,6 +295,8 @@ def trained(store: Store, tmp_path: Path) -> Training:
     about = {"evaluation": "e", "task": "svamp", "arm": "toolformer", "k": 0, "model": str(model), "model_digest": "m"}
     commit = put(store, "evaluate", "", "e", rows, config=about)
     store.write_run(make_run("r9", [commit.key], flow="evaluate"))
+    key = ("e", "svamp", "toolformer", 0, training.dataset, training.version)
+    write_certificate(store, Certificate(*key, "b", 13, 2, 0.5, ["1"], 0.0))
     publish(store, None)
     return training
 

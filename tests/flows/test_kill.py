@@ -13,13 +13,13 @@ from benchmarks.chaos import run
 @pytest.mark.parametrize(
     ("runner", "victims", "clean"),
     [
-        ("threads", ["flow"], False),
-        pytest.param("threads", ["all", "flow"], True, marks=pytest.mark.slow),
-        pytest.param("dask", ["all", "flow", "worker"], False, marks=pytest.mark.slow),
+        ("threads", ["flow"], ""),
+        pytest.param("threads", ["all", "flow"], "documents", marks=pytest.mark.slow),
+        pytest.param("dask", ["all", "flow", "worker"], "calls", marks=pytest.mark.slow),
     ],
 )
 def test_kills_change_nothing(
-    prefect_server: None, tmp_path: Path, runner: str, victims: list[str], clean: bool
+    prefect_server: None, tmp_path: Path, runner: str, victims: list[str], clean: str
 ) -> None:
     server = PREFECT_API_URL.value()
     options = {"kills": len(victims), "documents": 12, "seed": 1, "runner": runner, "victims": victims, "clean": clean}

@@ -40,8 +40,7 @@ def documents(store: Store, run: str = BUILD) -> Commit:
         for at, shard in enumerate(((0, 1, 2), (3, 4)))
     ]
     bad = {"source": "c", "line": 9, "reason": "no_text", "detail": "", "raw": ""}
-    row = {field.name: bad[field.name] for field in REJECTS}
-    rejected = store.write_rejects("ingest", "", "corpus-00002", key, pa.Table.from_pylist([row], schema=REJECTS))
+    rejected = store.write_rejects("ingest", "", "corpus-00002", key, pa.Table.from_pylist([bad], schema=REJECTS))
     counts = (RowCounts("rows", 6, 5, failed={"no_text": 1}),)
     commit = make_commit("ingest", "", "corpus", [*files, rejected], parts=parts, balances=counts, run_id=run)
     store.commit(commit)

@@ -31,11 +31,13 @@ from warehouse.commits import Commit, Dataset, RowCounts, dataset_version, diges
 from warehouse.errors import WarehouseError
 from warehouse.gc import delete_garbage, find_garbage
 from warehouse.queries import rows_of
+from warehouse.schema import REJECTS
 from warehouse.snapshot.publish import SNAPSHOT, publish
 from warehouse.store import Store
 
 LATE = 4e9  # long after all this: whatever has no commit is a dead writer's
-REJECTED = pa.table({"source": ["f"], "line": [7], "reason": ["no_text"], "detail": [""], "raw": ["{}"]})
+_ROW = {"source": "f", "line": 7, "reason": "no_text", "detail": "", "raw": "{}"}
+REJECTED = pa.Table.from_pylist([_ROW], schema=REJECTS)
 CREATED = {"old": "2024-01-01T00:00:00+00:00", "new": "2024-02-01T00:00:00+00:00"}
 
 

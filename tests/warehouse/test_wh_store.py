@@ -27,6 +27,7 @@ from warehouse.commits import (
 from warehouse.errors import ConservationError, CorruptDataError, SchemaError, StoreError
 from warehouse.files.base import LocalFiles
 from warehouse.files.remote import RemoteFiles
+from warehouse.schema import REJECTS
 from warehouse.store import Store
 
 ROWS = [{"doc_id": f"d{i}", "text": f"text {i} é"} for i in range(50)]
@@ -187,7 +188,8 @@ def test_tables_must_have_their_stage_s_columns(store: Store) -> None:
 
 def test_many_files_under_one_commit_and_rejects_beside_them(store: Store) -> None:
     files = [store.write("ingest", "", "all", FP, table("ingest", ROWS[i::2]), name=f"{i:05d}") for i in range(2)]
-    reject = pa.table({"source": ["a"], "line": [1], "reason": ["empty_text"], "detail": [""], "raw": [""]})
+    values = {"source": "a", "line": 1, "reason": "empty_text", "detail": "", "raw": ""}
+    reject = pa.Table.from_pylist([values], schema=REJECTS)
     files.append(store.write_rejects("ingest", "", "all", FP, reject))
     assert [f.path.split("/")[0] for f in files] == ["shards", "shards", "rejects"]
     balance = RowCounts("documents", 51, 50, {"empty_text": 1})

@@ -28,7 +28,7 @@ from warehouse.errors import SnapshotError, error_line
 from warehouse.facts import METADATA, Facts, facts_from_records
 from warehouse.files.base import replace_file, temporary_beside
 from warehouse.files.folders import make_folder, make_private, private_mode
-from warehouse.records import prompts_table, trainings_table
+from warehouse.records import certificates_table, prompts_table, trainings_table
 from warehouse.schema import STAGES
 from warehouse.snapshot import views
 from warehouse.snapshot.changes import FactsSource, RecordedFacts, apply_changes
@@ -231,6 +231,7 @@ def _update(connection: duckdb.DuckDBPyConnection, store: Store, source: FactsSo
         "stages": pa.table({"rank": list(range(len(names))), "stage": names}),
         "prompts": prompts_table(store),
         "trainings": trainings_table(store),
+        "certificates": certificates_table(store),
     }
     for name, rows in records.items():
         connection.register("_rows", rows)

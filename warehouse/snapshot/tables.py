@@ -35,6 +35,11 @@ _SHOWN = """
 SELECT table_name, list(DISTINCT path ORDER BY path) AS paths FROM facts.files JOIN facts.current USING (commit_id)
 WHERE rows > 0 AND commit_id NOT IN (FROM facts.broken) GROUP BY table_name"""
 
+# Columns that files of earlier versions of the program lack.
+_ADDED_LATER = {
+    "rejects": " UNION ALL BY NAME SELECT NULL::VARCHAR AS doc_id, NULL::VARCHAR AS like_doc_id, "
+    "NULL::DOUBLE AS likeness, NULL::VARCHAR AS benchmark, NULL::VARCHAR AS item_id WHERE false"
+}
 
 # The files of every dataset record, with whether an intact commit lists each.
 _FILES = """
@@ -78,9 +83,9 @@ def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         if table in wanted:
             continue
         if paths := shown.get(table):
-            files = parquet_sql(store.locate(path) for path in paths)
+            files = parquet_sql((store.locate(path) for path in paths), union_by_name=table == "rejects")
             columns = ", ".join(filter(None, ("*", added_columns.get(table, ""))))
-            wanted[table] = f"SELECT {columns} FROM {files}"
+            wanted[table] = f"SELECT {columns} FROM {files}{_ADDED_LATER.get(table, '')}"
         else:
             empty[table] = TABLES[table]
     _replace_changed(connection, wanted, empty)

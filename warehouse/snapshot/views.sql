@@ -53,10 +53,8 @@ WHERE b.kind IN ('dropped', 'failed')
 GROUP BY ALL
 
 -- view dropped_documents: Documents that were read and dropped for what other texts say, and why.
-SELECT regexp_extract(detail, '^document (\w+)', 1) AS doc_id, reason, detail, source, line, raw AS beginning,
-       nullif(regexp_extract(detail, '^document \w+ is like (\w+) ', 1), '') AS like_doc_id,
-       TRY_CAST(regexp_extract(detail, '^document \w+ is like \w+ .([0-9.]+)', 1) AS DOUBLE) AS likeness
-FROM rejects WHERE reason = 'near_duplicate' OR starts_with(reason, 'benchmark:')
+SELECT doc_id, reason, detail, source, line, raw AS beginning, like_doc_id, likeness, benchmark, item_id
+FROM rejects WHERE doc_id IS NOT NULL
 
 -- view runs: One row per build, evaluation or what-if, newest last; times in UTC.
 SELECT * REPLACE (TRY_CAST(started AS TIMESTAMP) AS started, TRY_CAST(finished AS TIMESTAMP) AS finished,
@@ -278,6 +276,9 @@ WITH counted AS (
 SELECT e.task, e.base, e.arm, e.k, e.max_calls, c.* EXCLUDE (evaluation), e.model, e.base_digest, e.model_digest,
        e.source, e.path, e.completed, e.evaluated, e.seconds, e.evaluation, e.run_number
 FROM counted AS c JOIN evaluations AS e USING (evaluation)
+
+-- view certificates: Accuracies of finetuned models with and without the items that stand in the texts of their training.
+FROM facts.certificates
 
 -- view call_rates: Per evaluation and tool: the number of examples on which it was called.
 -- An item of several calls counts once for each tool that it called; of calls of one tool it failed if the first did.

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from wh_fixtures import put
 
-from flows.evaluate.certificate import Certificate, known_by_evaluation
+from flows.build_dataset.versions import card_of
+from flows.evaluate import certificate
+from flows.evaluate.certificate import certificate_of, certificate_text, known_by_evaluation
 from flows.evaluate.metrics import arm_figures, row_of
 from tasks.shards.run_shard import ShardResult, result_of
 from tasks.specs.evaluation_spec import Evaluation
@@ -18,6 +20,10 @@ from tests.support.finished_job import a_finished_job
 from toolformer_core.evaluate.prompts import word_problem
 from toolformer_core.evaluate.tasks import task_named
 from toolformer_core.tools.build import ToolSettings
+from viewer.report import report_page
+from warehouse.queries import rows_of
+from warehouse.records import write_certificate
+from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 # "Of 587 books 58 are lent, so 529 remain.": seven words of the first item stand there in a row, around the call
@@ -67,17 +73,37 @@ def test_items_of_a_trainings_texts_are_counted_and_left_out(store: Store) -> No
     base = evaluation("embedded", "base")
     task = task_named("svamp")
     known = known_by_evaluation(store, task, items(store), [base, gone, of_ours])
-    assert known == {of_ours: (label, frozenset({"1"}))}
+    assert {one: (found.dataset, found.ids) for one, found in known.items()} == {of_ours: (label, frozenset({"1"}))}
     done = predictions(store, "e")
     ours, other = arm_figures(store, {of_ours: [done], base: [done]}, {of_ours: "e", base: "b"}, known=known)
     assert other.certificate is None
-    assert ours.certificate == Certificate(label, 1, 0.5)
-    assert str(ours.certificate) == (
+    assert ours.certificate is not None
+    assert (ours.certificate.known, ours.certificate.accuracy_unknown) == (["1"], 0.5)
+    assert certificate_text(ours.certificate) == (
         f"known items (13 words in a row stand in a text of {label}): 1; 50.0 % of the others right"
     )
     assert (row_of(ours)["known"], row_of(ours)["accuracy_unknown"]) == (1, 0.5)
     assert "known" not in row_of(other)
-    assert str(Certificate.of(label, {"1": True}, frozenset("1"))).endswith("; no other item is left")
+    alone = certificate_of("e", of_ours, {"1": True}, known[of_ours])
+    assert certificate_text(alone).endswith("; no other item is left")
+
+
+def test_one_record_serves_the_next_run_views_reports_and_cards(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    (dataset,) = store.datasets()
+    ours = evaluation(trained(store, f"{dataset.name}@{dataset.version}") / "model")
+    task = task_named("svamp")
+    known = known_by_evaluation(store, task, items(store), [ours])
+    write_certificate(store, certificate_of("svamp-e", ours, {"1": True, "2": True, "3": False}, known[ours]))
+    row = "| svamp | toolformer | 0 | 3 | 66.7 | 1 | 50.0 |"  # 2 of 3; without item 1, 1 of 2
+    assert row in card_of(store, dataset)
+    page = report_page(store, dataset)
+    assert "Models trained on it" in page
+    assert '<td class="figure">66.7</td><td class="figure">1</td><td class="figure">50.0</td>' in page
+    assert rows_of(publish(store, None), "SELECT task, items, known, accuracy_unknown FROM certificates") == [
+        {"task": "svamp", "items": 3, "known": 1, "accuracy_unknown": 0.5}
+    ]
+    monkeypatch.setattr(certificate, "plain_texts", None)  # the texts are not read again
+    assert known_by_evaluation(store, task, items(store), [ours]) == known
 
 
 def test_texts_that_are_damaged_certify_nothing(store: Store) -> None:

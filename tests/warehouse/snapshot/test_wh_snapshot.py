@@ -18,7 +18,7 @@ from warehouse.errors import SnapshotError
 from warehouse.explain import explain
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.queries import Yield, gain_histogram, rows_of, samples, stats, yield_by_threshold
-from warehouse.schema import TABLES
+from warehouse.schema import REJECTS, TABLES
 from warehouse.snapshot import views
 from warehouse.snapshot.publish import publish
 from warehouse.snapshot.tables import column_comments
@@ -265,7 +265,8 @@ def test_views_and_empty_tables_have_the_same_columns(snapshot: Path) -> None:
 
 def test_rejects_are_a_table(tmp_path: Path) -> None:
     store, fp = Store(tmp_path), fingerprint({"a": "b"})
-    row = pa.table({"source": ["f"], "line": [7], "reason": ["no_text"], "detail": [""], "raw": ["{}"]})
+    values = {"source": "f", "line": 7, "reason": "no_text", "detail": "", "raw": "{}"}
+    row = pa.Table.from_pylist([values], schema=REJECTS)
     files = [store.write("ingest", "", "s0", fp, table("ingest", [])), store.write_rejects("ingest", "", "s0", fp, row)]
     balances = [RowCounts("rows", 1, 0, {"no_text": 1})]
     store.commit(make_commit("ingest", "", "s0", files, parts={"a": "b"}, balances=balances))
