@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 IMAGES = Path(__file__).parent / "images"
 EXPERIMENT = "synthetic"
 _START_S = 60.0  # for the server, on a busy machine
-_SHOW_MS = 20_000  # for a page
+_SHOW_MS = 120_000  # for a page, at most
 _WIDTH_PX, _HEIGHT_PX = 1100, 1000  # the window; it grows until the perplexities are in the picture
 # Where a picture of the viewer ends.
 _DOWN_TO = {
+    "viewer-document.png": "section.panel",
     "viewer-thresholds.png": "#comes tbody tr:nth-child(3)",
     "viewer-judge.png": "section.panel",
     "viewer-compare.png": "#goes tbody tr:nth-child(8)",
@@ -249,6 +250,7 @@ def compare(
     picture: Path,
     down_to: str = "dev_perplexity",
     differences: bool = False,
+    width: int = _WIDTH_PX,
 ) -> str:
     """Open the compare view, wait until it shows the texts, and take a picture of it.
 
@@ -260,6 +262,7 @@ def compare(
         picture: the PNG to write.
         down_to: the text at which the picture ends.
         differences: leave out what is the same in all runs.
+        width: of the window, in pixels.
 
     Returns:
         The page's text.
@@ -270,7 +273,7 @@ def compare(
     from playwright.sync_api import TimeoutError as NotShown
 
     query = f"runs={json.dumps(list(run_ids))}&experiments={json.dumps([experiment_id])}"
-    with browser_page(_WIDTH_PX, _HEIGHT_PX) as page:
+    with browser_page(width, _HEIGHT_PX) as page:
         page.goto(f"{address}/#/compare-runs?{query}", wait_until="domcontentloaded")
         if differences:
             page.get_by_text("Show diff only", exact=True).first.click()
@@ -280,7 +283,7 @@ def compare(
         text = page.inner_text("body")
         missing = [wanted for wanted in texts if wanted not in text]
         if not missing:
-            _picture(page, picture, down_to)
+            _picture(page, picture, down_to, width)
     if missing:
         raise AssertionError(f"the compare view does not show {', '.join(missing)}")
     return text
@@ -302,14 +305,14 @@ def coordinates(address: str, experiment_id: str, run_ids: Sequence[str], texts:
         plot.screenshot(path=picture, animations="disabled")
 
 
-def _picture(page: Page, path: Path, down_to: str) -> None:
+def _picture(page: Page, path: Path, down_to: str, width: int) -> None:
     """Fold what stands above and beside the tables away, and write a picture down to a text."""
     for clutter in (page.get_by_role("button", name="Close"), page.get_by_text("Visualizations", exact=True)):
         if clutter.count() == 1:  # a chat panel that opens by itself; a chart
             clutter.click()
     last = page.get_by_text(down_to, exact=True).last.bounding_box()
     if last is not None:
-        page.set_viewport_size({"width": _WIDTH_PX, "height": math.ceil(last["y"] + last["height"] + 60)})
+        page.set_viewport_size({"width": width, "height": math.ceil(last["y"] + last["height"] + 60)})
     path.parent.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=path, animations="disabled")
 
@@ -365,7 +368,7 @@ def view_pages(address: str, snapshot: Path, folder: Path) -> None:
             down_to = page.locator(_DOWN_TO.get(name, "body"))
             last = down_to.first.bounding_box() if name in _DOWN_TO and down_to.count() else None
             if last is not None:
-                page.set_viewport_size({"width": _WIDTH_PX, "height": math.ceil(last["y"] + last["height"] + 20)})
+                page.set_viewport_size({"width": _WIDTH_PX, "height": math.ceil(last["y"] + last["height"] + 2)})
             page.screenshot(path=folder / name, animations="disabled")
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from warehouse.errors import ConservationError, StoreError
+from warehouse.schema import CALL_OUTCOMES
 
 __all__ = [
     "Commit",
@@ -85,6 +86,11 @@ class DataFile:
     digest: str  # BLAKE2b-128 of the file's bytes, hex
     rows: int
     bytes: int
+
+    @property
+    def is_result(self) -> bool:
+        """Whether later stages and versions of C* read it; rejected rows and outcomes of calls are for people."""
+        return not self.path.startswith(("rejects/", f"shards/{CALL_OUTCOMES}/"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +162,7 @@ class Commit:
 
     @property
     def rows(self) -> int:
-        """Rows in all data files, rejects included."""
+        """Rows in all data files, rejects and outcomes of calls included."""
         return sum(file.rows for file in self.files)
 
     @property

@@ -26,7 +26,7 @@ WHERE doc_id = $doc_id LIMIT 1"""
 _FILES = """
 SELECT f.table_name, f.path, c.config FROM facts.commits AS c JOIN facts.current USING (commit_id)
 JOIN facts.files AS f USING (commit_id)
-WHERE c.shard = $shard AND f.table_name NOT IN ('documents', 'rejects')
+WHERE c.shard = $shard AND f.table_name NOT IN ('documents', 'rejects', 'call_outcomes')
   AND commit_id NOT IN (FROM facts.broken)
 ORDER BY f.table_name, f.path"""
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from warehouse.commits import Commit, Dataset, RowCounts, Run, canonical_json
-from warehouse.schema import STAGES, columns
+from warehouse.schema import CALL_OUTCOMES, STAGES, columns
 
 METADATA = sa.MetaData()
 Facts = dict[str, pa.Table]  # table name -> rows
@@ -100,6 +100,8 @@ def _json(value: Any) -> str:
 def _table_name(path: str, stage: str) -> str:
     if path.startswith("rejects/"):
         return "rejects"
+    if path.startswith(f"shards/{CALL_OUTCOMES}/"):
+        return CALL_OUTCOMES
     return STAGES[stage].table if stage in STAGES else stage
 
 

@@ -26,7 +26,7 @@
 
 A stage that is not in `STAGES` may have a table all the same: it has the stage's name and the columns that the stage
 writes. The columns mirror the method's records, which this package does not import: it knows tables, not what a loss
-is. `rejects` belongs to no stage: any stage may reject rows.
+is. `rejects` belongs to no stage: any stage may reject rows. `assemble` fills a second table, `call_outcomes`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from warehouse.errors import SchemaError, StoreError
+
+CALL_OUTCOMES = "call_outcomes"  # what became of each scored call: written with `examples`, and read by no stage
 
 
 def columns(text: str) -> pa.Schema:
@@ -67,6 +69,7 @@ _TYPES |= {
     "call": _struct("tool text, position int, start int, end int, input text, response text, gain real"),
     "predicted_call": _struct("tool text, position int, input text, response text, failure text, requested flag"),
     "link": _struct("tool text, input text, response text"),
+    "winner": _struct("tool text, position int, input text, response text, gain real"),
 }
 
 _DOCUMENTS = columns("doc_id text, text text, source text, line int, url text?, created text?")
@@ -93,6 +96,10 @@ _PRECEDING_CALLS = columns("preceding_calls link[]").field(0)  # the calls in fr
 _CHAIN_SAMPLED = _SAMPLED.append(_PRECEDING_CALLS)
 _CHAIN_SCORED = _SCORED.append(_PRECEDING_CALLS).append(columns("loss_shorter real").field(0))
 _EXAMPLES = columns("doc_id text, text text, calls call[]")
+_CALL_OUTCOMES = columns(
+    "doc_id text, tool text, position int, input text, response text, preceding_calls link[], gain real, tau_f real?, "
+    "outcome text, won_by winner?"
+)
 _ITEMS = columns(
     "item_id text, task text, prompt text, answers text[], group_name text, source text, line int, date text?, "
     "tool text?"
@@ -188,6 +195,7 @@ _VERSIONED = pa.schema([*_EXAMPLES, *columns("dataset text?, version text?")])
 # examples the version of C*.
 TABLES: dict[str, pa.Schema] = {facts.table: facts.schema for facts in STAGES.values()} | {
     "rejects": REJECTS,
+    CALL_OUTCOMES: _CALL_OUTCOMES,
     "documents": pa.schema([*_DOCUMENTS, *columns("host text?")]),
     "examples": _VERSIONED,
     "dataset_examples": _VERSIONED,

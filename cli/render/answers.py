@@ -207,7 +207,7 @@ def print_what_if(
     console = Console()
     if build is not None:
         console.print(escape(f"now: {build}"), soft_wrap=True, highlight=False)
-    table = narrow_table("Examples with calls, now and then")
+    table = narrow_table("Examples with calls, before and after")
     table.add_column("tool")
     for name in ("tau_f", "examples", "calls"):
         table.add_column(name, justify="right")

@@ -77,7 +77,7 @@ class BuildResult:
     runs_view: str = ""  # how to open the table of runs in MLflow
 
 
-@flow(name="build-dataset", flow_run_name=run_name_from("build {dataset} from {corpus} with {model}, {tools} tools"))
+@flow(name="build-dataset", flow_run_name=run_name_from("build {dataset} from {corpus} with {model}, tools: {tools}"))
 def build_dataset(parameters: BuildParameters) -> BuildResult:
     """Annotate a corpus with tool calls and keep those that help: corpus to C*.
 

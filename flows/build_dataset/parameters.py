@@ -80,8 +80,8 @@ class BuildParameters(ToolChoice):
 
     corpus: Corpus = Field(
         description="File or folder: JSONL, a JSON array, Parquet, a saved Hugging Face dataset, WARC or WET, a "
-        "Wikipedia dump (pages-articles.xml), CSV or TSV with a header, or plain text; each but Parquet also as .gz, "
-        ".zst, .bz2 or .xz; or 'embedded', the small world's texts"
+        "Wikipedia dump (pages-articles.xml), CSV or TSV with a header, or .txt (one document); each but Parquet "
+        "also as .gz, .zst, .bz2 or .xz; or 'embedded', the small world's texts"
     )
     data: DataFolder = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
     model: ModelName = Field(

@@ -38,7 +38,7 @@ def build_summary(
         markdown_table(["stage", "tool", "unit", "in", "kept"], rows),
         "## How much the calls help",
         gains or "No call was scored.",
-        "## Ask on",
+        "## Look further",
         f"- `{sql_command(snapshot, 'FROM yield_by_threshold')}`" + (f"\n- MLflow: {mlflow}" if mlflow else ""),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"

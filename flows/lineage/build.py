@@ -18,7 +18,7 @@ from flows.lineage.names import benchmark_at, model_at, place, table_at, trainin
 from flows.lineage.steps import Data, Step
 from tasks.stages import BUILD_STAGES, EVALUATION_STAGES
 from warehouse.commits import Commit, DataFile, Run, canonical_json, digest
-from warehouse.schema import REJECTS, STAGES
+from warehouse.schema import CALL_OUTCOMES, REJECTS, STAGES, TABLES
 from warehouse.store import Store
 
 _DECLARED = {stage.name: stage for stage in (*BUILD_STAGES, *EVALUATION_STAGES)}
@@ -36,11 +36,13 @@ class _Table:
     commits: list[Commit] = field(default_factory=list)
     files: dict[str, DataFile] = field(default_factory=dict)  # by path
     rejects: dict[str, DataFile] = field(default_factory=dict)
+    outcomes: dict[str, DataFile] = field(default_factory=dict)  # of calls
 
     def add(self, commit: Commit) -> None:
         self.commits.append(commit)
         for file in commit.files:
-            (self.rejects if file.path.startswith("rejects/") else self.files)[file.path] = file
+            rejected = file.path.startswith("rejects/")
+            (self.files if file.is_result else self.rejects if rejected else self.outcomes)[file.path] = file
 
 
 def run_steps(store: Store, run: Run, checkpoints: Mapping[str, str]) -> list[Step]:
@@ -94,6 +96,9 @@ def _stage_step(
     outputs = [_table(store, "shards", key, columns, table.files.values())] if table.files else []
     if table.rejects:
         outputs.append(_table(store, "rejects", key, REJECTS, table.rejects.values()))
+    if table.outcomes:
+        columns = TABLES[CALL_OUTCOMES]
+        outputs.append(_table(store, "shards", (CALL_OUTCOMES, tool), columns, table.outcomes.values()))
     inputs = [*_sources(run, table.commits), *_tables_read(store, key, tables)]
     return Step(
         job=".".join(filter(None, (run.flow, stage, tool))),

@@ -27,7 +27,7 @@ from toolformer_core.records import (
     Rejection,
     ScoredCall,
 )
-from warehouse.schema import REJECTS, stage_facts
+from warehouse.schema import CALL_OUTCOMES, REJECTS, TABLES, stage_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,24 @@ def _rows(table: pa.Table, names: Iterable[str]) -> Iterable[tuple[Any, ...]]:
 def _values(table: pa.Table, name: str) -> list[Any]:
     values: list[Any] = table.column(name).to_pylist()
     return [tuple(AnsweredCall(**one) for one in calls) for calls in values] if name == "preceding_calls" else values
+
+
+def outcomes_table(
+    calls: Iterable[ScoredCall], outcomes: Iterable[tuple[str, ScoredCall | None]], tau_f: Mapping[str, float]
+) -> pa.Table:
+    """Return scored calls with what became of each: its reason, "" if it is kept, and the call that won over it."""
+    names = [field.name for field in TABLES[CALL_OUTCOMES].field("won_by").type]
+    rows = [
+        {
+            **{name: getattr(call, name) for name in ("doc_id", *names)},
+            "preceding_calls": [asdict(one) for one in call.preceding_calls],
+            "tau_f": tau_f.get(call.tool),
+            "outcome": reason or "kept",
+            "won_by": None if winner is None else {name: getattr(winner, name) for name in names},
+        }
+        for call, (reason, winner) in zip(calls, outcomes, strict=True)
+    ]
+    return pa.Table.from_pylist(rows, schema=TABLES[CALL_OUTCOMES])
 
 
 def rejects_table(rejections: Iterable[Rejection | RejectedRow]) -> pa.Table:

@@ -86,7 +86,7 @@ class ShardResult:
     """A finished shard: a small, picklable reference that travels between tasks instead of data."""
 
     key: CommitKey
-    files: tuple[DataFile, ...]  # without rejects
+    files: tuple[DataFile, ...]  # without rejects and outcomes of calls
     counts: tuple[RowCounts, ...]
     seconds: float
     skipped: bool  # it was done before
@@ -220,5 +220,5 @@ def _commit(store: Store, commit: Commit) -> ShardResult:
 
 def result_of(commit: Commit, *, skipped: bool) -> ShardResult:
     """Return the reference to a shard that a commit says is finished."""
-    files = tuple(f for f in commit.files if not f.path.startswith("rejects/"))
+    files = tuple(file for file in commit.files if file.is_result)
     return ShardResult(commit.key, files, commit.balances, commit.seconds, skipped)

@@ -17,18 +17,21 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from tasks.shards import arrow
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage, at_depth, nonzero
 from tasks.specs.mark_filter import MarkFilter, digests_of
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, over_cap
-from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter, SharedWords, reasons_of, same_call_rank
+from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter, SharedWords, outcomes_of, same_call_rank
 from toolformer_core.annotate.losses import reweighted
 from toolformer_core.config import MAX_CHAIN_DEPTH, AssembleConfig, canonical_json
 from toolformer_core.records import ScoredCall, digest_of
 from warehouse.commits import RowCounts
 from warehouse.files.base import Files
 from warehouse.marks import MARK_REASONS
+from warehouse.schema import CALL_OUTCOMES
 from warehouse.store import Store
 
 MARKS = "marks"  # in the config of an assembled shard: the filter by people's marks that left out some of its calls
@@ -66,6 +69,10 @@ class JudgedCalls:
 
     calls: list[ScoredCall]  # all
     marked_out: frozenset[str]  # digests of the calls that do not take part by what people say of them
+    outcomes: list[
+        tuple[str, ScoredCall | None]
+    ]  # of each: its reason, "" if it is kept, and the call that won over it
+    tau_f: Mapping[str, float]  # by tool
     kept: list[ScoredCall]
     reasons: Counter[tuple[bool, str]]  # of the others, chains (True) apart from single calls
     shared: dict[str, list[SharedWords]]  # by document of a call
@@ -75,6 +82,14 @@ class JudgedCalls:
     def is_over_limit(self, call: ScoredCall) -> bool:
         """Return whether a tool of a kept call, or of a chain, has enough examples without its document."""
         return any((tool, call.doc_id) in self.excess for tool in call.tools)
+
+    def outcomes_table(self) -> pa.Table:
+        """Return what became of each call, as SQL reads it."""
+        outcomes = [
+            (OVER_LIMIT, None) if not outcome[0] and self.is_over_limit(call) else outcome
+            for call, outcome in zip(self.calls, self.outcomes, strict=True)
+        ]
+        return arrow.outcomes_table(self.calls, outcomes, self.tau_f)
 
     def row_counts(self) -> Iterator[RowCounts]:
         """Yield where the single calls went and, if there are any, the chains."""
@@ -107,7 +122,8 @@ def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     marked_out = assembly.marks.reasons(calls) if assembly.marks is not None else ()
     settings = {**asdict(config), SHARED_WORDS: assembly.shared_words, _LAST_SAME: assembly.last_same}
     call_filter = CallFilter.of_build(assembly.tool_names, settings)
-    reasons = reasons_of(calls, call_filter, ranks, marked_out)
+    outcomes = outcomes_of(calls, call_filter, ranks, marked_out)
+    reasons = [reason for reason, _ in outcomes]
     kept = [call for call, reason in zip(calls, reasons, strict=True) if not reason]
     examples = {(tool, call.doc_id) for call in kept for tool in call.tools}
     excess = over_cap(examples, assembly.last_ranks, config.seed)
@@ -119,7 +135,7 @@ def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     documents = {call.doc_id for call in calls}
     over = frozenset((same_call_rank(call, config.seed)[0], call.doc_id) for call in same)
     shared = {doc: list(assembly.shared_words[doc]) for doc in sorted(documents & assembly.shared_words.keys())}
-    return JudgedCalls(calls, left_out, kept, dropped, shared, over, frozenset(excess))
+    return JudgedCalls(calls, left_out, outcomes, call_filter.tau_f, kept, dropped, shared, over, frozenset(excess))
 
 
 def _judged_once(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
@@ -130,7 +146,7 @@ def _judged_once(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     return held[1]
 
 
-def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
+def _run(inputs: Inputs[AssemblySpec], writer: ShardWriter) -> StageOutput:
     assembly, judged = inputs.spec, _judged_once(inputs)
     _LAST.held = None
     kept = [call for call in judged.kept if not judged.is_over_limit(call)]
@@ -150,7 +166,9 @@ def _run(inputs: Inputs[AssemblySpec], _: ShardWriter) -> StageOutput:
             "documents", len(documents), len(examples), dropped=nonzero({reason: len(documents) - len(examples)})
         ),
     )
-    return StageOutput(counts, arrow.stage_table("assemble", examples))
+    writer.write(arrow.stage_table("assemble", examples))
+    writer.write(judged.outcomes_table(), stage=CALL_OUTCOMES)
+    return StageOutput(counts)
 
 
 def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
@@ -193,7 +211,7 @@ def _config_notes(inputs: Inputs[AssemblySpec]) -> Mapping[str, Any]:
 
 ASSEMBLE: Stage[AssemblySpec] = Stage(
     name="assemble",
-    version="3",
+    version="4",
     unit="calls",
     per="shard",
     reads=("ingest", "score", "sample", *SCORES[1:]),  # the draws only where some ranks are left out

@@ -89,7 +89,8 @@ def histograms(title: str, x_label: str, tools: Mapping[str, Sequence[Bin]], mar
         axes.set_ylabel("calls")
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.grid(axis="y", alpha=0.3)
-        axes.tick_params(axis="x", labelrotation=40, labelbottom=row == len(tools) - 1)
+        axes.set_xticks(range(len(bins)), [name for name, _ in bins], rotation=40, ha="right")
+        axes.tick_params(axis="x", labelbottom=row == len(tools) - 1)
     if figure.axes:
         figure.axes[-1].set_xlabel(x_label)
     return figure

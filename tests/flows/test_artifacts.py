@@ -200,7 +200,7 @@ def test_a_build_leaves_a_name_progress_of_every_stage_and_a_summary(
         own = FlowRunFilter(id=FlowRunFilterId(any_=[first.flow_run_id]))
         found = {str(a.key): a for a in client.read_artifacts(flow_run_filter=own)}
         name = client.read_flow_run(first.flow_run_id).name
-    assert name == f"build cstar from {few_documents.name} with embedded, 2 tools"
+    assert name == f"build cstar from {few_documents.name} with embedded, tools: 2"
     stages = {key: (a.data, str(a.description)) for key, a in found.items() if a.type == "progress"}
     in_order = [*ANNOTATION, "assemble"]
     assert sorted(stages) == [f"build-dataset-{at:02d}-{stage}" for at, stage in enumerate(in_order, 1)]

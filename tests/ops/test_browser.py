@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 from mlflow import MlflowClient
@@ -23,11 +24,15 @@ from mlflow import MlflowClient
 from tests.support.servers_up import Running, soon, started
 from toolformer_core.embedded import CORPUS
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
 pytestmark = pytest.mark.slow  # two minutes: servers, a browser, two builds
 
 PICTURES = os.environ.get("TOOLFORMER_PICTURES")
-_WIDTH_PX, _HEIGHT_PX = 1100, 800
-_SHOWN_MS = 60_000
+_WIDTH_PX, _HEIGHT_PX = 1100, 800  # of the pictures
+_WALKED_PX = (390, 1400)  # a telephone's window and a laptop's
+_SHOWN_MS = 120_000  # at most, on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -108,14 +113,21 @@ def test_a_form_is_filled_in_runs_and_is_compared(up: Running, screenshots: Modu
             if PICTURES:
                 page.screenshot(path=Path(PICTURES) / f"{name}.png", animations="disabled")
 
+        def walk(path: str, *shown: Locator) -> None:
+            """Open a page in a narrow, a wide and the pictures' window; each must show these parts."""
+            for width in (*_WALKED_PX, _WIDTH_PX):
+                page.set_viewport_size({"width": width, "height": _HEIGHT_PX})
+                page.goto(f"{up.told['ui']}{path}", wait_until="domcontentloaded")
+                for part in shown:
+                    part.first.wait_for()
+
         page.goto(up.told["ui"], wait_until="domcontentloaded")
         page.get_by_text("Deployments", exact=True).first.click()
         for name in ("build-dataset", "evaluate", "finetune", "ground"):
             page.get_by_text(name).first.wait_for()
 
-        page.goto(f"{up.told['ui']}/deployments/deployment/{deployment}/run", wait_until="domcontentloaded")
         field = page.locator("textarea").first
-        field.wait_for()
+        walk(f"/deployments/deployment/{deployment}/run", field, page.get_by_role("button", name="Submit"))
         field.fill("corpus.jsonl")
         page.locator("input[type=number]").first.fill("0.5")  # every tool has an input for its threshold
         page.get_by_role("button", name="Submit").click()
@@ -133,8 +145,7 @@ def test_a_form_is_filled_in_runs_and_is_compared(up: Running, screenshots: Modu
         assert run["parameters"]["parameters"]["tau_f"] == {"calculator": 0.5}
         assert up.ended(run["id"])["type"] == "COMPLETED"
 
-        page.goto(f"{up.told['ui']}/runs/flow-run/{run['id']}", wait_until="domcontentloaded")
-        page.get_by_text("Completed", exact=True).first.wait_for()
+        walk(f"/runs/flow-run/{run['id']}", page.get_by_text("Completed", exact=True))
         page.get_by_text("Artifacts", exact=True).first.click()
         made = up.ask("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run["id"]]}}})
         assert made
@@ -143,8 +154,9 @@ def test_a_form_is_filled_in_runs_and_is_compared(up: Running, screenshots: Modu
         shot("prefect-run")
         assert [url for url in elsewhere if not url.startswith(("data:", "blob:"))] == []
         [summary] = [one for one in made if one["key"] == "build-summary"]
-        page.goto(f"{up.told['ui']}/artifacts/artifact/{summary['id']}", wait_until="domcontentloaded")
-        page.get_by_alt_text("Scored calls by gain").scroll_into_view_if_needed()
+        chart = page.get_by_alt_text("Scored calls by gain")
+        walk(f"/artifacts/artifact/{summary['id']}", chart)
+        chart.scroll_into_view_if_needed()
         shot("prefect-summary")
 
     data = up.told["logs"].removesuffix("/up")
@@ -154,13 +166,15 @@ def test_a_form_is_filled_in_runs_and_is_compared(up: Running, screenshots: Modu
     experiments = [one for one in client.search_experiments() if one.name != "Default"]
     [*runs] = client.search_runs([one.experiment_id for one in experiments], order_by=["attributes.start_time"])
     texts = ["\t".join(["tau_f.calculator", "0.5", "0.1"]), "examples/calculator"]
-    shown = screenshots.compare(
-        up.told["mlflow"],
-        runs[0].info.experiment_id,
-        [one.info.run_id for one in runs],
-        texts,
-        Path(PICTURES or tmp_path) / "mlflow-builds.png",
-        down_to="examples/calculator",
-        differences=True,
-    )
-    assert "Comparing 2 Runs" in shown
+    for width in (*_WALKED_PX, _WIDTH_PX):
+        shown = screenshots.compare(
+            up.told["mlflow"],
+            runs[0].info.experiment_id,
+            [one.info.run_id for one in runs],
+            texts,
+            Path(PICTURES if PICTURES and width == _WIDTH_PX else tmp_path) / "mlflow-builds.png",
+            down_to="examples/calculator",
+            differences=True,
+            width=width,
+        )
+        assert "Comparing 2 Runs" in shown

@@ -18,14 +18,17 @@ from tasks.stages.assemble import ASSEMBLE, AssemblySpec
 from tasks.stages.ingest import CORPUS, INGEST
 from tests.fakes import a_scored
 from tests.support.stage_runs import calculator_spec
+from toolformer_core.annotate.assemble import cap_rank
 from toolformer_core.annotate.call_filter import same_call_rank
 from toolformer_core.config import AssembleConfig
 from toolformer_core.records import AnsweredCall, ScoredCall
-from warehouse.queries import KeptCalls, kept_calls, stats
+from warehouse.queries import KeptCalls, kept_calls, rows_of, stats
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 DOCS = [f"{number:032x}" for number in range(6)]
+CALL_TEXT = {"input": "1 + 1", "response": "2"}
+CALL = {"tool": "calculator", **CALL_TEXT}
 TEXT = "Two and two makes 4, and three and three makes 6."
 # All six documents hold 1 + 1 -> 2, the last one twice, far apart; two of them another call, one another response.
 CALLS: list[dict[str, Any]] = [
@@ -104,7 +107,7 @@ def test_without_the_options_fingerprints_are_what_they_were(tmp_path: Path) -> 
     spec = calculator_spec(tmp_path / "data", tmp_path / "c.jsonl")
     assembled = ASSEMBLE.shard_spec(Inputs(assembly_spec_of(spec), "part-00000")).key
     # as computed by the commit before there were such options; another version of a stage is another fingerprint
-    assert assembled.fingerprint == "a546d4fded76c058aab0af483e004e5c"
+    assert assembled.fingerprint == "bb9acc86f3a62e5173dda40a4b080ddd"
     assert INGEST.shard_spec(Inputs(spec, CORPUS)).key.fingerprint == "5f690984dc65423919e82a06a73985c9"
 
 
@@ -119,6 +122,35 @@ def test_explain_and_stats_say_it(tmp_path: Path) -> None:
     calls = sum(map(len, inputs.values()))
     assert kept_calls(path) == (KeptCalls("calculator", calls, 2, 3),)
     assert sum(b.dropped.get("same_call", 0) for b in found.balances) == len(CALLS) - calls
+    rows = rows_of(path, "SELECT doc_id, outcome, tau_f, won_by FROM call_outcomes WHERE position = 4")
+    stay = sorted(DOCS, key=equal_rank)[:2]
+    assert {row["doc_id"]: row["outcome"] for row in rows} == {
+        doc: "kept" if doc in stay else "same_call" for doc in DOCS
+    }
+    assert {(row["tau_f"], row["won_by"]) for row in rows} == {(0.5, None)}
+
+
+def test_call_outcomes_name_the_winner_and_the_limit_of_examples(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    chain = scored("a", "qa", 4, 1.2, input="2?", preceding_calls=[CALL], loss_shorter=4.0)
+    read = put(store, "ingest", "", "s0", [{"doc_id": doc, "text": TEXT} for doc in ("a", "b")])
+    single = put(store, "score", "calculator", "s0", [scored(doc, "calculator", 4, 0.7, **CALL_TEXT) for doc in "ab"])
+    chained = put(store, "score_2", "qa", "s0", [chain])
+    names = {"calculator": "Calculator", "qa": "QA"}
+    last = sorted(cap_rank(0, "calculator", doc) for doc in "ab")
+    spec = AssemblySpec("r1", store.root, AssembleConfig(), names, last_ranks={"calculator": last[0]})
+    files = {"ingest": read.files, "score": single.files, "score_2": chained.files}
+    result = run_stage(ASSEMBLE, Inputs(spec, "s0", files=files))
+    store.write_run(make_run("r1", [read.key, single.key, chained.key, result.key]))
+    path = publish(store, None)
+    rows = rows_of(path, "SELECT doc_id, tool, tau_f, outcome, won_by.input AS won_by FROM call_outcomes ORDER BY ALL")
+    # at a@4 the chain is longer, and has an example of the calculator as well: of its two one is over the limit
+    over = {doc: "over_limit" if cap_rank(0, "calculator", doc) == last[1] else "kept" for doc in "ab"}
+    assert [tuple(row.values()) for row in rows] == [
+        ("a", "calculator", 0.5, "shorter_chain", "2?"),
+        ("a", "qa", 1.0, over["a"], None),
+        ("b", "calculator", 0.5, over["b"], None),
+    ]
 
 
 def test_chains_are_equal_if_all_their_calls_are() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from wh_fixtures import put, scored
 
 from tasks.shards import arrow
-from tests.support.plain_filter import plain_reasons, plain_survivors
+from tests.support.plain_filter import plain_survivors
 from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.records import ScoredCall
 from warehouse.commits import Commit
@@ -32,7 +32,6 @@ FILTERS = st.builds(
     st.sampled_from([{}, {"qa": 0.9}]),  # p(" [") is 1 at position 0, and less elsewhere
     st.sampled_from([frozenset(), frozenset({"qa"}), frozenset(TOOLS)]),
 )
-UNBEATEN = ("kept", "below_threshold", "seen_only_after")  # no other call won over these
 Row = dict[str, Any]
 
 _link = st.fixed_dictionaries(
@@ -81,12 +80,6 @@ def _scored(row: Row) -> Row:
     return {**call, "log_p": -float(call["position"]), "window_end": call["position"] + 2}
 
 
-def _scored_once(row: Row) -> tuple[Any, ...]:
-    """Return what calls differ in that are scored apart."""
-    links = [(link["tool"], link["input"]) for link in row.get("preceding_calls", ())]
-    return row.get("doc_id"), row.get("position"), row["tool"], row["input"], *links
-
-
 def kept(store: Store, made: Iterable[Commit], call_filter: CallFilter) -> list[ScoredCall]:
     """Return what the method keeps."""
     calls = [call for commit in made for call in arrow.scored_of(store.read(commit.files[0]))]
@@ -130,44 +123,6 @@ def test_what_the_index_says_is_what_the_method_keeps(
             for one in counted(kept(store, made, CallFilter(dict.fromkeys(TOOLS, tau))), dict.fromkeys(TOOLS, tau))
         ]
         assert yield_by_threshold(path) == sorted(by_tau, key=lambda one: (one.tool, one.tau_f))
-
-
-@settings(max_examples=12, deadline=None)
-@given(SINGLE, CHAINS, TAUS, st.booleans())
-def test_outcomes_are_the_reasons_of_the_method(
-    single: list[Row], chains: list[Row], taus: dict[str, float], keep_repeats: bool
-) -> None:
-    """Each call is scored once, as in a build; C* has what the plain rule keeps."""
-    call_filter = CallFilter(taus, keep_repeats=frozenset(TOOLS if keep_repeats else ()))
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store(folder)
-        chains = list({_scored_once(row): row for row in chains}.values())
-        starts = {(r["doc_id"], r["position"], *_scored_once(r["preceding_calls"][0])[2:]) for r in chains}
-        own = {_scored_once(row): {**row, "response": "1"} for row in single if _scored_once(row) not in starts}
-        made = written(store, own.values(), chains)
-        calls = [call for commit in made for call in arrow.scored_of(store.read(commit.files[0]))]
-        reasons = plain_reasons(calls, call_filter)
-        texts: dict[str, list[Row]] = {}
-        for call in (call for call, reason in zip(calls, reasons, strict=True) if not reason):
-            for number, one in enumerate(call.chain):
-                link = {"tool": one.tool, "input": one.input, "response": one.response}
-                texts.setdefault(call.doc_id, []).append(
-                    {**link, "position": call.position, "start": 9 * call.position + number, "gain": call.gain}
-                )
-        repeats = dict.fromkeys(TOOLS, keep_repeats)
-        examples = [{"doc_id": doc_id, "calls": inserted} for doc_id, inserted in texts.items()]
-        put(store, "assemble", "", "s0", examples, config={"tau_f": taus, "keep_repeats": repeats})
-        found = rows_of(publish(store, None), "FROM call_outcomes")
-    expected = [(*place(call), reason or "kept", taus[call.tool]) for call, reason in zip(calls, reasons, strict=True)]
-    shown = [
-        (
-            *(row["doc_id"], row["position"], (*(one["tool"] for one in row["preceding_calls"]), row["tool"])),
-            *(row["input"], tuple(tuple(one.values()) for one in row["preceding_calls"]), row["outcome"], row["tau_f"]),
-        )
-        for row in found
-    ]
-    assert sorted(shown) == sorted(expected)
-    assert [row for row in found if (row["won_by"] is None) != (row["outcome"] in UNBEATEN)] == []
 
 
 def test_a_longer_chain_gives_way_where_its_threshold_is_not_reached(tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ from numpy.typing import NDArray
 from toolformer_core.config import keeps_repeats, tau_f_for
 from toolformer_core.records import ScoredCall, digest_of
 
-__all__ = ["REASONS", "CallColumns", "CallFilter", "looked_ahead", "may_be_kept", "reasons_of", "same_call_rank"]
+__all__ = [
+    *("REASONS", "CallColumns", "CallFilter", "looked_ahead", "may_be_kept", "outcomes_of", "reasons_of"),
+    "same_call_rank",
+]
 
 # The outcomes of `CallColumns.outcomes`, by number: kept, and the reasons above.
 SAME_CALL = "same_call"
@@ -46,6 +49,7 @@ REASONS = (
     *("", "position_left_out", "marked_out", "below_threshold", "seen_only_after", "shorter_chain", "lower_gain"),
     *("repeated_nearby", "elsewhere"),  # the last: by what other texts hold, of benchmarks or equal calls
 )
+_BEATEN = ("shorter_chain", "lower_gain"), ("repeated_nearby",)  # by a call at the same position, by one nearby
 _LOOKAHEAD_TOOL = "mt"
 
 SharedWords = tuple[int, int, str]  # where a document shares words with a benchmark, in characters, and the reason
@@ -139,8 +143,10 @@ class CallColumns:
         allowed = self._passing(call_filter) & self._placed(call_filter)
         return allowed if self._ahead is None else allowed & ~self._ahead
 
-    def outcomes(self, call_filter: CallFilter, marked_out: Mask) -> NDArray[np.intp]:
-        """Return what becomes of each call: a number of `REASONS`.
+    def outcomes(self, call_filter: CallFilter, marked_out: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return what becomes of each call, a number of `REASONS`, and the row of the call that won over it, or -1.
+
+        Over a repeated call wins, of those nearby that gain more, the one that gains most, of these the first.
 
         Args:
             call_filter: which calls to keep.
@@ -148,14 +154,21 @@ class CallColumns:
         """
         won, apart, kept = self._kept(call_filter, self.allowed(call_filter) & ~marked_out)
         links = np.array([len(kind) for kind in self.kinds], np.intp)[self.kind]
-        winner = np.zeros(len(self), np.intp)  # by place: how long the chain is that stays
-        winner[self._place[won]] = links[won]
+        winner = np.full(len(self), -1, np.intp)  # by place, then by call
+        winner[self._place[won]] = np.flatnonzero(won)
+        winner = winner[self._place]
+        better = np.full(len(self), -1, np.intp)
+        pairs = np.flatnonzero(won[self._better])
+        pairs = pairs[np.lexsort((-self.position[self._better[pairs]], self.gain[self._better[pairs]]))]
+        better[self._worse[pairs]] = self._better[pairs]  # the last one stays
         ahead = np.zeros(len(self), np.bool_) if self._ahead is None else self._ahead
         reasons = [
             *(kept, ~self._placed(call_filter), marked_out, ~self._passing(call_filter), ahead),
-            *(links < winner[self._place], ~won, ~apart),
+            *(links < np.where(winner < 0, 0, links[winner]), ~won, ~apart),
         ]
-        return np.select(reasons, range(len(reasons)), len(reasons))
+        outcomes = np.select(reasons, range(len(reasons)), len(reasons))
+        at_place, nearby = (np.isin(outcomes, list(map(REASONS.index, names))) for names in _BEATEN)
+        return outcomes, np.where(at_place, winner, np.where(nearby, better, -1))
 
     def count(self, kept: Mask) -> dict[str, tuple[int, int]]:
         """Return examples (documents) and calls by tool; a chain counts for the tool of each of its calls."""
@@ -223,9 +236,20 @@ def reasons_of(
     ranks: Mapping[tuple[str, str, int], int] | None = None,
     marked_out: Sequence[str] = (),
 ) -> list[str]:
-    """Return why each call is dropped; "" if it is kept. At most one call or chain is kept at a position.
+    """Return why each call is dropped; "" if it is kept. The arguments are those of `outcomes_of`."""
+    return [reason for reason, _ in outcomes_of(calls, call_filter, ranks, marked_out)]
 
-    If two calls gain the same, the first by tool, input and response is kept; of repeated calls, the first in the text.
+
+def outcomes_of(
+    calls: Sequence[ScoredCall],
+    call_filter: CallFilter,
+    ranks: Mapping[tuple[str, str, int], int] | None = None,
+    marked_out: Sequence[str] = (),
+) -> list[tuple[str, ScoredCall | None]]:
+    """Return why each call is dropped, "" if it is kept, and the call that won over it.
+
+    At most one call or chain is kept at a position. If two calls gain the same, the first by tool, input and response
+    is kept; of repeated calls, the first in the text.
 
     Args:
         calls: of whole documents, of any tools, in any order; beside a chain, the call that it begins with.
@@ -256,11 +280,12 @@ def reasons_of(
         elsewhere=np.array([reason != "" for reason in elsewhere], np.bool_),
     )
     left_out = np.array([bool(marked_out) and marked_out[i] != "" for i in order], np.bool_)
-    reasons = [""] * len(calls)
-    for i, outcome, other in zip(order, columns.outcomes(call_filter, left_out), elsewhere, strict=True):
+    outcomes: list[tuple[str, ScoredCall | None]] = [("", None)] * len(calls)
+    for i, outcome, winner, other in zip(order, *columns.outcomes(call_filter, left_out), elsewhere, strict=True):
         name = REASONS[outcome]
-        reasons[i] = marked_out[i] if name == "marked_out" else other if name == "elsewhere" else name
-    return reasons
+        reason = marked_out[i] if name == "marked_out" else other if name == "elsewhere" else name
+        outcomes[i] = reason, None if winner < 0 else ordered[winner]
+    return outcomes
 
 
 def same_call_rank(call: ScoredCall, seed: int) -> tuple[str, str]:

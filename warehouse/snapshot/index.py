@@ -4,7 +4,6 @@
                      for each sequence of tools
     facts.gain_bins  for each tool and shard, how many scored calls and chains, kept or not, gain how much
     facts.yields     for each tool and shard, what a threshold keeps that all tools share (see `outcomes`)
-    facts.thresholds for each tool, that of the current C* (see `outcomes`)
     facts.slots      for a row of `gains` or `gain_bins`, the commit that it comes from; `tool` is that of a chain's
                      last call, and `preceding_tools` lists those of the calls before it (empty: it is a single call)
     facts.document_locations   every document's id, with the file that contains it (see `document_locations`)
@@ -51,10 +50,8 @@ _GAINS = columns(
 )
 _BINS = columns("slot int32?, bin int16?, calls int?")
 _SLOTS = columns("slot int32?, commit_id text?, tool text?, shard text?, preceding_tools text[]?, repeats text[]?")
-_THRESHOLDS = columns("tool text?, tau_f real?")
 _TABLES = {
     "slots": _SLOTS,
-    "thresholds": _THRESHOLDS,
     "gains": _GAINS.append(pa.field("best", pa.bool_())),
     "yields": YIELDS,
     "gain_bins": _BINS,
@@ -122,11 +119,7 @@ def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         connection.register("_rows", schema.empty_table())
         connection.execute(f"CREATE TABLE IF NOT EXISTS facts.{name} AS FROM _rows")
         connection.unregister("_rows")
-    current, assembled = filter_of_current(connection)
-    connection.execute("DELETE FROM facts.thresholds")
-    if assembled:
-        _insert(connection, "thresholds", _table(_THRESHOLDS, sorted(current.tau_f.items())))
-    repeats = sorted(current.keep_repeats)
+    repeats = sorted(filter_of_current(connection).keep_repeats)
     connection.execute(_CHANGED.format(repeats=f"[{', '.join(map(sql_text, repeats))}]"))
     _add_gains(connection, store, repeats)
     update_document_locations(connection, store)

@@ -2,7 +2,6 @@
 
     facts.gains.best   the call is kept where every tool's threshold is low enough for all of its calls
     facts.yields       examples and calls of a tool in a shard, where all tools have the same threshold
-    facts.thresholds   of each tool in the current C*; without one, no rows
 
 Equal calls nearby count as the current C* was assembled, which every row of `facts.slots` notes as `repeats`.
 """
@@ -54,8 +53,8 @@ def columns_of(gains: pa.Table, tools: Mapping[int, Tools]) -> CallColumns:
     )
 
 
-def filter_of_current(connection: duckdb.DuckDBPyConnection) -> tuple[CallFilter, bool]:
-    """Return the filter of the current C*, and whether there is one; without it, the filter that is the default."""
+def filter_of_current(connection: duckdb.DuckDBPyConnection) -> CallFilter:
+    """Return the filter of the current C*; without one, the filter that is the default."""
     found = connection.execute(
         """SELECT any_value(c.config) FILTER (c.stage = 'assemble'), list(DISTINCT c.tool) FILTER (c.stage = 'score')
         FROM facts.commits AS c JOIN facts.current USING (commit_id)"""
@@ -63,7 +62,7 @@ def filter_of_current(connection: duckdb.DuckDBPyConnection) -> tuple[CallFilter
     config, tools = found or (None, None)
     values = json.loads(config or "{}")  # a build leaves no positions out
     settings = {name: values[name] for name in ("tau_f", "keep_repeats") if name in values}
-    return CallFilter.of_build(tools or (), settings), config is not None
+    return CallFilter.of_build(tools or (), settings)
 
 
 def best(calls: CallColumns, repeats: frozenset[str]) -> Mask:

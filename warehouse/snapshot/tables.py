@@ -25,6 +25,7 @@ from warehouse.store import Store
 # The comment of each table and of the views over files.
 _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
     "rejects": "Rows that a stage could not use at all, with the beginning of each.",
+    "call_outcomes": "Every scored call and chain in the current C*: kept, or why not, and which call won over it.",
     "dataset_examples": "The texts of every version of C* whose files are all there, each text once per version.",
 }
 

@@ -52,7 +52,6 @@ def statements() -> dict[str, Statement]:
         looked_ahead=LOOKED_AHEAD,
         rules=RULES,
         precedence=PRECEDENCE,
-        chain_precedence=CHAIN_PRECEDENCE,
         newest=NEWEST,
         what_if=f"'{WHAT_IF}'",
         evaluation_stages=", ".join(f"'{stage}'" for stage in EVALUATION_STAGES),

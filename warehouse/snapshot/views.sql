@@ -111,47 +111,6 @@ LEFT JOIN chain_scored AS z ON z.doc_id = k.doc_id AND z.tool = k.call.tool AND 
     AND [(b.tool, b.input, b.response) FOR b IN z.preceding_calls]
         = [(c.tool, c.input, c.response) FOR c IN k.calls IF c.position = k.call.position AND c.start < k.call.start]
 
--- view call_outcomes: Every scored call and chain in the current C*: kept, or why not, and which call won over it.
--- What is kept is read from C*. The reasons have the names of `call_filter`, and a test compares them with it. A call that
--- nothing else explains is `left_out`: by a limit of examples or of equal calls, by shared words, or by people's ratings.
-WITH kept AS (
-    SELECT doc_id, call.position AS "position",
-           list({'tool': call.tool, 'input': call.input, 'response': call.response} ORDER BY call.start) AS chain
-    FROM (SELECT doc_id, unnest(calls) AS call FROM examples) GROUP BY ALL
-), calls AS (
-    SELECT doc_id, tool, "position", input, response, gain, loss_call, seen_before, seen_after, window_end,
-           []::STRUCT(tool VARCHAR, input VARCHAR, response VARCHAR)[] AS preceding_calls FROM scored
-    UNION ALL BY NAME
-    SELECT doc_id, tool, "position", input, response, gain, loss_call, seen_before, seen_after, window_end,
-           preceding_calls FROM chain_scored
-), judged AS (
-    SELECT c.*, t.tau_f, chain IS NOT NULL
-           AND chain = list_append(preceding_calls, {'tool': tool, 'input': input, 'response': response}) AS is_kept,
-           CASE WHEN NOT ($measured AND loss_call IS NOT NULL AND gain >= tau_f) THEN 'below_threshold'
-                WHEN $looked_ahead THEN 'seen_only_after' END AS reason
-    FROM calls AS c JOIN facts.thresholds AS t USING (tool) LEFT JOIN kept USING (doc_id, "position")
-), ranked AS (
-    SELECT *, row_number() OVER at_position AS place, len(first_value(preceding_calls) OVER at_position) AS links,
-           first_value({'tool': tool, 'position': "position", 'input': input, 'response': response, 'gain': gain})
-               OVER at_position AS winner
-    FROM judged
-    WINDOW at_position AS (PARTITION BY doc_id, "position" ORDER BY is_kept DESC, reason IS NULL DESC, $chain_precedence)
-), winners AS (FROM ranked WHERE place = 1 AND (is_kept OR reason IS NULL)
-), better_calls AS (
-    SELECT r.doc_id, r."position", max_by(o.winner, (o.gain, -o."position")) AS better
-    FROM winners AS r JOIN winners AS o USING (doc_id, tool, input, preceding_calls)
-    WHERE NOT r.is_kept AND tool NOT IN (SELECT unnest("repeats") FROM facts.slots)
-      AND o."position" < r.window_end AND r."position" < o.window_end
-      AND (o.gain > r.gain OR o.gain = r.gain AND o."position" < r."position")
-    GROUP BY ALL
-)
-SELECT doc_id, tool, "position", input, response, preceding_calls, gain, tau_f,
-       CASE WHEN is_kept THEN 'kept' WHEN reason IS NOT NULL THEN reason
-            WHEN place > 1 THEN CASE WHEN len(preceding_calls) < links THEN 'shorter_chain' ELSE 'lower_gain' END
-            WHEN better IS NOT NULL THEN 'repeated_nearby' ELSE 'left_out' END AS outcome,
-       CASE WHEN NOT is_kept AND reason IS NULL THEN CASE WHEN place > 1 THEN winner ELSE better END END AS won_by
-FROM ranked LEFT JOIN better_calls USING (doc_id, "position")
-
 -- view costs: Seconds and LM tokens of the current build per stage and tool, in total and per kept call.
 -- The cost of a stage that runs once for all tools is divided by the kept calls of all of them.
 WITH kept AS (

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_scored, survivors
+from toolformer_core.annotate.call_filter import CallFilter, outcomes_of
 from toolformer_core.records import AnsweredCall
 
 
@@ -154,6 +155,34 @@ def test_a_call_that_lost_its_position_drops_no_other():
     winner = a_scored(tool="qa", position=2, window_end=9, gain=1.3)
     nearby = a_scored(position=4, window_end=12, gain=0.8)
     assert survivors([beaten, winner, nearby]) == ([winner, nearby], [(beaten, "lower_gain")])
+
+
+def test_the_call_that_won_over_a_dropped_one_is_known():
+    def near(tool, position, gain, input):
+        """A call whose loss counts the next five characters."""
+        return a_scored(tool=tool, position=position, gain=gain, input=input, window_end=position + 5)
+
+    best = near("calculator", 0, 2.0, "1")  # gains most at 0
+    outdone = near("qa", 0, 1.5, "x")
+    repeated = near("calculator", 4, 0.9, "1")  # 4 < 0 + 5: `best` is nearby
+    beside = near("calculator", 4, 0.6, "2")  # gains less than the call at its place, which is not kept itself
+    between = near("calculator", 8, 0.7, "1")  # 8 < 4 + 5, but not 8 < 0 + 5: `repeated` is nearby, and so is `last`
+    last = near("calculator", 12, 0.8, "1")  # 12 < 8 + 5, and it gains less than `repeated`
+    weak = near("qa", 20, 0.9, "x")  # 0.9 < 1
+    start, chain = near("qa", 30, 1.2, "y"), a_chain(QA, gain=0.6, position=30)
+    call_filter = CallFilter.of_build(("calculator", "qa"), {"keep_repeats": {"calculator": False}})
+    calls = [weak, between, outdone, chain, best, beside, last, start, repeated]
+    assert dict(zip(calls, outcomes_of(calls, call_filter), strict=True)) == {
+        best: ("", None),
+        outdone: ("lower_gain", best),
+        repeated: ("repeated_nearby", best),
+        beside: ("lower_gain", repeated),
+        between: ("repeated_nearby", repeated),
+        last: ("", None),
+        weak: ("below_threshold", None),
+        start: ("shorter_chain", chain),
+        chain: ("", None),
+    }
 
 
 def test_calls_of_unknown_windows_are_kept():

@@ -141,55 +141,6 @@ def test_kept_calls_have_their_losses(store: Store) -> None:
     assert {(r["dataset"], r["version"]) for r in rows} == {("cstar", held.version)}
 
 
-def test_every_scored_call_has_its_outcome_and_the_call_that_won_over_it(tmp_path: Path) -> None:
-    def near(doc_id: str, tool: str, position: int, gain: float, input_: str, **more: Any) -> dict[str, Any]:
-        """A call whose loss counts the next five characters."""
-        return scored(doc_id, tool, position, gain, input=input_, response="r", window_end=position + 5, **more)
-
-    store = Store(tmp_path)
-    scores = {
-        "calculator": [
-            near("d1", "calculator", 0, 2.0, "1"),  # gains most at d1@0
-            near("d1", "calculator", 4, 0.9, "1"),  # the same call, 4 < 0 + 5 characters on: repeated
-            near("d1", "calculator", 4, 0.6, "2"),  # gains less than the call at its place, which is not kept itself
-            near("d1", "calculator", 9, 0.8, "1"),  # the same call again: 9 < 4 + 5 is false, so it is not near
-            near("d2", "calculator", 0, 0.7, "1"),  # a chain goes on from it, and is kept
-        ],
-        "qa": [
-            near("d1", "qa", 0, 1.5, "x"),  # 1.5 < 2.0 at the same place
-            near("d1", "qa", 20, 0.9, "x"),  # 0.9 < 1.0
-            near("d1", "qa", 30, float("nan"), "x"),
-            near("d3", "qa", 0, 1.4, "x"),  # its document is beyond the limit of examples
-        ],
-        "mt": [near("d1", "mt", 40, 3.0, "y", seen_after=True)],
-    }
-    front = [{"tool": "calculator", "input": "1", "response": "r"}]
-    chain = near("d2", "qa", 0, 1.2, "r of 1", preceding_calls=front, loss_shorter=4.0)
-    for tool, rows in scores.items():
-        put(store, "score", tool, "s0", rows)
-    put(store, "score_2", "qa", "s0", [chain])
-    one = [call("calculator", 0, "1", 2.0), call("calculator", 9, "1", 0.8)]
-    two = [call("calculator", 0, "1", 1.2), call("qa", 0, "r of 1", 1.2) | {"start": 5}]
-    assert rows_of(publish(store, None), "FROM call_outcomes") == []  # until C* is assembled
-    texts = [{"doc_id": "d1", "calls": one}, {"doc_id": "d2", "calls": two}]
-    put(store, "assemble", "", "s0", texts, config={"tau_f": {"calculator": 0.5, "qa": 1.0, "mt": 1.0}})
-    sql = """SELECT doc_id, tool, "position", input, tau_f, outcome, won_by.tool || '@' || won_by.position
-        FROM call_outcomes ORDER BY doc_id, "position", tool, gain DESC"""
-    assert [tuple(row.values()) for row in rows_of(publish(store, None), sql)] == [
-        ("d1", "calculator", 0, "1", 0.5, "kept", None),
-        ("d1", "qa", 0, "x", 1.0, "lower_gain", "calculator@0"),
-        ("d1", "calculator", 4, "1", 0.5, "repeated_nearby", "calculator@0"),
-        ("d1", "calculator", 4, "2", 0.5, "lower_gain", "calculator@4"),
-        ("d1", "calculator", 9, "1", 0.5, "kept", None),
-        ("d1", "qa", 20, "x", 1.0, "below_threshold", None),
-        ("d1", "qa", 30, "x", 1.0, "below_threshold", None),
-        ("d1", "mt", 40, "y", 1.0, "seen_only_after", None),
-        ("d2", "calculator", 0, "1", 0.5, "shorter_chain", "qa@0"),
-        ("d2", "qa", 0, "r of 1", 1.0, "kept", None),
-        ("d3", "qa", 0, "x", 1.0, "left_out", None),
-    ]
-
-
 def test_a_document_has_the_host_of_its_url(tmp_path: Path) -> None:
     urls = {"a": "https://me@News.Example:8080/x?y#z", "b": "no address", "c": None, "d": "http://localhost"}
     put(Store(tmp_path), "ingest", "", "corpus", [{"doc_id": name, "url": url} for name, url in urls.items()])
