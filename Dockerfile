@@ -24,10 +24,10 @@ COPY tasks ./tasks
 COPY toolformer_core ./toolformer_core
 COPY viewer ./viewer
 COPY warehouse ./warehouse
+RUN pip install --constraint constraints.txt ".[$EXTRAS]"
 # Tests of packages (but numpy's, which its own modules import) run nothing here; DeepSpeed compiles with torch's headers.
-RUN pip install --constraint constraints.txt ".[$EXTRAS]" && \
-    cd /opt/toolformer/lib/python3.11/site-packages && rm -rf torch/test && \
-    find torch/bin -type f ! -name torch_shm_manager -delete && \
+WORKDIR /opt/toolformer/lib/python3.11/site-packages
+RUN rm -rf torch/test && find torch/bin -type f ! -name torch_shm_manager -delete && \
     find . -path './numpy*' -prune -o -type d -name tests -prune -exec rm -rf {} + && \
     case "$EXTRAS" in *deepspeed*) ;; *) rm -rf torch/include pyarrow/include ;; esac
 
