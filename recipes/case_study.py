@@ -150,8 +150,6 @@ def page(recipe: Path, data: Path, gold: Path, around: int = 90) -> str:
         "Percent right, of models with 6.7 billion weights (Toolformer, Table 4); the smallest model that the paper "
         "found to gain by tools has 775 million.",
         markdown_table(["model", "ASDiv", "SVAMP", "MAWPS"], paper),
-        "## The recipe",
-        f"```yaml\n{recipe.read_text('utf-8').strip()}\n```",
     )
     return "\n\n".join(parts) + "\n"
 
