@@ -59,7 +59,7 @@ def _kept(data: Path, around: int) -> list[str]:
         "FROM datasets GROUP BY name) USING (dataset, version)",
     )
     named = dict.fromkeys(row["dataset"] for row in rows)
-    return [f"### {name}\n\n{_calls([r for r in rows if r['dataset'] == name], 20, around)}" for name in sorted(named)]
+    return [f"### {name}\n\n{_calls([r for r in rows if r['dataset'] == name], 10, around)}" for name in sorted(named)]
 
 
 def _against_gold(data: Path, gold: Path) -> list[list[str]]:
@@ -131,14 +131,15 @@ def page(recipe: Path, data: Path, gold: Path, around: int = 90) -> str:
         f"Written by `python -m recipes.case_study {recipe} --data {data} --gold {gold}` on {_machine()}, from what "
         f"`toolformer run {recipe} --data {data}` left there.",
         "## Results of the recipe",
-        "\n".join(f"#{line}" if line.startswith("#") else line for line in _without_pictures(results)[1:]).strip(),
+        "No item is known, that is shares 13 words in a row with a text of the training, where not said otherwise.",
+        "\n".join(f"#{line}" if line.startswith("#") else line for line in _shortened(results)[1:]).strip(),
         *(
             [_AGAINST_GOLD, markdown_table(gold_names, against_gold)]
             if (against_gold := _against_gold(data, gold))
             else []
         ),
         "## Kept calls, as they are",
-        "Twenty of each build, with their gain in nats.",
+        "Ten of each build, with their gain in nats.",
         *_kept(data, around),
         "## Ten dropped calls of the last build",
         _calls(dropped, 10, around),
@@ -154,8 +155,14 @@ def page(recipe: Path, data: Path, gold: Path, around: int = 90) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _without_pictures(text: str) -> list[str]:
-    return [line for line in text.splitlines() if not line.startswith("![")]
+def _shortened(text: str) -> list[str]:
+    """Return a page's lines without pictures, legends that stand above, and lines on arms of which no item is known."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        unknown = line.find(": known items (") > 0 and "): 0; " in line
+        if not (line.startswith("![") or unknown or (line.startswith("calls: ") and line in lines)):
+            lines.append(line)
+    return lines
 
 
 def main() -> None:

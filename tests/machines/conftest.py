@@ -78,6 +78,19 @@ def prefect_api(new_database: Callable[[], str]) -> Iterator[str]:
 
 
 @pytest.fixture
+def mlflow_server(mlflow_database: str, tmp_path: Path) -> Iterator[str]:
+    """The address of an MLflow server whose database is PostgreSQL's."""
+    with servers.mlflow(mlflow_database, tmp_path / "mlartifacts") as address:
+        yield address
+
+
+@pytest.fixture
+def mlflow_database(new_database: Callable[[], str]) -> str:
+    """The URL of MLflow's database."""
+    return new_database()
+
+
+@pytest.fixture
 def url(swift_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The URL of a folder in a new, empty bucket; what is kept on the local disk is below the test's folder."""
     monkeypatch.chdir(tmp_path)

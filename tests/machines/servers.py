@@ -242,15 +242,29 @@ class Postgres(Server):
 @contextmanager
 def prefect(database: str) -> Iterator[str]:
     """Start Prefect's server on a database of a PostgreSQL; yield the address of its API."""
-    with _folder("prefect-") as folder:
+    url = database.replace("postgresql+psycopg:", "postgresql+asyncpg:", 1)
+    with _python("flows.runtime.prefect_app", (), {"PREFECT_SERVER_DATABASE_CONNECTION_URL": url}) as address:
+        yield f"{address}/api"
+
+
+@contextmanager
+def mlflow(database: str, artifacts: Path) -> Iterator[str]:
+    """Start MLflow's server on a database of a PostgreSQL; yield its address."""
+    words = ("server", "--backend-store-uri", database, "--artifacts-destination", str(artifacts), "--workers", "1")
+    with _python("mlflow", words, {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}) as address:
+        yield address
+
+
+@contextmanager
+def _python(module: str, words: Sequence[str], variables: Mapping[str, str]) -> Iterator[str]:
+    """Run a module that serves on --host and --port, with a home of its own; yield its address."""
+    with _folder("server-") as folder:
         server, port = Server(folder), free_port()
-        url = database.replace("postgresql+psycopg:", "postgresql+asyncpg:", 1)
-        words = ["-m", "flows.runtime.prefect_app", "--host", "127.0.0.1", "--port", str(port)]
-        own = {"PREFECT_HOME": str(folder), "PREFECT_SERVER_DATABASE_CONNECTION_URL": url}
-        server.start("prefect", [sys.executable, *words], PYTHONPATH=str(_ROOT), **own)
+        command = [sys.executable, "-m", module, *words, "--host", "127.0.0.1", "--port", str(port)]
+        server.start(module, command, PYTHONPATH=str(_ROOT), PREFECT_HOME=str(folder), **variables)
         try:
             wait_until(lambda: _listens(port))
-            yield f"http://127.0.0.1:{port}/api"
+            yield f"http://127.0.0.1:{port}"
         finally:
             server.end_all()
 

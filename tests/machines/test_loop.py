@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -69,7 +69,9 @@ def test_the_loop_outlasts_a_kill_a_restart_and_a_lost_node(
     prefect_server: None,
     slurm: Slurm,
     postgres_machine: Postgres,
-    new_database: Callable[[], str],
+    database: str,
+    mlflow_database: str,
+    mlflow_server: str,
     prefect_api: str,
     url: str,
     documents: Path,
@@ -78,8 +80,7 @@ def test_the_loop_outlasts_a_kill_a_restart_and_a_lost_node(
 ) -> None:
     run_build(small_build(documents, tmp_path / "undisturbed", **SMALL))
     undisturbed, store, jobs = Store(tmp_path / "undisturbed"), Store(url), tmp_path / "jobs"
-    database, mlflow = new_database(), new_database()
-    variables = {"TOOLFORMER_CATALOG": database, "MLFLOW_TRACKING_URI": mlflow, "TOOLFORMER_REFRESH_S": "0.2"}
+    variables = {"TOOLFORMER_CATALOG": database, "MLFLOW_TRACKING_URI": mlflow_server, "TOOLFORMER_REFRESH_S": "0.2"}
     variables["PREFECT_API_URL"] = prefect_api
     for name, value in variables.items():
         monkeypatch.setenv(name, value)  # Dask's workers have them too
@@ -121,4 +122,4 @@ def test_the_loop_outlasts_a_kill_a_restart_and_a_lost_node(
         assert evaluate.ended() == 0, evaluate.text
     assert '"items": 2' in evaluate.text
     kinds = "SELECT DISTINCT value FROM tags JOIN runs USING (run_uuid) WHERE key = 'kind' AND status = 'FINISHED'"
-    assert {kind for (kind,) in asked(mlflow, kinds)} == {"build", "finetune", "evaluate"}
+    assert {kind for (kind,) in asked(mlflow_database, kinds)} == {"build", "finetune", "evaluate"}
