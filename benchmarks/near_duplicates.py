@@ -36,6 +36,7 @@ from toolformer_core.shared_words import words_in
 
 CHANCES = (0.01, 0.02, 0.05, 0.1, 0.2)
 _SAMPLE, _ALIKE, _UNLIKE, _PART = 2_000, 0.8, 0.5, 10_000
+_SPREAD, _IDS = 0x9E3779B97F4A7C15F39CC0605CEDC835, 1 << 128  # a document's id is a digest: its bits look random
 _DATATROVE = """
 import glob, json, sys
 from datatrove.executor import LocalPipelineExecutor as Run
@@ -85,14 +86,14 @@ def find_here(corpus: Path, out: Path) -> None:
     """Write the numbers of the documents that a build drops: signatures part by part, and what they come to."""
 
     def parts() -> Iterator[tuple[list[str], pa.Table, tuple[()]]]:
-        texts = ((f"{number:032x}", text) for number, text in enumerate(_texts(corpus)))
+        texts = ((f"{number * _SPREAD % _IDS:032x}", text) for number, text in enumerate(_texts(corpus)))
         while part := list(islice(texts, _PART)):
             signed = [(doc_id, one) for doc_id, text in part if (one := signature_of(text)) is not None]
             rows = [{"doc_id": doc_id, "bands": one.bands, "sketch": one.sketch} for doc_id, one in signed]
             yield [doc_id for doc_id, _ in part], pa.Table.from_pylist(rows), ()
 
     out.mkdir()
-    ids = [int(one, 16) for one in find_near_duplicates(parts(), None)]
+    ids = [int(one, 16) * pow(_SPREAD, -1, _IDS) % _IDS for one in find_near_duplicates(parts(), None)]
     (out / "dropped.json").write_text(json.dumps({"ids": ids, "status": Path("/proc/self/status").read_text()}))
 
 
