@@ -128,7 +128,8 @@ def page(recipe: Path, data: Path, gold: Path, around: int = 90) -> str:
     paper = [[model, *(f"{TABLES[4][task][model]:g}" for task in ("asdiv", "svamp", "mawps"))] for model in _PAPER]
     parts: Sequence[str] = (
         "# A real model on real text",
-        f"Written by `python -m recipes.case_study {recipe} --data {data} --gold {gold}` on {_machine()}, from what "
+        f"Written by `python -m recipes.case_study {recipe} --data {data} --gold {gold} --context {around}` on "
+        f"{_machine()}, from what "
         f"`toolformer run {recipe} --data {data}` left there.",
         "## Results of the recipe",
         "No item is known, that is shares 13 words in a row with a text of the training, where not said otherwise.",

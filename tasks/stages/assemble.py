@@ -69,9 +69,7 @@ class JudgedCalls:
 
     calls: list[ScoredCall]  # all
     marked_out: frozenset[str]  # digests of the calls that do not take part by what people say of them
-    outcomes: list[
-        tuple[str, ScoredCall | None]
-    ]  # of each: its reason, "" if it is kept, and the call that won over it
+    outcomes: list[tuple[str, ScoredCall | None]]  # of each, see `outcomes_of`
     tau_f: Mapping[str, float]  # by tool
     kept: list[ScoredCall]
     reasons: Counter[tuple[bool, str]]  # of the others, chains (True) apart from single calls
