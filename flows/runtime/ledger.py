@@ -69,7 +69,7 @@ class Ledger:
     store: Store
     catalog: Catalog
     run: Run
-    keys: list[CommitKey] = field(default_factory=list)
+    keys: set[CommitKey] = field(default_factory=set)  # of the finished shards
     totals: dict[str, int] = field(default_factory=dict)
     finished: dict[str, int] = field(default_factory=dict)
     skipped: int = 0
@@ -83,7 +83,6 @@ class Ledger:
     _pause_s: float = field(init=False)  # until the next refresh
     _changed: bool = False  # shards finished since
     _unrecorded: list[Commit] = field(default_factory=list)  # in the store, not yet in the catalog
-    _noted: set[CommitKey] = field(default_factory=set)  # added by the threads that finished them
     _turn: threading.RLock = field(default_factory=threading.RLock, repr=False)  # guards the catalog and the snapshot
     _counting: threading.Lock = field(
         default_factory=threading.Lock, repr=False
@@ -99,7 +98,7 @@ class Ledger:
         self.totals[stage] = self.totals.get(stage, 0) + shards
 
     def add(self, done: ShardResult) -> None:
-        """Add a finished shard, unless `note` has added it; publish a snapshot if the last one is old.
+        """Add a finished shard, unless it was added; publish a snapshot if the last one is old.
 
         Many shards are recorded in the catalog at once, because a transaction takes longer than a small shard. If the
         process dies first, the next flow finds their commits.
@@ -107,8 +106,8 @@ class Ledger:
         Raises:
             StoreError: the shard's commit is not in the flow's store.
         """
-        if done.key not in self._noted:
-            self._note(done)
+        if done.key not in self.keys:
+            self.note(done)
         if len(self._unrecorded) >= _BATCH:
             with self._turn:
                 self._record_commits()
@@ -120,10 +119,6 @@ class Ledger:
         Raises:
             StoreError: the shard's commit is not in the flow's store.
         """
-        self._noted.add(done.key)
-        self._note(done)
-
-    def _note(self, done: ShardResult) -> None:
         key = done.key
         commit = self.store.find(key.stage, key.tool, key.shard, key.fingerprint)
         if commit is None:
@@ -133,7 +128,7 @@ class Ledger:
             )
         with self._counting:
             self._unrecorded.append(commit)
-            self.keys.append(key)
+            self.keys.add(key)
             self._changed = True
             self.finished[key.stage] = self.finished.get(key.stage, 0) + 1
             self.skipped += done.skipped
