@@ -180,7 +180,7 @@ def gains_figure(gains: Iterable[GainBin], thresholds: Mapping[str, float]) -> A
         gains: sorted by tool and gain.
         thresholds: tool -> tau_f, in nats.
     """
-    from tasks.tracking import histograms
+    from tasks.tracking.figures import histograms
 
     bins: dict[str, list[GainBin]] = defaultdict(list)
     for one in gains:

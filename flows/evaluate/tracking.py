@@ -127,14 +127,14 @@ def _metrics(one: ArmFigures) -> dict[str, float]:
 
 def accuracy_figure(title: str, arms: Sequence[ArmFigures]) -> Any:
     """Draw the accuracy of every arm with its interval."""
-    from tasks.tracking import bars
+    from tasks.tracking.figures import bars
 
     named = {f"{one.arm}, k = {one.k}" if one.k else one.arm: (one.accuracy, one.low, one.high) for one in arms}
     return bars(f"{title}: accuracy by arm", "accuracy", named)
 
 
 def _plots(run: Any, title: str, arms: Sequence[ArmFigures], sizes: Sequence[Mapping[str, Any]]) -> None:
-    from tasks.tracking import curves
+    from tasks.tracking.figures import curves
 
     run.figure(accuracy_figure(title, arms), "figures/accuracy_by_arm.png")
     by_k: dict[str, list[tuple[int, float]]] = defaultdict(list)

@@ -157,7 +157,8 @@ def fits_table(fitted: FittedTrigger) -> ResultTable:
 
 
 def _track(run_id: str, data: str, fitted: FittedTrigger) -> None:
-    from tasks.tracking import TrackedRun, Tracking, curves
+    from tasks.tracking import TrackedRun, Tracking
+    from tasks.tracking.figures import curves
 
     run = TrackedRun(Tracking(tracking_uri(data)).client, run_id)
     run.metrics({name: value for fit in fitted.fits for name, value in _metrics(fit).items()})

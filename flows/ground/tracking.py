@@ -152,7 +152,7 @@ def draw_pictures(run: Any, result: GroundResult) -> None:
         run: keeps figures, as `tasks.tracking.TrackedRun` does.
         result: whose figures are drawn.
     """
-    from tasks.tracking import bars, curves, matrix
+    from tasks.tracking.figures import bars, curves, matrix
 
     for method in result.confusion:
         run.figure(

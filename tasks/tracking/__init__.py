@@ -14,13 +14,13 @@ the run's id in every call, so MLflow's global "active run" plays no part and ru
 `record` may be repeated: MLflow itself tells what it already holds. Call `prepare_environment` before this module is
 imported, since MLflow reads on import whether it may send telemetry.
 This module knows no Prefect and starts no training; it learns of training from the lines of events.jsonl.
-`store` opens the database and begins runs; `run` is a run of any flow, `training` that of a training; `figures` draws.
+`store` opens the database and begins runs; `run` is a run of any flow, `training` that of a training; `figures` draws,
+and is imported only for that, as matplotlib takes long to import.
 Methods raise `TrackingError` if MLflow could not be reached; nothing is lost by that, as the same can be sent again.
 """
 
 from __future__ import annotations
 
-from tasks.tracking.figures import bars, curves, histograms, matrix
 from tasks.tracking.run import Status, TrackedRun, TrackingError
 from tasks.tracking.store import DatasetRef, Tracking, flatten, project
 from tasks.tracking.training import CANDIDATE, CHECKPOINT, TrainingRun
@@ -34,10 +34,6 @@ __all__ = [
     "Tracking",
     "TrackingError",
     "TrainingRun",
-    "bars",
-    "curves",
     "flatten",
-    "histograms",
-    "matrix",
     "project",
 ]

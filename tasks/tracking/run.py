@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric
@@ -21,8 +21,10 @@ from mlflow.utils.validation import MAX_METRICS_PER_BATCH
 from sqlalchemy.exc import SQLAlchemyError
 
 from tasks.settings import shown_url
-from tasks.tracking.figures import Figure, Point
 from toolformer_core.errors import ToolformerError
+
+if TYPE_CHECKING:
+    from tasks.tracking.figures import Figure, Point
 
 __all__ = ["Status", "TrackedRun", "TrackingError", "as_tracking_error", "page", "safe_name"]
 

@@ -10,7 +10,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlflow import MlflowClient
 from mlflow.entities import (
@@ -34,8 +34,10 @@ from mlflow.utils.mlflow_tags import (
 )
 from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
-from tasks.tracking.figures import Point, curves
 from tasks.tracking.run import TrackedRun, as_tracking_error, page, safe_name
+
+if TYPE_CHECKING:
+    from tasks.tracking.figures import Point
 
 Event = Mapping[str, Any]
 
@@ -192,6 +194,8 @@ class TrainingRun(TrackedRun):
 
     def figures(self) -> None:
         """Store the run's curves as artifacts, and those of all arms: finished runs with the same `dataset_digest`."""
+        from tasks.tracking.figures import curves
+
         label = self._curve_name(self._tags)
         self.figure(curves("Training loss", "loss (nats per token)", {label: self.history("loss")}), "figures/loss.png")
         perplexity = {label: self.history("dev_perplexity")}

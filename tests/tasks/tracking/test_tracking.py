@@ -33,12 +33,13 @@ def test_two_processes_may_open_a_new_database_at_once(tmp_path):
     assert told == [(b"", 0), (b"", 0)]  # quiet, too
 
 
-def test_prepare_keeps_telemetry_off(tmp_path):
+def test_telemetry_stays_off_and_no_time_goes_into_matplotlib(tmp_path):
     code = (
         "from tasks.environment import prepare_environment; prepare_environment()\n"
         "from tasks.tracking import Tracking\n"
         "from mlflow.telemetry.client import get_telemetry_client\n"
-        "assert get_telemetry_client() is None"
+        "assert get_telemetry_client() is None\n"
+        "import sys; assert 'matplotlib' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], env={"PATH": ""}, cwd=Path(__file__).parents[3], check=False)
     assert done.returncode == 0

@@ -216,7 +216,7 @@ def test_the_arms_of_one_dataset_share_a_figure(tracking, client, monkeypatch):
         shown.append({"title": title, **series})
         return curves(title, y_label, series)
 
-    monkeypatch.setattr("tasks.tracking.training.curves", drawn)
+    monkeypatch.setattr("tasks.tracking.figures.curves", drawn)
     cc = start(tracking, name="plain", tags={"arm": "cc", "dataset_digest": "d1"})
     cc.record([evaluated(0, 8.0), evaluated(2, 7.5)])
     cc.finish("FINISHED")
