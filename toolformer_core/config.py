@@ -57,7 +57,7 @@ TOOL_NAMES: Mapping[str, str] = {
 }
 
 DRAW_FORMS = ("free", "forced")
-NUMBERS = ("any", "before", "same")
+NUMBERS = ("any", "new")
 
 # Of these, the tools that answer with a number.
 NUMERIC_TOOLS = ("calculator",)

@@ -116,11 +116,10 @@ class BuildParameters(ToolChoice):
     draws: Annotated[int | None, _CALLS] = Field(
         None, gt=0, description=f"Calls drawn per position, m {_sampled('draws')}"
     )
-    numbers: Annotated[Literal["any", "before", "same"], _CALLS] = Field(
+    numbers: Annotated[Literal["any", "new"], _CALLS] = Field(
         "any",
         description="Which calls of tools that answer with numbers (calculator) are tried. any: all, as in the paper; "
-        "before: those in front of a text's third number or a later one; same: of these, those that answer with that "
-        "number, so that no others need a score",
+        "new: those that give the number they stand before, the text's third or a later one, which it has not had yet",
     )
     draw_form: Annotated[Literal["free", "forced"], _CALLS] = Field(
         "free",

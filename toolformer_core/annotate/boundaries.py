@@ -12,8 +12,8 @@ would teach the model that 984 is followed by a 4. What must not be split:
   call may be inserted between any two of their characters
 
 A number's place is in front of the blank, currency, bracket or sign before its first digit. A tool that answers with
-numbers may be tried there alone, from a text's third number on, as what is computed takes two numbers; and its calls
-may be scored only where they answer with that number.
+numbers may be tried there alone: from a text's third number on, as a result takes two numbers, and where the text
+has not had the number yet, as a number that is repeated was hardly computed there.
 
 This module knows only characters: no tokens, no tools.
 """
@@ -74,14 +74,19 @@ def inside_words(text: str) -> NDArray[np.bool_]:
     return np.cumsum(depth, dtype=np.int8).view(np.bool_)
 
 
-def before_results(text: str) -> NDArray[np.bool_]:
-    """Return for every character offset whether it is the place of a number that may result from two before it.
+def before_new_numbers(text: str) -> NDArray[np.bool_]:
+    """Return for every character offset whether it is the place of a number that may result from those before it.
+
+    It is the text's third number or a later one, and none before it has its value, signs aside.
 
     Returns:
         One value per offset from 0 to the text's length.  (n + 1,)
     """
     out = np.zeros(len(text) + 1, dtype=np.bool_)
-    out[[found.start() for found in _BEFORE_NUMBER.finditer(text)][2:]] = True
+    places = [found.start() for found in _BEFORE_NUMBER.finditer(text)]
+    values = [abs(number_at(text, place) or 0) for place in places]
+    first = dict(zip(reversed(values), reversed(places), strict=True))  # of each value
+    out[[place for place in first.values() if place not in places[:2]]] = True
     return out
 
 

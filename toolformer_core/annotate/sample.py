@@ -28,9 +28,9 @@ does not count; it is reported if p(" [") may exceed tau_s there.
 If the prefilter names spans, each is scanned as a separate text and its positions are mapped back to the document's
 offsets; the top k is taken over the whole document. A position followed only by whitespace is never sampled, because a
 call there has nothing to predict. Neither is a position inside a word or a number (see `boundaries`), nor, if the
-config asks for numbers (`before` or `same`), one that is not in front of a text's third number or a later one. Every
-draw has its own seed, made from the config's seed, the document, the tool, the position and the draw's number (not from
-its form), so neither the model's batches nor other documents change it.
+config asks for new numbers, one that is not in front of a number that may result from those before it. Every draw has
+its own seed, made from the config's seed, the document, the tool, the position and the draw's number (not from its
+form), so neither the model's batches nor other documents change it.
 This stage knows no responses, no thresholds on the gain, and no tokens.
 """
 
@@ -49,7 +49,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_core.annotate.boundaries import before_results, inside_words
+from toolformer_core.annotate.boundaries import before_new_numbers, inside_words
 from toolformer_core.config import MAX_CALL_TOKENS, SampleConfig
 from toolformer_core.errors import CallSyntaxError, CorpusError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, bounds_of
@@ -150,7 +150,7 @@ def sample(
 
     forbidden = [inside_words(text) for text in texts]
     if config.numbers != "any":
-        forbidden = [one | ~before_results(text) for one, text in zip(forbidden, texts, strict=True)]
+        forbidden = [one | ~before_new_numbers(text) for one, text in zip(forbidden, texts, strict=True)]
     second_round: list[_DocumentState] = []
     finished = 0
     for scan in lm.scan(prompt, texts) if texts else ():

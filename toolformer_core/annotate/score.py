@@ -49,11 +49,12 @@ _DOCUMENTS_PER_CALL = 64  # bounds what is passed to the model at once; it makes
 
 
 def unscored(text: str, call: DrawnCall, response: str, config: SampleConfig) -> str:
-    """Return why an executed call needs no score, "" if it needs one; only with `numbers="same"` there are reasons.
+    """Return why an executed call needs no score, "" if it needs one; only with `numbers="new"` there are reasons.
 
         | reason                 | because                                                                            |
         |------------------------|------------------------------------------------------------------------------------|
         | answers_another_number | its response is not the number that it stands before                               |
+        | repeats_a_number       | the text has that number before the call already                                   |
         | holds_its_answer       | its input has that number already: `60 / 1`                                        |
         | reads_ahead            | its input has a number that stands only after the call, so who writes the text    |
         |                        | from left to right cannot know it                                                  |
@@ -64,15 +65,17 @@ def unscored(text: str, call: DrawnCall, response: str, config: SampleConfig) ->
         response: the tool's.
         config: how the call was sampled.
     """
-    if config.numbers != "same":
+    if config.numbers != "new":
         return ""
     value = number_at(response)
     if value is None or value != number_at(text, call.position):
         return "answers_another_number"
-    operands = numbers_in(call.input)
+    operands, before = numbers_in(call.input), numbers_in(text[: call.position])
+    if abs(value) in before:
+        return "repeats_a_number"
     if abs(value) in operands:
         return "holds_its_answer"
-    ahead = operands - numbers_in(text[: call.position])
+    ahead = operands - before
     return "reads_ahead" if ahead & numbers_in(text[call.position :]) else ""
 
 

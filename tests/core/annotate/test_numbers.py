@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_core.annotate.boundaries import before_results, inside_words, number_at, numbers_in
+from toolformer_core.annotate.boundaries import before_new_numbers, inside_words, number_at, numbers_in
 from toolformer_core.annotate.score import worth_scoring
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import UsageError
@@ -29,17 +29,23 @@ from toolformer_core.records import DrawnCall
     ],
 )
 def test_a_number_has_one_place_in_front_of_all_that_belongs_to_it(text: str, places: list[str]) -> None:
-    after_two = "1\n2\n" + text
-    assert [after_two[at:] for at in np.flatnonzero(before_results(after_two))] == places
+    after_two = "7\n8\n" + text
+    assert [after_two[at:] for at in np.flatnonzero(before_new_numbers(after_two))] == places
 
 
 def test_the_first_two_numbers_of_a_text_result_from_nothing() -> None:
-    assert np.flatnonzero(before_results("2 * 3 = 6, 7")).tolist() == [7, 10]
+    assert np.flatnonzero(before_new_numbers("2 * 3 = 6, 7")).tolist() == [7, 10]
+
+
+def test_a_number_that_the_text_has_had_is_no_new_one() -> None:
+    text = "48 / 2 = 24, so 24.0 and -2, then 1,200 or 1200"
+    #             8         21 and 25: had; 34        had
+    assert np.flatnonzero(before_new_numbers(text)).tolist() == [8, 33]
 
 
 @given(st.text(alphabet="a1.,$ (-\n", max_size=30))
 def test_a_place_is_in_front_of_a_number_and_splits_nothing(text: str) -> None:
-    for at in np.flatnonzero(before_results(text)):
+    for at in np.flatnonzero(before_new_numbers(text)):
         assert text[at:].lstrip(" $(-.")[:1] == "1"
         assert not inside_words(text)[at] or text[at - 1] == "a"  # `a1` is one word with a digit in it
 
@@ -74,7 +80,7 @@ def drawn(position: int, input_: str) -> DrawnCall:
 
 
 def test_calls_that_answer_another_number_need_no_score() -> None:
-    text = "He sold 48, then half, so 72.0 of the 80."
+    text = "He sold 48, then half, so 72.0 of the 80, not 48."
     worth = [(drawn(25, "48 * 1.5"), "72"), (drawn(25, "48 + 48 / 2"), "72"), (drawn(7, "6 * 8"), "48")]
     others = {
         "answers_another_number": [
@@ -82,14 +88,15 @@ def test_calls_that_answer_another_number_need_no_score() -> None:
             (drawn(25, "?"), "no number"),
             (drawn(3, "6 * 8"), "48"),  # in front of `sold`
         ],
+        "repeats_a_number": [(drawn(45, "80 - 32"), "48")],
         "holds_its_answer": [(drawn(25, "72.00 / 1"), "72")],
         "reads_ahead": [(drawn(25, "80 - 8"), "72"), (drawn(7, "72 - 24"), "48")],
     }
     everything = worth + [one for some in others.values() for one in some]
-    found, reasons = worth_scoring({"d": text}, everything, SampleConfig(numbers="same"))
+    found, reasons = worth_scoring({"d": text}, everything, SampleConfig(numbers="new"))
     assert found == worth
     assert reasons == {reason: len(some) for reason, some in others.items()}
-    assert worth_scoring({"d": text}, everything, SampleConfig(numbers="before")) == (everything, {})
+    assert worth_scoring({"d": text}, everything, SampleConfig()) == (everything, {})
 
 
 def test_the_numbers_of_a_text_are_its_values_without_signs() -> None:
@@ -97,5 +104,5 @@ def test_the_numbers_of_a_text_are_its_values_without_signs() -> None:
 
 
 def test_what_numbers_there_are() -> None:
-    with pytest.raises(UsageError, match="numbers must be one of any, before, same: 'some'"):
+    with pytest.raises(UsageError, match="numbers must be one of any, new: 'some'"):
         SampleConfig(numbers="some")

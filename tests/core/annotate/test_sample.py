@@ -88,9 +88,9 @@ def test_places_inside_words_take_no_share_of_the_k():
     assert [(c.position, c.rank) for c in got.calls] == [(0, 0), (2, 1), (3, 2), (5, 3)]
 
 
-def test_a_tool_that_answers_with_numbers_may_be_tried_in_front_of_numbers_alone():
-    text = "98 * 984 = $96,432 and B2."  # 10: the blank in front of the third number; B2 is a word
-    (got,) = run(CharactersLM(text), [a_document(text)], numbers="before")
+def test_a_tool_that_answers_with_numbers_may_be_tried_in_front_of_new_numbers_alone():
+    text = "98 * 984 = $96,432 and B2, 98."  # 10: the blank in front of the third number; B2 is a word
+    (got,) = run(CharactersLM(text), [a_document(text)], numbers="new")
     assert positions(got) == [10]
 
 
