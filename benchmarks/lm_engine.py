@@ -4,7 +4,7 @@
     python benchmarks/lm_engine.py --growth [--json]
 
 One tool: a scan of every document, m draws at each of its k likeliest positions, three losses of k m calls. Plain is
-`lm.plain`: the prompt again for every draw (with keys and values kept from token to token), the whole text for every
+`PlainLM`: the prompt again for every draw (with keys and values kept from token to token), the whole text for every
 score, one sequence at a time. Both run the same model and documents, the plain way only the first of them, in one
 process, and their answers are compared. A draw of random weights all but never ends, so a call costs --max-tokens, both
 ways; the default is the build's own. The calls that are scored are made up, as random weights write none.
@@ -38,10 +38,10 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from tests.support.plain_lm import PlainLM
 from toolformer_core.config import MAX_CALL_TOKENS
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.records import Call, Prompt
 from toolformer_core.syntax import linearize
 

@@ -10,35 +10,12 @@ This package is the method and nothing else. It does not know Prefect, DuckDB or
 environment, and importing it does nothing; it runs on a machine that has only torch and transformers. The names in
 `__all__` are those of `api`, which is imported when the first of them is used.
 """
+# ruff: noqa: F403, F405  # a checker finds the names in `api`
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolformer_core.api import (
-        Annotation,
-        CandidateCall,
-        Generation,
-        GenerationSettings,
-        GroundedAnswer,
-        GroundedQuery,
-        RankedTool,
-        Tool,
-        ToolFailure,
-        ToolformerError,
-        ToolLimits,
-        ToolOutcome,
-        ToolResponse,
-        ToolSettings,
-        UnansweredCall,
-        annotate_texts,
-        answer,
-        build_tools,
-        generate,
-        ground,
-        ground_all,
-        load_model,
-        tool,
-    )
+    from toolformer_core.api import *
 
 __version__ = "0.1.0"
 

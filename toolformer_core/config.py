@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
     "SampleConfig",
     "ScoreConfig",
     "canonical_json",
-    "check_tools",
     "config_digest",
     "keeps_repeats",
     "tau_f_for",
@@ -81,24 +80,6 @@ def canonical_json(config: Any) -> str:
     is_record = dataclasses.is_dataclass(config) and not isinstance(config, type)
     value = dataclasses.asdict(config) if is_record else config
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def check_tools(names: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names, lower-cased and without repeats, in the order given.
-
-    Raises:
-        UnknownNameError: a name is not one of the five.
-        UsageError: there is no name.
-    """
-    out: list[str] = []
-    for name in (n.strip().lower() for n in names):
-        if name not in TOOL_NAMES:
-            raise UnknownNameError("tool", name, TOOL_NAMES)
-        if name not in out:
-            out.append(name)
-    if not out:
-        raise UsageError("no tool was named; give at least one of: " + ", ".join(TOOL_NAMES))
-    return tuple(out)
 
 
 def tau_f_for(tool: str, overrides: Mapping[str, float] | None = None) -> float:

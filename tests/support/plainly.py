@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from tiny import PROMPT
 
+from tests.support.plain_lm import PlainLM
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreRequest
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.records import Prompt
 
 __all__ = ["CLOSE", "PREFIXES", "asked_of", "assert_alike", "drawn", "scanned"]

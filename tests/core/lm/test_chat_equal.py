@@ -13,10 +13,10 @@ from tokenizers import AddedToken
 
 from tests.support.chat_templates import AS_PLAIN, TEMPLATES, chat_tokenizer
 from tests.support.fake_vllm import SERVED, fake_vllm
+from tests.support.plain_lm import PlainLM
 from tests.support.plainly import assert_alike, drawn, scanned
 from toolformer_core.lm.base import Draw, ScoreRequest
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.tokens import tokenize
 from toolformer_core.lm.vllm import VllmLM
 from toolformer_core.lm.vllm_server import VllmServer

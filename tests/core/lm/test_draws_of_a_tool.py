@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tiny import PROMPT, TEXTS, tiny_lm
 
+from tests.support.plain_lm import PlainLM
 from toolformer_core.annotate.sample import sample
 from toolformer_core.config import SampleConfig
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScanWrapper
-from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.load import load_model
 from toolformer_core.prompts.load import load_prompt
 from toolformer_core.records import Document, DrawnCall, PrefilterResult

@@ -9,11 +9,11 @@ import pytest
 import torch
 from tiny import PROMPT, TEXTS, encode, plain_log_probs, sentencepiece, tiny_lm
 
+from tests.support.plain_lm import PlainLM
 from toolformer_core.errors import ContextError, ModelError
 from toolformer_core.lm.base import DrawRequest, ScoreRequest
 from toolformer_core.lm.hf import prefixes
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.randomness import uniform
 from toolformer_core.lm.tokens import tokenize
 from toolformer_core.records import Prompt

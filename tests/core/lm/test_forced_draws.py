@@ -14,11 +14,11 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
+from tests.support.plain_lm import PlainLM
 from toolformer_core.errors import ContextError, TokenizerError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.hf.head import LMHead
-from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.randomness import uniform
 from toolformer_core.lm.tokens import encode_after
 from toolformer_core.lm.vllm import VllmLM

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tiny import PROMPT, TEXTS, encode, plain_log_probs, tiny_lm
 
+from tests.support.plain_lm import PlainLM
 from tests.support.plainly import CLOSE, drawn, scanned
 from toolformer_core.lm.base import DrawRequest, Insertion
-from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.windowing import windows_of
 
 FIRST = " [QA(Since when?) -> 1820]"

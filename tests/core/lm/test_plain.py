@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from tiny import PROMPT, TEXTS, tiny_lm
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.support.plain_lm import PlainLM
 from tests.support.plainly import CLOSE, PREFIXES, asked_of, assert_alike, drawn, scanned
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import DrawRequest, ScoreRequest
 from toolformer_core.lm.hf.memory import _available, _below_limit, free_bytes
-from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.windowing import score_start, windows_of
 
 FAMILIES = ["gpt2", "gptj", "gpt_neox", "llama", "qwen2", "mistral", "qwen2_mixed"]

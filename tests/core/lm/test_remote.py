@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tiny import PROMPT, TEXTS, tiny_lm
 
 from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
+from tests.support.plain_lm import PlainLM
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import (
     Draw,
@@ -25,7 +26,6 @@ from toolformer_core.lm.base import (
     tokens_passed,
 )
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.load import LoadedTokenizer
 from toolformer_core.lm.remote.engine import RemoteLM
 from toolformer_core.lm.remote.identity import RemoteModel, probe_of, tokenizer_for

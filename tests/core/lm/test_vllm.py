@@ -12,10 +12,10 @@ import torch
 from tiny import PROMPT, TEXTS, tiny_lm
 
 from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
+from tests.support.plain_lm import PlainLM
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreRequest
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.hf.plain import PlainLM
 from toolformer_core.lm.load import load_model, model_digest, model_digests, model_folder
 from toolformer_core.lm.vllm import VllmLM
 from toolformer_core.lm.vllm_server import VllmServer

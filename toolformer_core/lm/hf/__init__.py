@@ -1,1 +1,1 @@
-"""The transformers backend: the engine, and the plain computation that it must agree with."""
+"""The transformers backend. The plain computation that it must agree with stands in `tests/support/plain_lm.py`."""

@@ -32,7 +32,7 @@ class PlainLM:
     """A causal LM that annotates and scores, slowly.
 
     Args:
-        network: the model.
+        hf_model: the model.
     """
 
     def __init__(self, hf_model: HFModel) -> None:
