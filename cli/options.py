@@ -55,7 +55,6 @@ def with_options(
     The command has an option for each field of the form, and ends with exit 2 if the form rejects a value.
 
     Args:
-        form: the parameters.
         optional: required texts of the form that this command can do without; "" where they are not given.
         shown: fields whose options --help shows, where --help-all shows the others, too; none: --help shows all.
     """
@@ -166,9 +165,7 @@ def parse_by_tool(text: str, option: str, low: float, high: float = math.inf) ->
     """Parse `3`, a value of every tool, or `calculator=3,qa=2`; None if the text is empty.
 
     Args:
-        text: what was given.
         option: its name in messages.
-        low: the smallest value.
         high: the largest value; if there is none, the values are whole numbers.
 
     Raises:

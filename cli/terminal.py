@@ -87,7 +87,6 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
     r"""Print a value as JSON, as `only_finite` returns it; characters that `visible` would replace are escaped.
 
     Args:
-        value: what is printed.
         indent: spaces per level; None: one line.
     """
     document = json.dumps(only_finite(value), ensure_ascii=False, indent=indent, default=str)

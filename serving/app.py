@@ -45,7 +45,6 @@ def make_app(engine_thread: EngineThread, settings: ServerSettings) -> FastAPI:
 
     Args:
         engine_thread: the engine's thread, not yet started.
-        settings: the server's.
     """
     router = None if settings.router is None else Router(settings.router, engine_thread)
 

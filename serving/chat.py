@@ -48,7 +48,6 @@ def turn_of(message: Message, where: str) -> dict[str, str]:
     """Return one message as role and text.
 
     Args:
-        message: the message.
         where: what errors call it.
 
     Raises:

@@ -223,7 +223,6 @@ class EngineThread:
 
         Args:
             tool: its name in calls.
-            input_: the call's input.
             context: what the tool may know besides, e.g. the date.
 
         Returns:

@@ -15,7 +15,6 @@ class RequestError(Exception):
     """A request that is answered with an error.
 
     Args:
-        status: HTTP status.
         message: what is wrong and how to correct it.
         kind: the `type` of OpenAI's error.
         param: the field that is wrong.

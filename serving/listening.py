@@ -17,7 +17,6 @@ def listen(host: str, port: int) -> socket.socket:
     """Bind an address and listen there.
 
     Args:
-        host: the address.
         port: 0 takes a free one.
 
     Raises:
@@ -42,8 +41,6 @@ class ListeningServer(uvicorn.Server):
     """A server with its socket, and an orderly end.
 
     Args:
-        config: uvicorn's.
-        host: the address to bind.
         port: the port to bind; 0 takes a free one.
 
     Raises:

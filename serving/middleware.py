@@ -39,8 +39,6 @@ class RequestMiddleware:
     """Checks a request, reads its body, and passes it on to `app`.
 
     Args:
-        app: the application.
-        metrics: counts every request.
         api_key: the key that clients must send; None accepts all.
         max_body: the largest body, in bytes.
         loopback: whether the server is bound to the loopback interface.

@@ -87,8 +87,6 @@ class OwnOriginOnly:
 
     Args:
         app: the application; it does not see refused requests.
-        hosts: see `refusal`.
-        origins: see `refusal`.
         advice: appended to the reason: how to allow another name.
     """
 

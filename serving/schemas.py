@@ -212,8 +212,6 @@ def decode_settings(
     i; without a seed, every request uses a new one.
 
     Args:
-        request: the request.
-        prompts: the number of prompts.
         more_stops: strings that end the text, in addition to the request's own.
         trigger: the thresholds of a request that names none; None: there are none.
     """

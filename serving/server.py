@@ -23,7 +23,6 @@ class ModelServer(ListeningServer):
     """Serves a model.
 
     Args:
-        settings: the server's settings.
         load: returns the model with its tools, built with `settings.max_rows`; called once the server is listening.
 
     Raises:

@@ -19,7 +19,6 @@ class ServerSettings:
         host: address to bind.
         port: port to bind; 0 picks a free one.
         api_key: the key that clients must send; None accepts all.
-        max_rows: sequences decoded together.
         queue: further sequences that may wait; requests beyond that get 429.
         max_body: the largest body of a request, in bytes.
         grace_s: seconds that open requests have to finish when the server shuts down.

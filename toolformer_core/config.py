@@ -104,11 +104,7 @@ class IngestConfig:
     """How corpus rows become documents. Columns that are not named here are detected.
 
     Args:
-        text_column: the column of the text.
-        url_column: the column of the address.
-        date_column: the column of the date.
         max_chars: a longer text is rejected.
-        shard_documents: documents in a shard.
         limit: documents after which to stop; None for all.
     """
 

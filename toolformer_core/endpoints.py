@@ -89,7 +89,6 @@ class Endpoint:
     Args:
         url: the server's address, without credentials.
         model: the name by which the server knows the model.
-        credentials: those in the address.
     """
 
     url: str

@@ -52,8 +52,6 @@ class UnknownNameError(UsageError):
 
     Args:
         kind: the kind of thing, e.g. `"tool"`.
-        name: the unknown name.
-        valid: the valid names.
     """
 
     def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:

@@ -213,9 +213,6 @@ def _ends_input(text: str, start: int, close: int, arrows: Sequence[int]) -> boo
     """Return whether an input ends between two places: at a `)` that is followed by an arrow or by nothing.
 
     Args:
-        text: the whole text.
-        start: the first place.
-        close: the place of the closing bracket.
         arrows: the places of every `)` that is followed by an arrow, in order.
     """
     following = bisect_left(arrows, start)

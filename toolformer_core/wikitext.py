@@ -78,7 +78,6 @@ def sections(wikitext: str, hidden: frozenset[str] = HIDDEN_NAMESPACES) -> tuple
     """Return the sections of an article; a section without text is left out, its heading stays in those below it.
 
     Args:
-        wikitext: the source of the article.
         hidden: the namespaces in lower case whose links are removed.
 
     Raises:

@@ -50,8 +50,6 @@ def flow_module(name: str, parameters: Any, spec: Any) -> Iterator[Any]:
     """Start a Prefect server if none is named, import the module of a flow meanwhile, and yield the module.
 
     Args:
-        name: of the module.
-        parameters: of the flow.
         spec: what they resolve to; None: the flow finds out.
     """
     from flows.forms.resolved import use_resolved

@@ -161,13 +161,7 @@ class DemoRow:
 
 
 def demo_table(tool_items: EvaluateResult, plain_items: EvaluateResult, perplexity: EvaluateResult) -> list[DemoRow]:
-    """Return the table that ends the demo, from the predictions in the warehouse.
-
-    Args:
-        tool_items: result on the items that need a tool.
-        plain_items: result on the items that need none.
-        perplexity: result on the dev documents.
-    """
+    """Return the table that ends the demo, from the predictions in the warehouse."""
     from warehouse.queries import rows_of
 
     sql = """

@@ -198,9 +198,7 @@ def print_what_if(
     """Print what other thresholds would keep.
 
     Args:
-        query: the current thresholds and the other ones.
         answer: the yields under both, and calls that would be added or removed.
-        limit: maximum examples per tool, as C* was assembled.
         names: the tools' names in calls, by key.
         build: the run and dataset that the other thresholds are compared with.
     """

@@ -40,10 +40,8 @@ class Display(ABC):
     """Progress on standard error: bars on a terminal, elsewhere lines. A class that extends it says which.
 
     Args:
-        columns: of the bars.
         quiet: show nothing (for `--json`).
         clock: monotonic seconds.
-        transient: whether bars vanish at the end.
     """
 
     def __init__(

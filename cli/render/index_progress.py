@@ -18,14 +18,7 @@ _SHOW_S = 0.1  # seconds between two changes of the bar
 
 
 class IndexDisplay(Display):
-    """Shows on standard error how far a source is indexed; call it with each progress.
-
-    Args:
-        size: bytes of the source's file.
-        limit: the most passages to index; None for all.
-        quiet: show nothing (for `--json`).
-        clock: monotonic seconds.
-    """
+    """Shows on standard error how far a source is indexed; call it with each progress."""
 
     def __init__(
         self, size: int, limit: int | None, quiet: bool = False, clock: Callable[[], float] = time.monotonic

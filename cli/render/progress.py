@@ -34,8 +34,6 @@ class BuildDisplay(Display):
     `flows.runtime.progress`.
 
     Args:
-        quiet: show nothing (for `--json`).
-        clock: monotonic seconds.
         pulse: describes the work under way; default: that of this process.
     """
 
@@ -104,14 +102,7 @@ class BuildDisplay(Display):
 
 
 class TrainingDisplay(Display):
-    """Shows trainings' progress from their events: a bar each on a terminal; else a line a minute and per evaluation.
-
-    Args:
-        names: names of the trainings, in the order of their indices.
-        steps: steps of each training.
-        quiet: show nothing (for `--json`).
-        clock: monotonic seconds.
-    """
+    """Shows trainings' progress from their events: a bar each on a terminal; else a line a minute and an evaluation."""
 
     def __init__(
         self, names: Sequence[str], steps: int, quiet: bool = False, clock: Callable[[], float] = time.monotonic
@@ -279,7 +270,6 @@ def print_stats(
     """Print the rows of every stage by what became of them, and the yield per tool and threshold.
 
     Args:
-        stats: the figures.
         build: the run that they belong to, printed first; None: not printed.
         kept: the calls in C*, by tool.
     """

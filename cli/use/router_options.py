@@ -71,9 +71,7 @@ def router_of(
     """Return the router that the options ask for; None if it is off.
 
     Args:
-        options: the options.
         tools: the server's, at least one.
-        model: the server's.
         load: loads a small model by its name, without tools.
         max_rows: texts that it writes together.
 

@@ -41,12 +41,7 @@ class Planned:
 
 
 class RoutedChat:
-    """Answers the chats of a server with a router.
-
-    Args:
-        router: chooses.
-        engine_thread: drives the server's model.
-    """
+    """Answers the chats of a server with a router."""
 
     def __init__(self, router: Router, engine_thread: EngineThread) -> None:
         self._router = router
@@ -56,7 +51,6 @@ class RoutedChat:
         """Decide how a request is answered; a call of one of the server's tools has run by then.
 
         Args:
-            body: the request.
             form: of the response; whether a space is dropped is set here.
 
         Raises:

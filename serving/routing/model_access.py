@@ -56,15 +56,7 @@ def input_after_name(name: str, text: str) -> str | None:
 
 
 def tool_call(name: str, input_: str, result: ToolResult | ToolformerError, seconds: float, max_chars: int) -> ToolCall:
-    """Return a call that has run, and what came of it, without a span in a text.
-
-    Args:
-        name: the tool's name in calls.
-        input_: the call's input.
-        result: the tool's result.
-        seconds: that it took.
-        max_chars: characters of the response that are kept.
-    """
+    """Return a call that has run, and what came of it, without a span in a text."""
     if isinstance(result, ToolformerError):
         result = ToolFailure("unavailable", str(result))
     response = "" if isinstance(result, ToolFailure) else response_line(result.text, max_chars)
@@ -87,7 +79,6 @@ class Writing:
     """A text to be continued greedily, without calls.
 
     Args:
-        prompt: the text.
         max_tokens: tokens of the continuation.
         complete: whether what is written so far is all that is needed.
     """
@@ -106,11 +97,7 @@ class Written:
 
 
 class Writer:
-    """Has texts written by a model.
-
-    Args:
-        engine_thread: drives the model.
-    """
+    """Has texts written by a model."""
 
     def __init__(self, engine_thread: EngineThread) -> None:
         self._thread = engine_thread

@@ -53,7 +53,6 @@ class RouteRequest:
         choice: what the client says of it; not `none`.
         server: the server's tools that may be called.
         client: the client's tools.
-        threshold: in place of the server's.
     """
 
     query: str

@@ -59,12 +59,7 @@ class _Draft:
 
 
 class Router:
-    """Chooses tools for the chats of one server.
-
-    Args:
-        settings: how.
-        server: drives the server's model and tools.
-    """
+    """Chooses tools for the chats of one server."""
 
     def __init__(self, settings: RouterSettings, server: EngineThread) -> None:
         self.settings = settings

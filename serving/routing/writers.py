@@ -37,9 +37,6 @@ class AnswerWriter(ResponseWriter):
         call: the call that has run; its span is not read.
         text: the tool's response, as far as it is sent.
         finish: stop, or length if it was cut.
-        prompt_tokens: of the text after which the call was written.
-        text_tokens: of the text.
-        call_tokens: of the call and its response.
     """
 
     def __init__(
@@ -81,10 +78,6 @@ class ClientCallWriter(ResponseWriter):
 
     Args:
         form: of the response; every choice has the same call, with an id of its own.
-        function: the tool's name.
-        arguments: JSON.
-        prompt_tokens: of the text after which the call was written.
-        call_tokens: of the call.
     """
 
     def __init__(

@@ -96,7 +96,6 @@ def annotations_of(
     """Return the annotation of every document, by its id.
 
     Args:
-        documents: the texts.
         tools: by key.
         prefiltered: the prefilter's results, by tool and document id, also of the documents that it dropped.
         runs: what the stages returned, by tool.

@@ -71,8 +71,6 @@ class DecodeEngine:
 
     Args:
         hf_model: the model; `kv_cache.bytes_per_token` tells which models are supported.
-        pool: the tools.
-        max_rows: sequences decoded together.
         cached_tokens: tokens whose keys and values may be held, padding included.
     """
 
@@ -121,8 +119,6 @@ class DecodeEngine:
 
         Args:
             prompt: the text to continue; the model's beginning-of-text token is put in front.
-            settings: how the sequence is decoded.
-            index: repeated in its events.
             on_event: called with every event, in the driving thread; it must be quick and must not raise.
             owner: the same object for all sequences of one request; rows are shared fairly among owners. None: the
                 sequence is a request of its own.

@@ -113,11 +113,8 @@ class DecodeSequence:
     """One sequence.
 
     Args:
-        model: what the sequence needs to know of the model.
         prompt: token ids, at least one.
-        settings: how the sequence is decoded.
         emit: called with every event, immediately.
-        index: of the sequence, for its events.
     """
 
     def __init__(

@@ -20,7 +20,6 @@ class TextStream:
 
     Args:
         tokenizer: a fast tokenizer.
-        stop: strings that end the text.
     """
 
     def __init__(self, tokenizer: Any, stop: Sequence[str] = ()) -> None:

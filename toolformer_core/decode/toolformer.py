@@ -27,7 +27,6 @@ class Toolformer:
     The tools are loaded here, so that loading does not count against a call's time limit.
 
     Args:
-        lm: the model.
         tools: the tools it may call; empty for plain decoding without calls.
         tool_timeout_s: seconds that a call may take; after that its response is empty.
         tool_workers: calls of a tool at a time, at most; 1 if a tool is not thread-safe.

@@ -28,9 +28,7 @@ class Transcript:
     Args:
         tokenizer: a fast tokenizer.
         prompt: the token ids that precede the text.
-        stop: strings that end the text.
         emit: called with every event, immediately.
-        index: of the sequence, for its events.
     """
 
     def __init__(
@@ -79,11 +77,8 @@ class Transcript:
         """Add a call.
 
         Args:
-            tool: the name of the tool.
-            input_: the call's input.
             parts: the call's text up to the arrow, and its response with the closing bracket.
             failure: why the response is empty, if the tool failed.
-            seconds: how long the call took.
             repeated: whether the response comes from an earlier call.
             ids: all tokens so far, including those of the response.
         """

@@ -131,10 +131,8 @@ def fit_tool(
     """Fit the threshold of one tool; see the module.
 
     Args:
-        tool: its key.
         wanted: p(" [") of its wanted openings, in any order.
         needless: p(" [") of its needless openings, in any order.
-        config: the shares.
         early: openings that were left out, for the record.
         other_tool: the same.
     """

@@ -25,9 +25,6 @@ _REMEDY = "download or save it again"
 def check_model(model: str | ModelRef) -> None:
     """Check the files of a model.
 
-    Args:
-        model: its name, or what that was parsed to.
-
     Raises:
         ModelError: a file is missing, truncated or has the wrong content; or see `model_folder`.
     """

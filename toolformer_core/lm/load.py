@@ -50,7 +50,6 @@ def model_folder(model: str | ModelRef, *, weights: bool = True) -> Path:
     """Return the local folder of a model, downloading it from the hub if it is not there yet.
 
     Args:
-        model: its name, or what that was parsed to.
         weights: whether the model itself is wanted; else a folder with only a tokenizer will do.
 
     Raises:

@@ -34,7 +34,6 @@ class PromptTokenizer:
 
     Args:
         tokenizer: a fast tokenizer.
-        name: the user's name for the model.
         bos: the token that starts every sequence; None: there is none.
         context_lengths: tokens of the model's context, by every account of the model itself; empty: it does not say.
 

@@ -39,8 +39,6 @@ def score_requests(
     """Answer `LanguageModel.log_probs`. A prefix too long for the context gives NaN: its call cannot be scored.
 
     Args:
-        model: the model's tokenizer.
-        requests: see `LanguageModel.log_probs`.
         score: returns the answers of some sequences, in any order.
         longest: tokens that a sequence may have.
     """

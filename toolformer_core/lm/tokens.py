@@ -106,7 +106,6 @@ def tokenize_after(tokenizer: Any, before: str, texts: list[str]) -> list[Tokens
     Args:
         tokenizer: a fast tokenizer.
         before: e.g. the header of a chat's turn.
-        texts: the texts.
     """
     return [_tokens(*pair) for pair in _encode(tokenizer, texts, (before,))]
 
@@ -149,7 +148,6 @@ def _encode(tokenizer: Any, texts: Sequence[str], before: Sequence[str] = ()) ->
 
     Args:
         tokenizer: a fast tokenizer.
-        texts: the texts.
         before: what the texts stand after, in order of preference (see `_encode_after`); empty: nothing.
     """
     pieces = [call_pieces(text) for text in texts]
@@ -244,7 +242,6 @@ def start_token(tokenizer: Any, config: Any) -> int | None:
     """Return the token that starts every sequence: bos, else eos; None if the model has neither.
 
     Args:
-        tokenizer: the model's tokenizer.
         config: the model's; None: it is not known.
     """
     configured = None if config is None else config.get_text_config().bos_token_id
@@ -262,7 +259,6 @@ def drop_unembedded_tokens(tokenizer: Any, rows: int, name: str) -> Any:
     Args:
         tokenizer: a fast tokenizer; it is not changed.
         rows: how many tokens the model has an embedding for.
-        name: the user's name for the model.
 
     Raises:
         ModelError: a token of the original vocabulary has no embedding: the tokenizer belongs to another model.

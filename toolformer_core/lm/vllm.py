@@ -33,9 +33,6 @@ class VllmLM(TransformersLM):
     """A model that scans and scores in this process, and whose draws a server makes.
 
     Args:
-        local: the model.
-        server: a server of the same model.
-        name: the user's name for it.
         digest: digest of the model and of the fact that a server makes its draws.
     """
 

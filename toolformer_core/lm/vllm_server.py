@@ -42,7 +42,6 @@ class VllmServer:
 
     Args:
         url: its address with `/v1`, without credentials.
-        model: the name of the model it serves.
         timeout_s: seconds allowed for one response; one that takes longer is not requested again.
         credentials: sent with every request; never part of a message or a `repr`.
         tries: how often a request is sent while nobody answers or the server says that it is busy; the waits between
@@ -76,7 +75,6 @@ class VllmServer:
         """Return the log-probabilities of likely tokens at every place of a prompt but the first.  (len(prompt) - 1,)
 
         Args:
-            prompt: token ids.
             n: how many of the most likely tokens to return, beside the prompt's own.
 
         Returns:
@@ -223,14 +221,10 @@ def draw_on(
     """Return draws that a server makes, `AT_ONCE` at a time.
 
     Args:
-        server: the server.
         prompts: per draw, the tokens in front of it, " [" included.
         seeds: per draw, as the server takes them.
         begun: per draw, what is drawn already, and its tokens; one that has ended stays as it is.
         max_tokens: tokens that a draw may take, those that are drawn already included.
-        temperature: see `Scan.draw`.
-        context_length: tokens of the model's context.
-        ends: see `VllmServer.draw`.
 
     Raises:
         ModelError: see `VllmServer.complete`.

@@ -150,7 +150,6 @@ def _insertion_window(
     """Return the window whose only position is after the inserted calls; none if these leave too little room.
 
     Args:
-        text: index of the insertion.
         position: where it is, in characters.
         first_copy: of the whole text.
         second_copy: of the text as far as it is written, with the calls.
@@ -179,7 +178,6 @@ def windows_at_end(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str])
     A text that does not fit into the model's context has no window: None.
 
     Args:
-        model: the model's tokenizer.
         prompt: its head; the tail is left out.
         texts: none of them empty.
     """

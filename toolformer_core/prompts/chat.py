@@ -63,7 +63,6 @@ def prompt_in_chat(prompt: Prompt, tokenizer: Any, template: str = AUTO) -> Prom
     """Return a prompt as turns of a chat.
 
     Args:
-        prompt: a plain prompt.
         tokenizer: the model's tokenizer, with its special tokens.
         template: `auto`: the tokenizer's own; `none`: the prompt stays as it is; else the path of a Jinja file.
 

@@ -21,7 +21,6 @@ def load_prompt(tool_key: str, folder: Path | None = None) -> Prompt:
     """Return the prompt of a tool, from `<folder>/<tool_key>.txt`.
 
     Args:
-        tool_key: e.g. `"calculator"`.
         folder: a user's prompts; None: the shipped ones.
 
     Raises:

@@ -130,9 +130,6 @@ class ToolDeclaration:
     def check_prompt(self, name: str) -> str:
         """Return the prompt after looking for a call in it.
 
-        Args:
-            name: the tool's name in calls.
-
         Raises:
             PromptError: there is no prompt, it is a draft, or none of its demonstrations calls the tool.
         """

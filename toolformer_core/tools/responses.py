@@ -117,7 +117,6 @@ def response_line(text: str, max_chars: int) -> str:
     never more than 100 for each character that may be kept. So a text of many megabytes costs no more than a page.
 
     Args:
-        text: the tool's response.
         max_chars: the most characters to return; a single longer word is cut inside.
     """
     most = _LOOKED_AT * (max_chars + 1)

@@ -32,9 +32,6 @@ class TransformersLM:
 
     Args:
         model: an `AutoModelForCausalLM`, on its device, in evaluation mode; `fuse_gelu` changes it.
-        tokenizer: its fast tokenizer.
-        name: the user's name for it.
-        digest: digest of weights, architecture and tokenizer.
         token_budget: tokens that a batch may hold, padding included; None: chosen by free memory.
         cache_budget: bytes of keys and values that the draws of one round may hold; None: chosen by free memory.
 

@@ -30,7 +30,6 @@ class HFModel(PromptTokenizer):
 
     Args:
         model: an `AutoModelForCausalLM`, on its device, in evaluation mode.
-        tokenizer: its fast tokenizer.
         name: the user's name for it.
         token_budget: tokens that a batch may hold, padding included; None: chosen by free memory.
         cache_budget: bytes of keys and values that the draws of one round may hold; None: chosen by free memory.

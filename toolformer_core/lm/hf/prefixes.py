@@ -47,7 +47,6 @@ class CopiedPrefix:
     """Rows that each continue a copy of their prefix: for models whose attention cannot share one.
 
     Args:
-        hf_model: the model.
         prefixes: keys and values of each prefix, per layer (1, H, T, D); not changed.
         origins: per row (index of its prefix, how many of the prefix's tokens it continues).
         capacity: tokens that a row may add.
@@ -178,7 +177,6 @@ class SharedPrefix:
     """Rows that continue prefixes in place, without copying them.
 
     Args:
-        hf_model: the model.
         prefixes: keys and values of each prefix, per layer (1, H, T, D); not changed and not copied.
         origins: per row (index of its prefix, how many of the prefix's tokens it continues), sorted by index.
         capacity: tokens that a row may add.
@@ -276,7 +274,6 @@ class SharedPrefix:
         """Compute the attention of one new token per row over its prefix and the tokens the row has added.
 
         Args:
-            layer: index of the layer.
             query: (R, Hq, D).
             keys: of the added tokens, (R, H, S, D); Hq is a multiple of H.
             values: of the added tokens, (R, H, S, D).

@@ -36,10 +36,6 @@ def check_weights(model: torch.nn.Module, name: str) -> None:
     Each parameter is read once and nothing is copied: about 10 GB/s on a CPU, so three seconds for 7B parameters in
     float32; `torch.isfinite(...).all()` takes thirty times as long. Offloaded weights are skipped.
 
-    Args:
-        model: the model.
-        name: the user's name for it.
-
     Raises:
         ModelError: a weight is NaN or infinite.
     """
@@ -61,7 +57,6 @@ def check_passes(model: Any, hidden: Callable[..., torch.Tensor], tokens: torch.
         model: an `AutoModelForCausalLM`, in evaluation mode.
         hidden: `HFModel.hidden`.
         tokens: `PROBED` of them, on the device of the input embeddings; none special, as a model may not know those.
-        name: the user's name for the model.
 
     Raises:
         ModelError: one of these does not hold; the message says which.

@@ -43,7 +43,6 @@ def draw_calls(
     """Draw one continuation of " [" per place; return its text and its tokens.
 
     Args:
-        hf_model: the model.
         prefixes: keys and values of documents, from a scan, per layer (1, H, T, D); they are not changed.
         common: how many leading tokens all prefixes have in common.
         places: per draw (index of its prefix, how many of the prefix's tokens precede " [").

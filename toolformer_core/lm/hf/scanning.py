@@ -105,14 +105,6 @@ class HFScan:
     ) -> list[Draw]:
         """See `Scan.draw`. Windows whose keys and values were not kept are computed again if they are drawn from.
 
-        Args:
-            requests: see `Scan.draw`.
-            max_tokens: see `Scan.draw`.
-            temperature: see `Scan.draw`.
-            many: see `draw_calls`.
-            name: see `draw_calls`.
-            begin: see `draw_calls`.
-
         Raises:
             TokenizerError: see `HFModel.beginning`.
             ContextError: see `HFModel.beginning`.

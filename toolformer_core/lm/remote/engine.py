@@ -40,10 +40,7 @@ class RemoteLM:
     """A causal LM that annotates and scores on a server.
 
     Args:
-        server: the server.
         model: which model it is to serve.
-        tokenizer: the model's tokenizer.
-        name: the user's name for the model.
 
     Raises:
         ModelError: see `PromptTokenizer`.

@@ -102,7 +102,6 @@ def tokenizer_for(loaded: LoadedTokenizer, model: str, context: int) -> PromptTo
     """Return a tokenizer with what annotation needs of its model.
 
     Args:
-        loaded: the tokenizer.
         model: the user's name for the model.
         context: tokens of the model's context; 0: the tokenizer alone says how many.
 
@@ -118,7 +117,6 @@ def describe(server: VllmServer, model: ModelRef) -> RemoteModel:
     """Ask a server which model it serves.
 
     Args:
-        server: the server.
         model: as the user names it.
 
     Raises:

@@ -42,8 +42,6 @@ class ScanReader:
     """What a scan reads with.
 
     Args:
-        server: the server.
-        model: the model's tokenizer.
         logprobs: N, the number of most likely tokens to request.
         count: called with the number of tokens of each sequence that is read.
         verify: called before results are given away; raises if they may be those of another model.
@@ -65,11 +63,8 @@ class RemoteScan:
     """p(" [") at the positions of a batch of documents, as far as the server tells it; see `base.Scan`.
 
     Args:
-        reader: what it reads with.
-        head: tokens in front of every window.
         windows: by text.
         seen: per text, what is seen of p(" [") at its positions.
-        ends: see `PromptTokenizer.turn_ends`.
     """
 
     def __init__(

@@ -41,7 +41,6 @@ class ArgumentForm:
     """What arguments a tool has, and how an input is turned into them.
 
     Args:
-        schema: the JSON schema of the tool's arguments, an object.
         check: says what is wrong with arguments, "" if nothing; default: what the schema says, where it can be used.
     """
 

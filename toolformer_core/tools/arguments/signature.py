@@ -31,9 +31,6 @@ _TEXT = (_Parameter.empty, str, "str")
 class FunctionSignature:
     """The arguments of a function.
 
-    Args:
-        function: what is called.
-
     Raises:
         UsageError: an argument has no annotation, or one that no JSON schema can say, or cannot be given by name.
     """

@@ -55,7 +55,6 @@ def value_of(text: str, schema: Any, root: Mapping[str, Any], *, quoted: bool = 
 
     Args:
         text: the text; only texts keep the spaces at its ends.
-        schema: the value's schema.
         root: the schema in which references are followed.
         quoted: the text stood in quotes.
         is_item: the text stood between commas; an array within an array is JSON.

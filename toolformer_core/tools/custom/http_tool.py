@@ -111,9 +111,6 @@ class HTTPTool:
 
     Args:
         template: what is requested, and what is read from the response.
-        name: in calls.
-        key: what a user types.
-        description: one sentence.
         version: raised when the service's answers change.
         declaration: prompt, filter and thresholds.
         limits: how it may be called; `timeout_s` is also the request's (default 10 s).

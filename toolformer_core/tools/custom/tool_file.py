@@ -95,7 +95,6 @@ def load_tool_file(path: Path, name: str = "") -> Tool:
     """Return the tool that a file describes.
 
     Args:
-        path: the YAML file.
         name: its name in calls; "": the file's own.
 
     Raises:

@@ -68,7 +68,6 @@ class CircuitBreaker:
         """Note that a call begins.
 
         Args:
-            now: the time.
             others: whether other calls are in progress.
         """
         if not others and not self.timeouts and not self.in_a_row:

@@ -56,11 +56,8 @@ class AnnotationPool:
     """Asks one tool; shared by all that ask it in a process, so that its limits hold for them together.
 
     Args:
-        tool: the tool; how it may be called is what `limits_of` says.
         timeout_s: seconds that a call may take, unless the tool's limits say so and nobody waits for each answer.
         at_once: calls at a time; default: the tool's limit. 1 for a tool that is not thread-safe.
-        interactive: see the module.
-        clock: the time.
         backoff: from tries to the seconds before the next one.
         workers: what carries calls out; default: threads or processes, as the tool's limits say.
         breaker: default: one that fits the time limit.
@@ -136,7 +133,6 @@ class AnnotationPool:
         Waiting questions take turns by owner: the one with the fewest calls in progress comes first.
 
         Args:
-            questions: the questions.
             post: takes messages, from any thread.
             on_answer: posted for each answer.
             on_error: posted if there will be no more answers.

@@ -49,7 +49,6 @@ class InProcess:
     """A worker that hands its jobs to a process.
 
     Args:
-        key: of the tool, for messages.
         tool: as `pickled` returns it.
     """
 

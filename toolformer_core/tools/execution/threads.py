@@ -34,12 +34,7 @@ class InThread:
 
 
 class ThreadWorkers:
-    """Threads that carry out jobs.
-
-    Args:
-        name: of the threads.
-        make_worker: makes the worker of a thread.
-    """
+    """Threads that carry out jobs."""
 
     def __init__(self, name: str, make_worker: Callable[[], Worker]) -> None:
         self._name = name

@@ -46,7 +46,6 @@ def write_greedily(
 
     Args:
         loaded: model and tokenizer, whose lock the caller holds.
-        inputs: token ids.
         max_tokens: the most tokens of each text, or of all.
         first: a token that every text begins with, e.g. the code of its language; else what the checkpoint names.
 
@@ -85,7 +84,6 @@ class BatchedModel(ABC, Generic[T]):
     What is pickled are the arguments; each process loads the checkpoint itself.
 
     Args:
-        model: a folder or a hub name.
         batch: texts that are worked on together, at most.
 
     Raises:

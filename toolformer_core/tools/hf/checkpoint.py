@@ -167,8 +167,6 @@ def resident(kind: str, checkpoint: Checkpoint, load: Callable[[], T]) -> T:
 
     Args:
         kind: what is made of it, e.g. the name of a transformers class.
-        checkpoint: the files.
-        load: reads them.
     """
     key = (kind, checkpoint.folder, checkpoint.digest)
     with _LOADING:
@@ -185,7 +183,6 @@ def load_transformer(checkpoint: Checkpoint, auto_class: str) -> Loaded:
     """Load a model with its fast tokenizer, once per process: in bfloat16 on a GPU that has it, else in float32.
 
     Args:
-        checkpoint: the files.
         auto_class: the name of a class of transformers, e.g. `AutoModelForSeq2SeqLM`.
 
     Raises:

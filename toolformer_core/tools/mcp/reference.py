@@ -112,7 +112,6 @@ class Server:
     Args:
         command: the words of its command, if it is started here.
         url: its address, if it is not; exactly one of the two is set.
-        settings: what it receives.
         limits: its number of sessions.
     """
 

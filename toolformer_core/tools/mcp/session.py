@@ -64,7 +64,6 @@ class Session:
     """A connection in the making, in use, or closing. Everything here runs on the loop's thread.
 
     Args:
-        server: the server.
         on_change: called when the session has opened, and again when its server is gone or it has closed.
     """
 

@@ -79,10 +79,6 @@ class MCPTool:
     """A tool of an MCP server. Use `mcp_tool`, which asks the server for the definition.
 
     Args:
-        server: the server.
-        definition: what it said of the tool.
-        key: the name that users type.
-        name: the name in calls.
         limits: how the tool may be called; `timeout_s` holds for each call, 30 s if it is None.
         declaration: how the tool is taught.
         summary: one sentence in place of the server's description; "": the server's.
@@ -275,12 +271,7 @@ def _structured(value: Any) -> str:
 
 
 def failure_of(error: Exception, timeout_s: float) -> ToolFailure:
-    """Return the failure that an error of a call means.
-
-    Args:
-        error: what `session_pool.ask` raised.
-        timeout_s: the seconds that the call had.
-    """
+    """Return the failure that an error of a call means."""
     from mcp import MCPError
     from mcp.types import INVALID_PARAMS, PARSE_ERROR
 

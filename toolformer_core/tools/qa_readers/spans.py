@@ -51,7 +51,6 @@ class SpanReader(ModelReader):
         model: a folder or a hub name, e.g. `deepset/roberta-base-squad2`.
         least_margin: the smallest margin of a span over "no answer" with which it is an answer. 0: an answer is given
             if the model believes in it more than in none.
-        batch: questions that are read together, at most.
 
     Raises:
         ModelError: the model's files are not found.

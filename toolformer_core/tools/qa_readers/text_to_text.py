@@ -34,7 +34,6 @@ class TextToTextReader(ModelReader):
 
     Args:
         model: a folder or a hub name, e.g. `google/flan-t5-large`.
-        batch: questions that are answered together, at most.
 
     Raises:
         ModelError: the model's files are not found.

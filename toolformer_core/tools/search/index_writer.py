@@ -82,9 +82,7 @@ def build_index(
     If the index is finished already, nothing is done.
 
     Args:
-        source: see `open_source`.
         folder: where the index is or will be; nothing else may be in it.
-        limit: the most passages to index; None for all.
         on_progress: called after every record of the source.
         commit_passages: the most passages that a killed run loses.
         commit_s: the most seconds of work that it loses, as far as records allow.

@@ -43,8 +43,6 @@ class MaxScore:
 
     Args:
         index: of tantivy; its fast field `row` numbers the passages.
-        searcher: of the index.
-        fields: the text fields to search.
         tokenizer: name of their tokenizer; only `en_stem` is known.
     """
 
@@ -128,9 +126,7 @@ class MaxScore:
         """Return the scores and addresses of the best passages, best first.
 
         Args:
-            terms: of the query.
             limit: this many are exact, and so are those that are as good as the last of them.
-            fetched: the most passages to return.
         """
         hits: list[tuple[float, Any]] = []
         rarest = sorted(terms, key=lambda term: term.postings)

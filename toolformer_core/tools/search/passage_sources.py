@@ -101,7 +101,6 @@ def open_source(path: Path, format: str | None = None) -> Source:
     """Recognise a file's compression and format, and check that it can be read.
 
     Args:
-        path: the file.
         format: one of `FORMATS`, if it is to be read as that whatever it looks like.
 
     Raises:

@@ -89,7 +89,6 @@ class PassageSearch(ABC):
 
         Args:
             text: a search term or a question; nothing in it is read as an operator.
-            limit: the most passages to return.
             title_boost: weight of a word in the title; the section and the text have weight 1.
 
         Raises:
@@ -213,7 +212,6 @@ def document_of(row: int, texts: Sequence[str]) -> Any:
     """Return what the index keeps of a passage.
 
     Args:
-        row: its number.
         texts: one of each of `FIELDS`.
     """
     import tantivy

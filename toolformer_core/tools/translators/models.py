@@ -69,7 +69,6 @@ class SourceReader:
     tokenizer, whose language is a setting that threads would share.
 
     Args:
-        tokenizer: the model's.
         code: returns the model's name of a language, or None.
         form: how a code is written in the vocabulary.
         english: the id of the code of English.
@@ -181,7 +180,6 @@ class M2M100Translator(_ModelTranslator):
 
     Args:
         model: a folder or a hub name, e.g. `facebook/nllb-200-distilled-600M`.
-        batch: texts that are translated together, at most.
 
     Raises:
         ModelError: the model's files are not found.
@@ -210,7 +208,6 @@ class CTranslate2Translator(_ModelTranslator):
 
     Args:
         model: a folder that the converter wrote, with the tokenizer's files; or a hub name of one.
-        batch: texts that are translated together, at most.
 
     Raises:
         ModelError: the model's files are not found.
