@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from toolformer_core.records import storable, unencodable
 
 CLIENT_GONE = 499  # counted if the client disconnects before its response; HTTP has no status for this, nginx uses 499
@@ -53,20 +51,6 @@ def error_body(message: str, kind: str, param: str | None = None, code: str | No
     """Return an error in OpenAI's format; lone surrogates in what a client sent are escaped."""
     safe_param = None if param is None else storable(param)
     return {"error": {"message": storable(message), "type": kind, "param": safe_param, "code": code}}
-
-
-def closing_response(error: RequestError) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Return the headers and the body of a response after which the connection is closed."""
-    content = orjson.dumps(error.body)
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(content)),
-        "connection": "close",
-        **error.headers,
-    }
-    if error.status == 401:
-        headers["www-authenticate"] = "Bearer"
-    return [(name.lower().encode(), value.encode()) for name, value in headers.items()], content
 
 
 def unsupported(param: str, message: str) -> RequestError:

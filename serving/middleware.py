@@ -17,18 +17,15 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
-from serving.errors import CLIENT_GONE, RequestError, closing_response
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serving.errors import CLIENT_GONE, RequestError
 from serving.metrics import Metrics
 from serving.origins import refusal
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 _PATHS_WITHOUT_KEY = ("/", "/health", "/health/live", "/health/ready")
 _PATHS_IN_METRICS = ("/v1/completions", "/v1/chat/completions", "/v1/models")
@@ -47,7 +44,7 @@ class RequestMiddleware:
 
     def __init__(
         self,
-        app: App,
+        app: ASGIApp,
         *,
         metrics: Metrics,
         api_key: str | None,
@@ -62,14 +59,14 @@ class RequestMiddleware:
         self._loopback = loopback
         self._timeout_s = body_timeout_s
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         with self._counted(scope["path"], send) as counting_send:
             await self._handle(scope, receive, counting_send)
 
-    async def _handle(self, scope: MutableMapping[str, Any], receive_raw: Receive, send: Send) -> None:
+    async def _handle(self, scope: Scope, receive_raw: Receive, send: Send) -> None:
         receive = _Incoming(receive_raw)
         headers = {name.lower(): value for name, value in scope["headers"]}
         try:
@@ -105,7 +102,7 @@ class RequestMiddleware:
             self._metrics.requests.labels(endpoint, status).inc()
             self._metrics.request_seconds.labels(endpoint).observe(time.monotonic() - started)
 
-    def _check(self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes]) -> None:
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         if self._key is None:
             if self._loopback and (reason := refusal(scope)):
                 raise RequestError(403, f"{reason}; set an API key to allow other names and pages")
@@ -171,9 +168,10 @@ async def _refuse(receive: _Incoming, send: Send, error: RequestError) -> None:
 
     Closing a connection with unread bytes resets it, and the client may lose the response.
     """
-    headers, content = closing_response(error)
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": content, "more_body": True})
+    challenge = {"www-authenticate": "Bearer"} if error.status == 401 else {}
+    response = JSONResponse(error.body, error.status, {**error.headers, **challenge, "connection": "close"})
+    await send({"type": "http.response.start", "status": error.status, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
     with suppress(TimeoutError):
         async with asyncio.timeout(_LINGER_S):
             while not receive.ended:

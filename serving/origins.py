@@ -12,15 +12,11 @@ programs send no Origin. This module does not know what the server does.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _PORTS = {"http": "80", "https": "443"}
@@ -90,7 +86,9 @@ class OwnOriginOnly:
         advice: appended to the reason: how to allow another name.
     """
 
-    def __init__(self, app: App, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), advice: str = "") -> None:
+    def __init__(
+        self, app: ASGIApp, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), advice: str = ""
+    ) -> None:
         self._app = app
         self._hosts = tuple(hosts)
         self._origins = tuple(filter(None, map(origin_of, origins)))
@@ -100,25 +98,14 @@ class OwnOriginOnly:
         if scope["type"] in ("http", "websocket"):
             reason = refusal(scope, self._hosts, self._origins)
             if reason is not None:
-                await _refuse(scope, send, f"{reason}{self._advice}\n")
+                await _refuse(scope, receive, send, f"{reason}{self._advice}\n")
                 return
         await self._app(scope, receive, send)
 
 
-async def _refuse(scope: Scope, send: Send, reason: str) -> None:
-    kind = scope["type"]
-    if kind == "websocket":
-        if "websocket.http.response" not in scope.get("extensions", {}):
-            await send({"type": "websocket.close", "code": 1008})  # before acceptance, so the server responds 403
-            return
-        kind = "websocket.http"
-    body = reason.encode()
-    headers = {
-        "content-type": "text/plain; charset=utf-8",
-        "content-length": str(len(body)),
-        "x-content-type-options": "nosniff",
-        "connection": "close",  # the body of a refused request is not read
-    }
-    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": f"{kind}.response.start", "status": 403, "headers": encoded})
-    await send({"type": f"{kind}.response.body", "body": body})
+async def _refuse(scope: Scope, receive: Receive, send: Send, reason: str) -> None:
+    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008})  # before acceptance, so the server responds 403
+        return
+    headers = {"x-content-type-options": "nosniff", "connection": "close"}  # the body of a refused request is not read
+    await PlainTextResponse(reason, 403, headers)(scope, receive, send)

@@ -15,14 +15,6 @@ class ServerSettings:
     """The settings of a server.
 
     Args:
-        name: the model's name for clients.
-        host: address to bind.
-        port: port to bind; 0 picks a free one.
-        api_key: the key that clients must send; None accepts all.
-        queue: further sequences that may wait; requests beyond that get 429.
-        max_body: the largest body of a request, in bytes.
-        grace_s: seconds that open requests have to finish when the server shuts down.
-        body_timeout_s: seconds within which a request's body must arrive, once its headers are there.
         router: how tools are chosen for a chat; None: the model calls them while it writes.
         trigger: per tool (its key), the smallest p(" [") at which it is called, for requests that name none; see
             `GenerationSettings`.
@@ -31,15 +23,15 @@ class ServerSettings:
         UsageError: a value out of range.
     """
 
-    name: str
-    host: str = "127.0.0.1"
-    port: int = 8000
-    api_key: str | None = field(default=None, repr=False)
+    name: str  # the model's name for clients
+    host: str = "127.0.0.1"  # address to bind
+    port: int = 8000  # port to bind; 0 picks a free one
+    api_key: str | None = field(default=None, repr=False)  # the key that clients must send; None accepts all
     max_rows: int = 32
-    queue: int = 256
-    max_body: int = 1 << 20
-    grace_s: float = 10.0
-    body_timeout_s: float = 30.0
+    queue: int = 256  # further sequences that may wait; requests beyond that get 429
+    max_body: int = 1 << 20  # the largest body of a request, in bytes
+    grace_s: float = 10.0  # seconds that open requests have to finish when the server shuts down
+    body_timeout_s: float = 30.0  # seconds within which a request's body must arrive, once its headers are there
     router: RouterSettings | None = field(default=None, repr=False)
     trigger: Mapping[str, float] = field(default_factory=dict, hash=False)
 

@@ -28,14 +28,12 @@ class Credentials:
     """What a server requires of its clients. The values are secret and are left out of `repr`.
 
     Args:
-        key: sent as `Authorization: Bearer <key>`.
         login: `user:password`, percent-encoded as in a URL; sent as `Authorization: Basic`.
-        query: `name=value&...`, appended to every URL.
     """
 
-    key: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)  # sent as `Authorization: Bearer <key>`
     login: str = field(default="", repr=False)
-    query: str = field(default="", repr=False)
+    query: str = field(default="", repr=False)  # `name=value&...`, appended to every URL
 
     @classmethod
     def parse(cls, text: str) -> Credentials:
@@ -84,15 +82,10 @@ NO_CREDENTIALS = Credentials()
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A model behind a server.
+    """A model behind a server."""
 
-    Args:
-        url: the server's address, without credentials.
-        model: the name by which the server knows the model.
-    """
-
-    url: str
-    model: str
+    url: str  # the server's address, without credentials
+    model: str  # the name by which the server knows the model
     credentials: Credentials = NO_CREDENTIALS
 
 

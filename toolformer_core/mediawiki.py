@@ -52,21 +52,16 @@ class Article:
     """An article in plain text.
 
     Args:
-        title: with spaces, as readers see it.
         sections: those that have text; the text before the first heading is one with an empty heading. None at all if
             the page holds only templates and the like.
-        page_id: its number in the wiki.
-        timestamp: when this revision was saved, e.g. `2024-05-01T12:30:00Z`; None if the dump does not say.
-        url: its address in the wiki; None if the dump does not say where the wiki is.
-        line: the line of the decompressed file where its page begins, from 1.
     """
 
-    title: str
+    title: str  # with spaces, as readers see it
     sections: tuple[Section, ...]
-    page_id: int
-    timestamp: str | None
-    url: str | None
-    line: int
+    page_id: int  # its number in the wiki
+    timestamp: str | None  # when this revision was saved, e.g. `2024-05-01T12:30:00Z`; None if the dump does not say.
+    url: str | None  # its address in the wiki; None if the dump does not say where the wiki is
+    line: int  # the line of the decompressed file where its page begins, from 1
 
     @property
     def text(self) -> str:

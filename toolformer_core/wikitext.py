@@ -63,15 +63,10 @@ class WikitextError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of an article that has text.
+    """A part of an article that has text."""
 
-    Args:
-        heading: with the headings it stands under, such as `History > Early years`; empty before the first heading.
-        text: plain text without a subsection's text; a blank line stands between paragraphs.
-    """
-
-    heading: str
-    text: str
+    heading: str  # with the headings it stands under, such as `History > Early years`; empty before the first heading
+    text: str  # plain text without a subsection's text; a blank line stands between paragraphs
 
 
 def sections(wikitext: str, hidden: frozenset[str] = HIDDEN_NAMESPACES) -> tuple[Section, ...]:

@@ -76,16 +76,11 @@ _TEXTS_PER_PASS = 16  # embedded between two rounds of the engine
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """A text to be continued greedily, without calls.
-
-    Args:
-        max_tokens: tokens of the continuation.
-        complete: whether what is written so far is all that is needed.
-    """
+    """A text to be continued greedily, without calls."""
 
     prompt: str
-    max_tokens: int
-    complete: Callable[[str], bool]
+    max_tokens: int  # tokens of the continuation
+    complete: Callable[[str], bool]  # whether what is written so far is all that is needed
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,43 +23,29 @@ class RouterSettings:
     """How a server chooses tools.
 
     Args:
-        library: the server's own tools, with their demonstrations and mock responses.
         weights: gamma, lambda and the threshold. Without a threshold, the best tool is always called.
-        grounding: prompts and lengths of the small LM.
-        patterns: the pattern set S with its priors.
-        encoder: embeds queries and descriptions; None: the small LM's hidden states.
         load: returns another small LM, without tools; None: the server's own model.
-        model: its name, for people; "": the server's own model.
-        max_rows: texts that another small LM writes together.
     """
 
-    library: tuple[LibraryTool, ...]
+    library: tuple[LibraryTool, ...]  # the server's own tools, with their demonstrations and mock responses
     weights: Weights = field(default_factory=Weights)
-    grounding: GroundingSettings = field(default_factory=GroundingSettings)
-    patterns: PatternSet = STANDARD_PATTERNS
-    encoder: Encoder | None = None
+    grounding: GroundingSettings = field(default_factory=GroundingSettings)  # prompts and lengths of the small LM
+    patterns: PatternSet = STANDARD_PATTERNS  # the pattern set S with its priors
+    encoder: Encoder | None = None  # embeds queries and descriptions; None: the small LM's hidden states
     load: Callable[[], Toolformer] | None = None
-    model: str = ""
-    max_rows: int = 32
+    model: str = ""  # its name, for people; "": the server's own model
+    max_rows: int = 32  # texts that another small LM writes together
 
 
 @dataclass(frozen=True, slots=True)
 class RouteRequest:
-    """What is to be decided.
+    """What is to be decided."""
 
-    Args:
-        query: the last user turn, in one line; "" if there is none.
-        context: what tools may know besides: the date (ISO).
-        choice: what the client says of it; not `none`.
-        server: the server's tools that may be called.
-        client: the client's tools.
-    """
-
-    query: str
-    context: str
-    choice: Choice
-    server: tuple[LibraryTool, ...]
-    client: tuple[LibraryTool, ...]
+    query: str  # the last user turn, in one line; "" if there is none
+    context: str  # what tools may know besides: the date (ISO)
+    choice: Choice  # what the client says of it; not `none`
+    server: tuple[LibraryTool, ...]  # the server's tools that may be called
+    client: tuple[LibraryTool, ...]  # the client's tools
     threshold: float | None = None
 
 

@@ -14,10 +14,11 @@ import pytest
 import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.types import ASGIApp
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from serving.origins import App, OwnOriginOnly, origin_of, refusal
+from serving.origins import OwnOriginOnly, origin_of, refusal
 
 
 def scope(host: str | None = None, *origins: str, scheme: str = "http") -> dict[str, Any]:
@@ -130,7 +131,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextmanager
-def served(app: App) -> Iterator[str]:
+def served(app: ASGIApp) -> Iterator[str]:
     """Serve on a free port; yield `127.0.0.1:port`."""
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="error", ws="websockets-sansio"))
     with socket.create_server(("127.0.0.1", 0)) as listener:  # who comes before it is served waits

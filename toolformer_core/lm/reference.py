@@ -34,21 +34,13 @@ _HIDDEN = "***"
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A model as a user names it.
+    """A model as a user names it."""
 
-    Args:
-        kind: what the name is of.
-        model: folder, file or hub name as given; the name by which a server knows the model.
-        url: the server's address, without credentials; "": there is none.
-        credentials: those in the name.
-        tokenizer: folder or hub name of a `remote` model's tokenizer; "": `model`.
-    """
-
-    kind: Literal["embedded", "folder", "gguf", "hub", "vllm", "remote"]
-    model: str
-    url: str = ""
-    credentials: Credentials = NO_CREDENTIALS
-    tokenizer: str = ""
+    kind: Literal["embedded", "folder", "gguf", "hub", "vllm", "remote"]  # what the name is of
+    model: str  # folder, file or hub name as given; the name by which a server knows the model
+    url: str = ""  # the server's address, without credentials; "": there is none
+    credentials: Credentials = NO_CREDENTIALS  # those in the name
+    tokenizer: str = ""  # folder or hub name of a `remote` model's tokenizer; "": `model`
 
     @classmethod
     def of(cls, name: str | ModelRef) -> ModelRef:

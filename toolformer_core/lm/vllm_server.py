@@ -41,18 +41,15 @@ class VllmServer:
     """A vLLM server's OpenAI-compatible endpoints.
 
     Args:
-        url: its address with `/v1`, without credentials.
-        timeout_s: seconds allowed for one response; one that takes longer is not requested again.
-        credentials: sent with every request; never part of a message or a `repr`.
         tries: how often a request is sent while nobody answers or the server says that it is busy; the waits between
             are 1, 2, 4, ... seconds, at most 30.
         sleep: waits for a number of seconds.
     """
 
-    url: str
+    url: str  # its address with `/v1`, without credentials
     model: str
-    timeout_s: float = 600.0
-    credentials: Credentials = NO_CREDENTIALS
+    timeout_s: float = 600.0  # seconds allowed for one response; one that takes longer is not requested again
+    credentials: Credentials = NO_CREDENTIALS  # sent with every request; never part of a message or a `repr`
     tries: int = 1
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False, compare=False)
 

@@ -41,25 +41,15 @@ _PROBE = (
 
 @dataclass(frozen=True, slots=True)
 class RemoteModel:
-    """A model behind a server, in plain values that travel to workers.
+    """A model behind a server, in plain values that travel to workers."""
 
-    Args:
-        name: by which the server knows it.
-        root: the folder or hub name that the server loaded; "" if it does not say.
-        context: tokens of its context; 0 if the server does not say.
-        logprobs: how many of the most likely tokens the server tells at a place, at most `MOST_LOGPROBS`.
-        tokenizer: folder or hub name of its tokenizer.
-        tokenizer_digest: of the tokenizer's files.
-        probe: log-probabilities of the probe's tokens but the first, natural logarithms.
-    """
-
-    name: str
-    root: str
-    context: int
-    logprobs: int
-    tokenizer: str
-    tokenizer_digest: str
-    probe: tuple[float, ...]
+    name: str  # by which the server knows it
+    root: str  # the folder or hub name that the server loaded; "" if it does not say
+    context: int  # tokens of its context; 0 if the server does not say
+    logprobs: int  # how many of the most likely tokens the server tells at a place, at most `MOST_LOGPROBS`
+    tokenizer: str  # folder or hub name of its tokenizer
+    tokenizer_digest: str  # of the tokenizer's files
+    probe: tuple[float, ...]  # log-probabilities of the probe's tokens but the first, natural logarithms
 
     @property
     def digest(self) -> str:

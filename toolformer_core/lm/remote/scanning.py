@@ -39,19 +39,13 @@ _WINDOWS_PER_SCAN = 2 * AT_ONCE
 
 @dataclass(frozen=True, slots=True)
 class ScanReader:
-    """What a scan reads with.
-
-    Args:
-        logprobs: N, the number of most likely tokens to request.
-        count: called with the number of tokens of each sequence that is read.
-        verify: called before results are given away; raises if they may be those of another model.
-    """
+    """What a scan reads with."""
 
     server: VllmServer
     model: PromptTokenizer
-    logprobs: int
-    count: Callable[[int], None]
-    verify: Callable[[], None]
+    logprobs: int  # N, the number of most likely tokens to request
+    count: Callable[[int], None]  # called with the number of tokens of each sequence that is read
+    verify: Callable[[], None]  # called before results are given away; raises if they may be those of another model
 
     def likely_tokens(self, ids: Sequence[int], n: int) -> list[dict[int, float]]:
         """See `VllmServer.likely_tokens`."""

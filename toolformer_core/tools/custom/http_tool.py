@@ -51,9 +51,6 @@ _TIMEOUT_S = 10.0
 class HTTPTemplate:
     """A request and what is read from its response, as templates.
 
-    Args:
-        ttl_s: seconds for which a response may be reused.
-
     Raises:
         UsageError: the URL is not http or https, leaves its host open, holds a password, or is http to another machine.
     """
@@ -64,7 +61,7 @@ class HTTPTemplate:
     json: Any = None  # a JSON value with `{input}` in its strings
     body: str | None = None
     response: str | None = None
-    ttl_s: float = REMOTE_TTL_S
+    ttl_s: float = REMOTE_TTL_S  # seconds for which a response may be reused
 
     def __post_init__(self) -> None:
         try:
@@ -110,18 +107,15 @@ class HTTPTool:
     """A tool behind an HTTP endpoint; tools of one kind share their connections.
 
     Args:
-        template: what is requested, and what is read from the response.
-        version: raised when the service's answers change.
-        declaration: prompt, filter and thresholds.
         limits: how it may be called; `timeout_s` is also the request's (default 10 s).
     """
 
-    template: HTTPTemplate
+    template: HTTPTemplate  # what is requested, and what is read from the response
     name: str
     key: str
     description: str
-    version: str = ""
-    declaration: ToolDeclaration = field(default_factory=ToolDeclaration)
+    version: str = ""  # raised when the service's answers change
+    declaration: ToolDeclaration = field(default_factory=ToolDeclaration)  # prompt, filter and thresholds
     limits: ToolLimits = field(default_factory=lambda: ToolLimits(timeout_s=_TIMEOUT_S))
 
     @property

@@ -35,19 +35,12 @@ _FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class ToolReference:
-    """A parsed reference.
+    """A parsed reference."""
 
-    Args:
-        kind: what the rest of it is.
-        target: the name, the file, the module, or of MCP the whole reference.
-        attribute: the function or tool in a file or module, else "".
-        name: the name in calls that the user chose, else "".
-    """
-
-    kind: Kind
-    target: str
-    attribute: str = ""
-    name: str = ""
+    kind: Kind  # what the rest of it is
+    target: str  # the name, the file, the module, or of MCP the whole reference
+    attribute: str = ""  # the function or tool in a file or module, else ""
+    name: str = ""  # the name in calls that the user chose, else ""
 
     def __str__(self) -> str:
         chosen = f"{self.name}=" if self.name else ""

@@ -26,21 +26,13 @@ Outcome = list[ToolResult] | ToolFailure | ToolformerError
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A call of a tool.
+    """A call of a tool."""
 
-    Args:
-        questions: one, or a batch for a `BatchTool`.
-        begin: called when the tool starts; the time that a call may take runs from here.
-        finish: called with the outcome.
-        abandoned: nobody waits for the outcome any more.
-        worker: what is at it.
-    """
-
-    questions: Sequence[Question]
-    begin: Callable[[], None]
-    finish: Callable[[Outcome], None]
-    abandoned: bool = False
-    worker: Worker | None = None
+    questions: Sequence[Question]  # one, or a batch for a `BatchTool`
+    begin: Callable[[], None]  # called when the tool starts; the time that a call may take runs from here
+    finish: Callable[[Outcome], None]  # called with the outcome
+    abandoned: bool = False  # nobody waits for the outcome any more
+    worker: Worker | None = None  # what is at it
 
 
 class Worker(Protocol):

@@ -95,30 +95,22 @@ class SessionLimits:
     """The number of sessions with a server.
 
     Args:
-        sessions: at a time (of a `mcp+stdio` server: processes).
-        calls_at_once: calls in progress on one session.
         connect_s: seconds that connecting and listing the tools may take (`npx` may have to download the server).
     """
 
-    sessions: int = 4
-    calls_at_once: int = 8
+    sessions: int = 4  # at a time (of a `mcp+stdio` server: processes)
+    calls_at_once: int = 8  # calls in progress on one session
     connect_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """An MCP server with all that it takes to connect to it.
+    """An MCP server with all that it takes to connect to it."""
 
-    Args:
-        command: the words of its command, if it is started here.
-        url: its address, if it is not; exactly one of the two is set.
-        limits: its number of sessions.
-    """
-
-    command: tuple[str, ...] = ()
-    url: str = ""
+    command: tuple[str, ...] = ()  # the words of its command, if it is started here
+    url: str = ""  # its address, if it is not; exactly one of the two is set
     settings: MCPSettings = field(default_factory=MCPSettings)
-    limits: SessionLimits = field(default_factory=SessionLimits)
+    limits: SessionLimits = field(default_factory=SessionLimits)  # its number of sessions
 
     @property
     def text(self) -> str:

@@ -76,21 +76,15 @@ class ToolDefinition:
 
 @dataclass(frozen=True)
 class MCPTool:
-    """A tool of an MCP server. Use `mcp_tool`, which asks the server for the definition.
-
-    Args:
-        limits: how the tool may be called; `timeout_s` holds for each call, 30 s if it is None.
-        declaration: how the tool is taught.
-        summary: one sentence in place of the server's description; "": the server's.
-    """
+    """A tool of an MCP server. Use `mcp_tool`, which asks the server for the definition."""
 
     server: Server
     definition: ToolDefinition
     key: str
     name: str
-    limits: ToolLimits
-    declaration: ToolDeclaration
-    summary: str = ""
+    limits: ToolLimits  # how the tool may be called; `timeout_s` holds for each call, 30 s if it is None
+    declaration: ToolDeclaration  # how the tool is taught
+    summary: str = ""  # one sentence in place of the server's description; "": the server's
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "form"}

@@ -160,15 +160,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ExtractiveReader:
-    """Finds an answer of at most eight words by overlap and patterns.
+    """Finds an answer of at most eight words by overlap and patterns."""
 
-    Args:
-        sentences: how many of the best sentences are searched for spans.
-        least_confidence: less probable answers are withheld; 0 gives all.
-    """
-
-    sentences: int = 6
-    least_confidence: float = LEAST_CONFIDENCE
+    sentences: int = 6  # how many of the best sentences are searched for spans
+    least_confidence: float = LEAST_CONFIDENCE  # less probable answers are withheld; 0 gives all
 
     @property
     def digest(self) -> str:

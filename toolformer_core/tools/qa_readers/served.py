@@ -74,21 +74,15 @@ def reader_endpoint(address: str) -> Endpoint:
 class ServedReader:
     """Finds answers with a model behind a server. Thread-safe; a pickled reader has no credentials.
 
-    Args:
-        address: the server's address with `#model`, without credentials.
-        credentials: sent with every request, in its header.
-        timeout_s: seconds that connecting, and each wait for data, may take.
-        at_once: requests in progress at a time.
-
     Raises:
         ModelError: the address cannot be read, names plain HTTP to another machine, or holds credentials; or they are
             not for a header.
     """
 
-    address: str
-    credentials: Credentials = field(default=NO_CREDENTIALS, repr=False)
-    timeout_s: float = 60.0
-    at_once: int = 8
+    address: str  # the server's address with `#model`, without credentials
+    credentials: Credentials = field(default=NO_CREDENTIALS, repr=False)  # sent with every request, in its header
+    timeout_s: float = 60.0  # seconds that connecting, and each wait for data, may take
+    at_once: int = 8  # requests in progress at a time
 
     def __post_init__(self) -> None:
         endpoint = reader_endpoint(self.address)

@@ -67,19 +67,13 @@ class SourceReader:
 
     The codes of languages (`deu_Latn` of NLLB, `__de__` of M2M100) are put around the tokens here and not by the
     tokenizer, whose language is a setting that threads would share.
-
-    Args:
-        code: returns the model's name of a language, or None.
-        form: how a code is written in the vocabulary.
-        english: the id of the code of English.
-        longest: the most tokens of a text with its codes.
     """
 
     tokenizer: Any
-    code: Callable[[str, str], str | None]
-    form: str
-    english: int
-    longest: int
+    code: Callable[[str, str], str | None]  # returns the model's name of a language, or None
+    form: str  # how a code is written in the vocabulary
+    english: int  # the id of the code of English
+    longest: int  # the most tokens of a text with its codes
 
     @classmethod
     def of(cls, tokenizer: Any, longest: int, model: str) -> SourceReader:
