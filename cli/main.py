@@ -11,6 +11,7 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -24,14 +25,11 @@ from cli.commands.export import export, push
 from cli.commands.finetune import finetune, fit_trigger
 from cli.commands.ground import ground_app
 from cli.commands.lineage import lineage
-from cli.commands.marks import marks
 from cli.commands.operate import doctor, up
 from cli.commands.recipe import demo, run
-from cli.commands.report import report
-from cli.commands.sql import sql
 from cli.commands.tools import index_app, tools_app
-from cli.commands.view import view
-from cli.commands.warehouse import gc, pack, reconcile
+from cli.commands.view import marks, report, view
+from cli.commands.warehouse import gc, pack, reconcile, sql
 from cli.terminal import leave, say, without_credentials
 from cli.use.serve import serve
 from cli.use.text import chat, generate
@@ -46,8 +44,20 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(tools_app, name="tools", rich_help_panel="use")
+app.add_typer(index_app, name="index", rich_help_panel="build")
+app.add_typer(ground_app, name="ground", rich_help_panel="teach")
 
-_BUILD, _ASK, _TEACH, _OPERATE = "build", "ask", "teach", "operate"
+# The commands as --help shows them, under their headings.
+_COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "build": (demo, run, build, datasets, export, pack),
+    "ask": (plan, stats, explain, what_if, marks, report, sql, lineage, view),
+    "teach": (diagnose, finetune, fit_trigger, evaluate, tables, push),
+    "operate": (up, doctor, reconcile, gc),
+    "use": (generate, chat, serve),
+}
+for _panel, _commands in _COMMANDS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -65,36 +75,6 @@ def _own_options(
     ] = False,
 ) -> None:
     """A language model teaches itself to use tools: from your corpus to C*, and what comes of it."""
-
-
-for _command in (demo, run, build):
-    app.command(rich_help_panel=_BUILD)(_command)
-app.command(rich_help_panel=_ASK)(plan)
-app.command(rich_help_panel=_ASK)(stats)
-app.command(rich_help_panel=_ASK)(explain)
-app.command("what-if", rich_help_panel=_ASK)(what_if)
-app.command(rich_help_panel=_ASK)(marks)
-app.command(rich_help_panel=_ASK)(report)
-app.command(rich_help_panel=_ASK)(sql)
-app.command(rich_help_panel=_ASK)(lineage)
-app.command(rich_help_panel=_ASK)(view)
-app.command(rich_help_panel=_BUILD)(datasets)
-app.add_typer(index_app, name="index", rich_help_panel=_BUILD)
-app.command(rich_help_panel=_BUILD)(export)
-app.command(rich_help_panel=_TEACH)(diagnose)
-app.command(rich_help_panel=_TEACH)(finetune)
-app.command("fit-trigger", rich_help_panel=_TEACH)(fit_trigger)
-app.command(rich_help_panel=_TEACH)(evaluate)
-app.command(rich_help_panel=_TEACH)(tables)
-app.command(rich_help_panel=_TEACH)(push)
-app.add_typer(ground_app, name="ground", rich_help_panel=_TEACH)
-app.command(rich_help_panel=_OPERATE)(up)
-app.command(rich_help_panel=_OPERATE)(doctor)
-app.command(rich_help_panel=_OPERATE)(reconcile)
-app.command(rich_help_panel=_OPERATE)(gc)
-app.command(rich_help_panel=_BUILD)(pack)
-for _command in (generate, chat, serve):
-    app.command(rich_help_panel="use")(_command)
 
 
 # The reader has closed the pipe. The shell's code for that; no command gives this exit code as an answer.

@@ -80,20 +80,7 @@ def showing_shards(*, quiet: bool) -> Iterator[None]:
 
 
 # What a first build needs; --help-all shows every option.
-_SHOWN = (
-    "corpus",
-    "data",
-    "model",
-    "tools",
-    "tool",
-    "limit",
-    "dataset",
-    "replace",
-    "tau_f",
-    "top_k",
-    "draws",
-    "workers",
-)
+_SHOWN = "corpus data model tools tool limit dataset replace tau_f top_k draws workers".split()
 
 
 @with_options(BuildParameters, shown=_SHOWN)

@@ -1,21 +1,29 @@
-"""The command `view`: pages over a data folder's snapshot. `cli.main` registers it.
+"""The commands `view`, `report` and `marks`: C* in a browser and as one HTML file, and what people say of its calls.
 
-It imports what it needs when it runs.
+`cli.main` registers them. They import what they need when they run. Marks are made in the viewer.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Data
+from cli.commands.warehouse import built_store, published_snapshot
+from cli.options import AsJson, Data
+from cli.terminal import only_finite, print_json
 from tasks.environment import prepare_environment
 from tasks.settings import data_folder
 from toolformer_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from flows.report.judging import JudgedCall, Judgements
 
 
 def view(
@@ -54,3 +62,119 @@ def view(
         print(warning, file=sys.stderr)
     print(f"the viewer of {folder}: {server.url}; Ctrl-C ends it", flush=True)
     server.serve_until_ended()
+
+
+def report(
+    out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The file to write")],
+    dataset: Annotated[str, typer.Option(help="name or name@version (default: the current build's)")] = "",
+    data: Data = None,
+    examples: Annotated[int, typer.Option(min=0, help="Calls of each tool to show, drawn at random")] = 5,
+    seed: Annotated[int, typer.Option(help="Seed of that draw")] = 0,
+) -> None:
+    """Write a version of C* as one HTML page: figures by tool, gains, examples, rows by stage, parameters.
+
+    The page needs no other file and no network: attach it to a paper, a model card or a message.
+
+    Example: toolformer report cstar.html --data runs/c4
+    """
+    from flows.export.find import find_dataset
+    from viewer.report import report_page
+    from warehouse.queries import current_build
+
+    if out.exists():
+        raise UsageError(f"{out} exists already; name another, or remove it first")
+    if not out.absolute().parent.is_dir():
+        raise UsageError(f"there is no folder {out.absolute().parent}")
+    store = built_store(data)
+    if not dataset:
+        build = current_build(published_snapshot(data))
+        dataset = build.name if build is not None else ""
+    found = find_dataset(store, dataset or "cstar")
+    page = report_page(store, found, examples, seed)
+    out.write_text(page, encoding="utf-8")
+    print(f"{out}: {found.label}, {len(page.encode()):,} bytes")
+
+
+def marks(
+    tau: Annotated[
+        str, typer.Option("--tau", help="Thresholds in nats at which to tell the precision, besides each tool's own")
+    ] = "0.5,1,2",
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT.jsonl", help="Write every marked call there: call, gain, verdicts, judgement"),
+    ] = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Summarise people's ratings of calls: precision by tool with its interval, and agreement between raters.
+
+    A call is right if more people accept than reject it, wrong if more reject it, else open. The precision is that of
+    the judged calls; it speaks for all of a tool's calls if those were drawn at random. `toolformer build` and
+    `what-if` heed marks with --ratings.
+
+    Example: toolformer marks --data runs/c4
+    Example: toolformer marks --export judged.jsonl --data runs/c4
+    """
+    from flows.report.judging import judgements
+
+    try:
+        thresholds = [float(part) for part in tau.split(",") if part.strip()]
+    except ValueError:
+        raise UsageError(f"--tau: {tau!r} is no list of numbers; write e.g. 0.5,1,2") from None
+    if export is not None and export.exists():
+        raise UsageError(f"{export} exists already; name another, or remove it first")
+    found = judgements(built_store(data), published_snapshot(data), thresholds)
+    if export is not None:
+        export.write_text("".join(json.dumps(only_finite(_row(call))) + "\n" for call in found.calls), encoding="utf-8")
+    if as_json:
+        print_json({**asdict(found), "calls": len(found.calls), "users": found.users})
+        return
+    _print_judgements(found)
+    if export is not None:
+        print(f"{export}: {len(found.calls):,} marked calls")
+
+
+def _row(call: JudgedCall) -> dict[str, Any]:
+    return {**asdict(call.call), "gain": call.gain, "verdicts": dict(call.verdicts), "judgement": call.judgement}
+
+
+def _print_judgements(found: Judgements) -> None:
+    """Print who has marked how many calls, the precision of every tool, and the agreement of every two people."""
+    from rich.markup import escape
+
+    from cli.render.console import Console, narrow_table
+
+    console = Console()
+    if not found.calls:
+        console.print("nobody has marked a call yet")
+        return
+    users = ", ".join(f"{escape(user)} {n:,}" for user, n in found.users.items())
+    console.print(f"{len(found.calls):,} marked calls; of {users}", highlight=False, soft_wrap=True)
+    unknown = sum(call.gain is None for call in found.calls)
+    if unknown:
+        console.print(f"{unknown:,} of them are not among the current scores", highlight=False)
+    if found.damaged:
+        console.print(f"[yellow]{found.damaged:,} lines in marks/ are no marks[/yellow]", highlight=False)
+    table = narrow_table("Precision of the judged calls (* the threshold of the current C*)")
+    table.add_column("tool")
+    for name in ("tau_f", "right", "wrong", "open", "precision", "95 % interval"):
+        table.add_column(name, justify="right")
+    for one in found.precisions:
+        judged = not math.isnan(one.precision)
+        table.add_row(
+            escape(one.tool),
+            f"{one.tau_f:g}{'*' if one.is_current else ' '}",
+            *(f"{n:,}" for n in (one.right, one.wrong, one.open)),
+            f"{one.precision:.3f}" if judged else "",
+            f"{one.low:.3f} to {one.high:.3f}" if judged else "",
+        )
+    console.print(table)
+    if found.agreements:
+        table = narrow_table("Agreement")
+        table.add_column("of")
+        for name in ("calls", "same verdict", "Cohen's kappa"):
+            table.add_column(name, justify="right")
+        for pair in found.agreements:
+            kappa = "" if math.isnan(pair.kappa) else f"{pair.kappa:.2f}"
+            table.add_row(escape(f"{pair.first}, {pair.second}"), f"{pair.calls:,}", f"{pair.same:,}", kappa)
+        console.print(table)
