@@ -5,6 +5,7 @@ A folder that several links reach stands where no link is needed; else under the
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -46,6 +47,12 @@ def identity(path: str | Path) -> tuple[int, int]:
 def regular_files(root: Path) -> list[Path]:
     """Return the files below a folder, sorted; a file under several names is listed under each."""
     return sorted(path for here, _, names in walk(root) for name in names if (path := here / name).is_file())
+
+
+def file_digest(path: Path) -> str:
+    """Return the hex BLAKE2b-128 digest of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def not_a_file(path: Path) -> str:

@@ -44,7 +44,7 @@ from toolformer_core.decode.calls import (
 from toolformer_core.decode.records import DecodeEvent, GenerationSettings
 from toolformer_core.decode.transcript import Transcript
 from toolformer_core.errors import CallSyntaxError, ToolformerError
-from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
+from toolformer_core.records import Call, ToolFailure, ToolResponse, ToolResult
 from toolformer_core.syntax import OPEN, parse
 from toolformer_core.tools.responses import response_line
 
@@ -63,14 +63,6 @@ class ModelInfo:
     ends: frozenset[int]
     context_length: int  # tokens
     tools: dict[str, str]  # name in calls -> key
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRequest:
-    """A question for a tool."""
-
-    tool: str  # its name in calls
-    input: str
 
 
 @dataclass(slots=True)
@@ -157,11 +149,6 @@ class DecodeSequence:
         return [] if self._pending_call is not None or self.finished else self.ids[self.cached :]
 
     @property
-    def waits(self) -> bool:
-        """Whether the sequence waits for a tool."""
-        return self._pending_call is not None
-
-    @property
     def trigger(self) -> int | None:
         """The token that would open a call here (or continue to open it); None if no call may be opened."""
         if self._opened is None:
@@ -187,9 +174,7 @@ class DecodeSequence:
         """Whether the next token is sampled; otherwise the most likely one is taken."""
         return self.settings.temperature > 0 and (self._opened is None or self.trigger is not None)
 
-    def advance(
-        self, token: int, rank: int, alternative: Callable[[], int], probability: float = 1.0
-    ) -> ToolRequest | None:
+    def advance(self, token: int, rank: int, alternative: Callable[[], int], probability: float = 1.0) -> Call | None:
         """Continue with the model's choice.
 
         Args:
@@ -232,7 +217,7 @@ class DecodeSequence:
         else:
             self._take_back(opened)
 
-    def _continue_call(self, opened: _OpenedCall, token: int) -> ToolRequest | None:
+    def _continue_call(self, opened: _OpenedCall, token: int) -> Call | None:
         ended = token in self._model.ends
         if not ended:
             self.ids.append(token)
@@ -297,7 +282,7 @@ class DecodeSequence:
         self._opened = None
         self._write(opened.alternative)
 
-    def _reach_arrow(self, opened: _OpenedCall, body: str, end: int) -> ToolRequest | None:
+    def _reach_arrow(self, opened: _OpenedCall, body: str, end: int) -> Call | None:
         retokenize = ""
         if end < len(body):  # the arrow's token holds more text: write only its part up to the arrow
             before = self._decode(self.ids[opened.start : -1]).partition(OPEN.strip())[2]
@@ -325,7 +310,7 @@ class DecodeSequence:
         elif key in self._history.results:
             self._insert(self._history.results[key], 0.0, repeated=True)
         else:
-            return ToolRequest(*key)
+            return Call(*key)
         return None
 
     def _refusal(self, name: str) -> str:

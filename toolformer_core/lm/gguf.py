@@ -6,7 +6,6 @@ else in the house knows folders alone.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import struct
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from toolformer_core.errors import ModelError
 from toolformer_core.extras import how_to_install, is_installed
+from toolformer_core.folders import file_digest
 
 _MAGIC = b"GGUF"
 
@@ -38,8 +38,7 @@ def gguf_folder(file: Path) -> Path:
 def _converted(file: Path, size: int, modified_ns: int) -> Path:
     from huggingface_hub.constants import HF_HOME
 
-    with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    digest = file_digest(file)
     folder = Path(HF_HOME) / "gguf" / digest
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -10,16 +10,19 @@ network once, or the hub's cache; with HF_HUB_OFFLINE=1 only the cache is read.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import importlib.util
+import logging
 import pickle
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolformer_core.errors import ModelError
+from toolformer_core.folders import file_digest
 from toolformer_core.lm.gguf import gguf_folder
 from toolformer_core.lm.reference import EMBEDDED, Credentials, ModelRef
 from toolformer_core.records import digest_of
@@ -189,14 +192,8 @@ def _combined_digest(digests: dict[str, str]) -> str:
 
 def _digests_of(folder: Path, patterns: tuple[str, ...]) -> dict[str, str]:
     """Return the digest of each file, in order of their names."""
-    out = {}
-    for file in sorted({f for pattern in patterns for f in folder.glob(pattern) if f.is_file()}):
-        h = hashlib.blake2b(digest_size=16)
-        with file.open("rb") as stream:
-            while block := stream.read(1 << 22):
-                h.update(block)
-        out[file.name] = h.hexdigest()
-    return out
+    files = sorted({f for pattern in patterns for f in folder.glob(pattern) if f.is_file()})
+    return {file.name: file_digest(file) for file in files}
 
 
 def load_model(
@@ -295,12 +292,11 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
         )
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
+    from transformers.utils.logging import disable_progress_bar
 
     from toolformer_core.lm.hf.probe import check_weights
-    from toolformer_core.lm.log_buffer import buffer_logs
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     errors = (
         OSError,
         ValueError,
@@ -311,7 +307,7 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
         ImportError,
         SafetensorError,
     )
-    with buffer_logs(getLogger("transformers")):
+    with _buffer_logs(logging.getLogger("transformers")):
         try:
             AutoConfig.from_pretrained(folder, local_files_only=True)  # the tokenizer would read it too, and be blamed
         except errors as exc:
@@ -338,6 +334,41 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
         _check_complete(loading_info, name)
         check_weights(model, name)
     return model, tokenizer
+
+
+class _BufferingFilter(logging.Filter):
+    """Keeps the records of the thread that created it; records of other threads pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = threading.get_ident()
+        self.records: list[logging.LogRecord] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.thread != self.thread:
+            return True
+        self.records.append(record)
+        return False
+
+
+@contextmanager
+def _buffer_logs(logger: logging.Logger) -> Iterator[None]:
+    """Delay this thread's records at a logger's handlers until the block ends; drop them if the block raises.
+
+    transformers reports every weight that it did not expect or did not find: worth reading after a successful load, and
+    dozens of lines to scroll past in front of a one-line error.
+    """
+    filters = [(handler, _BufferingFilter()) for handler in logger.handlers]
+    for handler, buffering in filters:
+        handler.addFilter(buffering)
+    try:
+        yield
+    finally:
+        for handler, buffering in filters:
+            handler.removeFilter(buffering)
+    for handler, buffering in filters:
+        for record in buffering.records:
+            handler.handle(record)
 
 
 def _no_tokenizer(folder: Path, name: str, exc: BaseException) -> str:

@@ -1,16 +1,19 @@
 """What a tool declares besides its answers: how it is taught, and by which examples it is chosen for a query.
 
 A user's tool declares its annotation prompt, the documents worth trying and its thresholds. Of the paper's five tools
-the prompts are shipped, the prefilters are those of App. A.1, and the thresholds stand in `config`; their examples are
-below. No answer depends on any of it, so none of it enters a tool's fingerprint. This module does not
+the prompts are shipped, the prefilters are those of App. A.1, and the thresholds stand in `config`; their examples in
+`assets/examples.json`. No answer depends on any of it, so none of it enters a tool's fingerprint. This module does not
 know how a tool is found or run.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import regex
@@ -152,61 +155,22 @@ class ToolDeclaration:
         return self.prompt
 
 
-# Key of a tool -> (question, the call's input that answers it).
-EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "calculator": (
-        ("A baker sold 48 rolls in the morning and 27 in the afternoon. How many rolls did he sell?", "48 + 27"),
-        ("Mara had 350 stamps and gave 112 of them to her brother. How many stamps does she have now?", "350 - 112"),
-        ("There are 14 boxes with 36 pencils in each. How many pencils are there in all?", "14 * 36"),
-        (
-            "Two adults and three children pay 81 dollars. They share the bill equally. What does each pay?",
-            "81 / (2 + 3)",
-        ),
-    ),
-    "calendar": (
-        ("What day of the week is it today?", ""),
-        ("What is today's date?", ""),
-        ("Which month is it now?", ""),
-        ("In which year are we?", ""),
-    ),
-    "wikisearch": (
-        ("How do bees make honey?", "bees making honey"),
-        ("What is the port of Rotterdam known for?", "port of Rotterdam"),
-        ("I would like to read about the early life of Marie Curie.", "Marie Curie early life"),
-        ("Why was the Eiffel Tower built?", "construction of the Eiffel Tower"),
-    ),
-    "qa": (
-        ("Which river flows through Vienna?", "Which river flows through Vienna?"),
-        ("Who wrote the novel Emma?", "Who wrote the novel Emma?"),
-        ("Tell me when the Suez Canal was opened.", "When was the Suez Canal opened?"),
-        ("I need the name of the capital of Peru.", "What is the capital of Peru?"),
-    ),
-    "mt": (
-        ("What does das alte Haus mean in English?", "das alte Haus"),
-        ("Translate the French phrase le chat noir into English.", "le chat noir"),
-        ("How would you say el caballo blanco in English?", "el caballo blanco"),
-        ("The door says benvenuto. What does that mean?", "benvenuto"),
-    ),
-}
-
-# Key of a tool -> a response as the tool writes it.
-MOCK_RESPONSES: Mapping[str, str] = {
-    "calculator": "75",
-    "calendar": "Today is Thursday, June 12, 2025.",
-    "wikisearch": "Honey bee > Food > Honey bees collect nectar from flowers and turn it into honey in their hive.",
-    "qa": "Jane Austen",
-    "mt": "the old house",
-}
+@lru_cache(maxsize=1)
+def _of_the_paper() -> dict[str, Any]:
+    """Return, by a tool's key, its examples (question, the call's input that answers it) and its mock response."""
+    tools: dict[str, Any] = json.loads((Path(__file__).parent / "assets" / "examples.json").read_text("utf-8"))
+    return tools
 
 
 def declaration_of(tool: Tool) -> ToolDeclaration:
     """Return what a tool declares; of the paper's tools, examples, mock responses, `numeric` and `keep_repeats`."""
     declared: ToolDeclaration | None = getattr(tool, "declaration", None)
+    shown = _of_the_paper().get(tool.key, {"examples": (), "mock_response": ""})
     return declared or ToolDeclaration(
         keep_repeats=keeps_repeats(tool.key),
         numeric=tool.key in NUMERIC_TOOLS,
-        examples=EXAMPLES.get(tool.key, ()),
-        mock_response=MOCK_RESPONSES.get(tool.key, ""),
+        examples=tuple((question, given) for question, given in shown["examples"]),
+        mock_response=shown["mock_response"],
     )
 
 

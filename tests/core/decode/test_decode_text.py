@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tiny import TEXTS, sentencepiece, tokenizer
-from toolformer_core.decode.text import TextStream
+from toolformer_core.decode.transcript import TextStream
 
 
 def streamed(coded: object, ids: list[int], stop: tuple[str, ...] = ()) -> tuple[list[str], bool]:

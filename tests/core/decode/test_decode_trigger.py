@@ -14,11 +14,11 @@ from writers import after, merging, torn, writing_lm
 from tests.fakes import FakeTool
 from tests.tiny import TEXTS, tiny_lm, tokenizer
 from toolformer_core.decode.records import DecodeEvent, Finished, Generation, GenerationSettings
-from toolformer_core.decode.sequence import DecodeSequence, ModelInfo, ToolRequest
+from toolformer_core.decode.sequence import DecodeSequence, ModelInfo
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.hf.engine import TransformersLM as LM
-from toolformer_core.records import ToolResponse
+from toolformer_core.records import Call, ToolResponse
 
 
 class T(FakeTool):
@@ -35,7 +35,7 @@ def letters(text: str) -> list[int]:
 
 def script(
     settings: GenerationSettings, p: float, call: str, *, chosen: bool = False, tokens: tuple[int, ...] = ()
-) -> tuple[DecodeSequence, ToolRequest | None]:
+) -> tuple[DecodeSequence, Call | None]:
     """A sequence behind "x" in which " [" has probability p, by a model that writes "y", and this call behind " [".
 
     Args:
@@ -54,7 +54,7 @@ def script(
             sequence.advance(token if chosen else y, 0 if chosen else 3, lambda: y, p)
     opened = len(sequence.ids) > len(letters("x")) and sequence.ids[-1] != y
     for token in letters(call) if opened else ():
-        if sequence.trigger is not None or sequence.waits:  # taken back, or at its arrow
+        if sequence.trigger is not None or sequence._pending_call is not None:  # taken back, or at its arrow
             break
         if (request := sequence.advance(token, 0, lambda: y)) is not None:
             return sequence, request
@@ -77,7 +77,7 @@ TWO = GenerationSettings(trigger={"t": 0.2, "u": 0.6})
 def test_two_tools_with_thresholds_of_their_own(p: float, called: list[str], chosen: bool) -> None:
     for name in ("T", "U"):
         sequence, request = script(TWO, p, f"{name}(7) ->", chosen=chosen)
-        assert request == (ToolRequest(name, "7") if name in called else None)
+        assert request == (Call(name, "7") if name in called else None)
         if name not in called:
             assert sequence.ids == letters("x") + letters("y")  # as if " [" had been impossible
             assert sequence.calls_left == 1
@@ -106,7 +106,7 @@ def test_the_least_threshold_is_that_of_tools_that_may_be_called(settings: Gener
 def test_the_probability_of_a_trigger_of_two_tokens_is_their_product() -> None:
     # .5 x .5 = .25: at least T's .2, less than U's .6, although the first token alone has .5
     pieces = tuple(letters(" ")[:1] + letters("["))
-    for name, request in (("T", ToolRequest("T", "7")), ("U", None)):
+    for name, request in (("T", Call("T", "7")), ("U", None)):
         assert script(TWO, 0.5, f"{name}(7) ->", tokens=pieces)[1] == request
     # .4 opens the first token; .4 x .4 = .16 is less than .2: taken back, and no call of any tool is used up
     sequence, request = script(TWO, 0.4, "T(7) ->", tokens=pieces)
@@ -168,7 +168,7 @@ def test_an_abandoned_bracket_uses_up_no_call_and_is_not_opened_again_at_its_pla
     assert (sequence.ids, sequence.calls_left) == (letters("x") + [y] * 3, 1)
     sequence.advance(y, 3, lambda: y, 0.4)
     requests = [sequence.advance(token, 0, lambda: y) for token in letters("T(7) ->")]
-    assert requests[-1] == ToolRequest("T", "7")
+    assert requests[-1] == Call("T", "7")
     sequence.answer(ToolResponse("49"), 0.0)
     assert (sequence.calls_left, sequence.forbidden) == (0, *model.trigger)
     sequence.end("stop")

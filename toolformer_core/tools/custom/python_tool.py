@@ -28,7 +28,8 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -319,24 +320,29 @@ def _module_from_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with without_exit():
+        with _third_party(f"{path} cannot be imported"):
             exec(compile(content, path, "exec"), module.__dict__)  # Python's cache goes by the second and the size
-    except BaseException as exc:
+    except BaseException:
         del sys.modules[name]
-        if isinstance(exc, UsageError) or not isinstance(exc, Exception | SystemExit):
-            raise
-        raise UsageError(f"{path} cannot be imported: {type(exc).__name__}: {exc}") from exc
+        raise
     return module
 
 
 def _import(name: str) -> ModuleType:
+    with _third_party(f"the module {name} cannot be imported"):
+        return importlib.import_module(name)
+
+
+@contextmanager
+def _third_party(problem: str) -> Iterator[None]:
+    """Make a `UsageError` of what third-party code raises while it is imported."""
     try:
         with without_exit():
-            return importlib.import_module(name)
+            yield
     except UsageError:
         raise
-    except (Exception, SystemExit) as exc:  # third-party code
-        raise UsageError(f"the module {name} cannot be imported: {type(exc).__name__}: {exc}") from exc
+    except (Exception, SystemExit) as exc:
+        raise UsageError(f"{problem}: {type(exc).__name__}: {exc}") from exc
 
 
 def _attribute(module: ModuleType, where: str, name: str) -> object:
@@ -356,14 +362,8 @@ def _entry_point(name: str) -> object:
         return library_tool(name)
     if len({point.value for point in points}) > 1:
         raise UsageError(f"several packages offer a tool {name}: " + ", ".join(point.value for point in points))
-    try:
-        with without_exit():
-            return points[0].load()
-    except UsageError:
-        raise
-    except (Exception, SystemExit) as exc:  # third-party code
-        why = f"{type(exc).__name__}: {exc}"
-        raise UsageError(f"the entry point {name} = {points[0].value} cannot be loaded: {why}") from exc
+    with _third_party(f"the entry point {name} = {points[0].value} cannot be loaded"):
+        return points[0].load()
 
 
 def _source_file(function: Callable[..., Any]) -> Path | None:

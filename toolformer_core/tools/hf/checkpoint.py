@@ -8,7 +8,6 @@ one. This module does not know what a model is used for. torch and transformers 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import threading
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from toolformer_core.errors import ModelError
+from toolformer_core.folders import file_digest
 from toolformer_core.records import digest_of
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -148,14 +148,7 @@ def _stamps(folder: Path) -> tuple[tuple[Path, int, int], ...]:
 
 @lru_cache(maxsize=8)  # several tools of a process ask, and reading the weights takes seconds
 def _folder_digest(stamps: tuple[tuple[Path, int, int], ...]) -> str:
-    parts = ["checkpoint"]
-    for file, _, _ in stamps:
-        h = hashlib.blake2b(digest_size=16)
-        with file.open("rb") as stream:
-            while block := stream.read(1 << 22):
-                h.update(block)
-        parts += [file.name, h.hexdigest()]
-    return digest_of(*parts)
+    return digest_of("checkpoint", *(part for file, _, _ in stamps for part in (file.name, file_digest(file))))
 
 
 _LOADING = threading.Lock()  # two threads asking for one model must not load it twice

@@ -17,24 +17,8 @@ _THOUGHTS = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)  # of model
 _LABEL = re.compile(r"\A(?:short |final )?answer\s*:\s*", re.IGNORECASE)
 _QUOTES = "\"'“”‘’`*"
 _NO_ANSWERS = frozenset(
-    (
-        "unanswerable",
-        "no answer",
-        "none",
-        "unknown",
-        "not answerable",
-        "not available",
-        "not found",
-        "not given",
-        "not mentioned",
-        "not stated",
-        "not specified",
-        "n/a",
-        "i don't know",
-        "i do not know",
-        "cannot be determined",
-        "no answer found",
-    )
+    "unanswerable|no answer|none|unknown|not answerable|not available|not found|not given|not mentioned|not stated|"
+    "not specified|n/a|i don't know|i do not know|cannot be determined|no answer found".split("|")
 )
 
 
