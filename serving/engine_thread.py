@@ -35,7 +35,6 @@ from toolformer_core.errors import EngineStoppedError, ToolformerError
 from toolformer_core.records import ToolResult
 from toolformer_core.tools.base import Tool
 
-_RETRY_AFTER_S = 1
 _FAILURES = 3  # in a row, from which on a new engine has to write a token before it is ready
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # before the second new engine in a row; at most
 _log = logging.getLogger(__name__)
@@ -173,7 +172,7 @@ class EngineThread:
         """
         engine = self._engine_for(accepted)
         if self.taken + len(prompts) > self.places:
-            raise queue_full(self.places, _RETRY_AFTER_S)
+            raise queue_full(self.places)
         pending = PendingRequest(len(prompts))
         self.taken += len(prompts)
         work = asyncio.ensure_future(asyncio.to_thread(self._submit_all, engine, pending, prompts, settings))

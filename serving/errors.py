@@ -70,14 +70,14 @@ def check_text(text: str, param: str) -> None:
         )
 
 
-def queue_full(places: int, retry_after_s: int) -> RequestError:
+def queue_full(places: int) -> RequestError:
     """Return the error for a server without free places."""
     return RequestError(
         429,
-        f"all {places} places of this server (rows and queue) are taken; try again in {retry_after_s} s",
+        f"all {places} places of this server (rows and queue) are taken; try again in 1 s",
         kind="rate_limit_error",
         code="queue_full",
-        retry_after_s=retry_after_s,
+        retry_after_s=1,
     )
 
 

@@ -24,7 +24,7 @@ from tasks.settings import model_credentials
 
 if TYPE_CHECKING:
     from cli.render.console import Console
-    from toolformer_core.decode.records import DecodeEvent, Generation, GenerationSettings
+    from toolformer_core.decode.records import DecodeEvent, GenerationSettings
     from toolformer_core.decode.toolformer import Toolformer
     from toolformer_core.tools.base import Tool
 
@@ -85,15 +85,15 @@ def generate(
         else _check_utf8(text, "TEXT")
     )
     loaded_tools, settings = _build_tools(options, model, settings)
-    with _open_toolformer(model, loaded_tools, tool_timeout) as toolformer:
-        events = toolformer.stream(prompt, settings)
+    with contextlib.closing(load_toolformer(model, loaded_tools, tool_timeout)) as toolformer:
         if as_json:
-            generation = _without_ids(_wait_for_generation(events))
-            print_json({"model": model, "prompt": prompt, **generation})
+            (generation,) = toolformer.generate([prompt], settings)
+            shown = {name: value for name, value in asdict(generation).items() if name != "ids"}
+            print_json({"model": model, "prompt": prompt, **shown})
             return
         console = _new_console()
         _write(console, prompt, _PROMPT_STYLE)
-        _print_events(console, events)
+        _print_events(console, toolformer.stream(prompt, settings))
 
 
 @with_options(CallOptions)
@@ -132,7 +132,7 @@ def chat(
     )
     _check_utf8(system, "--system")
     loaded_tools, settings = _build_tools(options, model, settings)
-    with _open_toolformer(model, loaded_tools, tool_timeout) as toolformer:
+    with contextlib.closing(load_toolformer(model, loaded_tools, tool_timeout)) as toolformer:
         session = _Chat(toolformer, settings, system, _new_console())
         if sys.stdin.isatty():
             print("/reset forgets, /exit or Ctrl-D leaves, Ctrl-C ends an answer", file=sys.stderr)
@@ -163,15 +163,7 @@ def iso_date(text: str) -> str:
 
 
 def _check_utf8(text: str, name: str) -> str:
-    """Check that the user's text is valid UTF-8, and return it unchanged.
-
-    Args:
-        text: from the command line or standard input.
-        name: what error messages call it.
-
-    Raises:
-        UsageError: it holds bytes that are not UTF-8, or a lone surrogate.
-    """
+    """Return the user's text after checking that it is valid UTF-8; `name` is what error messages call it."""
     from toolformer_core.errors import UsageError
     from toolformer_core.records import unencodable
 
@@ -210,15 +202,6 @@ def _build_tools(
     return list(tools.values()), replace(settings, trigger=chosen_trigger(options.trigger, model, tools))
 
 
-@contextlib.contextmanager
-def _open_toolformer(model: str, tools: list[Tool], timeout_s: float) -> Iterator[Toolformer]:
-    toolformer = load_toolformer(model, tools, timeout_s)
-    try:
-        yield toolformer
-    finally:
-        toolformer.close()
-
-
 def _new_console() -> Console:
     from cli.render.console import Console
 
@@ -228,17 +211,6 @@ def _new_console() -> Console:
 def _write(console: Console, text: str, style: str | None = None) -> None:
     """Print a text at once and without a line feed; the console shows control characters as visible ones."""
     console.print(text, style=style, end="")
-
-
-def _wait_for_generation(events: Iterable[DecodeEvent]) -> Generation:
-    """Return the complete generation; print nothing before."""
-    from toolformer_core.decode.records import Finished
-
-    return next(event.generation for event in events if isinstance(event, Finished))
-
-
-def _without_ids(generation: Generation) -> dict[str, Any]:
-    return {name: value for name, value in asdict(generation).items() if name != "ids"}
 
 
 def _print_events(console: Console, events: Iterable[DecodeEvent]) -> None:

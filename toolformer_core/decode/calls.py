@@ -86,7 +86,6 @@ def response_tokens(tokenizer: Any, before: str, response: str, limit: int) -> t
     """Return the tokens of the response and the closing `]` as they follow the arrow, and their text.
 
     Args:
-        tokenizer: a fast tokenizer.
         before: text that is tokenised together with the response (the end of the arrow, or "").
         response: one line, escaped; "" if the tool failed.
         limit: the maximum of tokens; a longer response is cut at a word, if necessary to nothing.

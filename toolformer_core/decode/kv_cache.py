@@ -21,7 +21,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.hf.agreement import REFUSING, agree, difference
+from toolformer_core.lm.hf.agreement import agree, difference
 from toolformer_core.lm.hf.batches import key_values
 from toolformer_core.lm.hf.memory import out_of_memory
 from toolformer_core.lm.hf.model import HFModel
@@ -232,7 +232,7 @@ def _measure_and_check(hf_model: HFModel) -> int:
             if out_of_memory(exc):
                 raise
             raise ModelError(f"model {hf_model.name!r} cannot decode rows of different lengths: {exc}") from exc
-    if not all(agree(logits, plain, hf_model.model.dtype, slack=REFUSING) for logits in ragged_logits):
+    if not all(agree(logits, plain, hf_model.model.dtype) for logits in ragged_logits):
         measured = max(difference(logits, plain) for logits in ragged_logits)
         raise ModelError(
             f"model {hf_model.name!r} cannot decode rows of different lengths (its logits differ by {measured:.2g} of "

@@ -30,11 +30,7 @@ _MAX_WITHHELD = 16  # tokens withheld for an incomplete character; after that th
 
 
 class TextStream:
-    """The text of one run of tokens after another: whole characters only, and no text that may be taken back.
-
-    Args:
-        tokenizer: a fast tokenizer.
-    """
+    """The text of one run of tokens after another: whole characters only, and no text that may be taken back."""
 
     def __init__(self, tokenizer: Any, stop: Sequence[str] = ()) -> None:
         self._decode = tokenizer.backend_tokenizer.decode
@@ -102,7 +98,6 @@ class Transcript:
     """The text and calls of one sequence.
 
     Args:
-        tokenizer: a fast tokenizer.
         prompt: the token ids that precede the text.
         emit: called with every event, immediately.
     """

@@ -46,15 +46,15 @@ def check_model(model: str | ModelRef) -> None:
     if not weights and not pickled:
         raise ModelError(f"model {name!r} has no weights (model.safetensors); {_REMEDY}")
     for file in pickled:
-        if not zipfile.is_zipfile(file) and not _begins(file, _PICKLE):
+        if not zipfile.is_zipfile(file) and not _is_old_pickle(file):
             raise ModelError(f"model {name!r}: {file.name} is truncated or holds no weights; {_REMEDY}")
     for file in weights:
         _check_weights(file, name)
 
 
-def _begins(file: Path, start: bytes) -> bool:
+def _is_old_pickle(file: Path) -> bool:
     with file.open("rb") as stream:
-        return stream.read(len(start)) == start
+        return stream.read(len(_PICKLE)) == _PICKLE
 
 
 def _read_object(file: Path, name: str) -> dict[str, object]:

@@ -10,7 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 from toolformer_core.errors import ContextError, ModelError, TokenizerError
-from toolformer_core.lm.tokens import WORD, encode, encode_after, encode_between, encode_following
+from toolformer_core.lm.tokens import WORD, encode, encode_between, encode_following, encode_opened
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import OPEN
 
@@ -33,7 +33,6 @@ class PromptTokenizer:
     """A tokenizer with what annotation needs to know of its model.
 
     Args:
-        tokenizer: a fast tokenizer.
         bos: the token that starts every sequence; None: there is none.
         context_lengths: tokens of the model's context, by every account of the model itself; empty: it does not say.
 
@@ -68,14 +67,14 @@ class PromptTokenizer:
         return encode(self.tokenizer, text)
 
     def beginning(self, begin: str) -> Beginning:
-        """Return what a draw after " [" begins with in tokens (see `encode_after`), computed once per text.
+        """Return what a draw after " [" begins with in tokens (see `encode_opened`), computed once per text.
 
         Raises:
             TokenizerError: the tokenizer has no tokens for just this text.
             ContextError: it is longer than what is kept free for a call.
         """
         if begin not in self._beginnings:
-            ids = encode_after(self.tokenizer, OPEN, begin)
+            ids = encode_opened(self.tokenizer, begin)
             if self.text(ids) != begin:
                 raise TokenizerError(f"the tokenizer of {self.name!r} cannot write {begin!r} after {OPEN!r}")
             if len(ids) > CALL_RESERVE:

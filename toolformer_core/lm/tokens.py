@@ -1,4 +1,4 @@
-"""Tokenises texts and keeps the character offset in front of every token.
+"""Tokenises texts and keeps the character offset in front of every token; a tokenizer is always a fast one.
 
 A tokenizer may report a token without its leading space, or split one character over several tokens. The *cut* in
 front of token j is therefore the end of token j-1, and is valid only where a character starts.
@@ -90,7 +90,6 @@ def tokenize(tokenizer: Any, texts: list[str], *, follow: bool = False) -> list[
     """Tokenise texts without special tokens.
 
     Args:
-        tokenizer: a fast tokenizer (it reports character offsets).
         texts: the texts; with `follow` they start with a space.
         follow: the texts follow other text. Some tokenizers put a space in front of every input, so these texts are
             tokenised after a word, which is then removed.
@@ -104,7 +103,6 @@ def tokenize_after(tokenizer: Any, before: str, texts: list[str]) -> list[Tokens
     A text that would share a token with what it follows is tokenised alone, so that all its characters are its own.
 
     Args:
-        tokenizer: a fast tokenizer.
         before: e.g. the header of a chat's turn.
     """
     return [_tokens(*pair) for pair in _encode(tokenizer, texts, (before,))]
@@ -130,24 +128,18 @@ def encode_following(tokenizer: Any, text: str) -> list[int]:
     return _encode(tokenizer, [text], _BEFORE)[0][0]
 
 
-def encode_after(tokenizer: Any, before: str, text: str) -> list[int]:
-    """Return the token ids of a text after another text, so that the ids in front of them are those of that text.
+def encode_opened(tokenizer: Any, text: str) -> list[int]:
+    """Return the token ids of a text after " [", e.g. of "QA(", so that the ids in front of them are those of " [".
 
     A tokenizer that merges across the border has no such ids: the text is then tokenised after something else.
-
-    Args:
-        tokenizer: a fast tokenizer.
-        before: e.g. " [".
-        text: e.g. "QA(".
     """
-    return _encode(tokenizer, [text], (before, *_BEFORE))[0][0]
+    return _encode(tokenizer, [text], (OPEN, *_BEFORE))[0][0]
 
 
 def _encode(tokenizer: Any, texts: Sequence[str], before: Sequence[str] = ()) -> list[_Encoded]:
     """Tokenise texts, each of the pieces into which a call cuts them by itself (`call_pieces`), whatever merges.
 
     Args:
-        tokenizer: a fast tokenizer.
         before: what the texts stand after, in order of preference (see `_encode_after`); empty: nothing.
     """
     pieces = [call_pieces(text) for text in texts]
@@ -201,7 +193,6 @@ def ordinary_tokens(tokenizer: Any, rows: int, count: int) -> list[int]:
     """Return some tokens from all over a vocabulary, none of them special; the same ones again if there are too few.
 
     Args:
-        tokenizer: a fast tokenizer.
         rows: how many tokens the model has an embedding for.
         count: of tokens.
     """
@@ -214,7 +205,6 @@ def call_fault(tokenizer: Any, tool: str) -> str:
     """Return why decoding would not find a call in what a tokenizer makes of it; "" if it would.
 
     Args:
-        tokenizer: a fast tokenizer.
         tool: the name in calls.
     """
     call = Call(tool, "1")
@@ -257,7 +247,6 @@ def drop_unembedded_tokens(tokenizer: Any, rows: int, name: str) -> Any:
     text it consists of. Otherwise one document in a million could stop a run of days.
 
     Args:
-        tokenizer: a fast tokenizer; it is not changed.
         rows: how many tokens the model has an embedding for.
 
     Raises:

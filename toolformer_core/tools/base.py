@@ -14,7 +14,7 @@ from typing import Literal, Protocol, runtime_checkable
 from toolformer_core.errors import UsageError
 from toolformer_core.records import ToolResult
 
-__all__ = ["REMOTE_TTL_S", "BatchTool", "Tool", "ToolLimits", "limits_of", "ttl_of"]
+__all__ = ["REMOTE_TTL_S", "BatchTool", "Engine", "Tool", "ToolLimits", "limits_of", "ttl_of"]
 
 REMOTE_TTL_S = 24 * 3600.0  # a remote index or model changes with its releases, rarely during a day of builds
 
@@ -98,6 +98,25 @@ class BatchTool(Protocol):
 
     def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
         """Answer questions (input, context); one result for each, in order."""
+
+
+class Engine(Protocol):
+    """What answers for a tool: a reader of QA, a translator of MT."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of everything an answer depends on."""
+
+    @property
+    def limits(self) -> ToolLimits:
+        """Its limits."""
+
+    def load(self) -> None:
+        """Prepare what answers need, e.g. a model.
+
+        Raises:
+            ToolformerError: something cannot be loaded.
+        """
 
 
 def limits_of(tool: object) -> ToolLimits:

@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from toolformer_core.errors import UsageError
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
-from toolformer_core.tools.base import ToolLimits
+from toolformer_core.tools.base import Engine, ToolLimits
 
 VERSION = "1"
 MAX_CHARS = 1_000
@@ -48,19 +48,8 @@ class Detector(Protocol):
         """Return (ISO 639-1 or fastText code, probability), best first, for a text without line breaks."""
 
 
-class Translator(Protocol):
+class Translator(Engine, Protocol):
     """Anything that translates into English."""
-
-    @property
-    def digest(self) -> str:
-        """Digest of everything a translation depends on."""
-
-    @property
-    def limits(self) -> ToolLimits:
-        """Its limits."""
-
-    def load(self) -> None:
-        """Load what translations need."""
 
     def translate(self, text: str, languages: Sequence[str]) -> str | None:
         """Return the English translation of a text, or None.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
-from toolformer_core.tools.base import ToolLimits, ttl_of
+from toolformer_core.tools.base import Engine, ToolLimits, ttl_of
 from toolformer_core.tools.qa_readers.embedded import ExtractiveReader
 from toolformer_core.tools.search.passages import Hit, PassageSearch, query_words
 
@@ -23,23 +23,8 @@ _TITLE_BOOST = 1.0
 Reading: TypeAlias = str | ToolFailure | None  # an answer; why none could be looked for; None: the passages hold none
 
 
-class Reader(Protocol):
+class Reader(Engine, Protocol):
     """Anything that finds a short answer in passages, e.g. a neural reader."""
-
-    @property
-    def digest(self) -> str:
-        """Digest of everything an answer depends on."""
-
-    @property
-    def limits(self) -> ToolLimits:
-        """Its limits."""
-
-    def load(self) -> None:
-        """Prepare what answers need, e.g. a model.
-
-        Raises:
-            ToolformerError: something cannot be loaded.
-        """
 
     def read(self, question: str, hits: Sequence[Hit]) -> Reading:
         """Return a short answer from the passages (best first); None if they hold none; a failure if it cannot read.

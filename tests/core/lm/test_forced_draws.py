@@ -20,7 +20,7 @@ from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.hf.head import LMHead
 from toolformer_core.lm.randomness import uniform
-from toolformer_core.lm.tokens import encode_after
+from toolformer_core.lm.tokens import encode_opened
 from toolformer_core.lm.vllm import VllmLM
 from toolformer_core.lm.vllm_server import VllmServer
 from toolformer_core.syntax import find_close
@@ -185,7 +185,7 @@ def test_where_a_tokenizer_merges_across_the_bracket_the_name_is_written_by_itse
     coded = merging_tokenizer()
     trigger, both = (coded(text, add_special_tokens=False)["input_ids"] for text in (" [", " [QA("))
     assert (len(trigger), len(both)) == (1, 1)
-    given = encode_after(coded, " [", "QA(")
+    given = encode_opened(coded, "QA(")
     assert coded.decode(given) == "QA("
     assert coded.decode([*trigger, *given]) == " [QA("
     lm = tiny_lm(coded=coded)

@@ -20,7 +20,7 @@ _SUMS = 1e-4
 # Slack before a model is refused rather than run in a slower way: in half precision, a token may go to a different
 # expert when its batch is different. Models that must be refused (they read both ways, or use other positions) differ
 # by 80 epsilons and more.
-REFUSING = 4.0
+_SLACK = 4.0
 
 
 def tolerance(dtype: torch.dtype) -> float:
@@ -39,13 +39,12 @@ def difference(logits: torch.Tensor, expected: torch.Tensor) -> float:
     return float(torch.where(delta == 0, 0.0, delta / size).max())  # 0 / 0 counts as no difference; NaN stays NaN
 
 
-def agree(logits: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, *, slack: float = 1.0) -> bool:
-    """Return whether logits equal the expected ones up to rounding, (N, V) each; False if any of them is NaN.
+def agree(logits: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Return whether logits equal the expected ones, (N, V) each, so far that no model is to be refused; NaN does not.
 
     Args:
         logits: computed in one way.
         expected: computed in the way to be trusted.
         dtype: the precision in which the model computed both.
-        slack: multiplies `tolerance`.
     """
-    return difference(logits, expected) <= slack * tolerance(dtype)
+    return difference(logits, expected) <= _SLACK * tolerance(dtype)

@@ -15,7 +15,7 @@ import torch
 from transformers import DynamicCache
 
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.hf.agreement import REFUSING, agree, difference
+from toolformer_core.lm.hf.agreement import agree, difference
 from toolformer_core.lm.hf.batches import KeyValues, fork, key_values
 
 _TOKENS = 8  # per row
@@ -76,7 +76,7 @@ def check_passes(model: Any, hidden: Callable[..., torch.Tensor], tokens: torch.
             f"model {name!r} changes its logits after the output layer (by {change:.2g} of their size); "
             "models with scaled or capped logits are not supported yet"
         )
-    if not agree(cached, plain, model.dtype, slack=REFUSING):
+    if not agree(cached, plain, model.dtype):
         raise _no_cache(model, name, f"with a cache its logits differ by {difference(cached, plain):.2g} of their size")
     _check_positions(model, hidden, ids, key_values(cache), plain, name)
 
@@ -86,7 +86,7 @@ def _check_order(model: Any, logits: torch.Tensor, name: str) -> None:
 
     The comparison is lenient: in half precision, rows may be rounded differently if experts see different batches.
     """
-    if not agree(logits[1, :1], logits[0, :1], model.dtype, slack=REFUSING):
+    if not agree(logits[1, :1], logits[0, :1], model.dtype):
         measured = difference(logits[1, :1], logits[0, :1])
         unset = getattr(model.config, "is_decoder", None) is False
         raise ModelError(
@@ -127,7 +127,7 @@ def _check_positions(
         states = hidden(ids[0, [0, short]][:, None], mask, position, cache)[1]  # (1, D), after `short` tokens and one
         continued = _logits(model, states)
     expected = logits[0, short : short + 1]
-    if not agree(continued, expected, model.dtype, slack=REFUSING):
+    if not agree(continued, expected, model.dtype):
         raise ModelError(
             f"model {name!r} ignores the positions it is given ({type(model).__name__}: after padding, its logits "
             f"differ by {difference(continued, expected):.2g} of their size); decoders of encoder-decoder models are "

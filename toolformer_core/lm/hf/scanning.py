@@ -50,24 +50,16 @@ class _DrawPlace(NamedTuple):
     before: int  # index, in that row's window, of the token in front of the position
 
 
+@dataclass(slots=True, eq=False)
 class HFScan:
     """p(" [") at every position of a batch of documents, and the keys and values to draw calls from there."""
 
-    def __init__(
-        self,
-        hf_model: HFModel,
-        head: KeyValues,
-        head_length: int,
-        windows: dict[int, list[Window]],
-        passes: list[_Pass],
-        ends: frozenset[int],
-    ) -> None:
-        self._hf_model = hf_model
-        self._head = head
-        self._head_length = head_length
-        self._windows = windows
-        self._passes = passes
-        self._ends = ends
+    _hf_model: HFModel
+    _head: KeyValues
+    _head_length: int
+    _windows: dict[int, list[Window]]
+    _passes: list[_Pass]
+    _ends: frozenset[int]
 
     @property
     def context_length(self) -> int:

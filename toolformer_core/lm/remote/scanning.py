@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from toolformer_core.lm.base import Draw, DrawRequest, Insertion
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
 from toolformer_core.lm.randomness import uniform
-from toolformer_core.lm.tokens import encode_after
+from toolformer_core.lm.tokens import encode_opened
 from toolformer_core.lm.vllm_server import AT_ONCE, VllmServer, draw_on
 from toolformer_core.lm.windowing import Window, windows_of
 from toolformer_core.records import Prompt
-from toolformer_core.syntax import OPEN, find_close
+from toolformer_core.syntax import find_close
 
 # log p(" [") at positions, -inf where it is not seen, and what it is at most.  (n,), (n,)
 _Seen = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -53,27 +53,15 @@ class ScanReader:
         return self.server.likely_tokens(ids, n)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class RemoteScan:
-    """p(" [") at the positions of a batch of documents, as far as the server tells it; see `base.Scan`.
+    """p(" [") at the positions of a batch of documents, as far as the server tells it; see `base.Scan`."""
 
-    Args:
-        windows: by text.
-        seen: per text, what is seen of p(" [") at its positions.
-    """
-
-    def __init__(
-        self,
-        reader: ScanReader,
-        head: list[int],
-        windows: Mapping[int, list[Window]],
-        seen: Mapping[int, _Seen],
-        ends: Mapping[int, str],
-    ) -> None:
-        self._reader = reader
-        self._head = head
-        self._ends = ends
-        self._windows = windows
-        self._seen = seen
+    _reader: ScanReader
+    _head: list[int]  # tokens in front of every window
+    _windows: Mapping[int, list[Window]]  # by text
+    _seen: Mapping[int, _Seen]  # per text, what is seen of p(" [") at its positions
+    _ends: Mapping[int, str]  # see `PromptTokenizer.turn_ends`
 
     @property
     def texts(self) -> Sequence[int]:
@@ -147,7 +135,7 @@ class RemoteScan:
         """Return each draw's given tokens with the first one after them, which is drawn here."""
         model, reader = self._reader.model, self._reader
         given, allowed = model.beginning(begin)
-        last = encode_after(model.tokenizer, OPEN, begin)[-1]
+        last = encode_opened(model.tokenizer, begin)[-1]
         prompt_at = {(r.text, r.position): prompt for r, prompt in zip(requests, prompts, strict=True)}
 
         def likely_after(prompt: list[int]) -> tuple[float, dict[int, float]]:

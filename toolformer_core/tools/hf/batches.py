@@ -90,9 +90,11 @@ class BatchedModel(ABC, Generic[T]):
         ModelError: the model's files are not found.
     """
 
-    def __init__(self, model: str, *, batch: int) -> None:
+    batch: int  # unless another is given
+
+    def __init__(self, model: str, *, batch: int | None = None) -> None:
         self.model = model
-        self.batch = batch
+        self.batch = self.batch if batch is None else batch
         self._checkpoint = find_checkpoint(model)
         self._loaded: T | None = None
 

@@ -51,9 +51,7 @@ class ModelReader(BatchedModel[Loaded]):
     """A reader with a checkpoint, whose tokenizer says where its tokens stand in a text. Threads take turns."""
 
     auto_class: str  # of transformers, by which the checkpoint is loaded
-
-    def __init__(self, model: str, *, batch: int = 16) -> None:
-        super().__init__(model, batch=batch)
+    batch = 16
 
     def read(self, question: str, hits: Sequence[Hit]) -> Reading:
         """Return the model's answer from the passages, best first; None if they hold none."""

@@ -51,14 +51,11 @@ class SpanReader(ModelReader):
         model: a folder or a hub name, e.g. `deepset/roberta-base-squad2`.
         least_margin: the smallest margin of a span over "no answer" with which it is an answer. 0: an answer is given
             if the model believes in it more than in none.
-
-    Raises:
-        ModelError: the model's files are not found.
     """
 
     auto_class = "AutoModelForQuestionAnswering"
 
-    def __init__(self, model: str, *, least_margin: float = 0.0, batch: int = 16) -> None:
+    def __init__(self, model: str, *, least_margin: float = 0.0, batch: int | None = None) -> None:
         super().__init__(model, batch=batch)
         self.least_margin = least_margin
 

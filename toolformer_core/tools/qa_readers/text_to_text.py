@@ -34,9 +34,6 @@ class TextToTextReader(ModelReader):
 
     Args:
         model: a folder or a hub name, e.g. `google/flan-t5-large`.
-
-    Raises:
-        ModelError: the model's files are not found.
     """
 
     auto_class = "AutoModelForSeq2SeqLM"

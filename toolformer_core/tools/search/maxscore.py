@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from toolformer_core.tools.search.passages import FIELDS
+
 DIGITS = 4  # of a score; the last bits of a sum depend on the order in which it is added
 _K1, _B = 1.2, 0.75  # of tantivy's BM25
 _LENGTH = 7 / 8  # tantivy stores lengths rounded down, by less than an eighth
@@ -43,17 +45,15 @@ class MaxScore:
 
     Args:
         index: of tantivy; its fast field `row` numbers the passages.
-        tokenizer: name of their tokenizer; only `en_stem` is known.
     """
 
-    def __init__(self, index: Any, searcher: Any, fields: Sequence[str], tokenizer: str) -> None:
+    def __init__(self, index: Any, searcher: Any) -> None:
         import tantivy
 
-        if tokenizer != "en_stem":
-            raise ValueError(f"unknown tokenizer {tokenizer!r}")
-        self._index, self._searcher, self._fields = index, searcher, tuple(fields)
+        self._index, self._searcher = index, searcher
         self._schema = index.schema
         words = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
+        # what `TOKENIZER` is
         for step in (tantivy.Filter.remove_long(40), tantivy.Filter.lowercase(), tantivy.Filter.stemmer("english")):
             words = words.filter(step)
         self._analyzer = words.build()
@@ -87,12 +87,12 @@ class MaxScore:
         for word in words:
             tokens = self._analyzer.analyze(word)
             if len(tokens) > 1:  # tantivy's parser makes a phrase of it, which has no simple bound
-                query, _ = self._index.parse_query_lenient(word, list(self._fields), field_boosts=dict(boosts))
+                query, _ = self._index.parse_query_lenient(word, list(FIELDS), field_boosts=dict(boosts))
                 terms.append(_Term(math.inf, 1, query))
             for token in tokens if len(tokens) == 1 else ():
                 terms += [
                     self._term(field, token, boosts.get(field, 1.0), postings)
-                    for field in self._fields
+                    for field in FIELDS
                     if (postings := self._postings(field, token))
                 ]
         return terms
@@ -119,7 +119,7 @@ class MaxScore:
         A word occurs at most as often as the field is long, f <= l, so this is less than 1 / (1 + k1 b / average).
         """
         _, address = self._searcher.search(query, 1, count=False).hits[0]
-        average = _value_of(query.explain(self._searcher, address).to_json(), "avgdl")
+        average = _average_length(query.explain(self._searcher, address).to_json())
         return 1 / (1 + _K1 * _B * _LENGTH / average)
 
     def _top(self, terms: Sequence[_Term], limit: int, fetched: int) -> list[tuple[float, Any]]:
@@ -177,14 +177,14 @@ def _rounded(hit: tuple[float, Any]) -> float:
     return round(float(hit[0]), DIGITS)
 
 
-def _value_of(explanation: str, name: str) -> float:
-    """Return a figure of tantivy's explanation of a score."""
+def _average_length(explanation: str) -> float:
+    """Return the average length of a field, as tantivy's explanation of a score names it."""
     import json
 
     open_parts = [json.loads(explanation)]
     while open_parts:
         part = open_parts.pop()
-        if part["description"].startswith(name):
+        if part["description"].startswith("avgdl"):
             return float(part["value"])
         open_parts += part.get("details", ())
-    raise ValueError(f"tantivy's explanation names no {name}")
+    raise ValueError("tantivy's explanation names no average length")

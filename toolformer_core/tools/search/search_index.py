@@ -21,7 +21,7 @@ from typing import Any
 
 from toolformer_core.errors import UsageError
 from toolformer_core.tools.search.maxscore import MaxScore
-from toolformer_core.tools.search.passages import FIELDS, TOKENIZER, Hit, PassageSearch, stored_passage
+from toolformer_core.tools.search.passages import TOKENIZER, Hit, PassageSearch, stored_passage
 
 FORMAT_VERSION = 1
 INFO, PROGRESS = "index.json", "progress.json"
@@ -139,7 +139,7 @@ def _open(folder: Path, info: IndexInfo) -> _Opened:
             f"the index in {folder} is damaged: it holds {searcher.num_docs} passages, not {info.passages}; make it "
             "again"
         )
-    return _Opened(searcher, MaxScore(index, searcher, FIELDS, info.tokenizer))
+    return _Opened(searcher, MaxScore(index, searcher))
 
 
 @contextmanager

@@ -174,13 +174,9 @@ class M2M100Translator(_ModelTranslator):
 
     Args:
         model: a folder or a hub name, e.g. `facebook/nllb-200-distilled-600M`.
-
-    Raises:
-        ModelError: the model's files are not found.
     """
 
-    def __init__(self, model: str, *, batch: int = 32) -> None:
-        super().__init__(model, batch=batch)
+    batch = 32
 
     def _load(self) -> _Ready:
         loaded = load_transformer(self._checkpoint, "AutoModelForSeq2SeqLM")
@@ -202,13 +198,9 @@ class CTranslate2Translator(_ModelTranslator):
 
     Args:
         model: a folder that the converter wrote, with the tokenizer's files; or a hub name of one.
-
-    Raises:
-        ModelError: the model's files are not found.
     """
 
-    def __init__(self, model: str, *, batch: int = 64) -> None:
-        super().__init__(model, batch=batch)
+    batch = 64
 
     def _load(self) -> _Ready:
         return resident("ctranslate2", self._checkpoint, lambda: _load_converted(self._checkpoint))
