@@ -124,7 +124,9 @@ def _paper_tool(key: str, settings: ToolSettings, qa_credentials: Credentials | 
         return MT(_translator(settings))
     if key == "wikisearch":
         return WikiSearch(_passages(settings, EMBEDDED_PASSAGES))
-    return QA(_passages(settings, EMBEDDED_KNOWN), choose_reader(settings.qa_reader, qa_credentials))
+    if key == "qa":
+        return QA(_passages(settings, EMBEDDED_KNOWN), choose_reader(settings.qa_reader, qa_credentials))
+    raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
 
 
 def _translator(settings: ToolSettings) -> Translator:
