@@ -74,7 +74,7 @@ def phrases_from(world: str, path: Path = _PHRASES, words: int = 3) -> list[tupl
 
 def _tools_of(slot: Slot) -> tuple[tuple[str, str], ...]:
     """Return the tools that help with a slot, with the argument of each; the first is the intended one."""
-    kind = FACTS[slot.family.split("/")[1]][0] if slot.kind == "fact" else slot.kind
+    kind = FACTS[slot.family.split("/")[1]].kind if slot.kind == "fact" else slot.kind
     return _TOOLS[kind]
 
 
@@ -105,11 +105,6 @@ def corpus_rows(world: World, documents: int, seed: int) -> tuple[list[dict[str,
 
     Half of the documents have a date in their URL; one in six needs no tool at all. The others need one to three, each
     tool equally often: facts, with which two tools help, are twice as frequent.
-
-    Args:
-        world: the world of the documents.
-        documents: the number of documents.
-        seed: the seed of the choices that the world does not make.
     """
     r = random.Random(f"rows/{seed}")
     corpus, gold = [], []

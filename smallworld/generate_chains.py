@@ -11,8 +11,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from smallworld.chain_frames import CHAINS, TOOLS
-from smallworld.chains import ChainWorld
+from smallworld.chains import CHAINS, TOOLS, ChainWorld
 from smallworld.generate import MIN_PROMPT, phrases_from, write_lines
 from toolformer_core.embedded import ASSETS
 

@@ -24,7 +24,7 @@ def _vocabulary() -> tuple[str, ...]:
     templates = (
         *ARITHMETIC.values(),
         DATES,
-        *(fact[4] for fact in FACTS.values()),
+        *(fact.frames for fact in FACTS.values()),
         TRANSLATIONS,
         FILLER,
         *REGISTER_FILLER.values(),
