@@ -18,7 +18,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,36 +40,32 @@ _DECODED = 64  # tokens
 _PARTS = ("engine", "finetune", "decode")
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A Llama's shape; `1b` is that of Llama 3.2 1B, whose figures stand in its config.json."""
+# Shapes of a Llama; `1b` is that of Llama 3.2 1B, whose figures stand in its config.json.
+SHAPES = {
+    "1b": {
+        "num_hidden_layers": 16,
+        "hidden_size": 2048,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 8192,
+        "vocab_size": 128_256,
+    },
+    "tiny": {
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 128,
+        "vocab_size": 2_000,
+    },
+}
 
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    inner: int
-    vocab: int
 
-
-SHAPES = {"1b": Shape(16, 2048, 32, 8, 8192, 128_256), "tiny": Shape(2, 64, 4, 2, 128, 2_000)}
-
-
-def random_model(shape: Shape, device: str, dtype: torch.dtype) -> LlamaForCausalLM:
+def random_model(shape: dict[str, int], device: str, dtype: torch.dtype) -> LlamaForCausalLM:
     """Return a model with random weights."""
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=shape.vocab,
-        hidden_size=shape.width,
-        intermediate_size=shape.inner,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        max_position_embeddings=2048,
-        bos_token_id=0,
-        eos_token_id=0,
-        tie_word_embeddings=True,
-    )
+    more: dict[str, Any] = {**shape, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": True}
+    config = LlamaConfig(**more, max_position_embeddings=2048)
     with torch.device(device):
         model = LlamaForCausalLM(config)
     moved: Any = model
@@ -94,14 +89,14 @@ def matmul_tflops(device: str, dtype: torch.dtype, size: int) -> float:
     return 8 * 2 * size**3 / statistics.median(times) / 1e12
 
 
-def engine(lm: TransformersLM, shape: Shape, s: Annotation, tflops: float) -> dict[str, float]:
+def engine(lm: TransformersLM, width: int, s: Annotation, tflops: float) -> dict[str, float]:
     """Annotate documents, and return what it took."""
     texts = [words(s.tokens, s.vocab, 100 + i) for i in range(s.documents)]
     few_shot = prompt(s.prompt, s.vocab)
     _annotate(lm, few_shot, texts[:2], Annotation(s.vocab, 2, max_tokens=2))  # what is tried once is tried
     scan_s, draw_s, score_s, requests = _annotate(lm, few_shot, texts, s)
     per_token = 2 * sum(p.numel() for name, p in lm.hf_model.model.named_parameters() if "embed_tokens" not in name)
-    logits = 2 * shape.width * shape.vocab
+    logits = 2 * width * s.vocab
     scan = s.documents * (2 * s.tokens * per_token + s.tokens * logits) + s.prompt * per_token
     # A call stands before the whole text, which is read up to five tokens after its position.
     read = sum(len(lm.hf_model.encode(r.prefix)) + len(lm.hf_model.encode(r.text[: r.position])) + 5 for r in requests)
@@ -180,13 +175,15 @@ def main() -> None:
     shape = SHAPES[args.shape]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    model, coded = random_model(shape, device, dtype), tokenizer(shape.vocab)
-    setting = Annotation(vocab=shape.vocab, documents=args.documents)
+    model, coded = random_model(shape, device, dtype), tokenizer(shape["vocab_size"])
+    setting = Annotation(vocab=shape["vocab_size"], documents=args.documents)
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     found: dict[str, Any] = {"device": name, "shape": args.shape}
     lm = TransformersLM(model, coded, name="random", digest="random")
     if "engine" in args.parts:
-        found["engine"] = engine(lm, shape, setting, matmul_tflops(device, dtype, 8192 if device == "cuda" else 512))
+        found["engine"] = engine(
+            lm, shape["hidden_size"], setting, matmul_tflops(device, dtype, 8192 if device == "cuda" else 512)
+        )
     if "decode" in args.parts:
         found["decode"] = decode(lm, setting, 32)
     if "finetune" in args.parts:

@@ -6,11 +6,6 @@ The server is `toolformer serve` in a process of its own, on the embedded model;
 the prompts are sums with worked examples before them, so that most of those call the calculator. Every stream must end
 with its finish reason and [DONE], or the program fails. Peak memory is the server process's, above what it held with
 the model loaded. On the machine at hand: clients and server share its cores.
-
-    python benchmarks/serve.py --large 32 --tokens 100 --rows 8
-
-asks instead how fair the server is: two large requests of that many sequences each fill it, then twenty short ones of
-16 tokens come. `short_share` is the seconds of the slowest short request for each second of the slower large one.
 """
 
 from __future__ import annotations
@@ -30,7 +25,6 @@ import psutil
 from benchmarks.report import EXAMPLES, parser_of, print_json, say_figures
 
 _START_S = 120.0
-_LARGE, _SHORT, _SHORT_TOKENS = 2, 20, 16  # requests of each kind, and tokens of a short one
 
 
 def _prompt(i: int) -> str:
@@ -96,36 +90,6 @@ async def _watched(server: psutil.Process, url: str, args: Namespace) -> tuple[l
     return found, peak
 
 
-async def _timed(client: httpx.AsyncClient, sequences: int, tokens: int) -> float:
-    """Return the seconds that a request takes which is answered at once, as a whole."""
-    body = {"model": "embedded", "prompt": _prompt(1), "n": sequences, "max_tokens": tokens, "temperature": 1}
-    begun = time.perf_counter()
-    answer = await client.post("/v1/completions", json=body)
-    if answer.status_code != 200 or len(answer.json()["choices"]) != sequences:
-        sys.exit(f"a request of {sequences} sequences: {answer.status_code} {answer.text[:200]}")
-    return time.perf_counter() - begun
-
-
-async def measure_fairness(url: str, args: Namespace) -> dict[str, float]:
-    """Fill the server with large requests, then send the short ones."""
-    async with httpx.AsyncClient(base_url=url, timeout=3600, limits=httpx.Limits(max_connections=64)) as client:
-        large = [asyncio.create_task(_timed(client, args.large, args.tokens)) for _ in range(_LARGE)]
-        while f"toolformer_running_rows {args.rows}.0" not in (await client.get("/metrics")).text:
-            if any(task.done() for task in large):
-                sys.exit("the large requests do not fill the server; give them more sequences or tokens")
-            await asyncio.sleep(0.05)
-        short = await asyncio.gather(*(_timed(client, 1, _SHORT_TOKENS) for _ in range(_SHORT)))
-        slower = max(await asyncio.gather(*large))
-    return {
-        "large_sequences": args.large,
-        "large_tokens": args.tokens,
-        "rows": args.rows,
-        "large_s": round(slower, 2),  # of the slower large request
-        "short_s": round(max(short), 2),  # of the slowest short request
-        "short_share": round(max(short) / slower, 3),
-    }
-
-
 def _percentile(values: list[float], q: int) -> float:
     return round(statistics.quantiles(values, n=100, method="inclusive")[q - 1], 3)
 
@@ -174,20 +138,15 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=200)
     parser.add_argument("--rows", type=int, default=32, help="of the server")
     parser.add_argument("--tokens", type=int, default=32, help="of text, for each request")
-    parser.add_argument("--large", type=int, metavar="N", help="ask how fair it is to short requests beside 2 of N")
     args = parser.parse_args()
-    queue = max(args.concurrency, _LARGE * (args.large or 0) + _SHORT)
     command = [sys.executable, "-m", "cli.main", "serve", "--port", "0", "--tools", "calculator"]
-    command += ["--max-rows", str(args.rows), "--queue", str(queue)]
+    command += ["--max-rows", str(args.rows), "--queue", str(args.concurrency)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline() if process.stdout else ""
             url = line.partition("page at ")[2].partition(",")[0]
             _wait_for(url, process)
-            if args.large:
-                found = asyncio.run(measure_fairness(url, args))
-            else:
-                found = measure(psutil.Process(process.pid), url, args)
+            found = measure(psutil.Process(process.pid), url, args)
         finally:
             process.terminate()
     say_figures(found)

@@ -47,12 +47,7 @@ class Clock:
 
 
 class StubLM:
-    """A language model that waits for a given time, and then finds the same calls in every text.
-
-    Args:
-        seconds: a text takes.
-        working: returns the context in which the model works.
-    """
+    """A language model that waits for a given time a text, in a context for its work, and then finds the same calls."""
 
     name = digest = "stub"
 
@@ -115,12 +110,7 @@ class TimedTool:
 
 
 def use_in_builds(lm: LanguageModel, replaced: Callable[[Tool], Tool] = lambda tool: tool) -> None:
-    """Have the builds of this process ask this model, whatever model they name.
-
-    Args:
-        lm: the model.
-        replaced: returns the tool that is called instead of the one that a build names; called once for each.
-    """
+    """Have the builds of this process ask this model, whatever they name, and what `replaced` returns for each tool."""
     import tasks.stages.execute
     import tasks.stages.sample
     import tasks.stages.score
@@ -146,13 +136,9 @@ def build(
     replaced: Callable[[Tool], Tool] = lambda tool: tool,
     on_shard_done: Callable[[str, int, int], None] = lambda stage, finished, total: None,
 ) -> Any:
-    """Build in this process, as `toolformer build` does, and return what the flow returns.
+    """Build in this process, as `toolformer build` does, and return what the flow returns; see `use_in_builds`.
 
-    Args:
-        parameters: of the build.
-        lm: asked in place of the model; see `use_in_builds`.
-        replaced: see `use_in_builds`.
-        on_shard_done: called with a stage, its finished shards and how many it has.
+    `on_shard_done` is called with a stage, its finished shards and how many it has.
     """
     from tasks.environment import prepare_environment
 

@@ -92,12 +92,7 @@ class _Need:
 
 
 class ChainWorld(World):
-    """A world whose sentences may be chains.
-
-    Args:
-        name, seed, phrases, facts: as of `World`.
-        chain_facts: how many towns, people, companies and books chains ask about, of each kind.
-    """
+    """A world whose sentences may be chains, which ask about `chain_facts` subjects of each kind; else as `World`."""
 
     def __init__(
         self,
@@ -232,10 +227,6 @@ _DRAWS: Mapping[str, Callable[[ChainWorld, ChainGroup, dt.date], _Need]] = {
 
 def is_needed(text: str, slot: Slot) -> bool:
     """Return whether all calls of a slot are needed; where there is no chain, whether it has one call does not matter.
-
-    Args:
-        text: the text in which the slot is.
-        slot: the slot.
 
     Returns:
         False if the text in front of the value holds the value, or what the second call takes over from the first

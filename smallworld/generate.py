@@ -182,12 +182,8 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
 def generate(out: Path, *, documents: int = 240, facts: int = 160, per_tool: int = 30, seed: int = 0) -> None:
     """Write corpus, gold calls, passages and items to a folder.
 
-    Args:
-        out: the folder.
-        documents: the number of documents in the corpus.
-        facts: the number of subjects with a passage in the corpus' world; the evaluation's world has half as many.
-        per_tool: the number of items that need each tool, and of items that need none.
-        seed: which of the many worlds for the corpus and the evaluation.
+    `facts` subjects of the corpus' world have a passage, and half as many of the evaluation's; `per_tool` items need
+    each tool, and as many need none.
     """
     out.mkdir(parents=True, exist_ok=True)
     world = World("corpus", seed, phrases=phrases_from("corpus"), facts=facts)
