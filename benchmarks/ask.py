@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from itertools import repeat
@@ -37,7 +38,6 @@ _TOOLS = ("calculator", "calendar", "mt", "qa", "wikisearch")
 _PER_DOCUMENT = 8  # scored calls of a tool in a document: four positions, two distinct calls at each
 _DRAWN = 2  # draws of which one is scored
 INGEST = {"code": "ingest/1", "inputs": digest(b"")}
-_OWN = Path(__file__).resolve()
 
 # A query as a program for a fresh process; argv: the snapshot, a document's id.
 _QUERIES = {
@@ -64,13 +64,19 @@ print(json.dumps([seconds, cpu, peak / 1024]))
 
 
 def put_commit(
-    store: Store, stage: str, tool: str, shard: str, table: pa.Table, inputs: tuple[DataFile, ...], **more: Any
+    store: Store,
+    stage: str,
+    tool: str,
+    shard: str,
+    written: pa.Table | tuple[DataFile, ...],
+    inputs: tuple[DataFile, ...],
+    config: Mapping[str, Any] | None = None,
 ) -> Commit:
+    """Commit a table, or files that are written already."""
     parts = {"code": f"{stage}/1", "inputs": digest(" ".join(file.digest for file in inputs).encode())}
     fp = fingerprint(parts)
-    files = more.pop("files", None) or (store.write(stage, tool, shard, fp, table),)
+    files = written if isinstance(written, tuple) else (store.write(stage, tool, shard, fp, written),)
     rows = sum(file.rows for file in files)
-    given: dict[str, Any] = {"seconds": 1.0, "counters": {}, "config": {}, "versions": {}, **more}
     commit = Commit(
         stage=stage,
         stage_version="1",
@@ -84,7 +90,10 @@ def put_commit(
         host="bench",
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         run_id="bench",
-        **given,
+        seconds=1.0,
+        counters={},
+        config=config or {},
+        versions={},
     )
     store.commit(commit)
     return commit
@@ -146,34 +155,17 @@ def _calls(ids: pa.Array, tool: str, rng: np.random.Generator) -> tuple[dict[str
     return drawn, scored
 
 
-def _random_text(number: int, characters: int) -> str:
-    """Return words of random letters, which compress about as badly as prose does."""
-    letters = np.random.default_rng(number).choice(list("aaeeeiioorstnlhdc   "), characters)
-    return "".join(letters.tolist())
-
-
-def write_shard(
-    data: str, number: int, documents: int, characters: int = 0, annotated: int | None = None
-) -> tuple[DataFile, list[Commit]]:
-    """Write one shard; return its documents' file and its commits.
-
-    Args:
-        data: the data folder or URL.
-        number: the shard's number.
-        documents: how many it has.
-        characters: of random text in each document; 0: a sentence over and over, which takes hardly any space.
-        annotated: how many of the documents have calls; None: all.
-    """
+def write_shard(data: str, number: int, documents: int) -> tuple[DataFile, list[Commit]]:
+    """Write one shard of documents; return its documents' file and its commits."""
     store, name = Store(data), f"part-{number:05d}"
     own = pa.array([digest(f"{number}/{i}".encode()) for i in range(documents)])
-    body = (_random_text(number * documents + i, characters) for i in range(documents))
     same = "Two and two makes a total of 4 apples. " * 50
-    text = pa.array([f"Text {i} of {name}. " + (next(body) if characters else same) for i in range(documents)])
+    text = pa.array([f"Text {i} of {name}. " + same for i in range(documents)])
     columns = {"doc_id": own, "text": text, "source": ["bench.jsonl"] * documents, "line": range(documents)}
     file = store.write("ingest", "", name, fingerprint(INGEST), _table("ingest", columns, documents))
     commits, scores = [], []
     for index, tool in enumerate(_TOOLS):
-        drawn, scored = _calls(own.slice(0, annotated), tool, np.random.default_rng([number, index]))
+        drawn, scored = _calls(own, tool, np.random.default_rng([number, index]))
         n = len(scored["gain"])
         verdicts = {"doc_id": own, "tool": [tool] * documents, "kept": [True] * documents}
         answers = {"tool": [tool] * n, "input": scored["input"], "response": scored["response"]}
@@ -194,24 +186,23 @@ def write_shard(
     return file, commits
 
 
-def make(store: Store, calls: int, documents: int, processes: int) -> int:
-    """Write a warehouse with `calls` scored calls; return its commits."""
+def make(store: Store, calls: int, documents: int) -> None:
+    """Write a warehouse with `calls` scored calls."""
     shards = max(1, round(calls / (documents * _PER_DOCUMENT * len(_TOOLS))))
     files, commits = [], []
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(2) as pool:
         jobs = pool.map(write_shard, repeat(store.root), range(shards), repeat(documents))
         for done, (file, own) in enumerate(jobs, start=1):
             files.append(file)
             commits += own
             if done % 25 == 0:
                 progress(f"{done} of {shards} shards written")
-    commits.append(put_commit(store, "ingest", "", "corpus", None, (), files=tuple(files)))
+    commits.append(put_commit(store, "ingest", "", "corpus", tuple(files), ()))
     now = datetime.now(UTC).isoformat()
     run = Run("bench", "build-dataset", now, now, "completed", {}, "bench.jsonl", "none", tuple(c.key for c in commits))
     store.write_run(run)
     held = tuple(file for c in commits if c.stage == "assemble" for file in c.files)
     store.write_dataset(Dataset("cstar", dataset_version(held), held, {}, {}, "bench", "none", "bench", now))
-    return len(commits)
 
 
 def measure(snapshot: Path, doc_id: str, repeats: int) -> dict[str, dict[str, float]]:
@@ -220,14 +211,9 @@ def measure(snapshot: Path, doc_id: str, repeats: int) -> dict[str, dict[str, fl
     for name, query in _QUERIES.items():
         own: list[tuple[float, float, float, float]] = []
         for _ in range(repeats):
-            command = [sys.executable, "-c", _PROGRAM.format(query=query), str(snapshot), doc_id]
             begin = time.perf_counter()
-            said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=_OWN.parents[1])
-            whole = time.perf_counter() - begin
-            if said.returncode:
-                sys.exit(said.stderr)
-            seconds, cpu, peak = json.loads(said.stdout.splitlines()[-1])
-            own.append((seconds, cpu, whole, peak))
+            seconds, cpu, peak = _in_process(query, str(snapshot), doc_id)
+            own.append((seconds, cpu, time.perf_counter() - begin, peak))
         answer, cpus, process, peak_mib = zip(*own, strict=True)
         out[name] = {
             "answer_best_s": round(min(answer), 3),
@@ -240,22 +226,26 @@ def measure(snapshot: Path, doc_id: str, repeats: int) -> dict[str, dict[str, fl
     return out
 
 
+def _in_process(query: str, *arguments: str) -> tuple[float, float, float]:
+    """Run a query in a process of its own; return its seconds, its CPU seconds and the process's peak in MiB."""
+    command = [sys.executable, "-c", _PROGRAM.format(query=query), *arguments]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).resolve().parents[1])
+    if said.returncode:
+        sys.exit(said.stderr)
+    seconds, cpu, peak = json.loads(said.stdout.splitlines()[-1])
+    return seconds, cpu, peak
+
+
 def _publish(data: Path) -> dict[str, float]:
     """Publish in a process of its own, without an earlier snapshot and with one; return its seconds and MiB."""
-    program = (
-        "import json, sys, time\nfrom warehouse.snapshot.publish import publish\nfrom warehouse.store import Store\n"
-        "begin = time.perf_counter()\npublish(Store(sys.argv[1]), None)\nseconds = time.perf_counter() - begin\n"
-        "peak = next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
-        "print(json.dumps([seconds, peak / 1024]))"
+    query = (
+        "from warehouse.snapshot.publish import publish\nfrom warehouse.store import Store\n"
+        "found = lambda: publish(Store(path), None)"
     )
     out: dict[str, float] = {}
     (data / SNAPSHOT).unlink(missing_ok=True)
     for name in ("first", "again"):
-        command = [sys.executable, "-c", program, str(data)]
-        said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=_OWN.parents[1])
-        if said.returncode:
-            sys.exit(said.stderr)
-        seconds, peak = json.loads(said.stdout.splitlines()[-1])
+        seconds, _, peak = _in_process(query, str(data))
         out |= {f"{name}_s": round(seconds, 2), f"{name}_peak_mib": round(peak, 1)}
     return out
 
@@ -266,14 +256,13 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=10_000_000, help="scored calls")
     parser.add_argument("--documents", type=int, default=1024, help="per shard")
     parser.add_argument("--data", type=Path, help="keep the warehouse in this folder, or find it there")
-    parser.add_argument("--processes", type=int, default=2, help="that write the warehouse")
     parser.add_argument("--repeats", type=int, default=5, help="fresh processes per question")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="toolformer-bench-") as temporary:
         data = args.data or Path(temporary)
         store = Store(data)
         if not store.runs():
-            make(store, args.calls, args.documents, args.processes)
+            make(store, args.calls, args.documents)
         published = _publish(data)
         commits = sum(1 for _ in store.files.walk("commits", ".json"))
         rows = sum(file.rows for c in store.commits("score") for file in c.files)

@@ -15,7 +15,6 @@ file damaged.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gzip
 import json
@@ -33,6 +32,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.report import parser_of, print_json, progress, say_figures
 from tasks.environment import environment
 from toolformer_core.embedded import CORPUS
 from warehouse.audit import audit
@@ -78,12 +78,6 @@ def _command(data: Path, documents: int, runner: str, items: Path | None, drops:
     clean = ["--deduplicate", "--mask-pii", "--max-same-call", "1"]
     clean = [*clean, "--decontaminate", str(items), "--decontaminate-drops", drops] if items is not None else []
     return [sys.executable, "-m", "cli.main", "build", *(x for pair in options.items() for x in pair), *clean]
-
-
-def _place(server: str | None) -> dict[str, str]:
-    """Return a build's environment."""
-    named = {"PREFECT_API_URL": server} if server else {}
-    return environment() | {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": _STARTING_S} | named
 
 
 def _start(command: list[str], place: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -156,7 +150,7 @@ class _KilledBuild:
                     counts["kills"] += 1
                     counts[what] += 1
                     at = f"{len(_commits(self._data))} commits, {time.monotonic() - begin:.0f} s"
-                    print(f"kill {counts['kills']} of {kills}: {what}, {at}", file=sys.stderr, flush=True)  # noqa: T201
+                    progress(f"kill {counts['kills']} of {kills}: {what}, {at}")
                 if what not in ("all", "flow"):
                     continue  # the build goes on by itself
                 self.process.wait()
@@ -214,7 +208,8 @@ def run(
         subprocess.TimeoutExpired: a build hangs.
     """
     calm, wild = folder / "calm", folder / "wild"
-    place = _place(server)
+    place = environment() | {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": _STARTING_S}
+    place |= {"PREFECT_API_URL": server} if server else {}
     items = folder / "items.txt" if clean else None
     if items is not None:
         with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:  # the first document is an item
@@ -262,22 +257,17 @@ def _until(process: subprocess.Popen[bytes], data: Path, goal: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--documents", type=int, default=24)
     parser.add_argument("--runner", choices=("threads", "dask"), default="threads")
     parser.add_argument("--server", help="URL of a Prefect server, e.g. http://127.0.0.1:4200/api")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--clean", nargs="?", choices=("documents", "calls"), const="documents", default="")
-    parser.add_argument("--json", action="store_true", help="end with one JSON object")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        options = {"kills": a.kills, "documents": a.documents, "seed": a.seed, "runner": a.runner, "clean": a.clean}
-        report = run(Path(folder), server=a.server, **options)
-    for name, value in asdict(report).items():
-        print(f"{name:<22} {value}")  # noqa: T201
+        report = run(Path(folder), kills=a.kills, runner=a.runner, server=a.server, clean=a.clean)
+    say_figures(asdict(report))
     if a.json:
-        print(json.dumps(asdict(report)))  # noqa: T201
+        print_json(asdict(report))
     if not (report.identical and report.conserved and report.shards_counted_twice + report.damaged == 0):
         sys.exit(1)
 

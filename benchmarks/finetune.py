@@ -13,7 +13,6 @@ the repeats, and ratios; `padding` is how many times it makes the tokens of the 
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import math
@@ -37,6 +36,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from benchmarks.report import parser_of, print_json, say_figures
 from toolformer_core.embedded import CORPUS, MODEL
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.program import train
@@ -54,9 +54,11 @@ class _Clock(TrainerCallback):
         self.seconds: list[float] = []
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        wait_for_device()
         self._begin = time.perf_counter()
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        wait_for_device()
         self.seconds.append(time.perf_counter() - self._begin)
 
 
@@ -72,8 +74,14 @@ class _Counting:
         return self._collate(features)
 
 
-def _coded(texts: list[str]) -> list[list[int]]:
-    tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
+def wait_for_device() -> None:
+    """Return once the GPU, if there is one, has done what it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _coded(texts: list[str], model: Path = MODEL) -> list[list[int]]:
+    tokenizer: Any = AutoTokenizer.from_pretrained(model)
     return [[0, *ids, 0] for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
 
 
@@ -93,43 +101,60 @@ def padding(texts: list[str], rows: int) -> float:
     return float(drawn.max(axis=1).sum() * rows / drawn.sum())
 
 
-def hugging_face(texts: list[str], steps: int, precision: str, rows: int, *, grouped: bool = False) -> float:
+def hugging_face(
+    texts: list[str],
+    steps: int,
+    rows: int,
+    *,
+    grouped: bool = False,
+    model: Path = MODEL,
+    batch: int = BATCH,
+    device: str = "cpu",
+) -> float:
     """Return the Trainer's tokens per second; the first step warms up."""
-    tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
+    tokenizer: Any = AutoTokenizer.from_pretrained(model)
     tokenizer.pad_token = tokenizer.eos_token
-    model: Any = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
-    coded = [{"input_ids": ids} for ids in _coded(texts)]
-    clock = _Clock()
+    coded = [{"input_ids": ids} for ids in _coded(texts, model)]
+    clock, passes = _Clock(), batch // rows
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder,
             max_steps=steps + 1,
             per_device_train_batch_size=rows,
-            gradient_accumulation_steps=BATCH // rows,
+            gradient_accumulation_steps=passes,
             train_sampling_strategy="group_by_length" if grouped else "random",
             learning_rate=1e-5,
             report_to=[],
             save_strategy="no",
             logging_strategy="no",
             disable_tqdm=True,
-            use_cpu=True,
-            bf16=precision == "bf16",
+            use_cpu=device == "cpu",
+            bf16=device == "cuda",
             dataloader_pin_memory=False,
             seed=0,
         )
         collate = _Counting(DataCollatorForLanguageModeling(tokenizer, mlm=False))
-        Trainer(model, arguments, collate, coded, callbacks=[clock]).train()
-    passes = BATCH // rows
+        weights: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+        Trainer(weights, arguments, collate, coded, callbacks=[clock]).train()
     return sum(collate.tokens[passes : (steps + 1) * passes]) / sum(clock.seconds[1:])
 
 
-def ours(texts: list[str], steps: int, precision: str, rows: int, *, packing: bool = False) -> float:
+def ours(
+    texts: list[str],
+    steps: int,
+    rows: int,
+    *,
+    packing: bool = False,
+    model: Path = MODEL,
+    batch: int = BATCH,
+    device: str = "cpu",
+) -> float:
     """Return our tokens per second; the first step warms up."""
     recipe = Recipe(
         steps=steps + 1,
-        batch=BATCH,
+        batch=batch,
         micro_batch=rows,
-        precision=precision,
+        precision="bf16" if device == "cuda" else "fp32",
         packing=packing,
         evaluate_every=steps + 1,
         learning_rate=1e-5,
@@ -138,21 +163,21 @@ def ours(texts: list[str], steps: int, precision: str, rows: int, *, packing: bo
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "train.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts), encoding="utf-8")
-        train(Job(model=str(MODEL), dev=None, device="cpu", recipe=recipe), folder)
+        train(Job(model=str(model), dev=None, device=device, recipe=recipe), folder)
         done = [e for e in read_events(folder)[0] if e["event"] == "step"]
     tokens = sum(e["tokens"] for e in done[1:])
     # speed is averaged from the first step on: take the first step's share out
     whole = sum(e["tokens"] for e in done) / done[-1]["tokens_per_second"]
-    return tokens / (whole - done[0]["tokens"] / done[0]["tokens_per_second"])
+    return float(tokens / (whole - done[0]["tokens"] / done[0]["tokens_per_second"]))
 
 
-def measure(texts: list[str], steps: int, repeats: int, precision: str, passes: list[int]) -> dict[str, float]:
+def measure(texts: list[str], steps: int, repeats: int, passes: list[int]) -> dict[str, float]:
     """Return medians of tokens per second, ratios to the Trainer's, and what padding costs, by texts a pass."""
-    ways: dict[str, Callable[[], float]] = {"packed": lambda: ours(texts, steps, precision, 1, packing=True)}
+    ways: dict[str, Callable[[], float]] = {"packed": lambda: ours(texts, steps, 1, packing=True)}
     for rows in passes:
-        ways[f"trainer_{rows}"] = partial(hugging_face, texts, steps, precision, rows)
-        ways[f"trainer_grouped_{rows}"] = partial(hugging_face, texts, steps, precision, rows, grouped=True)
-        ways[f"a_text_a_row_{rows}"] = partial(ours, texts, steps, precision, rows)
+        ways[f"trainer_{rows}"] = partial(hugging_face, texts, steps, rows)
+        ways[f"trainer_grouped_{rows}"] = partial(hugging_face, texts, steps, rows, grouped=True)
+        ways[f"a_text_a_row_{rows}"] = partial(ours, texts, steps, rows)
     found: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(repeats):
         for name in list(ways) if turn % 2 == 0 else reversed(list(ways)):
@@ -168,30 +193,23 @@ def measure(texts: list[str], steps: int, repeats: int, precision: str, passes: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--steps", type=int, default=6, help="steps that are timed in each turn (default 6)")
     parser.add_argument("--repeats", type=int, default=3, help="turns of each (default 3)")
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="JSONL with texts (default: the demo's)")
     parser.add_argument(
         "--texts-a-pass", type=int, nargs="+", default=[8], help="without packing; divisors of 128 (default 8)"
     )
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
-    parser.add_argument(
-        "--denormals", action="store_true", help="compute with denormals, as the Trainer does by itself"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     given = parser.parse_args()
     if any(BATCH % rows for rows in given.texts_a_pass):
         parser.error(f"--texts-a-pass takes divisors of {BATCH}")
-    torch.set_flush_denormal(not given.denormals)
-    torch.set_num_threads(given.threads)
+    torch.set_flush_denormal(True)
+    torch.set_num_threads(2)
     warnings.filterwarnings("ignore")
-    found = measure(read_texts(given.corpus), given.steps, given.repeats, given.precision, given.texts_a_pass)
-    for name, value in found.items():
-        print(f"{name:<44} {value:10.2f}")  # noqa: T201
+    found = measure(read_texts(given.corpus), given.steps, given.repeats, given.texts_a_pass)
+    say_figures({name: round(value, 2) for name, value in found.items()})
     if given.json:
-        print(json.dumps(found))  # noqa: T201
+        print_json(found)
 
 
 if __name__ == "__main__":

@@ -14,36 +14,25 @@ that are scored are made up. Seconds are by the clock, with the device waited fo
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    DataCollatorForLanguageModeling,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    Trainer,
-    TrainingArguments,
-)
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks.decode import generate
+from benchmarks.finetune import hugging_face, ours, wait_for_device
 from benchmarks.lm_engine import Setting as Annotation
-from benchmarks.lm_engine import candidates, prompt, tokenizer, top_positions, words
+from benchmarks.lm_engine import candidates, draw_requests, prompt, tokenizer, top_positions, words
+from benchmarks.report import parser_of, print_json, say, say_figures
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
-from toolformer_core.finetune.events import read_events
-from toolformer_core.finetune.program import train
-from toolformer_core.finetune.recipe import Job, Recipe
-from toolformer_core.lm.base import DrawRequest, ScoreRequest
+from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.tools.calculator import Calculator
 
@@ -51,37 +40,32 @@ _DECODED = 64  # tokens
 _PARTS = ("engine", "finetune", "decode")
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A Llama's shape; `1b` is that of Llama 3.2 1B, whose figures stand in its config.json."""
+# Shapes of a Llama; `1b` is that of Llama 3.2 1B, whose figures stand in its config.json.
+SHAPES = {
+    "1b": {
+        "num_hidden_layers": 16,
+        "hidden_size": 2048,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 8192,
+        "vocab_size": 128_256,
+    },
+    "tiny": {
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 128,
+        "vocab_size": 2_000,
+    },
+}
 
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    inner: int
-    vocab: int
-    context: int = 2048
 
-
-SHAPES = {"1b": Shape(16, 2048, 32, 8, 8192, 128_256), "tiny": Shape(2, 64, 4, 2, 128, 2_000)}
-
-
-def random_model(shape: Shape, device: str, dtype: torch.dtype) -> LlamaForCausalLM:
+def random_model(shape: dict[str, int], device: str, dtype: torch.dtype) -> LlamaForCausalLM:
     """Return a model with random weights."""
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=shape.vocab,
-        hidden_size=shape.width,
-        intermediate_size=shape.inner,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        max_position_embeddings=shape.context,
-        bos_token_id=0,
-        eos_token_id=0,
-        tie_word_embeddings=True,
-    )
+    more: dict[str, Any] = {**shape, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": True}
+    config = LlamaConfig(**more, max_position_embeddings=2048)
     with torch.device(device):
         model = LlamaForCausalLM(config)
     moved: Any = model
@@ -90,16 +74,11 @@ def random_model(shape: Shape, device: str, dtype: torch.dtype) -> LlamaForCausa
 
 def seconds(work: Callable[[], Any]) -> tuple[Any, float]:
     """Return a result and the seconds until the device had it."""
-    _wait()
+    wait_for_device()
     begin = time.perf_counter()
     result = work()
-    _wait()
+    wait_for_device()
     return result, time.perf_counter() - begin
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def matmul_tflops(device: str, dtype: torch.dtype, size: int) -> float:
@@ -110,14 +89,14 @@ def matmul_tflops(device: str, dtype: torch.dtype, size: int) -> float:
     return 8 * 2 * size**3 / statistics.median(times) / 1e12
 
 
-def engine(lm: TransformersLM, shape: Shape, s: Annotation, tflops: float) -> dict[str, float]:
+def engine(lm: TransformersLM, width: int, s: Annotation, tflops: float) -> dict[str, float]:
     """Annotate documents, and return what it took."""
     texts = [words(s.tokens, s.vocab, 100 + i) for i in range(s.documents)]
     few_shot = prompt(s.prompt, s.vocab)
     _annotate(lm, few_shot, texts[:2], Annotation(s.vocab, 2, max_tokens=2))  # what is tried once is tried
     scan_s, draw_s, score_s, requests = _annotate(lm, few_shot, texts, s)
     per_token = 2 * sum(p.numel() for name, p in lm.hf_model.model.named_parameters() if "embed_tokens" not in name)
-    logits = 2 * shape.width * shape.vocab
+    logits = 2 * width * s.vocab
     scan = s.documents * (2 * s.tokens * per_token + s.tokens * logits) + s.prompt * per_token
     # A call stands before the whole text, which is read up to five tokens after its position.
     read = sum(len(lm.hf_model.encode(r.prefix)) + len(lm.hf_model.encode(r.text[: r.position])) + 5 for r in requests)
@@ -146,12 +125,7 @@ def _annotate(
         if scan is None:
             break
         top = top_positions(scan, s.k)
-        draws = [
-            DrawRequest(text, at, 1_000_003 * text + 101 * at + n)
-            for text, positions in top.items()
-            for at in positions
-            for n in range(s.m)
-        ]
+        draws = draw_requests(top, s.m)
         _, took = seconds(partial(scan.draw, draws, max_tokens=s.max_tokens, temperature=1.0))
         draw_s += took
         for text, positions in top.items():
@@ -164,80 +138,12 @@ def _annotate(
 def finetune(model: LlamaForCausalLM, coded: PreTrainedTokenizerFast, s: Annotation, device: str) -> dict[str, float]:
     """Train on the same texts in both ways, and return tokens a second of each and their ratio."""
     texts = [words(s.tokens, s.vocab, 500 + i) for i in range(256)]
-    precision = "bf16" if device == "cuda" else "fp32"
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        model.save_pretrained(folder / "model")
-        coded.save_pretrained(folder / "model")
-        ours = _packed(folder, texts, device, precision)
-        theirs = _trainer(folder, texts, device, precision)
-    return {"packed_tokens_per_s": ours, "trainer_tokens_per_s": theirs, "ratio": ours / theirs}
-
-
-_STEPS = 4  # the first warms up
-
-
-def _packed(folder: Path, texts: list[str], device: str, precision: Any) -> float:
-    recipe = Recipe(
-        steps=_STEPS,
-        batch=64,
-        micro_batch=4,
-        precision=precision,
-        packing=True,
-        evaluate_every=_STEPS,
-        learning_rate=1e-5,
-        sequence_length=1024,
-    )
-    job = folder / "job"
-    job.mkdir()
-    (job / "train.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-    train(Job(model=str(folder / "model"), dev=None, device=device, recipe=recipe), job)
-    done = [event for event in read_events(job)[0] if event["event"] == "step"]
-    first = done[0]["tokens"] / done[0]["tokens_per_second"]
-    whole = sum(event["tokens"] for event in done) / done[-1]["tokens_per_second"]
-    return float(sum(event["tokens"] for event in done[1:]) / (whole - first))
-
-
-def _trainer(folder: Path, texts: list[str], device: str, precision: str) -> float:
-    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-
-    class Clock(TrainerCallback):
-        """The seconds of every step."""
-
-        def __init__(self) -> None:
-            self.seconds: list[float] = []
-
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            _wait()
-            self.begin = time.perf_counter()
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            _wait()
-            self.seconds.append(time.perf_counter() - self.begin)
-
-    coded: Any = AutoTokenizer.from_pretrained(folder / "model")
-    coded.pad_token = coded.eos_token
-    model: Any = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
-    rows = [{"input_ids": [0, *coded(text, add_special_tokens=False)["input_ids"], 0]} for text in texts]
-    clock = Clock()
-    arguments = TrainingArguments(
-        output_dir=str(folder / "trainer"),
-        max_steps=_STEPS,
-        per_device_train_batch_size=8,
-        gradient_accumulation_steps=8,
-        learning_rate=1e-5,
-        report_to=[],
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
-        use_cpu=device == "cpu",
-        bf16=precision == "bf16",
-        dataloader_pin_memory=False,
-        seed=0,
-    )
-    Trainer(model, arguments, DataCollatorForLanguageModeling(coded, mlm=False), rows, callbacks=[clock]).train()
-    tokens = 64 * statistics.mean(len(row["input_ids"]) - 1 for row in rows)
-    return float((_STEPS - 1) * tokens / sum(clock.seconds[1:]))
+        model.save_pretrained(name)
+        coded.save_pretrained(name)
+        packed = ours(texts, 3, 4, packing=True, model=Path(name), batch=64, device=device)
+        theirs = hugging_face(texts, 3, 8, model=Path(name), batch=64, device=device)
+    return {"packed_tokens_per_s": packed, "trainer_tokens_per_s": theirs, "ratio": packed / theirs}
 
 
 def decode(lm: TransformersLM, s: Annotation, rows: int) -> dict[str, float]:
@@ -245,21 +151,10 @@ def decode(lm: TransformersLM, s: Annotation, rows: int) -> dict[str, float]:
     toolformer = Toolformer(lm, [Calculator()], max_rows=rows)
     settings = GenerationSettings(max_new_tokens=_DECODED, top_k=1)
     prompts = [words(32, s.vocab, 900 + i) for i in range(rows)]
-    ids = torch.tensor([[lm.hf_model.bos, *lm.hf_model.encode(one)] for one in prompts], device=lm.hf_model.device)
-
-    def generate() -> list[list[int]]:
-        out = lm.hf_model.model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=_DECODED,
-            do_sample=False,
-            pad_token_id=0,
-        )
-        return out[:, ids.shape[1] :].tolist()  # type: ignore[no-any-return]
-
-    theirs, ours = generate(), [list(one.ids) for one in toolformer.generate(prompts, settings)]
-    same = sum(a[: len(b)] == b for a, b in zip(theirs, ours, strict=True))
-    plain_s = statistics.median(seconds(generate)[1] for _ in range(3))
+    theirs = generate(lm, prompts, _DECODED)
+    written = [list(one.ids) for one in toolformer.generate(prompts, settings)]
+    same = sum(a[: len(b)] == b for a, b in zip(theirs, written, strict=True))
+    plain_s = statistics.median(seconds(partial(generate, lm, prompts, _DECODED))[1] for _ in range(3))
     ours_s = statistics.median(seconds(lambda: toolformer.generate(prompts, settings))[1] for _ in range(3))
     toolformer.close()
     return {
@@ -271,36 +166,35 @@ def decode(lm: TransformersLM, s: Annotation, rows: int) -> dict[str, float]:
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> None:
+    parser = parser_of(__doc__)
     parser.add_argument("--shape", choices=sorted(SHAPES), default="1b")
     parser.add_argument("--documents", type=int, default=256)
-    parser.add_argument("--rows", type=int, default=32, help="decoded together")
     parser.add_argument("--parts", nargs="+", choices=_PARTS, default=list(_PARTS))
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     shape = SHAPES[args.shape]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    model, coded = random_model(shape, device, dtype), tokenizer(shape.vocab)
-    setting = Annotation(vocab=shape.vocab, documents=args.documents)
-    found: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
-        "shape": args.shape,
-    }
+    model, coded = random_model(shape, device, dtype), tokenizer(shape["vocab_size"])
+    setting = Annotation(vocab=shape["vocab_size"], documents=args.documents)
+    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    found: dict[str, Any] = {"device": name, "shape": args.shape}
     lm = TransformersLM(model, coded, name="random", digest="random")
     if "engine" in args.parts:
-        found["engine"] = engine(lm, shape, setting, matmul_tflops(device, dtype, 8192 if device == "cuda" else 512))
+        found["engine"] = engine(
+            lm, shape["hidden_size"], setting, matmul_tflops(device, dtype, 8192 if device == "cuda" else 512)
+        )
     if "decode" in args.parts:
-        found["decode"] = decode(lm, setting, args.rows)
+        found["decode"] = decode(lm, setting, 32)
     if "finetune" in args.parts:
         found["finetune"] = finetune(model, coded, setting, device)
-    lines = [f"{found['device']}, {args.shape}"]
-    for part in _PARTS:
-        lines += [f"{part:10} {name:26} {value:12.4g}" for name, value in found.get(part, {}).items()]
-    print("\n".join([*lines, *([json.dumps(found)] if args.json else [])]))  # noqa: T201
-    return 0
+    say(f"{name}, {args.shape}")
+    for part in filter(found.__contains__, _PARTS):
+        say(f"\n{part}")
+        say_figures({figure: float(f"{value:.4g}") for figure, value in found[part].items()})
+    if args.json:
+        print_json(found)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

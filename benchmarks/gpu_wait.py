@@ -6,37 +6,61 @@ A stub stands for the model: it takes `--ms` milliseconds a document and draws o
 tool answers after `--tool-ms` milliseconds. No GPU is used: a worker that offers one is a worker that is said to.
 
     busy_share   seconds the model works / seconds from its first start to its last end
-
-The last line is a JSON object with `--json`.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-LOG, MODEL_MS, TOOL_MS = "GPU_WAIT_LOG", "GPU_WAIT_MODEL_MS", "GPU_WAIT_TOOL_MS"  # variables of the workers
+from benchmarks.report import parser_of, print_json, say_figures
+from benchmarks.stub_builds import StubLM, use_in_builds
+from toolformer_core.lm.base import Draw, DrawRequest
+from toolformer_core.records import ToolResponse, ToolResult
+
+_ROOT = Path(__file__).resolve().parent.parent
+_LOG, _MODEL_MS, _TOOL_MS = "GPU_WAIT_LOG", "GPU_WAIT_MODEL_MS", "GPU_WAIT_TOOL_MS"  # variables of the workers
 _STARTS_S = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One build."""
+@contextmanager
+def _logged() -> Iterator[None]:
+    start = time.time()
+    yield
+    with open(os.environ[_LOG], "a", encoding="utf-8") as stream:
+        stream.write(f"{start} {time.time()}\n")
 
-    documents: int
-    calls: int  # scored
-    model_s: float  # the model at work
-    span_s: float  # from its first start to its last end
-    busy_share: float
-    wall_s: float
+
+class _WaitingLM(StubLM):
+    """Draws another sum at every position."""
+
+    def draw(self, tool: str, request: DrawRequest) -> Draw:
+        return Draw(f"Calculator({request.seed} + 1)", True)
+
+
+class _WaitingTool:
+    """A tool that takes its time."""
+
+    key, name, description, fingerprint = "calculator", "Calculator", "Waits.", "waits"
+
+    def load(self) -> None:
+        return None
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        time.sleep(float(os.environ[_TOOL_MS]) / 1000)
+        return ToolResponse("1")
+
+
+def dask_setup(worker: Any) -> None:
+    """Put the stubs in the place of model and tool; Dask calls this when a worker starts."""
+    use_in_builds(_WaitingLM(float(os.environ[_MODEL_MS]) / 1000, _logged), lambda tool: _WaitingTool())
 
 
 def busy_share(intervals: list[tuple[float, float]]) -> tuple[float, float]:
@@ -48,11 +72,8 @@ def busy_share(intervals: list[tuple[float, float]]) -> tuple[float, float]:
     return covered, end - min(start for start, _ in intervals)
 
 
-def measure(documents: int, ms: float, tool_ms: float, shard_documents: int, folder: Path) -> Report:
+def measure(documents: int, ms: float, tool_ms: float, folder: Path) -> dict[str, Any]:
     """Build a made-up corpus on two workers that run the stubs; all that is written lies in the folder."""
-    sys.path.insert(0, str(ROOT))
-    import time
-
     from tasks.environment import prepare_environment
 
     prepare_environment(str(folder / "data"))
@@ -73,10 +94,10 @@ def measure(documents: int, ms: float, tool_ms: float, shard_documents: int, fol
         tau_s=0.05,
         top_k=1,
         draws=1,
-        shard_documents=shard_documents,
+        shard_documents=50,
     )
     log = folder / "model.log"
-    variables = {**os.environ, LOG: str(log), MODEL_MS: str(ms), TOOL_MS: str(tool_ms), "PYTHONPATH": str(ROOT)}
+    variables = {**os.environ, _LOG: str(log), _MODEL_MS: str(ms), _TOOL_MS: str(tool_ms), "PYTHONPATH": str(_ROOT)}
     with ExitStack() as stack:
         address = _start_cluster(folder, variables, stack)
         start = time.perf_counter()
@@ -85,12 +106,18 @@ def measure(documents: int, ms: float, tool_ms: float, shard_documents: int, fol
     intervals = [(float(a), float(b)) for a, b in (line.split() for line in log.read_text().splitlines())]
     busy, span = busy_share(intervals)
     (counted,) = rows_of(Path(result.snapshot), "SELECT count(*) AS n FROM scored")
-    return Report(documents, counted["n"], round(busy, 1), round(span, 1), round(busy / span, 4), round(wall, 1))
+    return {
+        "documents": documents,
+        "calls": counted["n"],  # scored
+        "model_s": round(busy, 1),  # the model at work
+        "span_s": round(span, 1),  # from its first start to its last end
+        "busy_share": round(busy / span, 4),
+        "wall_s": round(wall, 1),
+    }
 
 
 def _start_cluster(folder: Path, variables: dict[str, str], stack: ExitStack) -> str:
     """Start a scheduler and the two workers on loopback; they end with the stack."""
-    import time
 
     def start(*words: str) -> None:
         process = subprocess.Popen([sys.executable, "-m", *words], env=variables, cwd=folder)
@@ -101,8 +128,7 @@ def _start_cluster(folder: Path, variables: dict[str, str], stack: ExitStack) ->
     local = ["--scheduler-file", str(found), "--host", "127.0.0.1", "--no-dashboard"]
     start("distributed.cli.dask_scheduler", "--port", "0", *local)
     for resources in (["--nthreads", "3", "--resources", "GPU=1"], ["--nthreads", "1"]):
-        words = ["--no-nanny", "--preload", "benchmarks.stubs.gpu_wait", *local, *resources]
-        start("distributed.cli.dask_worker", *words)
+        start("distributed.cli.dask_worker", "--no-nanny", "--preload", "benchmarks.gpu_wait", *local, *resources)
     deadline = time.monotonic() + _STARTS_S
     while not found.is_file():
         if time.monotonic() > deadline:
@@ -116,24 +142,19 @@ def _start_cluster(folder: Path, variables: dict[str, str], stack: ExitStack) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--documents", type=int, default=2000)
     parser.add_argument("--ms", type=float, default=20.0, help="the model's milliseconds a document")
     parser.add_argument("--tool-ms", type=float, default=200.0, help="the tool's milliseconds a call")
-    parser.add_argument("--shard-documents", type=int, default=50)
-    parser.add_argument("--json", action="store_true", help="end with one JSON object")
     a = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="gpu-wait-") as folder:
-        report = measure(a.documents, a.ms, a.tool_ms, a.shard_documents, Path(folder))
-        if a.json:
-            print(json.dumps(asdict(report)), flush=True)  # noqa: T201
-        else:
-            print(f"busy {report.busy_share:.1%} of {report.span_s} s; {report.calls} calls", flush=True)  # noqa: T201
-        sys.stdout.flush()
-        import atexit
+    with tempfile.TemporaryDirectory(prefix="gpu-wait-", ignore_cleanup_errors=True) as folder:
+        report = measure(a.documents, a.ms, a.tool_ms, Path(folder))
+    say_figures(report)
+    if a.json:
+        print_json(report)
+    from cli.terminal import leave
 
-        atexit._run_exitfuncs()  # as the command line leaves
-    os._exit(0)
+    leave(0)  # as the command line does
 
 
 if __name__ == "__main__":

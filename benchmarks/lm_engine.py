@@ -21,14 +21,12 @@ on more documents, longer texts, more positions and more draws.
 
 from __future__ import annotations
 
-import argparse
 import copy
-import json
 import random
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +36,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from benchmarks.report import parser_of, print_json, say, say_figures
 from tests.support.plain_lm import PlainLM
 from toolformer_core.config import MAX_CALL_TOKENS
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest
@@ -138,12 +137,7 @@ def annotate(lm: LanguageModel, few_shot: Prompt, texts: Sequence[str], s: Setti
     while (scan := next(scans, None)) is not None:
         top = top_positions(scan, s.k)
         run.scan_s += time.process_time() - start
-        requests = [
-            DrawRequest(text, position, 1_000_003 * text + 101 * position + n)
-            for text, positions in top.items()
-            for position in positions
-            for n in range(s.m)
-        ]
+        requests = draw_requests(top, s.m)
         start = time.process_time()
         draws = scan.draw(requests, max_tokens=s.max_tokens, temperature=1.0)
         run.draw_s += time.process_time() - start
@@ -170,6 +164,16 @@ def top_positions(scan: Scan, k: int) -> dict[int, list[int]]:
         text: sorted(positions[np.argsort(-log_probs, kind="stable")[:k]].tolist())
         for text, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True)
     }
+
+
+def draw_requests(top: Mapping[int, Sequence[int]], m: int) -> list[DrawRequest]:
+    """m draws at each position of each text."""
+    return [
+        DrawRequest(text, position, 1_000_003 * text + 101 * position + n)
+        for text, positions in top.items()
+        for position in positions
+        for n in range(m)
+    ]
 
 
 def candidates(text: str, number: int, positions: Sequence[int], s: Setting) -> list[ScoreRequest]:
@@ -253,14 +257,7 @@ def compare(s: Setting, plain_documents: int) -> dict[str, Any]:
         "peak_mb": round(peak),
         "calls_per_cpu_s_at_100_gflops": round(calls * s.documents / (ours.scan_s + ours.draw_s) * 100 / rate, 2),
         "candidates_per_cpu_s_at_100_gflops": round(calls * s.documents / ours.score_s * 100 / rate, 2),
-        "scan_s": round(ours.scan_s, 2),
-        "draw_s": round(ours.draw_s, 2),
-        "score_s": round(ours.score_s, 2),
         "plain_documents": plain_documents,
-        "plain_scan_s": round(plain.scan_s, 2),
-        "plain_draw_s": round(plain.draw_s, 2),
-        "plain_score_s": round(plain.score_s, 2),
-        "plain_matmul_gflops": round(statistics.median(plain.gflops), 1),
         "plain_calls_per_cpu_s": round(calls * plain_documents / (plain.scan_s + plain.draw_s), 2),
         "plain_candidates_per_cpu_s": round(calls * plain_documents / plain.score_s, 2),
         **_apart(ours, plain),
@@ -318,27 +315,24 @@ def growth(s: Setting) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     for name, value in asdict(Setting()).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
     parser.add_argument("--plain-documents", type=int, default=2, help="of the documents, how many go the plain way")
     parser.add_argument("--growth", action="store_true", help="the engine alone, on more of one thing after the other")
-    parser.add_argument("--json", action="store_true", help="end with one JSON object")
     a = parser.parse_args()
     torch.set_num_threads(1)
     s = Setting(**{name: getattr(a, name) for name in asdict(Setting())})
     if a.growth:
         rows = growth(s)
-        print("  ".join(f"{name:>12}" for name in rows[0]))  # noqa: T201
-        for row in rows:
-            print("  ".join(f"{value!s:>12}" for value in row.values()))  # noqa: T201
+        for row in (rows[0].keys(), *(row.values() for row in rows)):
+            say("  ".join(f"{value!s:>12}" for value in row))
         found: dict[str, Any] = {"growth": rows}
     else:
         found = compare(s, min(a.plain_documents, s.documents))
-        for key, value in found.items():
-            print(f"{key:>36}  {value}")  # noqa: T201
+        say_figures(found)
     if a.json:
-        print(json.dumps(found))  # noqa: T201
+        print_json(found)
 
 
 if __name__ == "__main__":

@@ -10,78 +10,136 @@ through the same flow, Prefect server and settings as `toolformer build`. See do
     peak_mb        the most memory that the flow's process has held
     growth         the largest build's CPU seconds divided by the smallest one's
 
-With --kills every size is built a second time, and this build is killed with SIGKILL so often, at moments that --seed
-decides, and started again; both builds must have the same bytes.
+With --kills every size is built a second time, and this build is killed with SIGKILL so often, at random moments, and
+started again; both builds must have the same bytes.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
 import random
+import re
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
+from numpy.typing import NDArray
 
-from benchmarks.stubs.million import SumsLM, write_corpus
+from benchmarks.report import parser_of, print_json, progress, say, say_figures
+from benchmarks.stub_builds import build
 from tasks.environment import environment
+from tests.support.scripted_lm import token_starts
+from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScoreRequest
+from toolformer_core.records import Prompt
 
 CORPUS, DATA = "corpus.jsonl", "data"
 _EXPLAINED = 20  # documents
 _POLL_S = 0.5
 _PATIENCE_S = 6 * 3600.0  # a build that takes longer hangs
+_BATCH = 64  # texts a scan
+_SUM = re.compile(r"(\d+) \w+ and (\d+) \w+, a total of (\d+)")
+_RESPONSE = re.compile(r"-> \S+\]")  # in a call with one; without, the arrow stands alone
+_GOODS = ("ropes", "nets", "lamps", "boats", "loaves", "barrels", "sails", "oars")
+
+
+def write_corpus(path: Path, documents: int) -> None:
+    """Write texts of about thirty words as JSON lines."""
+    with path.open("w", encoding="utf-8") as stream:
+        for n in range(documents):
+            one, other, third = (_GOODS[(n * step + step) % len(_GOODS)] for step in (1, 3, 5))
+            text = (
+                f"On day {n} the inn sold {n + 2} {one} and {n % 97} {other}, a total of {n + 2 + n % 97} things. "
+                f"Later {2 * n + 1} {third} and {n % 89} {one}, a total of {2 * n + 1 + n % 89} things, came by boat."
+            )
+            stream.write(json.dumps({"text": text}) + "\n")
+
+
+class SumsLM:
+    """A language model that wants a call in front of the result of every sum, and always draws the right one."""
+
+    name = "sums"
+    digest = "sums"
+
+    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
+        for at in range(0, len(texts), _BATCH):
+            some = texts[at : at + _BATCH]
+            yield _SumsScan(range(at, at + len(some)), some)
+
+    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
+        """A response makes what follows likely: L- - L+ is 1 nat."""
+        return [_LIKELY if _RESPONSE.search(request.prefix) else _UNLIKELY for request in requests]
+
+
+_LIKELY, _UNLIKELY = np.full(5, -1.0, dtype=np.float32), np.full(5, -2.0, dtype=np.float32)
+
+
+class _SumsScan:
+    def __init__(self, texts: Sequence[int], held: Sequence[str]) -> None:
+        self.texts = texts
+        self._calls: dict[tuple[int, int], Draw] = {}
+        self.positions: list[NDArray[np.int64]] = []
+        self.log_probs: list[NDArray[np.float32]] = []
+        for index, text in zip(texts, held, strict=True):
+            starts = token_starts(text)
+            results = {}
+            for match in _SUM.finditer(text):
+                token = starts[bisect_right(starts, match.start(3)) - 1]  # a space in front belongs to it
+                results[token] = Draw(f"Calculator({match[1]} + {match[2]})", True)
+            self._calls |= {(index, at): draw for at, draw in results.items()}
+            self.positions.append(np.array(starts, dtype=np.int64))
+            self.log_probs.append(np.array([-1.0 if at in results else -20.0 for at in starts], dtype=np.float32))
+
+    def draw(
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
+    ) -> list[Draw]:
+        return [self._calls[request.text, request.position] for request in requests]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--documents", type=int, nargs="+", default=[20_000], help="sizes")
-    parser.add_argument("--shard-documents", default="256", help="documents a shard, or auto")
-    parser.add_argument("--workers", type=int, default=4, help="tasks at a time, as in toolformer build")
     parser.add_argument("--kills", type=int, default=0, help="build again, killed so often")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments at which the build is killed")
-    parser.add_argument("--folder", type=Path, help="an empty folder that is kept (default: a temporary one)")
-    parser.add_argument("--json", action="store_true", help="end with one JSON object")
-    parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)  # one build, in this process, of the corpus there
+    parser.add_argument("--here", type=Path, help="what a process of its own does: one build, of the corpus there")
     a = parser.parse_args()
     if a.here is not None:
-        print(json.dumps(build(a.here, a.shard_documents, a.workers)), flush=True)  # noqa: T201
-        import atexit
+        print_json(build_here(a.here))
+        from cli.terminal import leave
 
-        atexit._run_exitfuncs()  # as the command line leaves
-        os._exit(0)
+        leave(0)  # as the command line does
     reports = []
     for size in sorted(a.documents):
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = (a.folder or Path(temporary)) / str(size)
-            folder.mkdir(parents=True)
-            reports.append(measure(size, folder, a))
-        print(_table(reports[-1]), flush=True)  # noqa: T201
+        with tempfile.TemporaryDirectory() as folder:
+            reports.append(measure(size, Path(folder), a.kills))
+        say_figures(reports[-1])
+        say()
     out: dict[str, Any] = dict(reports[-1])
     if len(reports) > 1:
         out["growth"] = round(reports[-1]["cpu_seconds"] / reports[0]["cpu_seconds"], 2)
         out["memory_growth"] = round(reports[-1]["peak_mb"] / reports[0]["peak_mb"], 3)
         out["smaller"] = reports[:-1]
-        print(f"growth {out['growth']}, of memory {out['memory_growth']}")  # noqa: T201
+        say(f"growth {out['growth']}, of memory {out['memory_growth']}")
     if a.json:
-        print(json.dumps(out))  # noqa: T201
+        print_json(out)
     if not all(report.get("identical", True) for report in reports):
         sys.exit(1)
 
 
-def measure(documents: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+def measure(documents: int, folder: Path, kills: int) -> dict[str, Any]:
     """Build the documents in an empty folder, and once more with kills if these are requested."""
     write_corpus(folder / CORPUS, documents)
     begin = time.perf_counter()
-    process = _start(folder, options)
+    process = _start(folder)
     said = process.stdout.read() if process.stdout else b""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -101,48 +159,27 @@ def measure(documents: int, folder: Path, options: argparse.Namespace) -> dict[s
         **_sizes(data),
         **questions(data),
     }
-    if options.kills:
-        report |= _killed(documents, folder, options, digests(data))
-    return report
+    return report | _killed(folder, kills) if kills else report
 
 
-def build(folder: Path, shard_documents: str, workers: int) -> dict[str, Any]:
-    """Build the folder's corpus in this process, as `toolformer build` does; return what it cost."""
-    from tasks.environment import prepare_environment
+def build_here(folder: Path) -> dict[str, Any]:
+    """Build the folder's corpus in this process, and return what it cost."""
+    parameters = {
+        "corpus": str(folder / CORPUS),
+        "data": str(folder / DATA),
+        "tools": ["calculator"],
+        "top_k": 2,
+        "draws": 1,
+        "shard_documents": 256,
+        "workers": 4,
+    }
 
-    prepare_environment()  # as the command line does before anything else
-    from flows.build_dataset.parameters import BuildParameters
-    from flows.build_dataset.resolve import resolve
-
-    parameters = BuildParameters(
-        corpus=str(folder / CORPUS),
-        data=str(folder / DATA),
-        tools=["calculator"],
-        top_k=2,
-        draws=1,
-        shard_documents=shard_documents if shard_documents == "auto" else int(shard_documents),
-        workers=workers,
-    )
-    spec = resolve(parameters)
-    prepare_environment(parameters.data)
-    from flows.runtime.server import start_server, wait_for_server
-
-    start_server()
-    from benchmarks.stubs.overhead import use_in_builds
-    from flows.build_dataset.flow import run_build
-    from flows.forms.resolved import use_resolved
-    from flows.runtime.ledger import reporting_to
-
-    use_in_builds(SumsLM())
-
-    def progress(stage: str, finished: int, total: int, done: object) -> None:
+    def report(stage: str, finished: int, total: int) -> None:
         if finished == total or finished % 100 == 0:
             held = f"{time.process_time():8.1f} s CPU {psutil.Process().memory_info().rss / 1e6:6.0f} MB"
-            print(f"{held}  {stage} {finished}/{total}", file=sys.stderr, flush=True)  # noqa: T201
+            progress(f"{held}  {stage} {finished}/{total}")
 
-    wait_for_server()
-    with reporting_to(progress), use_resolved((parameters, spec)):
-        result = run_build(parameters)
+    result = build(parameters, SumsLM(), on_shard_done=report)
     servers = psutil.Process().children(recursive=True)
     return {
         "version": result.version,
@@ -155,11 +192,14 @@ def build(folder: Path, shard_documents: str, workers: int) -> dict[str, Any]:
     }
 
 
-def _start(folder: Path, options: argparse.Namespace) -> subprocess.Popen[bytes]:
+def _start(folder: Path) -> subprocess.Popen[bytes]:
     """Start a build in a session of its own, so that it and its server can be killed together."""
     command = [sys.executable, "-m", "benchmarks.million", "--here", str(folder)]
-    command += ["--shard-documents", options.shard_documents, "--workers", str(options.workers)]
     return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, start_new_session=True)
+
+
+def _commits(folder: Path) -> int:
+    return sum(1 for _ in (folder / DATA).glob("commits/*/*/*.json"))
 
 
 def _sizes(data: Path) -> dict[str, int]:
@@ -170,33 +210,31 @@ def _sizes(data: Path) -> dict[str, int]:
         "snapshot_bytes": size("warehouse.duckdb"),
         "catalog_bytes": size("catalog.duckdb*"),
         "prefect_bytes": size("**/prefect.db*"),
-        "commits": sum(1 for _ in data.glob("commits/*/*/*.json")),
+        "commits": _commits(data.parent),
     }
 
 
-def _killed(documents: int, folder: Path, options: argparse.Namespace, expected: dict[str, str]) -> dict[str, Any]:
+def _killed(folder: Path, kills: int) -> dict[str, Any]:
     """Build the corpus in another folder, with kills; compare what came of it."""
     own = folder / "killed"
     own.mkdir()
     os.link(folder / CORPUS, own / CORPUS)
-    chosen = random.Random(options.seed)
-    commits = sum(1 for _ in (folder / DATA).glob("commits/*/*/*.json"))
-    moments = sorted(chosen.sample(range(1, commits), options.kills))
-    begin, kills = time.perf_counter(), []
-    for moment in moments:
-        process = _start(own, options)
-        if _reached(process, own / DATA, moment):
-            kills.append(sum(1 for _ in (own / DATA).glob("commits/*/*/*.json")))
+    commits = _commits(folder)
+    begin, killed_at = time.perf_counter(), []
+    for moment in sorted(random.Random(0).sample(range(1, commits), kills)):
+        process = _start(own)
+        if _reached(process, own, moment):
+            killed_at.append(_commits(own))
             os.killpg(process.pid, signal.SIGKILL)
-            print(f"killed at {kills[-1]:,} of {commits:,} commits", file=sys.stderr, flush=True)  # noqa: T201
+            progress(f"killed at {killed_at[-1]:,} of {commits:,} commits")
         process.communicate()
-    process = _start(own, options)
+    process = _start(own)
     process.communicate(timeout=_PATIENCE_S)
     if process.returncode != 0:
         raise RuntimeError(f"the build that had been killed ended with {process.returncode}")
-    found = digests(own / DATA)
+    found, expected = digests(own / DATA), digests(folder / DATA)
     return {
-        "kills": kills,
+        "kills": killed_at,
         "killed_seconds": round(time.perf_counter() - begin, 1),
         "identical": found == expected,
         "digests": expected,
@@ -204,10 +242,10 @@ def _killed(documents: int, folder: Path, options: argparse.Namespace, expected:
     }
 
 
-def _reached(process: subprocess.Popen[bytes], data: Path, commits: int) -> bool:
+def _reached(process: subprocess.Popen[bytes], folder: Path, commits: int) -> bool:
     """Wait until a build has a number of commits; return False if it has ended before."""
     deadline = time.monotonic() + _PATIENCE_S
-    while sum(1 for _ in data.glob("commits/*/*/*.json")) < commits:
+    while _commits(folder) < commits:
         try:
             process.wait(_POLL_S)
         except subprocess.TimeoutExpired:
@@ -216,14 +254,6 @@ def _reached(process: subprocess.Popen[bytes], data: Path, commits: int) -> bool
         else:
             return False
     return True
-
-
-def _table(report: dict[str, Any]) -> str:
-    lines = []
-    for name, value in report.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        lines.append(f"{name:<24}{value:>16,}" if number else f"{name:<24}  {value}")
-    return "\n".join(lines) + "\n"
 
 
 def _peak_mb(pid: int) -> int:

@@ -14,48 +14,24 @@ runs in a process of its own, through the same flow, Prefect server and settings
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from benchmarks.report import parser_of, print_json, progress, say
+
 CORPUS = "corpus.jsonl"
 _TAU_S = 0.05
 _LIKELY = 5  # positions of a text above it
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One build."""
-
-    documents: int
-    tools: int
-    calls: int  # scored
-    wall_s: float
-    lm_s: float
-    lm_or_tools_s: float  # at least one of them at work
-    starting_s: float  # before the first of that: imports, Prefect's server, the corpus read and cut into shards
-    waiting_s: float  # between the first and the last of it, with neither at work
-    ending_s: float  # after the last: the end of C*, the snapshot
-    overhead: float  # the three, as a share of the wall time
-    overhead_but_start: float  # the latter two, as a share of the wall time
-    cpu_s: float  # of the process and its server
-    cpu: float  # ... as a share of the wall time
-    cpu_ms_per_document: float
-    server_cpu_s: float
-    peak_mb: float
-    server_peak_mb: float
 
 
 def make_corpus(path: Path, documents: int) -> None:
@@ -102,111 +78,86 @@ class Memory(threading.Thread):
         self.join()
 
 
-def measure(
-    documents: int, ms: float, tools: Sequence[str], shard_documents: int, workers: int, folder: Path
-) -> Report:
+def measure(documents: int, ms: float, tools: Sequence[str], folder: Path) -> dict[str, float]:
     """Build a corpus of that many documents in this process; it lies in the folder."""
     begin = time.perf_counter() - (time.time() - psutil.Process().create_time())  # imports are the platform's too
-    from tasks.environment import prepare_environment
+    from benchmarks.stub_builds import Clock, StubLM, TimedTool, build
 
-    prepare_environment()  # as the command line does before anything else
-    from flows.build_dataset.parameters import BuildParameters
-    from flows.build_dataset.resolve import resolve
-
-    parameters = BuildParameters(
-        corpus=str(folder / CORPUS),
-        data=str(folder / "data"),
-        tools=list(tools),
-        tau_s=_TAU_S,
-        top_k=_LIKELY,
-        draws=5,
-        shard_documents=shard_documents,
-        workers=workers,
-    )
-    spec = resolve(parameters)
-    prepare_environment(parameters.data)
-    from flows.runtime.server import start_server, wait_for_server
-
-    start_server()
     memory = Memory()
     memory.start()
-    from benchmarks.stubs.overhead import Clock, StubLM, TimedTool, use_in_builds
-    from flows.build_dataset.flow import run_build
-    from flows.forms.resolved import use_resolved
-    from flows.runtime.ledger import reporting_to
-    from tasks.shards.run_shard import ShardResult
-    from warehouse.queries import rows_of
-
     clock = Clock()
-    lm = StubLM(ms / 1000 / len(tools), clock)
-    use_in_builds(lm, lambda tool: TimedTool(tool, clock))
+    lm = StubLM(ms / 1000 / len(tools), clock.working)
+    parameters = {
+        "corpus": str(folder / CORPUS),
+        "data": str(folder / "data"),
+        "tools": list(tools),
+        "tau_s": _TAU_S,
+        "top_k": _LIKELY,
+        "draws": 5,
+        "shard_documents": 256,
+        "workers": 4,
+    }
 
-    def progress(stage: str, finished: int, total: int, done: ShardResult) -> None:
+    def report(stage: str, finished: int, total: int) -> None:
         if finished == total:
-            print(f"{time.perf_counter() - begin:7.1f} s  {stage} {finished}/{total}", file=sys.stderr)  # noqa: T201
+            progress(f"{time.perf_counter() - begin:7.1f} s  {stage} {finished}/{total}")
 
-    wait_for_server()
-    with reporting_to(progress), use_resolved((parameters, spec)):
-        result = run_build(parameters)
+    result = build(parameters, lm, lambda tool: TimedTool(tool, clock), report)
     ended = time.perf_counter()
     wall = ended - begin
     own_cpu = time.process_time()
     memory.stop()
+    from warehouse.queries import rows_of
+
     (counted,) = rows_of(Path(result.snapshot), "SELECT count(*) AS n FROM scored")
     cpu = own_cpu + memory.children_cpu
-    return Report(
-        documents=documents,
-        tools=len(tools),
-        calls=counted["n"],
-        wall_s=round(wall, 1),
-        lm_s=round(lm.waited, 1),
-        lm_or_tools_s=round(clock.seconds, 1),
-        starting_s=round(clock.first - begin, 1),
-        waiting_s=round(clock.last - clock.first - clock.seconds, 1),
-        ending_s=round(ended - clock.last, 1),
-        overhead=round((wall - clock.seconds) / wall, 4),
-        overhead_but_start=round((ended - clock.first - clock.seconds) / wall, 4),
-        cpu_s=round(cpu, 1),
-        cpu=round(cpu / wall, 4),
-        cpu_ms_per_document=round(1000 * cpu / documents, 2),
-        server_cpu_s=round(memory.children_cpu, 1),
-        peak_mb=round(memory.own / 1e6),
-        server_peak_mb=round(memory.children / 1e6),
-    )
+    return {
+        "documents": documents,
+        "tools": len(tools),
+        "calls": counted["n"],  # scored
+        "wall_s": round(wall, 1),
+        "lm_s": round(lm.waited, 1),
+        "lm_or_tools_s": round(clock.seconds, 1),  # at least one of them at work
+        # before the first of that: imports, Prefect's server, the corpus read and cut into shards
+        "starting_s": round(clock.first - begin, 1),
+        "waiting_s": round(clock.last - clock.first - clock.seconds, 1),  # between first and last, neither at work
+        "ending_s": round(ended - clock.last, 1),  # after the last: the end of C*, the snapshot
+        "overhead": round((wall - clock.seconds) / wall, 4),  # the three, as a share of the wall time
+        "overhead_but_start": round((ended - clock.first - clock.seconds) / wall, 4),  # the latter two
+        "cpu_s": round(cpu, 1),  # of the process and its server
+        "cpu": round(cpu / wall, 4),
+        "cpu_ms_per_document": round(1000 * cpu / documents, 2),
+        "server_cpu_s": round(memory.children_cpu, 1),
+        "peak_mb": round(memory.own / 1e6),
+        "server_peak_mb": round(memory.children / 1e6),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--documents", default="2000,20000", help="sizes, comma-separated")
     parser.add_argument("--ms", type=float, default=20.0, help="the stub's milliseconds a document, tools together")
     parser.add_argument("--tools", default="calculator,calendar")
-    parser.add_argument("--shard-documents", type=int, default=256)
-    parser.add_argument("--workers", type=int, default=4, help="tasks at a time, as in toolformer build")
-    parser.add_argument("--json", action="store_true", help="end with one JSON object")
-    parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)  # one size, in this process, its corpus there
+    parser.add_argument("--here", type=Path, help="what a process of its own does: one size, of the corpus there")
     a = parser.parse_args()
     sizes = [int(n) for n in a.documents.split(",")]
     if a.here is not None:
-        report = measure(sizes[0], a.ms, a.tools.split(","), a.shard_documents, a.workers, a.here)
-        print(json.dumps(asdict(report)), flush=True)  # noqa: T201
-        sys.stdout.flush()
-        import atexit
+        print_json(measure(sizes[0], a.ms, a.tools.split(","), a.here))
+        from cli.terminal import leave
 
-        atexit._run_exitfuncs()  # as the command line leaves
-        os._exit(0)
+        leave(0)  # as the command line does
     reports: list[dict[str, Any]] = []
     for size in sizes:
-        options = ["--ms", str(a.ms), "--tools", a.tools, "--shard-documents", str(a.shard_documents)]
-        options += ["--workers", str(a.workers)]
+        options = ["--documents", str(size), "--ms", str(a.ms), "--tools", a.tools]
         with tempfile.TemporaryDirectory() as folder:
             make_corpus(Path(folder) / CORPUS, size)
-            command = [sys.executable, __file__, "--here", folder, "--documents", str(size), *options]
+            command = [sys.executable, __file__, "--here", folder, *options]
             said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         reports.append(json.loads(said.splitlines()[-1]))
     for name in reports[0]:
-        print(f"{name:<20}" + "".join(f"{report[name]:>12,}" for report in reports))  # noqa: T201
+        say(f"{name:<20}" + "".join(f"{report[name]:>12,}" for report in reports))
     if a.json:
-        print(json.dumps(reports))  # noqa: T201
+        print_json(reports)
 
 
 if __name__ == "__main__":

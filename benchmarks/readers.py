@@ -5,7 +5,7 @@
 
 The same made-up documents are written in each format, once, and read through the whole ingest: decompressed, parsed,
 columns found, ids taken, duplicates looked for. HTML pages have a menu and a footer; articles have links, footnotes and
-templates. The last line is one JSON object with `--json`.
+templates.
 
 With `--datatrove` files of JSON lines, fifty times as many documents, become Parquet by ingest (digests, commits and
 fsync included; `--workers` processes) and by datatrove's JsonlReader and ParquetWriter (as many), in turn.
@@ -13,7 +13,6 @@ fsync included; `--workers` processes) and by datatrove's JsonlReader and Parque
 
 from __future__ import annotations
 
-import argparse
 import bz2
 import csv
 import gzip
@@ -22,7 +21,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -30,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report import parser_of, print_json, say
 from toolformer_core.annotate.ingest import read_corpus
 from toolformer_core.config import IngestConfig
 from toolformer_core.records import Document
@@ -164,23 +163,21 @@ def beside_datatrove(python: str, documents: int, words: int, workers: int) -> d
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--documents", type=int, default=2_000)
     parser.add_argument("--words", type=int, default=300, help="of a document")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--datatrove", metavar="PYTHON", help="compare with datatrove, run by this interpreter")
     parser.add_argument("--workers", type=int, default=1, help="with --datatrove")
     args = parser.parse_args()
     if args.datatrove:
-        print(json.dumps(beside_datatrove(args.datatrove, args.documents, args.words, args.workers)))  # noqa: T201
+        print_json(beside_datatrove(args.datatrove, args.documents, args.words, args.workers))
         return
     rows = measure(args.documents, args.words)
-    say = sys.stdout.write
-    say(f"{'format':12} {'file kB':>9} {'documents/s':>12} {'text MB/s':>10}\n")
+    say(f"{'format':12} {'file kB':>9} {'documents/s':>12} {'text MB/s':>10}")
     for row in rows:
-        say(f"{row['format']:12} {row['file_kb']:9.0f} {row['documents_per_s']:12.0f} {row['text_mb_per_s']:10.1f}\n")
+        say(f"{row['format']:12} {row['file_kb']:9.0f} {row['documents_per_s']:12.0f} {row['text_mb_per_s']:10.1f}")
     if args.json:
-        say(json.dumps({"documents": args.documents, "words": args.words, "rows": rows}) + "\n")
+        print_json({"documents": args.documents, "words": args.words, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from typing import Any
+
+EXAMPLES = (  # in front of a sum, so that most continuations call the calculator
+    "The sum of 12 and 30 is [Calculator(12 + 30) -> 42] 42. "
+    "The farm keeps 8 sheep and 3 goats, that is [Calculator(8 + 3) -> 11] 11 animals. "
+)
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
@@ -21,9 +27,18 @@ def say(text: str = "") -> None:
     sys.stdout.flush()
 
 
+def say_figures(figures: Mapping[str, Any]) -> None:
+    """Print figures by name, a line each."""
+    width = max(map(len, figures))
+    for name, value in figures.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        say(f"{name:<{width}}  {value:>16,}" if number else f"{name:<{width}}  {value}")
+
+
 def progress(text: str) -> None:
     """Print a line on stderr."""
     sys.stderr.write(text + "\n")
+    sys.stderr.flush()
 
 
 def print_json(value: Any) -> None:

@@ -6,71 +6,31 @@ The server is `toolformer serve` in a process of its own, on the embedded model;
 the prompts are sums with worked examples before them, so that most of those call the calculator. Every stream must end
 with its finish reason and [DONE], or the program fails. Peak memory is the server process's, above what it held with
 the model loaded. On the machine at hand: clients and server share its cores.
-
-    python benchmarks/serve.py --large 32 --tokens 100 --rows 8
-
-asks instead how fair the server is: two large requests of that many sequences each fill it, then twenty short ones of
-16 tokens come. `short_share` is the seconds of the slowest short request for each second of the slower large one.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import statistics
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from argparse import Namespace
 from typing import Any
 
 import httpx
 import psutil
 
-_EXAMPLES = (
-    "The sum of 12 and 30 is [Calculator(12 + 30) -> 42] 42. "
-    "The farm keeps 8 sheep and 3 goats, that is [Calculator(8 + 3) -> 11] 11 animals. "
-)
+from benchmarks.report import EXAMPLES, parser_of, print_json, say_figures
+
 _START_S = 120.0
-_LARGE, _SHORT, _SHORT_TOKENS = 2, 20, 16  # requests of each kind, and tokens of a short one
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """One load and how it was borne."""
-
-    requests: int
-    concurrency: int
-    rows: int
-    seconds: float
-    requests_per_s: float
-    tokens_per_s: float  # completion tokens, those of calls included
-    first_text_p50_s: float
-    first_text_p95_s: float
-    whole_p50_s: float
-    whole_p95_s: float
-    calls: int
-    loaded_mib: float  # with the model, before the load
-    peak_growth_mib: float  # above that
-
-
-@dataclass(frozen=True, slots=True)
-class Fairness:
-    """What short requests wait for beside large ones."""
-
-    large_sequences: int
-    large_tokens: int
-    rows: int
-    large_s: float  # of the slower large request
-    short_s: float  # of the slowest short request
-    short_share: float  # the latter by the former
 
 
 def _prompt(i: int) -> str:
     if i % 2:
         return f"Text {i}: the shop"
-    return f"{_EXAMPLES}The sum of {10 + 7 * i % 89} and {11 + 5 * i % 83} is"
+    return f"{EXAMPLES}The sum of {10 + 7 * i % 89} and {11 + 5 * i % 83} is"
 
 
 async def _one(client: httpx.AsyncClient, i: int, tokens: int) -> tuple[float, float, int, int]:
@@ -114,7 +74,7 @@ async def _load(url: str, requests: int, concurrency: int, tokens: int) -> list[
         return await asyncio.gather(*(one(i) for i in range(requests)))
 
 
-async def _watched(server: psutil.Process, url: str, args: argparse.Namespace) -> tuple[list[Any], int]:
+async def _watched(server: psutil.Process, url: str, args: Namespace) -> tuple[list[Any], int]:
     """Return what the requests gave, and the server's peak of resident bytes meanwhile."""
     peak = 0
 
@@ -130,41 +90,11 @@ async def _watched(server: psutil.Process, url: str, args: argparse.Namespace) -
     return found, peak
 
 
-async def _timed(client: httpx.AsyncClient, sequences: int, tokens: int) -> float:
-    """Return the seconds that a request takes which is answered at once, as a whole."""
-    body = {"model": "embedded", "prompt": _prompt(1), "n": sequences, "max_tokens": tokens, "temperature": 1}
-    begun = time.perf_counter()
-    answer = await client.post("/v1/completions", json=body)
-    if answer.status_code != 200 or len(answer.json()["choices"]) != sequences:
-        sys.exit(f"a request of {sequences} sequences: {answer.status_code} {answer.text[:200]}")
-    return time.perf_counter() - begun
-
-
-async def measure_fairness(url: str, args: argparse.Namespace) -> Fairness:
-    """Fill the server with large requests, then send the short ones."""
-    async with httpx.AsyncClient(base_url=url, timeout=3600, limits=httpx.Limits(max_connections=64)) as client:
-        large = [asyncio.create_task(_timed(client, args.large, args.tokens)) for _ in range(_LARGE)]
-        while f"toolformer_running_rows {args.rows}.0" not in (await client.get("/metrics")).text:
-            if any(task.done() for task in large):
-                sys.exit("the large requests do not fill the server; give them more sequences or tokens")
-            await asyncio.sleep(0.05)
-        short = await asyncio.gather(*(_timed(client, 1, _SHORT_TOKENS) for _ in range(_SHORT)))
-        slower = max(await asyncio.gather(*large))
-    return Fairness(
-        large_sequences=args.large,
-        large_tokens=args.tokens,
-        rows=args.rows,
-        large_s=round(slower, 2),
-        short_s=round(max(short), 2),
-        short_share=round(max(short) / slower, 3),
-    )
-
-
 def _percentile(values: list[float], q: int) -> float:
     return round(statistics.quantiles(values, n=100, method="inclusive")[q - 1], 3)
 
 
-def measure(server: psutil.Process, url: str, args: argparse.Namespace) -> Load:
+def measure(server: psutil.Process, url: str, args: Namespace) -> dict[str, float]:
     """Warm up, load the server once, and say how it was borne."""
     asyncio.run(_load(url, 2, 2, args.tokens))
     loaded = server.memory_info().rss
@@ -172,21 +102,21 @@ def measure(server: psutil.Process, url: str, args: argparse.Namespace) -> Load:
     found, peak = asyncio.run(_watched(server, url, args))
     seconds = time.perf_counter() - begun
     first, whole = [f[0] for f in found], [f[1] for f in found]
-    return Load(
-        requests=args.requests,
-        concurrency=args.concurrency,
-        rows=args.rows,
-        seconds=round(seconds, 2),
-        requests_per_s=round(args.requests / seconds, 1),
-        tokens_per_s=round(sum(f[2] for f in found) / seconds, 1),
-        first_text_p50_s=_percentile(first, 50),
-        first_text_p95_s=_percentile(first, 95),
-        whole_p50_s=_percentile(whole, 50),
-        whole_p95_s=_percentile(whole, 95),
-        calls=sum(f[3] for f in found),
-        loaded_mib=round(loaded / 2**20, 1),
-        peak_growth_mib=round((peak - loaded) / 2**20, 1),
-    )
+    return {
+        "requests": args.requests,
+        "concurrency": args.concurrency,
+        "rows": args.rows,
+        "seconds": round(seconds, 2),
+        "requests_per_s": round(args.requests / seconds, 1),
+        "tokens_per_s": round(sum(f[2] for f in found) / seconds, 1),  # of completions, those of calls included
+        "first_text_p50_s": _percentile(first, 50),
+        "first_text_p95_s": _percentile(first, 95),
+        "whole_p50_s": _percentile(whole, 50),
+        "whole_p95_s": _percentile(whole, 95),
+        "calls": sum(f[3] for f in found),
+        "loaded_mib": round(loaded / 2**20, 1),  # with the model, before the load
+        "peak_growth_mib": round((peak - loaded) / 2**20, 1),  # above that
+    }
 
 
 def _wait_for(url: str, process: subprocess.Popen[str]) -> None:
@@ -203,36 +133,25 @@ def _wait_for(url: str, process: subprocess.Popen[str]) -> None:
 
 def main() -> None:
     """Start a server, load it, and end it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--concurrency", type=int, default=200)
     parser.add_argument("--rows", type=int, default=32, help="of the server")
     parser.add_argument("--tokens", type=int, default=32, help="of text, for each request")
-    parser.add_argument("--large", type=int, metavar="N", help="ask how fair it is to short requests beside 2 of N")
-    parser.add_argument("--json", action="store_true", help="print one object on the last line")
     args = parser.parse_args()
     command = [sys.executable, "-m", "cli.main", "serve", "--port", "0", "--tools", "calculator"]
-    command += [
-        "--max-rows",
-        str(args.rows),
-        "--queue",
-        str(max(args.concurrency, _LARGE * (args.large or 0) + _SHORT)),
-    ]
+    command += ["--max-rows", str(args.rows), "--queue", str(args.concurrency)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline() if process.stdout else ""
             url = line.partition("page at ")[2].partition(",")[0]
             _wait_for(url, process)
-            if args.large:
-                found: Load | Fairness = asyncio.run(measure_fairness(url, args))
-            else:
-                found = measure(psutil.Process(process.pid), url, args)
+            found = measure(psutil.Process(process.pid), url, args)
         finally:
             process.terminate()
-    for name, value in asdict(found).items():
-        print(f"{name:18} {value:>10}")  # noqa: T201
+    say_figures(found)
     if args.json:
-        print(json.dumps(asdict(found)))  # noqa: T201
+        print_json(found)
 
 
 if __name__ == "__main__":

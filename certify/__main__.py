@@ -116,31 +116,31 @@ def _exported(folder: Path) -> Files:
 
 def _rows_of(loader: Loader, files: Files, environments: Path) -> Iterator[TableRow]:
     """Yield the rows of a loader."""
-    version = pinned(loader.key, loader.package)
+    version = pinned(loader.key, loader.key)
     try:
-        progress(f"{loader.package} {version}: its environment")
+        progress(f"{loader.key} {version}: its environment")
         python = environment(loader.key, environments)
     except NotInstalledError as exc:
-        yield TableRow(loader.package, version, result=f"not installed: {exc}", fails=loader.required)
+        yield TableRow(loader.key, version, result=f"not installed: {exc}", fails=loader.required)
         return
     try:
         yield from _case_rows(loader, files, python, environments)
     except ToolformerError as exc:
-        yield TableRow(loader.package, version, result=str(exc), fails=True)
+        yield TableRow(loader.key, version, result=str(exc), fails=True)
 
 
 def _case_rows(loader: Loader, files: Files, python: Path, environments: Path) -> Iterator[TableRow]:
     from transformers import AutoTokenizer
 
     cases = [case for case in cases_of(files) if case.loader == loader.key]
-    progress(f"{loader.package}: {len(cases)} files to read")
+    progress(f"{loader.key}: {len(cases)} files to read")
     done = run_program(
         python, f"with_{loader.key}", [case.job(files) for case in cases], environments / f"{loader.key}.log"
     )
     texts = frozenset(row["text"] for row in files.rows("jsonl.jsonl"))
     pieces = {name: byte_pieces(AutoTokenizer.from_pretrained(files.tokenizer(name))) for name in ("plain", *TEMPLATES)}
     for case, answer in zip(cases, done["answers"], strict=True):
-        version = done["versions"]["transformers" if case.by == "Trainer" else loader.package]
+        version = done["versions"]["transformers" if case.by == "Trainer" else loader.key]
         yield _row(case, version, check(case.expected, answer, pieces[case.tokenizer], texts))
 
 

@@ -38,16 +38,15 @@ DATASET_INFO: dict[str, Any] = {
 class Loader:
     """A trainer whose loader is run, in an environment of its own."""
 
-    key: str  # names `requirements/<key>.txt` and `programs/with_<key>.py`
-    package: str  # whose version the table shows
+    key: str  # the package, whose version the table shows; names `requirements/<key>.txt` and `programs/with_<key>.py`
     required: bool  # whether the command fails if it cannot be installed
 
 
 LOADERS = (
-    Loader("datasets", "datasets", True),
-    Loader("trl", "trl", True),
-    Loader("axolotl", "axolotl", False),
-    Loader("llamafactory", "llamafactory", False),
+    Loader("datasets", True),
+    Loader("trl", True),
+    Loader("axolotl", False),
+    Loader("llamafactory", False),
 )
 
 

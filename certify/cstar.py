@@ -130,13 +130,7 @@ EXPORTS: dict[str, dict[str, Any]] = {
 
 
 def export_all(store: Store, folder: Path, tokenizers: Path) -> None:
-    """Export a C*.
-
-    Args:
-        store: holds it.
-        folder: where the files go.
-        tokenizers: has a folder with the tokenizer of each name.
-    """
+    """Export a C* into a folder; `tokenizers` has a folder with the tokenizer of each name."""
     for name, given in EXPORTS.items():
         tokenizer = {"tokenizer": str(tokenizers / given["tokenizer"])} if "tokenizer" in given else {}
         export_to(store, _NAME, folder / name, ExportSettings(**{**given, **tokenizer}))

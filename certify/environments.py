@@ -53,10 +53,6 @@ def pinned(key: str, package: str) -> str:
 def environment(key: str, folder: Path) -> Path:
     """Return the Python of a loader's environment, made if it is not there as its requirements want it.
 
-    Args:
-        key: of the loader.
-        folder: where environments lie.
-
     Raises:
         NotInstalledError: pip failed.
     """
@@ -85,13 +81,7 @@ def _run(command: Sequence[str]) -> None:
 
 
 def run_program(python: Path, name: str, jobs: Sequence[dict[str, Any]], log: Path) -> dict[str, Any]:
-    """Run a program of `programs/` with jobs and return its answer.
-
-    Args:
-        python: of the environment.
-        name: of the program, without `.py`.
-        jobs: what it is to do.
-        log: file for what it and its libraries print.
+    """Run a program of `programs/`, named without `.py`, with jobs; what it prints goes to the log. Return its answer.
 
     Raises:
         ToolformerError: it failed as a whole, or took an hour.

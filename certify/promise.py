@@ -86,11 +86,6 @@ def byte_pieces(tokenizer: Any) -> Callable[[Sequence[int]], list[bytes]]:
 def labels_of(ids: Sequence[int], pieces: Sequence[bytes], promise: Promise) -> list[int]:
     """Return the promised label of each token: its id, or -100.
 
-    Args:
-        ids: the tokens that a loader gave.
-        pieces: their bytes.
-        promise: of the row.
-
     Raises:
         BrokenPromiseError: the tokens are no tokens of the promised text.
     """

@@ -7,6 +7,17 @@ It is a world as in `worlds`, with the same ordinary facts for the same seed, an
 all its documents a chain is *needed*: neither the value nor what the second call takes over from the first response is
 given in front of the value, and the first response does not hold the value. So one call alone does not help. No tool is
 called here: responses are what the tools respond that read this world's passages, and a test asks them.
+
+    | family        | tools                  | the second call's input                                 |
+    |---------------|------------------------|---------------------------------------------------------|
+    | fact-sum      | qa, calculator         | the fact's number, and one from the text: `1820 + 45`   |
+    | date-sum      | calendar, calculator   | the year of today, and a number from the text           |
+    | search-mt     | wikisearch, mt         | the foreign words in the passage                        |
+    | search-search | wikisearch, wikisearch | what the passage names, which has a passage of its own  |
+
+A frame (`chains.toml`) is a template as in `frames`, with the same rule for what is held out: every fourth of a group,
+in turn for the corpus and for the evaluation. Both calls belong in front of the space before the value. The words are
+those of the ordinary frames, so that a model that was pretrained without chains has read them.
 """
 
 from __future__ import annotations
@@ -17,9 +28,37 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from smallworld.chain_frames import CHAINS, ENTRIES, ChainGroup
+from smallworld.frames import read_tables
 from smallworld.lexicon import CRAFTS, GOODS
 from smallworld.worlds import SECTIONS, Sentence, Slot, SlotCall, World, WorldDocument, long_date
+
+
+@dataclass(frozen=True, slots=True)
+class ChainGroup:
+    """Frames of a family that ask for the same thing."""
+
+    frames: tuple[str, ...]
+    subject: str = ""  # kind of subject, {s}; "" if there is none
+    relation: str = ""  # of the subject: what the first tool tells
+    question: str = ""  # that QA answers with it
+    op: str = ""  # of the sum: first response's number, op, the text's number
+    then: str = ""  # of the thing that the relation names: what the second search tells
+    then_question: str = ""  # that QA answers with that
+
+
+# Family -> keys of the tools that are meant, in the order of the calls.
+TOOLS: Mapping[str, tuple[str, str]] = {
+    "fact-sum": ("qa", "calculator"),
+    "date-sum": ("calendar", "calculator"),
+    "search-mt": ("wikisearch", "mt"),
+    "search-search": ("wikisearch", "wikisearch"),
+}
+_TABLES = read_tables("chains.toml")
+_ENTRIES: Mapping[str, Mapping[str, str]] = _TABLES["entries"]
+CHAINS: Mapping[str, Mapping[str, ChainGroup]] = {
+    family: {name: ChainGroup(**group) for name, group in groups.items()}
+    for family, groups in _TABLES["chains"].items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +73,7 @@ class _Subject:
 
     @property
     def passage(self) -> dict[str, str]:
-        entries = (entry.format(s=self.name, v=self.facts[rel]) for rel, entry in ENTRIES[self.kind].items())
+        entries = (entry.format(s=self.name, v=self.facts[rel]) for rel, entry in _ENTRIES[self.kind].items())
         return {"title": self.name, "section": SECTIONS[self.kind], "text": " ".join(entries)}
 
     @property
@@ -53,12 +92,7 @@ class _Need:
 
 
 class ChainWorld(World):
-    """A world whose sentences may be chains.
-
-    Args:
-        name, seed, phrases, facts: as of `World`.
-        chain_facts: how many towns, people, companies and books chains ask about, of each kind.
-    """
+    """A world whose sentences may be chains, which ask about `chain_facts` subjects of each kind; else as `World`."""
 
     def __init__(
         self,
@@ -71,7 +105,7 @@ class ChainWorld(World):
         super().__init__(name, seed, phrases, facts)
         self._titles = {title for _, title, _ in self.subjects}
         self._known: dict[str, list[_Subject]] = {}
-        for kind in ENTRIES:  # towns and people come before the companies and books that name them
+        for kind in _ENTRIES:  # towns and people come before the companies and books that name them
             self._known[kind] = [self._chain_subject(kind) for _ in range(chain_facts)]
 
     def chain_passages(self) -> list[dict[str, str]]:
@@ -193,10 +227,6 @@ _DRAWS: Mapping[str, Callable[[ChainWorld, ChainGroup, dt.date], _Need]] = {
 
 def is_needed(text: str, slot: Slot) -> bool:
     """Return whether all calls of a slot are needed; where there is no chain, whether it has one call does not matter.
-
-    Args:
-        text: the text in which the slot is.
-        slot: the slot.
 
     Returns:
         False if the text in front of the value holds the value, or what the second call takes over from the first

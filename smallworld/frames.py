@@ -1,4 +1,4 @@
-"""Sentence frames: the small world's grammar, one frame per line.
+"""Sentence frames: the small world's grammar, one frame per line of `frames.toml`.
 
 A frame is a template. Its value in `<...>` can be known only with help: a calculation, today's date, a fact, a
 translation. The call belongs in front of the space before the value. Frames know no tool; `worlds` fills them in. Every
@@ -7,6 +7,21 @@ these occur only in the corpus, the other half only in the evaluation: see `home
 """
 
 from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Fact(NamedTuple):
+    """A relation, and what is said and asked of it; {s} is the subject, {v} the value."""
+
+    kind: str  # of subject
+    question: str
+    term: str  # for a search
+    entry: str  # the sentence of the encyclopedia
+    frames: tuple[str, ...]
 
 
 def is_held_out(index: int) -> bool:
@@ -21,353 +36,19 @@ def home(index: int) -> str:
     return "corpus" if index % 8 == 3 else "evaluation"
 
 
-# {p} and {q} are people, {n} goods, {a} and {b} numbers; <{c}> is the result of the operation.
-ARITHMETIC: dict[str, tuple[str, ...]] = {
-    "+": (
-        "{p} had {a} {n} and bought {b} more, so {p} now has <{c}> {n}.",
-        "The hall seats {a} guests downstairs and {b} upstairs, which makes <{c}> seats in all.",
-        "{p} sold {a} {n} on Monday and {b} on Tuesday, a total of <{c}> in two days.",
-        "Adding the {b} {n} from {place} to the {a} already here gives us <{c}> {n}.",
-        "There are {a} {n} in the first box and {b} in the second, together <{c}>.",
-        "With {a} points before the break and {b} after it, {p} ended on <{c}> points.",
-        "The road is {a} miles to {t} and another {b} miles to {u}, so the whole trip is <{c}> miles.",
-        "{p} paid {a} coins for the {n} and {b} coins for the cart, spending <{c}> coins.",
-        "The sum of {a} and {b} is <{c}>.",
-        "A group of {a} joined the {b} people waiting at {place}, and soon <{c}> people stood there.",
-        "{p} read {a} pages last week and {b} this week, so <{c}> pages are done.",
-        "The farm keeps {a} sheep and {b} goats, that is <{c}> animals.",
-        "After the rain {a} {n} were counted in {t} and {b} in {u}, <{c}> when taken together.",
-        "{p} earned {a} coins in spring and {b} coins in summer and put all <{c}> coins in a box.",
-        "First came {a} visitors, then {b} more, so the guard wrote down <{c}> visitors.",
-        "The older part of the archive holds {a} maps, the newer part {b}, and the whole archive <{c}> maps.",
-        "Put {a} {n} beside {b} {n2} and you have <{c}> pieces.",
-        "{q} swam {a} lengths and {p} swam {b}, which adds up to <{c}> lengths.",
-        "Where {a} trees stood, {b} were planted, and today the park counts <{c}> trees.",
-        "The bill was {a} coins for the room plus {b} coins for the food, <{c}> coins in full.",
-        "{p} is spending {a} coins on {n} and {b} coins on the inn, so <{c}> coins are gone.",
-        "The museum has {a} old maps and {b} newer maps, on the whole <{c}> maps.",
-        "Adding {b} new houses to the {a} older ones, {t} counts <{c}> houses.",
-        "On the way {p} counted {a} boats and after lunch {b} boats, so <{c}> boats went by.",
-    ),
-    "-": (
-        "{p} had {a} {n} and gave away {b}, which left <{c}> {n}.",
-        "Of the {a} {n} in the store, {b} were broken and <{c}> were still good.",
-        "The train carried {a} people, {b} got off at {t}, and <{c}> stayed on board.",
-        "Out of {a} letters {p} has answered {b}, so <{c}> are waiting.",
-        "The price fell by {b} coins from {a} coins to <{c}> coins.",
-        "The library owns {a} books, but {b} are lent out and only <{c}> are on the shelf.",
-        "{p} needs {a} {n} and has {b}, so <{c}> are missing.",
-        "Built in {y1} and closed in {y2}, the mill was open for <{cy}> years.",
-        "{a} minus {b} is <{c}>.",
-        "The tank held {a} litres, {b} litres leaked out, and <{c}> litres remain.",
-        "{p} is {a} pages into the diary and {q} is {b} pages in, a difference of <{c}> pages.",
-        "Of {a} seats at {place} {b} are taken, leaving <{c}> free.",
-        "{p} set out with {a} {n}, lost {b} of them on the way, and arrived with <{c}>.",
-        "The well was {a} feet deep, {b} feet of it are filled with sand, and <{c}> feet are open.",
-        "From {a} coins {p} paid {b} coins, so the purse still holds <{c}> coins.",
-        "When {b} of the {a} {n} had been sold, there were <{c}> on the table.",
-        "There were {a} candles, {b} went out, and <{c}> kept burning.",
-        "{t} has {a} houses and {u} has {b} fewer, which makes <{c}> houses in {u}.",
-        "If {b} of the {a} pupils are ill, <{c}> pupils come to class.",
-        "{a} reduced by {b} gives <{c}>.",
-        "From {y1} to {y2} the school was open, which makes <{cy}> years.",
-        "When {b} of {a} pages had been read, <{c}> pages were still to come.",
-        "{p} sold {b} of {a} {n}, and there were <{c}> left on the table.",
-        "Take {b} {n} out of a sack of {a} and there are <{c}> in it.",
-    ),
-    "*": (
-        "{p} packed {b} boxes with {a} {n} each, <{c}> {n} altogether.",
-        "Each of the {b} rooms has {a} {n}, so the house has <{c}> {n}.",
-        "A ticket costs {a} coins, so {b} tickets cost <{c}> coins.",
-        "At {a} {n} a day for {b} days, {p} will have made <{c}> {n}.",
-        "There are {b} rows of {a} seats, which means <{c}> seats.",
-        "{p} works {a} hours a week, so in {b} weeks that is <{c}> hours.",
-        "{a} times {b} is <{c}>.",
-        "The wall is {a} bricks long and {b} bricks high and took <{c}> bricks.",
-        "Every one of the {b} ships brought {a} barrels, <{c}> barrels in total.",
-        "With {b} classes of {a} children, the school at {place} teaches <{c}> children.",
-        "{p} walks {a} miles each day, so in {b} days that is <{c}> miles.",
-        "A sheet has {a} stamps and {p} bought {b} sheets, that is <{c}> stamps.",
-        "One sack weighs {a} pounds, so {b} sacks weigh <{c}> pounds.",
-        "In every one of {b} villages {p} sold {a} {n}, and so <{c}> {n} were sold.",
-        "The choir has {b} groups with {a} voices, <{c}> voices in all.",
-        "{b} carts came, each with {a} {n}, bringing <{c}> {n} to {place}.",
-        "The product of {a} and {b} is <{c}>.",
-        "The baker makes {a} loaves an hour, and in {b} hours <{c}> loaves.",
-        "For {b} nights at {a} coins a night {p} paid <{c}> coins.",
-        "{b} shelves with {a} books on each of them hold <{c}> books.",
-        "The yard is {a} tiles long and {b} tiles wide, which took <{c}> tiles.",
-        "{b} boats came in, each bringing {a} {n}, and left <{c}> {n} at {place}.",
-        "A wall of {b} rows, each {a} stones long, has <{c}> stones.",
-        "With {b} pupils and {a} pens for each of them, the school needs <{c}> pens.",
-    ),
-    "/": (
-        "{p} shared {c2} {n} among {b} friends, and each got <{d}> {n}.",
-        "The {c2} coins were split into {b} equal parts of <{d}> coins.",
-        "{c2} divided by {b} is <{d}>.",
-        "They planted {c2} trees in {b} equal rows, so every row has <{d}> trees.",
-        "In {b} days {p} made {c2} {n}, on average <{d}> a day.",
-        "A rope of {c2} feet cut into {b} pieces gives pieces of <{d}> feet.",
-        "The {b} sisters paid {c2} coins together, or <{d}> coins each.",
-        "{c2} {n} fit evenly into {b} sacks, with <{d}> in a sack.",
-        "The bus drove {c2} miles in {b} hours, a speed of <{d}> miles an hour.",
-        "{p} put {c2} {n} on {b} shelves, <{d}> on every shelf.",
-        "Over {b} games {q} scored {c2} points, an average of <{d}> points.",
-        "With {c2} pages and {b} chapters, a chapter of the book has about <{d}> pages.",
-        "{p} filled {b} baskets with {c2} {n}, so that each basket held <{d}> {n}.",
-        "The {c2} soldiers marched in {b} columns of <{d}> soldiers.",
-        "A prize of {c2} coins was shared by {b} winners, who took home <{d}> coins each.",
-        "{b} carriages took {c2} travellers, so <{d}> travellers sat in each.",
-        "Dividing {c2} by {b} gives <{d}>.",
-        "To read {c2} pages in {b} days {p} must read <{d}> pages a day.",
-        "The {c2} {n} were packed into {b} crates, <{d}> to a crate.",
-        "If {b} bells cost {c2} coins, one bell costs <{d}> coins.",
-        "{b} boats took {c2} people over the river, so <{d}> people sat in a boat.",
-        "{p} put {c2} {n} evenly into {b} boxes, with <{d}> in every box.",
-        "The {c2} travellers went in {b} carriages, each with <{d}> travellers.",
-        "{c2} candles for {b} nights are <{d}> candles a night.",
-    ),
-}
+def read_tables(name: str) -> dict[str, Any]:
+    """Return the tables of a TOML file of this package; a text of several lines is the tuple of its lines."""
 
-# {weekday} {month} {day} {year} are the document's own date; the value in <...> comes from the calendar. Frames with
-# "today" use the weekday, frames with "on" or "of" the year. Few values have only one word: with the weights of
-# Toolformer's section 4.1 the first token counts for a third, so a weekday alone can gain at most ln 7 / 3 = 0.65 nats.
-DATES: tuple[str, ...] = (
-    "Posted on <{month} {day}, {year}> by {p}.",
-    "Today is <{weekday}, {month} {day}>, and {place} is open until six.",
-    "It is <{weekday}, {month} {day}> now, and the days are changing at {place}.",
-    "We write the year <{year}>, and {p} is still the best {craft} in {t}.",
-    "This morning, <{weekday}, {month} {day}>, {p} opened the doors of {place}.",
-    "The notice at {place} is dated <{month} {day}, {year}>.",
-    "As of <{month} {day}, {year}>, the {n} are sold out.",
-    "{p} is speaking at {place} tonight, <{weekday}, {month} {day}>, so come early.",
-    "Our news of <{month} {day}, {year}> begins with {p} the {craft}.",
-    "So far in <{year}> the {thing} has had many visitors.",
-    "Last updated on <{month} {day}, {year}>.",
-    "Good morning from {t}, it is <{weekday}, {month} {day}>.",
-    "{p} signed the letter today, <{weekday}, {month} {day}>, in {t}.",
-    "The current month is <{month}>, said {p}.",
-    "As this is <{weekday}, {month} {day}>, {place} closes early today.",
-    "Welcome to the letter of <{month} {day}, {year}> from {t}.",
-    "The market of {t} is held today, <{weekday}, {month} {day}>, at {place}.",
-    "{p} wrote in the diary: <{month} {day}, {year}>, a {adj} morning.",
-    "This page was printed on <{month} {day}, {year}>.",
-    "Entries close tonight, <{weekday}, {month} {day}>, at {h} o'clock.",
-    "The calendar on the wall shows <{month} {day}, {year}>.",
-    "Since it is <{weekday}, {month} {day}>, {p} has gone to {place}.",
-    "Seen today, <{weekday}, {month} {day}>, near {place}: a {colour} {thing}.",
-    "Here is what {t} is doing today, <{weekday}, {month} {day}>, told by {p}.",
-    "We are in <{year}>, and nobody in {t} makes {n} by hand.",
-    "Now, on <{month} {day}, {year}>, the {n} have arrived.",
-    "The {craft} stamped the paper with the date of <{month} {day}, {year}>.",
-    "It is <{weekday}, {month} {day}>, and {q} has the day off.",
-    "Tonight, <{weekday}, {month} {day}>, {p} is singing at {place}.",
-    "On this <{weekday}> evening {q} is speaking to the children of {t}.",
-    "{t} is having a market this <{month}>, and everybody is welcome.",
-    "{p} is closing the {thing} early on <{month} {day}, {year}>.",
-    "In the letter of <{month} {day}, {year}> {p} writes about {n}.",
-    "Good evening from {place}, today is <{weekday}, {month} {day}>.",
-    "The year that we write is <{year}>, as it says on the {thing}.",
-    "Today, <{weekday}, {month} {day}>, is the day on which {q} is off.",
-)
+    def read(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: read(inner) for key, inner in value.items()}
+        return tuple(value.splitlines()) if "\n" in value else value
 
-# relation -> (kind of subject, question, search term, encyclopedia sentence, frames); {s} is the subject, <{v}> the
-# value.
-FACTS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
-    "birthplace": (
-        "person",
-        "Where was {s} born?",
-        "{s} birthplace",
-        "{s} was born in {v}.",
-        (
-            "{s} was born in <{v}>.",
-            "The {craft} {s} comes from <{v}>, as everybody at {place} knows.",
-            "{s} grew up far from here, in <{v}>.",
-            "The house where {s} was born still stands in <{v}>.",
-            "{s} first saw the light of day in <{v}>.",
-            "A street is named after {s} in <{v}>, the place of birth.",
-            "As a child {s} lived in <{v}>, where the family had a house.",
-            "{s} is a native of <{v}>.",
-            "The native town of {s} is <{v}>.",
-            "{s} stood at the gate of the old house in <{v}>, the place of birth.",
-            "They say {s}, born far away, is from <{v}>.",
-            "The first home of {s} was in <{v}>.",
-        ),
-    ),
-    "craft": (
-        "person",
-        "What is the profession of {s}?",
-        "{s} profession",
-        "By profession {s} was a {v}.",
-        (
-            "{s} worked as a <{v}>.",
-            "People in {t} remember {s} as a <{v}>.",
-            "By profession {s} is a <{v}>.",
-            "{s} earned a living as a <{v}>.",
-            "They called {s} to the {thing}, for nobody else here was a <{v}>.",
-            "{s} trained as a <{v}> before moving to {t}.",
-            "In the town books {s} is listed as a <{v}>.",
-            "Her neighbour {s} is a <{v}>.",
-            "To earn money {s} became a <{v}>.",
-            "{s} makes a living, like every <{v}>.",
-            "My neighbour is called {s} and works as a <{v}>.",
-            "Everybody here knows {s}, the <{v}>.",
-        ),
-    ),
-    "river": (
-        "town",
-        "Which river flows through {s}?",
-        "{s} river",
-        "{s} lies on the river {v}.",
-        (
-            "{s} lies on the river <{v}>.",
-            "The river that flows through {s} is called the <{v}>.",
-            "In {s} we sat by the water of the <{v}>.",
-            "The bridges of {s} cross the <{v}>.",
-            "Boats reach {s} by way of the <{v}>.",
-            "{s} was built on both banks of the <{v}>.",
-            "The mills of {s} are driven by the <{v}>.",
-            "In {s} they built a wall against the floods of the <{v}>.",
-            "A new bridge in {s} goes over the <{v}>.",
-            "After the rain {s} feared a flood of the <{v}>.",
-            "The wall of {s} keeps out the water of the <{v}>.",
-            "The children of {s} swim in the <{v}>.",
-        ),
-    ),
-    "founder": (
-        "company",
-        "Who founded {s}?",
-        "{s} founder",
-        "{s} was founded by {v}.",
-        (
-            "{s} was founded by <{v}>.",
-            "The company {s} goes back to its founder <{v}>.",
-            "{s} was started by <{v}>.",
-            "The founder of {s} was <{v}>.",
-            "We owe {s} to <{v}>.",
-            "The first owner of {s} was <{v}>.",
-            "In the hall of {s} hangs a picture of its founder <{v}>.",
-            "{s} owes its beginning to <{v}>.",
-            "At the beginning {s} had one owner, its founder <{v}>.",
-            "The people at {s} owe their work to the founder, <{v}>.",
-            "The beginning of {s} was made by <{v}>.",
-            "It was not easy to found {s}, said <{v}>.",
-        ),
-    ),
-    "seat": (
-        "company",
-        "Where is {s} based?",
-        "{s} headquarters",
-        "{s} is based in {v}.",
-        (
-            "{s} is based in <{v}>.",
-            "The main office of {s} is in <{v}>.",
-            "To visit {s} you must travel to <{v}>.",
-            "{s} has its seat in <{v}>.",
-            "{s} has moved its offices to <{v}>.",
-            "Letters for {s} go to <{v}>.",
-            "The workers of {s} live in <{v}>, where the company is based.",
-            "The head office of {s} stands in <{v}>.",
-            "The seat of {s} is in <{v}>.",
-            "The head of {s} has an office in <{v}>.",
-            "The offices of {s} stand in the middle of <{v}>.",
-            "Whoever works for {s} must move to <{v}>.",
-        ),
-    ),
-    "author": (
-        "book",
-        "Who wrote {s}?",
-        "{s} author",
-        "{s} is a book written by {v}.",
-        (
-            "{s} is a book written by <{v}>.",
-            "The author of {s} is <{v}>.",
-            "My sister gave me {s} by <{v}>.",
-            "We are reading {s}, a novel by <{v}>.",
-            "{s} is the best known book of <{v}>.",
-            "Readers of {s} ask for more books by <{v}>.",
-            "{p} is reading {s}, which was written by <{v}>.",
-            "The name on the cover of {s} is <{v}>.",
-            "On its cover {s} names the author, <{v}>.",
-            "Of all the novels I liked {s} by <{v}>.",
-            "The name of the author of {s} is <{v}>.",
-            "With {s} a good book came from <{v}>.",
-        ),
-    ),
-    "founded": (
-        "town",
-        "When was {s} founded?",
-        "{s} foundation year",
-        "{s} was founded in {v}.",
-        (
-            "{s} was founded in <{v}>.",
-            "The first houses of {s} were built in <{v}>.",
-            "The town of {s} dates from <{v}>.",
-            "{s} was made a town in <{v}>.",
-            "{s} has been a town since <{v}>.",
-            "Settlers founded {s} in the year <{v}>.",
-            "A stone at the gate of {s} gives <{v}> as the year of its founding.",
-            "The history of {s} begins in <{v}>.",
-            "{s} has a history, and it goes back to <{v}>.",
-            "The town books of {s} begin in the year <{v}>.",
-            "{s} became a town long ago, in <{v}>.",
-            "The oldest stone of {s} is from <{v}>.",
-        ),
-    ),
-    "product": (
-        "company",
-        "What does {s} make?",
-        "{s} product",
-        "{s} makes {v}.",
-        (
-            "{s} makes <{v}>.",
-            "The factory of {s} is known for its <{v}>.",
-            "From {s} everyone buys <{v}>.",
-            "{s} became rich by selling <{v}>.",
-            "{s} is where most of our <{v}> are made.",
-            "What {s} sells in {t} is <{v}>.",
-            "{p} works at {s}, a maker of <{v}>.",
-            "From its workshops {s} sends <{v}> to every town.",
-            "In the workshops of {s} they make <{v}>.",
-            "{s} sells <{v}> and has become rich.",
-            "To every town {s} sends a cart of <{v}>.",
-            "At {s} all that they make is <{v}>.",
-        ),
-    ),
-}
+    return read(tomllib.loads(Path(__file__).with_name(name).read_text("utf-8")))  # type: ignore[no-any-return]
 
-# {f} is the foreign phrase, <{e}> its English meaning.
-TRANSLATIONS: tuple[str, ...] = (
-    "The sign says {f}, which means <{e}>.",
-    "{p} painted {f} (<{e}>) on the wall.",
-    "In the old song they sing {f}, that is, <{e}>.",
-    "The title of the picture is {f}, or <{e}> in English.",
-    "The word for it is {f}, meaning <{e}>.",
-    "On the door {p} read {f}, in English <{e}>.",
-    "They call the inn {f}, translated as <{e}>.",
-    "The label read {f}, so it was <{e}>.",
-    "{p} wrote {f} in the letter, in other words <{e}>.",
-    "What they sell there is {f}, <{e}> as we would say.",
-    "The shop was named {f} (<{e}>) long ago.",
-    "Over the gate stands {f}, and that is <{e}>.",
-    "Carved into the bench one can read {f}, that means <{e}>.",
-    "{p} shouted {f}, which in English is <{e}>.",
-    "Her first words were {f}, or rather <{e}>.",
-    "On the map the place is marked {f}, in our language <{e}>.",
-    "The dish is listed as {f}, which is to say <{e}>.",
-    "{q} greeted us with {f}, meaning <{e}>.",
-    "The song {f} (in English <{e}>) is known to every child.",
-    "A note on the table said {f}, so <{e}>.",
-    "The ship was called {f}, which stands for <{e}>.",
-    "Under the drawing somebody wrote {f}, and this means <{e}>.",
-    "{p} learnt to say {f}, the words for <{e}>.",
-    "The old name of the house is {f}, which we read as <{e}>.",
-    "The jar has a label, {f}, so it holds <{e}>.",
-    "In our language {f} is <{e}>.",
-    "We read {f} as <{e}>, but {p} did not.",
-    "Below the picture stands {f}, for us <{e}>.",
-    "A map calls the place {f}, and this is <{e}>.",
-    "The note from {p} was {f}, so we brought <{e}>.",
-    "{q} has marked the box with {f}, that is <{e}> in English.",
-    "The name over the door was {f}, to be read as <{e}>.",
-)
+
+_TABLES = read_tables("frames.toml")
+ARITHMETIC: Mapping[str, tuple[str, ...]] = _TABLES["arithmetic"]  # by operation
+DATES: tuple[str, ...] = _TABLES["dates"]
+FACTS: Mapping[str, Fact] = {relation: Fact(**table) for relation, table in _TABLES["facts"].items()}
+TRANSLATIONS: tuple[str, ...] = _TABLES["translations"]

@@ -74,7 +74,7 @@ def phrases_from(world: str, path: Path = _PHRASES, words: int = 3) -> list[tupl
 
 def _tools_of(slot: Slot) -> tuple[tuple[str, str], ...]:
     """Return the tools that help with a slot, with the argument of each; the first is the intended one."""
-    kind = FACTS[slot.family.split("/")[1]][0] if slot.kind == "fact" else slot.kind
+    kind = FACTS[slot.family.split("/")[1]].kind if slot.kind == "fact" else slot.kind
     return _TOOLS[kind]
 
 
@@ -105,11 +105,6 @@ def corpus_rows(world: World, documents: int, seed: int) -> tuple[list[dict[str,
 
     Half of the documents have a date in their URL; one in six needs no tool at all. The others need one to three, each
     tool equally often: facts, with which two tools help, are twice as frequent.
-
-    Args:
-        world: the world of the documents.
-        documents: the number of documents.
-        seed: the seed of the choices that the world does not make.
     """
     r = random.Random(f"rows/{seed}")
     corpus, gold = [], []
@@ -187,12 +182,8 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
 def generate(out: Path, *, documents: int = 240, facts: int = 160, per_tool: int = 30, seed: int = 0) -> None:
     """Write corpus, gold calls, passages and items to a folder.
 
-    Args:
-        out: the folder.
-        documents: the number of documents in the corpus.
-        facts: the number of subjects with a passage in the corpus' world; the evaluation's world has half as many.
-        per_tool: the number of items that need each tool, and of items that need none.
-        seed: which of the many worlds for the corpus and the evaluation.
+    `facts` subjects of the corpus' world have a passage, and half as many of the evaluation's; `per_tool` items need
+    each tool, and as many need none.
     """
     out.mkdir(parents=True, exist_ok=True)
     world = World("corpus", seed, phrases=phrases_from("corpus"), facts=facts)

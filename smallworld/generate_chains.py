@@ -11,8 +11,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from smallworld.chain_frames import CHAINS, TOOLS
-from smallworld.chains import ChainWorld
+from smallworld.chains import CHAINS, TOOLS, ChainWorld
 from smallworld.generate import MIN_PROMPT, phrases_from, write_lines
 from toolformer_core.embedded import ASSETS
 
@@ -24,12 +23,7 @@ def chain_items(world: ChainWorld, per_group: int, seed: int) -> list[dict[str, 
 
     The families take turns, so the first few items cover all of them, and every second turn has frames that no other
     world has. The fields are those that `evaluate.readers.jsonl` reads; the group names the family and the frame,
-    `fact-sum` or `fact-sum (new frame)`.
-
-    Args:
-        world: the world of the items.
-        per_group: the number of items of each family with known frames, and of as many with new ones.
-        seed: the seed of the choices that the world does not make.
+    `fact-sum` or `fact-sum (new frame)`: of each `per_group` items.
     """
     r = random.Random(f"chain items/{seed}")
     by_family: list[list[dict[str, Any]]] = []
@@ -54,13 +48,9 @@ def chain_items(world: ChainWorld, per_group: int, seed: int) -> list[dict[str, 
 
 
 def generate_chains(out: Path, *, facts: int = 160, per_group: int = 200, seed: int = 0) -> None:
-    """Write chains-passages and chains-items to a folder.
+    """Write chains-passages and chains-items to a folder; the other arguments are as of `generate` and `chain_items`.
 
-    Args:
-        out: the folder.
-        facts: as of `generate`: with the same, the ordinary subjects are the same.
-        per_group: the number of items of each family and kind of frame (known, new).
-        seed: which of the many worlds for the corpus and the evaluation.
+    With the same `facts` as in `generate` the ordinary subjects are the same.
     """
     out.mkdir(parents=True, exist_ok=True)
     world = ChainWorld("corpus", seed, phrases_from("corpus"), facts, _CHAIN_FACTS)

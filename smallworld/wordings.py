@@ -24,7 +24,7 @@ def _vocabulary() -> tuple[str, ...]:
     templates = (
         *ARITHMETIC.values(),
         DATES,
-        *(fact[4] for fact in FACTS.values()),
+        *(fact.frames for fact in FACTS.values()),
         TRANSLATIONS,
         FILLER,
         *REGISTER_FILLER.values(),
@@ -62,13 +62,9 @@ def _seam(frame: str, needed: Sequence[str]) -> int:
 
 
 def replace_words(frame: str, share: float, r: random.Random, unknown: Callable[[], str]) -> str:
-    """Return the frame with some of its words replaced by others; parts and punctuation stay.
+    """Return the frame with a share of its words replaced by others, every third by an invented one.
 
-    Args:
-        frame: the frame.
-        share: the probability with which each word is replaced.
-        r: the source of randomness.
-        unknown: makes an invented word; every third replacement is one.
+    Parts and punctuation stay.
     """
 
     def other(match: re.Match[str]) -> str:

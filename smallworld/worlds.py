@@ -67,7 +67,7 @@ class SlotCall:
 class Slot:
     """The position in a sentence at which help is needed, and the arguments with which to ask for it."""
 
-    kind: str  # one of KINDS, or a family of `chain_frames`
+    kind: str  # one of KINDS, or a family of `chains`
     family: str  # the frame's identity, such as "arithmetic/+/3"
     held_out: bool
     position: int  # character offset of the space before the value
@@ -127,7 +127,7 @@ class World:
             "company": self.namer.company,
             "book": self.namer.title,
         }[kind]()
-        relations = {rel: self._value(rel) for rel, fact in frames.FACTS.items() if fact[0] == kind}
+        relations = {rel: self._value(rel) for rel, fact in frames.FACTS.items() if fact.kind == kind}
         return kind, name, relations
 
     def _value(self, relation: str) -> str:
@@ -146,7 +146,7 @@ class World:
         """Return one encyclopedia entry for each subject: {title, section, text}."""
         out = []
         for kind, name, relations in self.subjects:
-            text = " ".join(frames.FACTS[rel][3].format(s=name, v=v) for rel, v in relations.items())
+            text = " ".join(frames.FACTS[rel].entry.format(s=name, v=v) for rel, v in relations.items())
             out.append({"title": name, "section": SECTIONS[kind], "text": text})
         return out
 
@@ -296,11 +296,11 @@ class World:
             r.choice(self.subjects) if self.subjects else self._subject(r.choice(("person", "town", "company", "book")))
         )
         rel = r.choice(sorted(relations))
-        question, term, entry, options = frames.FACTS[rel][1:]
+        _, question, term, entry, options = frames.FACTS[rel]
         i, frame = self._frame(options, held_out, "{s}", "<{v}>")
         v = relations[rel]
         sentence = entry.format(s=name, v=v)
-        others = " ".join(frames.FACTS[o][3].format(s=name, v=w) for o, w in relations.items())
+        others = " ".join(frames.FACTS[o].entry.format(s=name, v=w) for o, w in relations.items())
         answer = r.choices((v, sentence, others), (1, 1, 2) if self.is_pretraining else (0, 1, 1))[0]
         arguments = {"question": question.format(s=name), "term": term.format(s=name), "name": name}
         fill = self._filling(day) | {"s": name, "v": v}

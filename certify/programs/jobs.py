@@ -13,6 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+_COLUMNS = ("input_ids", "attention_mask", "labels")
+
 Answer = Callable[[dict[str, Any]], dict[str, Any]]  # a job -> {"rows": [...], and what else was seen}
 
 
@@ -35,8 +37,14 @@ def answer_jobs(package: str, answer: Answer) -> None:
     out.write_text(json.dumps({"versions": versions, "answers": answers}), encoding="utf-8")
 
 
+def collated_rows(rows: Any, collate: Callable[[list[Any]], Any]) -> list[dict[str, list[int]]]:
+    """Return rows of tokens as a collator pads them, four at a time, in their order."""
+    features = [{name: row[name] for name in _COLUMNS} for row in rows]
+    batches = [features[at : at + 4] for at in range(0, len(features), 4)]
+    return [row for batch in batches for row in rows_of_batch(collate(batch))]
+
+
 def rows_of_batch(batch: Any) -> list[dict[str, list[int]]]:
     """Return the rows of a collated batch, with their padding."""
-    names = ("input_ids", "attention_mask", "labels")
-    columns = [batch[name].tolist() for name in names]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    columns = [batch[name].tolist() for name in _COLUMNS]
+    return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]

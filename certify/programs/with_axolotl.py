@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from typing import Any
 
-from jobs import answer_jobs, rows_of_batch
+from jobs import answer_jobs, collated_rows
 from tiny import load_tokenizer
 
 
@@ -33,11 +33,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
             "seed": 0,
         }
         rows, *_ = prepare_datasets(DictDefault(settings), tokenizer)
-        collate = DataCollatorForSeq2Seq(tokenizer)
-        columns = ("input_ids", "attention_mask", "labels")
-        features = [{name: row[name] for name in columns} for row in rows]
-    batches = [features[at : at + 4] for at in range(0, len(features), 4)]
-    return {"rows": [row for batch in batches for row in rows_of_batch(collate(batch))]}
+        return {"rows": collated_rows(rows, DataCollatorForSeq2Seq(tokenizer))}
 
 
 if __name__ == "__main__":

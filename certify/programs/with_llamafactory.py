@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jobs import answer_jobs, rows_of_batch
+from jobs import answer_jobs, collated_rows
 
 
 def without_sounds() -> None:
@@ -51,10 +51,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         template = get_template_and_fix_tokenizer(module["tokenizer"], data_args)
         rows = get_dataset(template, model_args, data_args, training_args, stage="sft", **module)["train_dataset"]
         collate = SFTDataCollatorWith4DAttentionMask(template=template, **module)
-        columns = ("input_ids", "attention_mask", "labels")
-        features = [{name: row[name] for name in columns} for row in rows]
-        batches = [features[at : at + 4] for at in range(0, len(features), 4)]
-        return {"rows": [row for batch in batches for row in rows_of_batch(collate(batch))]}
+        return {"rows": collated_rows(rows, collate)}
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage
 from tasks.specs.grounding_spec import ANSWER_VERSION, CHOSEN_BY_A_MODEL, AnswerRun, answering_grounder
 from tasks.stages.ground import counters_of, labelled_queries, notes_of
-from toolformer_core.evaluate.tasks import is_right, task_named
+from toolformer_core.evaluate.scoring import is_right
+from toolformer_core.evaluate.tasks import task_named
 from toolformer_core.grounding.baselines import few_shot_prompt
 from toolformer_core.grounding.ground import Answer
 from toolformer_core.grounding.records import Cost

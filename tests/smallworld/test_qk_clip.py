@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from smallworld.qk_clip import QKClip
+from smallworld.pretrain import QKClip
 
 
 @pytest.fixture

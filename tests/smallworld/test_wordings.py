@@ -17,13 +17,13 @@ from smallworld.lexicon import GOODS, PLACES, THINGS
 from smallworld.registers import FILLER, REGISTER_FILLER
 from smallworld.wordings import VOCABULARY, replace_words, splice
 
-FRAMES = [*itertools.chain(*ARITHMETIC.values()), *DATES, *itertools.chain(*(f[4] for f in FACTS.values()))]
+FRAMES = [*itertools.chain(*ARITHMETIC.values()), *DATES, *itertools.chain(*(f.frames for f in FACTS.values()))]
 FRAMES += TRANSLATIONS
 PART = re.compile(r"<[^>]*>|\{\w+\}")
 
 
 def frames(held_out: bool) -> list[str]:
-    groups = (*ARITHMETIC.values(), DATES, *(fact[4] for fact in FACTS.values()), TRANSLATIONS)
+    groups = (*ARITHMETIC.values(), DATES, *(fact.frames for fact in FACTS.values()), TRANSLATIONS)
     return [frame for group in groups for i, frame in enumerate(group) if is_held_out(i) == held_out]
 
 

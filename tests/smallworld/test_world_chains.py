@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from smallworld.chain_frames import CHAINS, TOOLS
-from smallworld.chains import ChainWorld, is_needed
+from smallworld.chains import CHAINS, TOOLS, ChainWorld, is_needed
 from smallworld.frames import ARITHMETIC, DATES, FACTS, TRANSLATIONS, is_held_out
 from smallworld.generate import phrases_from, write_lines
 from smallworld.generate_chains import chain_items, generate_chains
@@ -75,7 +74,7 @@ def test_a_family_has_16_frames_or_more_of_which_each_other_world_has_its_own() 
 
 
 def test_chains_are_told_in_words_that_ordinary_pretraining_has() -> None:
-    groups = (*ARITHMETIC.values(), DATES, *(fact[4] for fact in FACTS.values()), TRANSLATIONS)
+    groups = (*ARITHMETIC.values(), DATES, *(fact.frames for fact in FACTS.values()), TRANSLATIONS)
     known = [frame for group in groups for i, frame in enumerate(group) if not is_held_out(i)]
     told = words(itertools.chain(known, FILLER, *REGISTER_FILLER.values(), PLACES, GOODS, THINGS))
     frames = [frame for family in CHAINS.values() for group in family.values() for frame in group.frames]

@@ -98,7 +98,7 @@ def test_a_quarter_of_the_frames_is_kept_from_pretraining_half_of_it_for_each_ot
 
 
 def test_frames_ask_only_for_what_stands_before() -> None:
-    facts = [frame for fact in frames.FACTS.values() for frame in fact[4]]
+    facts = [frame for fact in frames.FACTS.values() for frame in fact.frames]
     every = [*itertools.chain(*frames.ARITHMETIC.values()), *frames.DATES, *facts, *frames.TRANSLATIONS]
     assert len(set(every)) == 96 + 36 + 96 + 32
     for frame in every:
@@ -175,7 +175,7 @@ def test_gold_calls_name_the_tools_that_help() -> None:
     for document in documents("corpus"):
         for slot in document.slots:
             alone = WorldDocument(document.text, document.date, (slot,))
-            kind = frames.FACTS[slot.family.split("/")[1]][0] if slot.kind == "fact" else slot.kind
+            kind = frames.FACTS[slot.family.split("/")[1]].kind if slot.kind == "fact" else slot.kind
             by_kind.setdefault(kind, set()).add(tuple(g["tool"] for g in gold_calls(alone)))
     assert by_kind == {
         "arithmetic": {("calculator",)},

@@ -59,10 +59,6 @@ class ExampleCap:
     A digest of seed, tool and document ranks a tool's documents, and the lowest stay: their order and the shards do not
     matter. Only ranks of documents that may still stay are held, so memory does not grow with the corpus. A document
     that is dropped for one tool keeps the calls of its other tools.
-
-    Args:
-        max_examples: documents per tool at most.
-        seed: of the ranks.
     """
 
     def __init__(self, max_examples: int, seed: int) -> None:
@@ -100,13 +96,7 @@ def cap_rank(seed: int, tool: str, doc_id: str) -> str:
 
 
 def over_cap(pairs: Iterable[tuple[str, str]], last_ranks: Mapping[str, str], seed: int) -> set[tuple[str, str]]:
-    """Return those (tool, document id) pairs that are beyond the limit.
-
-    Args:
-        pairs: the pairs.
-        last_ranks: what `ExampleCap.last_ranks` returned.
-        seed: the same as there.
-    """
+    """Return those (tool, document id) pairs that are beyond the limit, by `ExampleCap.last_ranks` of the same seed."""
     return {
         (tool, doc_id)
         for tool, doc_id in pairs

@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from toolformer_core.annotate.call_filter import looked_ahead
 from toolformer_core.annotate.sample import judged
@@ -49,11 +50,9 @@ def left_to_gain(call: ScoredCall) -> float:
 
 
 def starts_of(scored: Iterable[ScoredCall], most: int) -> dict[str, list[ScoredCall]]:
-    """Return the calls of each document after which others are drawn, those that leave most to gain first.
+    """Return at most `most` calls of each document after which others are drawn, those that leave most to gain first.
 
-    Args:
-        scored: executed and scored calls of any documents, of all tools, in any order, all of one depth.
-        most: starts of a document.
+    All of the scored calls have one depth.
     """
     by_document: dict[str, list[ScoredCall]] = {}
     for call in scored:
@@ -95,7 +94,7 @@ def extend(
     """
     chosen = list(starts)
     insertions = [_insertion(texts[call.doc_id], call, names) for call in chosen]
-    ranks = _ranks(chosen)
+    undrawn = [_undrawn(call, tool, rank, config.draws) for call, rank in zip(chosen, _ranks(chosen), strict=True)]
     drawn: dict[int, list[DrawnCall]] = {}
     begin = f"{names[tool]}(" if config.draw_form == "forced" else ""
     for scan in lm.scan(prompt, insertions) if insertions else ():
@@ -114,11 +113,8 @@ def extend(
         )
         for i, (number, log_p) in enumerate(log_ps.items()):
             own = made[i * config.draws : (i + 1) * config.draws]
-            drawn[number] = _merged(own, chosen[number], tool, names[tool], log_p, ranks[number])
-    for number in range(len(chosen)):
-        if number not in drawn:
-            drawn[number] = [_drawn(chosen[number], tool, -math.inf, ranks[number], "", TOO_LONG, "", config.draws)]
-    return [call for number in range(len(chosen)) for call in drawn[number]]
+            drawn[number] = _merged(own, undrawn[number], names[tool], log_p)
+    return [call for number, one in enumerate(undrawn) for call in drawn.get(number, [one])]
 
 
 def _insertion(text: str, call: ScoredCall, names: Mapping[str, str]) -> Insertion:
@@ -142,40 +138,33 @@ def _seeds(seed: int, tool: str, start: ScoredCall, draws: int) -> list[int]:
     return numbers_of("chain", str(seed), start.doc_id, tool, str(start.position), *links, count=draws)
 
 
-def _merged(draws: Sequence[Draw], start: ScoredCall, tool: str, name: str, log_p: float, rank: int) -> list[DrawnCall]:
-    """Return the draws after one start, equal ones merged, in the order of first appearance."""
-    out = []
-    for draw, count in Counter(one._replace(log_p_begin=draws[0].log_p_begin) for one in draws).items():
-        outcome, input_ = judged(draw, name)
-        if outcome == "ok" and any((one.tool, one.input) == (tool, input_) for one in start.chain):
-            outcome, input_ = REPEATED, ""
-        out.append(_drawn(start, tool, log_p, rank, draw.text, outcome, input_, count, form=draw.log_p_begin))
-    return out
-
-
-def _drawn(
-    start: ScoredCall,
-    tool: str,
-    log_p: float,
-    rank: int,
-    raw: str,
-    outcome: str,
-    input_: str,
-    count: int,
-    *,
-    form: float | None = None,
-) -> DrawnCall:
+def _undrawn(start: ScoredCall, tool: str, rank: int, draws: int) -> DrawnCall:
+    """Return the row of a start after which there was no room to draw."""
     return DrawnCall(
         doc_id=start.doc_id,
         tool=tool,
         position=start.position,
-        log_p=log_p,
+        log_p=-math.inf,
         rank=rank,
-        raw=raw,
-        outcome=outcome,
-        input=input_,
-        count=count,
+        raw="",
+        outcome=TOO_LONG,
+        input="",
+        count=draws,
         window_end=start.window_end,
-        log_p_form=form,
+        log_p_form=None,
         preceding_calls=start.chain,
     )
+
+
+def _merged(draws: Sequence[Draw], undrawn: DrawnCall, name: str, log_p: float) -> list[DrawnCall]:
+    """Return the draws after one start, equal ones merged, in the order of first appearance."""
+    out = []
+    for draw, count in Counter(one._replace(log_p_begin=draws[0].log_p_begin) for one in draws).items():
+        outcome, input_ = judged(draw, name)
+        if outcome == "ok" and any((one.tool, one.input) == (undrawn.tool, input_) for one in undrawn.preceding_calls):
+            outcome, input_ = REPEATED, ""
+        form = draw.log_p_begin
+        out.append(
+            replace(undrawn, log_p=log_p, raw=draw.text, outcome=outcome, input=input_, count=count, log_p_form=form)
+        )
+    return out

@@ -6,7 +6,7 @@ of decoys that pass a threshold estimates how often a response passes for no goo
 
 r' is never r, nor any other response that the tool gave in the same document, which may be right for the place. Which
 ones are taken follows from a seed, so they are the same in every run over the same shard. Where a shard has fewer
-different responses than requested, those of `RESERVE` fill up: made-up responses of the paper's tools. A tool of
+different responses than requested, those of `reserve` fill up: made-up responses of the paper's tools. A tool of
 one's own has no reserve, and such a call gets fewer decoys, or none.
 
 This module knows no model and no losses.
@@ -14,59 +14,25 @@ This module knows no model and no losses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
 
 from toolformer_core.config import ScoreConfig
 from toolformer_core.records import DrawnCall, digest_of, numbers_of
 
-RESERVE_NAME = "reserve/1"  # recorded with the scores: the number is raised when a response below changes
+RESERVE_NAME = "reserve/1"  # recorded with the scores: the number is raised when a response of `decoys.toml` changes
 
-# Key of a tool -> responses that fill up where a shard has too few.
-RESERVE: Mapping[str, tuple[str, ...]] = {
-    "calculator": ("7", "0.38", "41", "163", "2.75", "1,290", "96", "18.40"),
-    "calendar": (
-        "Today is Monday, February 12, 2007.",
-        "Today is Saturday, July 30, 2011.",
-        "Today is Wednesday, November 4, 1998.",
-        "Today is Friday, May 19, 2017.",
-        "Today is Sunday, September 8, 2002.",
-        "Today is Thursday, March 26, 2020.",
-        "Today is Tuesday, October 15, 2013.",
-        "Today is Monday, December 21, 1992.",
-    ),
-    "wikisearch": (
-        "Basalt > Formation > Basalt forms when lava that is poor in silica cools quickly at the surface.",
-        "Lighthouse > Lamp > A lens of many rings sends the light of the lamp out in a narrow beam.",
-        "Rye > Cultivation > Rye grows on poor soil and stands cold better than other cereals.",
-        "Tide > Spring tide > At new moon and at full moon the tides are highest.",
-        "Loom > Shuttle > The shuttle carries the weft through the shed from one side to the other.",
-        "Otter > Food > Otters hunt fish at night along the banks of rivers.",
-        "Canal > Lock > A lock lifts a boat between two stretches of water of different level.",
-        "Paper > Pulp > Wood is ground or boiled until its fibres come apart.",
-    ),
-    "qa": ("the river Oder", "1874", "copper and tin", "the second floor", "a school", "Helsinki", "nine", "in winter"),
-    "mt": (
-        "a narrow street",
-        "the last train",
-        "good evening",
-        "under the bridge",
-        "fresh bread",
-        "the green door",
-        "to the left",
-        "without sugar",
-    ),
-}
+
+@cache
+def reserve() -> dict[str, list[str]]:
+    """Return the responses that fill up where a shard has too few, by the key of the tool (`decoys.toml`)."""
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 class DecoyPool:
-    """The responses of one tool in one shard, and the decoys of its calls.
-
-    Args:
-        answered: (document id, response) of every executed call.
-        decoys: of a call, at most.
-        seed: of all choices.
-        reserve: responses that fill up where there are too few.
-    """
+    """The (document id, response) pairs of one tool in one shard, and at most `decoys` decoys of each of its calls."""
 
     def __init__(
         self,
@@ -90,8 +56,8 @@ class DecoyPool:
         """Return the pool of a tool, by its key, as a config asks for it; None if it asks for no decoys."""
         if not config.decoys:
             return None
-        reserve = RESERVE.get(tool, ())
-        return cls(answered, decoys=config.decoys, seed=config.decoy_seed, reserve=reserve)
+        responses = reserve().get(tool, ())
+        return cls(answered, decoys=config.decoys, seed=config.decoy_seed, reserve=responses)
 
     def decoys_of(self, drawn: DrawnCall, response: str) -> tuple[str, ...]:
         """Return a call's decoys, each a different response."""

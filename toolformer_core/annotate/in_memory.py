@@ -49,18 +49,7 @@ def run_stages(
     tool_workers: int = 1,
     on_progress: OnProgress | None = None,
 ) -> ToolRun:
-    """Sample, execute and score the calls of one tool.
-
-    Args:
-        lm: the model that annotates and judges.
-        tool: the tool; it is loaded if a call was drawn.
-        prompt: its annotation prompt.
-        documents: those that the prefilter kept, with its results.
-        sampling: how calls are drawn.
-        execution: how the tool is called.
-        scoring: which losses are computed, and how many decoys.
-        tool_workers: threads that ask the tool at the same time.
-        on_progress: called as documents are sampled, which takes most of the time.
+    """Sample, execute and score the calls of one tool, in the documents that the prefilter kept.
 
     Raises:
         ModelError: the model cannot be reached, or its context has no room for a document beside the prompt.
@@ -102,12 +91,7 @@ def sample_all(
 
 
 def questions(draws: Iterable[DrawnCall], contexts: Mapping[str, str]) -> list[Question]:
-    """Return the requests to a tool: the calls among the draws, repeats included.
-
-    Args:
-        draws: parsed or not.
-        contexts: what the tool receives beside the input, by the document's id.
-    """
+    """Return the requests to a tool: the calls among the draws, repeats included, with the contexts by document id."""
     return [(call.input, contexts[call.doc_id]) for call in draws if call.outcome == "ok"]
 
 

@@ -183,12 +183,7 @@ def _add_candidates(
 ) -> None:
     """Record the positions of every scanned text that may be tried, at most as many per text as can be in the top k.
 
-    Args:
-        scan: the current scan.
-        texts: all texts.
-        owner: the document of each text.
-        forbidden: for each text, the offsets at which no call may stand.
-        config: tau_s and k.
+    `forbidden` holds the offsets of each text at which no call may stand.
     """
     floor = math.log(config.tau_s) if config.tau_s > 0 else -math.inf
     bounds = bounds_of(scan)
@@ -327,12 +322,6 @@ def _checked(call: Mapping[str, object]) -> tuple[int, str]:
 
 def propose(documents: Iterable[Document], tool: str, tool_name: str, candidates: Candidates) -> list[SampledDocument]:
     """Return the candidates of some documents as if the model had sampled each of them once.
-
-    Args:
-        documents: those that the prefilter kept.
-        tool: the tool's key.
-        tool_name: its name in calls.
-        candidates: of any documents and tools.
 
     Returns:
         One `SampledDocument` per document, in the order given; its draws have no probability (-inf).

@@ -51,19 +51,13 @@ _DOCUMENTS_PER_CALL = 64  # bounds what is passed to the model at once; it makes
 def unscored(text: str, call: DrawnCall, response: str, config: SampleConfig) -> str:
     """Return why an executed call needs no score, "" if it needs one; only with `numbers="new"` there are reasons.
 
-        | reason                 | because                                                                            |
-        |------------------------|------------------------------------------------------------------------------------|
-        | answers_another_number | its response is not the number that it stands before                               |
-        | repeats_a_number       | the text has that number before the call already                                   |
-        | holds_its_answer       | its input has that number already: `60 / 1`                                        |
-        | reads_ahead            | its input has a number that stands only after the call, so who writes the text    |
-        |                        | from left to right cannot know it                                                  |
-
-    Args:
-        text: x.
-        call: the call.
-        response: the tool's.
-        config: how the call was sampled.
+    | reason                 | because                                                                            |
+    |------------------------|------------------------------------------------------------------------------------|
+    | answers_another_number | its response is not the number that it stands before                               |
+    | repeats_a_number       | the text has that number before the call already                                   |
+    | holds_its_answer       | its input has that number already: `60 / 1`                                        |
+    | reads_ahead            | its input has a number that stands only after the call, so who writes the text    |
+    |                        | from left to right cannot know it                                                  |
     """
     if config.numbers != "new":
         return ""

@@ -122,14 +122,7 @@ class Figures:
 
 
 def figures_of(observed: Observed, tau_f: float, structure: Structure, *, keep_repeats: bool = False) -> Figures:
-    """Compute the figures of one tool.
-
-    Args:
-        observed: the observations.
-        tau_f: the tool's filtering threshold, in nats.
-        structure: tokenizer, prompt and loss.
-        keep_repeats: whether equal calls nearby are all kept, see `CallFilter`.
-    """
+    """Compute the figures of one tool; `tau_f` is its filtering threshold, in nats."""
     judge = _CallJudge(observed)
     return Figures(
         tool=observed.tool,

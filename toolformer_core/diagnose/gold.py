@@ -64,9 +64,6 @@ class ChosenDocuments:
 def read_gold(folder: Path = ASSETS) -> GoldTexts:
     """Read a folder's texts and gold calls; calls are matched with documents by URL.
 
-    Args:
-        folder: holds `corpus.jsonl` and `gold.jsonl`, plain or as .gz; by default the embedded small world.
-
     Raises:
         CorpusError: a file is missing, has the wrong format, or names a position outside its text.
     """
@@ -121,15 +118,7 @@ def choose(
     """Choose the documents on which a tool is measured: if possible, three with a gold call of it to one without.
 
     The choice is made by digest, so a larger limit includes the documents of a smaller one, and the order of the file
-    does not matter.
-
-    Args:
-        texts: the texts with gold calls.
-        tool: the tool's key.
-        limit: the most documents to choose; None takes all that the prefilter keeps.
-        config: of the prefilter.
-        seed: of the choice.
-        declared: the conditions of a tool that is none of the paper's.
+    does not matter. Without a limit all are chosen that the prefilter keeps.
 
     Raises:
         CorpusError: no document with a gold call of the tool is left.

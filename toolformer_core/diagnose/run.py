@@ -73,14 +73,7 @@ def measure(
     config: DiagnoseConfig,
     on_progress: OnProgress | None = None,
 ) -> Iterator[Figures]:
-    """Yield the figures of each tool, in the order of the tools.
-
-    Args:
-        lm: the model.
-        tools: by key; with the data that the gold calls need.
-        texts: with gold calls.
-        config: how much to measure, and with which settings.
-        on_progress: called with (tool, documents done, documents in total).
+    """Yield the figures of each tool, in the order of the tools, which have the data that the gold calls need.
 
     Raises:
         UsageError: a prompt cannot be read or written as a chat, a setting is wrong, or the texts hold no gold call of

@@ -47,16 +47,7 @@ def structure_of(
     gold: Sequence[GoldCall],
     loss: float | None,
 ) -> Structure:
-    """Measure tokenizer and prompt on gold calls.
-
-    Args:
-        hf_model: the model and its tokenizer.
-        tool_name: the tool's name in calls.
-        prompt: the tool's prompt.
-        texts: by document id.
-        gold: the tool's gold calls in these texts.
-        loss: see `loss_per_token`.
-    """
+    """Measure tokenizer and prompt on gold calls."""
     plain = dict(zip(texts, tokenize(hf_model.tokenizer, list(texts.values())), strict=True))
     place = sum(call.position in plain[call.doc_id].cuts for call in gold)
     return Structure(
@@ -90,12 +81,8 @@ def demonstrations(prompt: Prompt, tool_name: str) -> int:
 def loss_per_token(lm: LanguageModel, texts: Sequence[str], context: int) -> float | None:
     """Return the mean of -log p over the first tokens of some texts, in nats per token; None if there is no token.
 
-    It is NaN if the model predicts NaN.
-
-    Args:
-        lm: the model.
-        texts: the texts; the first 32 are used.
-        context: the model's context in tokens; a quarter of it is read of each text, at most 256 tokens.
+    It is NaN if the model predicts NaN. Of the first 32 texts a quarter of the model's context is read, at most 256
+    tokens.
     """
     tokens = max(1, min(_LOSS_TOKENS, context // 4))
     log_probs = lm.log_probs([ScoreRequest("", text, 0, tokens) for text in texts[:_LOSS_TEXTS]])

@@ -50,12 +50,7 @@ class Verdict:
 
 
 def judge(figures: Figures, reference: Mapping[str, float | None] | None = None) -> Verdict:
-    """Judge one tool's figures.
-
-    Args:
-        figures: of the model.
-        reference: the embedded model's measures by step; shown for comparison, no verdict depends on them.
-    """
+    """Judge one tool's figures; the embedded model's, by step, are shown for comparison, no verdict depends on them."""
     checks = tuple(_check(step, figures, (reference or {}).get(step.name)) for step in _STEPS)
     failed = [check for check in checks if check.passed is False]
     failed = failed or [check for check in checks if check.passed is None and check.step in _REQUIRED]

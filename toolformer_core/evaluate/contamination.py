@@ -26,14 +26,7 @@ class ItemTexts:
 
     @classmethod
     def of(cls, benchmark: str, form: str, item: Item, ngram: int = NGRAM) -> ItemTexts:
-        """Return those of an item.
-
-        Args:
-            benchmark: by which name the item is reported.
-            form: of the task's prompts.
-            item: as `evaluate` asks it.
-            ngram: words in a row.
-        """
+        """Return those of an item, which is reported by the benchmark's name."""
         answers = (answer for answer in item.answers if len(words_in(answer)) >= ngram)
         return cls(benchmark, item.item_id, (question_in(form, item.prompt), *answers))
 
@@ -50,12 +43,7 @@ class FoundItem:
 
 
 class ItemFinder:
-    """Finds items in texts.
-
-    Args:
-        items: of any number of benchmarks.
-        ngram: words in a row.
-    """
+    """Finds items in texts."""
 
     def __init__(self, items: Iterable[ItemTexts], ngram: int = NGRAM) -> None:
         self._owners: list[ItemTexts] = []  # of each text

@@ -37,11 +37,7 @@ except ImportError as exc:
     ) from exc
 
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the first one given counts
-_ONLY_SAMPLING = (
-    "top_k",
-    "min_p",
-    "typical_p",
-)  # no effect in greedy decoding; not `GenerationSettings.top_k`
+_ONLY_SAMPLING = ("top_k", "min_p", "typical_p")  # no effect in greedy decoding; not `GenerationSettings.top_k`
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -113,14 +113,7 @@ def item_of(
 ) -> Item:
     """Make an item; answers are stripped, and repeats and answers without a letter or digit are dropped.
 
-    Args:
-        task: the task's name.
-        prompt: the text that the model continues.
-        answers: the right answers.
-        item_id: the file's own id; if None, a digest of the item's content is used.
-        date: see `Item`.
-        tool: see `Item`.
-        group: see `Item`.
+    Where the file has no id of its own, a digest of the item's content is one.
 
     Raises:
         BadRowError: `no_answer`.

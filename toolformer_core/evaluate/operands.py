@@ -23,8 +23,6 @@ from itertools import permutations
 from toolformer_core.evaluate.numerals import number_in, numbers_of
 from toolformer_core.evaluate.prompts import query_in
 
-__all__ = ["RandomOperands", "WordProblem", "operators_of", "random_operands", "right_calls"]
-
 _OPERATIONS: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -61,9 +59,6 @@ def operators_of(input_: str) -> list[str]:
 
 def random_operands(problems: Sequence[WordProblem]) -> RandomOperands | None:
     """Return how often random pairs of a problem's numbers would be right, with the operators of the arm's calls.
-
-    Args:
-        problems: all items of an evaluation, with an arm's calls.
 
     Returns:
         The baseline; None: no call has an operator.

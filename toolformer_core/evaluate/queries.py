@@ -55,9 +55,5 @@ def right_tools(task: Task, item: Item) -> tuple[str, ...]:
 def right_by_paper(task: str, right: tuple[str, ...]) -> tuple[str, ...]:
     """Return the keys of the tools that GEAR's authors count as right: WikiSearch for open questions, MultilingualQA
     for MLQA, else the same.
-
-    Args:
-        task: the benchmark's name.
-        right: what `right_tools` returns.
     """
     return _BY_PAPER.get(task, right)

@@ -40,11 +40,6 @@ _MIN_DECIMALS = 2  # with fewer decimals, a number is not regarded as rounded
 def is_right(task: Task, item: Item, continuation: str) -> bool:
     """Return whether a continuation is right.
 
-    Args:
-        task: the task, whose rule decides.
-        item: the item with its answers.
-        continuation: what the model wrote after the prompt, without calls.
-
     Raises:
         UsageError: the task is scored by perplexity.
     """

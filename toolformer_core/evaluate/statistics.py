@@ -18,7 +18,9 @@ import numpy as np
 
 from toolformer_core.errors import UsageError
 
-_DRAWS = 10_000
+_LEVEL = 0.95  # of intervals
+_DRAWS = 10_000  # of a bootstrap
+_SEED = 0  # equal outcomes give equal intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +67,16 @@ class CallSplit:
     rate: float  # share of items with a call; nan if there are no items
 
 
-def accuracy(right: Iterable[bool], *, level: float = 0.95, draws: int = _DRAWS, seed: int = 0) -> Accuracy:
-    """Return the share of right items with a percentile bootstrap interval; Wilson's interval if all or none are right.
-
-    Args:
-        right: one value per item.
-        level: confidence level of the interval.
-        draws: number of bootstrap samples.
-        seed: the same seed gives the same interval.
-
-    Raises:
-        UsageError: level or draws out of range.
-    """
-    _check(level, draws)
+def accuracy(right: Iterable[bool]) -> Accuracy:
+    """Return the share of right items and a 95 % percentile bootstrap interval; Wilson's if all or none are right."""
     outcomes = list(right)
     n, k = len(outcomes), sum(outcomes)
     if not n:
         return Accuracy(0, 0, math.nan, math.nan, math.nan)
     if k in (0, n):
-        return Accuracy(n, k, k / n, *wilson(k, n, level))
-    shares = np.random.default_rng(seed).binomial(n, k / n, size=draws) / n
-    low, high = np.quantile(shares, [(1 - level) / 2, (1 + level) / 2])
+        return Accuracy(n, k, k / n, *wilson(k, n))
+    shares = np.random.default_rng(_SEED).binomial(n, k / n, size=_DRAWS) / n
+    low, high = np.quantile(shares, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
     return Accuracy(n, k, k / n, float(low), float(high))
 
 
@@ -102,27 +93,12 @@ def mcnemar(only_first: int, only_second: int) -> float:
     return float(binomtest(min(only_first, only_second), differing, 0.5).pvalue)
 
 
-def compare(
-    first: Mapping[str, bool],
-    second: Mapping[str, bool],
-    *,
-    level: float = 0.95,
-    draws: int = _DRAWS,
-    seed: int = 0,
-) -> Comparison:
-    """Compare two arms on the same items, item by item.
-
-    Args:
-        first: whether the first arm got an item right, by item id.
-        second: the same for the second arm, with the same ids.
-        level: confidence level of the interval.
-        draws: number of bootstrap samples.
-        seed: the same seed gives the same interval.
+def compare(first: Mapping[str, bool], second: Mapping[str, bool]) -> Comparison:
+    """Compare two arms on the same items: whether each got an item right, by item id.
 
     Raises:
-        UsageError: the arms hold different items, or none; level or draws out of range.
+        UsageError: the arms hold different items, or none.
     """
-    _check(level, draws)
     if first.keys() != second.keys():
         unpaired = len(first.keys() ^ second.keys())
         raise UsageError(
@@ -133,27 +109,27 @@ def compare(
         raise UsageError("there are no items to compare; evaluate both arms first")
     b = sum(first[i] and not second[i] for i in first)
     c = sum(second[i] and not first[i] for i in first)
-    counts = np.random.default_rng(seed).multinomial(n, [b / n, c / n, (n - b - c) / n], size=draws)  # (draws, 3)
+    counts = np.random.default_rng(_SEED).multinomial(n, [b / n, c / n, (n - b - c) / n], size=_DRAWS)  # (draws, 3)
     differences = (counts[:, 0] - counts[:, 1]) / n
-    low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
-    unseen = wilson(0, n, level)[1]  # the largest plausible share of a kind of pair that was never seen
+    low, high = np.quantile(differences, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
+    unseen = wilson(0, n)[1]  # the largest plausible share of a kind of pair that was never seen
     if b == c == 0:
         low, high = -unseen, unseen
     elif n in (b, c):  # every pair differs in the same direction; those never seen may differ in the other
         low, high = (1 - 2 * unseen, 1.0) if b else (-1.0, 2 * unseen - 1)
-    tail = (1 + min(int(np.sum(differences <= 0)), int(np.sum(differences >= 0)))) / (1 + draws)
+    tail = (1 + min(int(np.sum(differences <= 0)), int(np.sum(differences >= 0)))) / (1 + _DRAWS)
     return Comparison(n, b, c, (b - c) / n, float(low), float(high), mcnemar(b, c), min(1.0, 2 * tail))
 
 
-def wilson(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's interval of a share; with no successes it is 0 to z^2 / (n + z^2).
+def wilson(successes: int, n: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share; with no successes it is 0 to z^2 / (n + z^2).
 
     Raises:
         ValueError: there are no trials, or more successes than trials.
     """
     from scipy.stats import binomtest
 
-    interval = binomtest(successes, n).proportion_ci(level, method="wilson")
+    interval = binomtest(successes, n).proportion_ci(_LEVEL, method="wilson")
     return float(interval.low), float(interval.high)
 
 
@@ -163,9 +139,6 @@ def cohens_kappa(pairs: Iterable[tuple[str, str]]) -> float:
     p_o is the share of items on which they agree; p_e the share on which they would by chance, if each kept to the
     shares of verdicts that he or she gave. 1 is full agreement, 0 that of chance; nan if there are no items, or if both
     gave all of them one verdict, where chance agrees as well as they do.
-
-    Args:
-        pairs: the two verdicts on each item.
     """
     counts = Counter(pairs)
     n = sum(counts.values())
@@ -180,19 +153,13 @@ def cohens_kappa(pairs: Iterable[tuple[str, str]]) -> float:
     return (observed - by_chance) / (1 - by_chance) if by_chance < 1 else math.nan
 
 
-def call_split(
-    outcomes: Sequence[ItemOutcome], *, level: float = 0.95, draws: int = _DRAWS, seed: int = 0
-) -> CallSplit:
+def call_split(outcomes: Sequence[ItemOutcome]) -> CallSplit:
     """Return accuracy on all items, on those with a call and on those without, and the share with a call."""
-
-    def accuracy_of(right: Iterable[bool]) -> Accuracy:
-        return accuracy(right, level=level, draws=draws, seed=seed)
-
     called = [o for o in outcomes if o.tools]
     return CallSplit(
-        accuracy_of(o.right for o in outcomes),
-        accuracy_of(o.right for o in called),
-        accuracy_of(o.right for o in outcomes if not o.tools),
+        accuracy(o.right for o in outcomes),
+        accuracy(o.right for o in called),
+        accuracy(o.right for o in outcomes if not o.tools),
         len(called) / len(outcomes) if outcomes else math.nan,
     )
 
@@ -201,10 +168,3 @@ def call_rates(outcomes: Sequence[ItemOutcome]) -> dict[str, float]:
     """Return, per tool, the share of items on which it was called at least once; most called first."""
     counts = Counter(tool for o in outcomes for tool in set(o.tools))
     return {tool: n / len(outcomes) for tool, n in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0]))}
-
-
-def _check(level: float, draws: int) -> None:
-    if not 0 < level < 1:
-        raise UsageError(f"level must lie between 0 and 1, got {level}")
-    if draws < 1:
-        raise UsageError(f"draws must be positive, got {draws}")

@@ -37,10 +37,7 @@ from toolformer_core.evaluate.readers.parallel import translation_items
 from toolformer_core.evaluate.readers.questions import about_paragraph, articles, open_question
 from toolformer_core.evaluate.readers.texts import text_items, text_items_from_hub
 from toolformer_core.evaluate.readers.word_problems import asdiv_svamp, gsm8k, mawps
-from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.records import storable, unencodable
-
-__all__ = ["EMBEDDED", "is_right", "read", "task_named", "tasks"]
 
 # The embedded tasks and their files.
 EMBEDDED: Mapping[str, Path] = {

@@ -119,12 +119,7 @@ def conversation_of(example: Example, requests: Requests = DEFAULT_REQUESTS) -> 
 
 
 def _why_not(before: str, after: list[str]) -> str:
-    """Return the reason why a text has no turns; "" if it has.
-
-    Args:
-        before: the text before the first call.
-        after: the text after each call, up to the next one or to the end.
-    """
+    """Return the reason why a text has no turns; "" if it has."""
     if not after:
         return "plain"
     if not before.strip():

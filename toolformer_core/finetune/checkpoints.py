@@ -100,12 +100,8 @@ def best(job: Path) -> Checkpoint | None:
 def find_damage(job: Path, checkpoint: Checkpoint, share: int = 0, shares: int = 1) -> list[str]:
     """Return what is wrong with a checkpoint's state, one line per file: missing, of another size, or changed.
 
-    Args:
-        job: the job's folder.
-        checkpoint: the checkpoint.
-        share: check only the files number `share`, `share` + `shares`, ..., so that several processes together read a
-            large state once.
-        shares: the number of processes that check.
+    Only the files number `share`, `share` + `shares`, ... are checked, so that several processes together read a large
+    state once.
 
     Raises:
         OSError: a file cannot be read now, which does not tell whether it is damaged.

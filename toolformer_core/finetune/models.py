@@ -86,12 +86,7 @@ def _with_adapters(model: Any, lora: LoraRecipe) -> Any:
 def write_model(weights: Iterable[tuple[str, torch.Tensor]], model: str, recipe: Recipe, rank: int, out: Path) -> None:
     """Write the complete trained model into a folder. Every process calls this; the first one writes.
 
-    Args:
-        weights: from `TrainingEngine.weights`.
-        model: the model from which training started; its config and tokenizer are written, too.
-        recipe: the training's recipe.
-        rank: of this process.
-        out: the folder.
+    Config and tokenizer are those of the model from which training started.
     """
     state = {name: value for name, value in weights if rank == 0}
     if rank != 0:

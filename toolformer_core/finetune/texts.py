@@ -45,11 +45,6 @@ class MicroBatch:
     positions: NDArray[np.int64]  # (B, T) from 0 within each piece; padding continues after the last piece
     weights: NDArray[np.float32]  # (B, T) 1 if the token is a target
 
-    @property
-    def tokens(self) -> int:
-        """The number of targets."""
-        return int(self.weights.sum())
-
 
 def read_texts(path: Path) -> list[str]:
     """Read the `text` of every line of a JSONL file.
@@ -170,11 +165,11 @@ def micro_batches(
         yield list(process_rows[at * micro_batch : (at + 1) * micro_batch])
 
 
-def make_micro_batch(pieces: Sequence[Sequence[Piece]], pad_id: int = 0) -> MicroBatch:
+def make_micro_batch(pieces: Sequence[Sequence[Piece]]) -> MicroBatch:
     """Make a micro-batch of rows of pieces; if there are none, one row of two tokens without a target."""
     width = max((sum(len(p) for p in row) for row in pieces), default=2)
     shape = (max(len(pieces), 1), width)
-    ids = np.full(shape, pad_id, dtype=np.int64)
+    ids = np.zeros(shape, dtype=np.int64)
     positions = np.zeros(shape, dtype=np.int64)
     weights = np.zeros(shape, dtype=np.float32)
     for r, row in enumerate(pieces):

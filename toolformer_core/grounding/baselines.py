@@ -32,11 +32,6 @@ def chosen_by_lm(library: Sequence[LibraryTool], lm: HFSmallLM, queries: Sequenc
 
     Left free, a small LM often names no tool at all; which one it prefers can be read from it all the same.
 
-    Args:
-        library: the tools.
-        lm: is called once per query.
-        queries: the queries.
-
     Returns:
         Keys of tools; None where the descriptions and the query do not fit into the context.
     """
@@ -51,11 +46,7 @@ def chosen_by_toolformer(
 ) -> list[str | None]:
     """Return the tool that a finetuned model asks first while it goes on from each query; None where it asks none.
 
-    Args:
-        toolformer: the model with the tools of the library.
-        queries: the queries; their context goes to the tools.
-        top_k: a call starts where " [" is among this many most likely tokens (the paper: 10).
-        max_new_tokens: tokens of text that it may write.
+    A call starts where " [" is among the `top_k` most likely tokens (the paper: 10).
     """
     settings = [
         GenerationSettings(max_new_tokens=max_new_tokens, top_k=top_k, context=query.context) for query in queries
@@ -65,13 +56,7 @@ def chosen_by_toolformer(
     return [next((keys[call.tool] for call in g.calls if call.tool in keys), None) for g in generations]
 
 
-def few_shot_prompt(examples: Sequence[tuple[str, str]], query: str, form: str = "Q: {query}\nA:") -> str:
-    """Return a prompt that shows other questions with their answers before the query.
-
-    Args:
-        examples: question and answer.
-        query: the query.
-        form: of every question; one `{query}`.
-    """
+def few_shot_prompt(examples: Sequence[tuple[str, str]], query: str, form: str) -> str:
+    """Return a prompt that shows other questions with their answers before the query, in a form with one `{query}`."""
     shown = "".join(f"{form.replace('{query}', question)} {answer}\n\n" for question, answer in examples)
     return shown + form.replace("{query}", query)

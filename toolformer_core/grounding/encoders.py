@@ -62,10 +62,6 @@ class HiddenStateEncoder:
     """The average of a causal LM's last hidden states over the tokens of a text, without the one that starts a text.
 
     A text longer than the model's context is cut.
-
-    Args:
-        hf_model: the model.
-        digest: the model's digest.
     """
 
     def __init__(self, hf_model: HFModel, digest: str) -> None:

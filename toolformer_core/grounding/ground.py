@@ -176,12 +176,7 @@ class Grounder:
         return cosines(self.encoder.encode(queries), self._descriptions())
 
     def answer_all(self, queries: Sequence[Query], choices: Sequence[str | None], large_lm: HFSmallLM) -> list[Answer]:
-        """Answer queries with the tools that were chosen for them: one call of the large LM for each.
-
-        Args:
-            queries: the queries.
-            choices: for each, the chosen tool's key; None: the large LM answers without a tool.
-            large_lm: writes the final calls.
+        """Answer queries with the tools that were chosen for them, or without one: one call of the large LM for each.
 
         Raises:
             UnknownNameError: a choice is not in the library.
@@ -249,14 +244,7 @@ class Grounder:
 
 
 def tool_score(one: LibraryTool, semantic: float, run: Execution | ToolCall | None, patterns: PatternSet) -> ToolScore:
-    """Return a tool's part of a grounding.
-
-    Args:
-        one: the tool.
-        semantic: the cosine of query and description.
-        run: the call that the small LM wrote, and its response; None: it wrote none, or the tool is mocked.
-        patterns: the pattern set.
-    """
+    """Return a tool's part of a grounding; `run` is None where no call was written, or the tool is mocked."""
     if one.mocked:
         counts = patterns.response_counts(one.mock_response, one.key)
         return ToolScore(one.key, semantic, "", one.mock_response, "", counts, mock=True)

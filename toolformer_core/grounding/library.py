@@ -112,14 +112,7 @@ def library_of(
 
 
 def zero_shot(key: str, name: str, description: str, written: str = "input") -> Demonstrations:
-    """Return the demonstrations of a tool that has none: its description, and the form of its calls.
-
-    Args:
-        key: the tool's key.
-        name: its name in calls.
-        description: what it does, and what an input looks like if that is known.
-        written: what stands for the input in the form of a call.
-    """
+    """Return the demonstrations of a tool that has none: its description, and the form of its calls."""
     shape = f"A call is written{linearize(Call(name, written))}."
     return Demonstrations(Prompt(key, f"{description}\n{shape}\n\nQuestion: ", "\nCall:"), repeats=False)
 

@@ -135,12 +135,7 @@ class PatternSet:
         return self.counts(_with_digits(answer.strip().lower()) if self.authors_rule else answer)
 
     def response_counts(self, response: str, tool: str) -> tuple[int, ...]:
-        """Return C_j of a response.
-
-        Args:
-            response: the response.
-            tool: key of the tool that gave it.
-        """
+        """Return C_j of a response of the tool with this key."""
         if not self.authors_rule:
             return self.counts(response)
         only = _OUTPUT_PATTERNS.get(tool)

@@ -49,11 +49,7 @@ def pattern_similarity(
 ) -> float:
     """Return P(a, a_i), in [0, max_j log(1 / P_j)]; 0 if the response, or an answer without smoothing, has no pattern.
 
-    Args:
-        answer: C_j(a), per pattern.
-        response: C_j(a_i), per pattern.
-        weights: log(1 / P_j), per pattern.
-        smoothing: lambda.
+    Of each pattern: C_j(a), C_j(a_i) and the weight log(1 / P_j).
     """
     response_length = sum(response)
     answer_length = sum(answer) + smoothing * len(weights)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_drawn
 from tests.support.scripted_lm import ScriptedLM
-from toolformer_core.annotate.decoys import RESERVE, DecoyPool
+from toolformer_core.annotate.decoys import DecoyPool, reserve
 from toolformer_core.annotate.score import score
 from toolformer_core.config import TOOL_NAMES, ScoreConfig
 from toolformer_core.errors import UsageError
@@ -69,8 +69,8 @@ def test_decoys_are_different_wrong_and_depend_on_no_order(answered, decoys, see
 
 
 def test_the_reserve_has_enough_for_each_of_the_papers_tools():
-    assert RESERVE.keys() == TOOL_NAMES.keys()
-    assert all(len(set(responses)) >= 8 for responses in RESERVE.values())
+    assert reserve().keys() == TOOL_NAMES.keys()
+    assert all(len(set(responses)) >= 8 for responses in reserve().values())
 
 
 def test_a_config_that_asks_for_none_has_no_pool():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_core.annotate.readers.json_array import BEHIND, CUT_OFF, WHOLE, elements
+from toolformer_core.annotate.readers.arrays import BEHIND, CUT_OFF, WHOLE, elements
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

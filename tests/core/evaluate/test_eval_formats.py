@@ -8,9 +8,10 @@ import pytest
 
 from tests.core.evaluate.published.all import FORMATS, lines, packed, split
 from toolformer_core.errors import CorpusError, UsageError
-from toolformer_core.evaluate.readers.cloze import RELATIONS
+from toolformer_core.evaluate.readers.cloze import relations
 from toolformer_core.evaluate.readers.fields import texts_in
-from toolformer_core.evaluate.tasks import is_right, read, task_named
+from toolformer_core.evaluate.scoring import is_right
+from toolformer_core.evaluate.tasks import read, task_named
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -115,9 +116,9 @@ def test_a_relation_named_by_the_row_beats_the_files(tmp_path):
 
 
 def test_every_relation_of_lama_has_a_phrase():
-    assert len(RELATIONS) == 41
-    assert all(phrase.count("{x}") == 1 for phrase in RELATIONS.values())
-    assert len(set(RELATIONS.values())) == 41
+    assert len(relations()) == 41
+    assert all(phrase.count("{x}") == 1 for phrase in relations().values())
+    assert len(set(relations().values())) == 41
 
 
 def test_the_limit_counts_items(tmp_path):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from toolformer_core.evaluate.items import Item, RejectedRow
-from toolformer_core.evaluate.tasks import is_right, read, task_named
+from toolformer_core.evaluate.scoring import is_right
+from toolformer_core.evaluate.tasks import read, task_named
 
 FOLDER = os.environ.get("TOOLFORMER_BENCHMARK_DATA")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="TOOLFORMER_BENCHMARK_DATA names no folder of published files")

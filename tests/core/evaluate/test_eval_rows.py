@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import Item, RejectedRow
-from toolformer_core.evaluate.tasks import is_right, read, task_named
+from toolformer_core.evaluate.scoring import is_right
+from toolformer_core.evaluate.tasks import read, task_named
 
 
 def split(stream) -> tuple[list[Item], list[RejectedRow]]:

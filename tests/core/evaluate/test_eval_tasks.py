@@ -15,7 +15,8 @@ from toolformer_core.evaluate.figures import DECODING, PERPLEXITY, TABLES, figur
 from toolformer_core.evaluate.items import Item, Rule
 from toolformer_core.evaluate.queries import right_tools
 from toolformer_core.evaluate.readers.jsonl import line_of
-from toolformer_core.evaluate.tasks import is_right, read, task_named, tasks
+from toolformer_core.evaluate.scoring import is_right
+from toolformer_core.evaluate.tasks import read, task_named, tasks
 from toolformer_core.tools.search.passages import read_passages
 
 

@@ -230,7 +230,7 @@ def test_the_lm_chooses_among_the_names() -> None:
 
 
 def test_a_few_shot_prompt() -> None:
-    assert few_shot_prompt([("a?", "b")], "c?") == "Q: a?\nA: b\n\nQ: c?\nA:"
+    assert few_shot_prompt([("a?", "b")], "c?", "Q: {query}\nA:") == "Q: a?\nA: b\n\nQ: c?\nA:"
 
 
 def test_a_failure_of_the_tool_is_recorded() -> None:

@@ -30,7 +30,8 @@ from toolformer_core.embedded import MODEL
 from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
 from toolformer_core.evaluate.figures import measured_text
 from toolformer_core.evaluate.items import Item
-from toolformer_core.evaluate.tasks import is_right, task_named
+from toolformer_core.evaluate.scoring import is_right
+from toolformer_core.evaluate.tasks import task_named
 from toolformer_core.finetune.recipe import Job, write_job
 from toolformer_core.lm.load import model_digest
 from warehouse.queries import rows_of, stats

@@ -47,9 +47,7 @@ class _HeaderError(Exception):
 def delimited_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
     """Yield the records below the header, with the header's names as columns; of two equal names the last one counts.
 
-    Args:
-        path: the file.
-        max_bytes: a longer record is skipped without being held.
+    A record longer than `max_bytes` is skipped without being held.
     """
     # the limit on a field holds for the whole process, and is only ever raised here
     csv.field_size_limit(max(csv.field_size_limit(), max_bytes))

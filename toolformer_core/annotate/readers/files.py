@@ -7,9 +7,9 @@
     | parquet       | .parquet                                       | `columnar`  | a row                       |
     | arrow         | .arrow                                         | `columnar`  | a row                       |
     | warc          | .warc .wet                                     | `warc`      | a record that holds a page  |
-    | wikipedia     | .xml, and .xml-p1p41242 of a dump in parts     | `wikipedia` | a page                      |
+    | wikipedia     | .xml, and .xml-p1p41242 of a dump in parts     | `mediawiki` | a page                      |
     | csv           | .csv .tsv                                      | `delimited` | a record below the header   |
-    | text          | .txt                                           | `texts`     | the file                    |
+    | text          | .txt                                           |             | the file                    |
 
 All but Parquet and Arrow may be compressed (.gz, .zst, .bz2, .xz). A row that cannot be read becomes a `BadRow` with
 its reason. A file that is damaged or ends too early yields one last `BadRow`; the rows before it are valid. Nothing
@@ -21,19 +21,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 from toolformer_core.annotate.readers.arrays import array_rows, holds_array
 from toolformer_core.annotate.readers.columnar import arrow_rows, parquet_rows
 from toolformer_core.annotate.readers.delimited import delimited_rows
-from toolformer_core.annotate.readers.lines import LineRange, json_rows
-from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
-from toolformer_core.annotate.readers.texts import text_rows
+from toolformer_core.annotate.readers.lines import BOM, LineRange, json_rows
+from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow, printable
 from toolformer_core.annotate.readers.warc import warc_rows
-from toolformer_core.annotate.readers.wikipedia import wikipedia_rows
-from toolformer_core.compression import COMPRESSIONS, without_compression
+from toolformer_core.compression import COMPRESSIONS, TruncatedError, open_chunks, without_compression
 from toolformer_core.errors import CorpusError, UsageError
 from toolformer_core.extras import how_to_install, is_installed
+from toolformer_core.mediawiki import Article, NotADumpError, pages
 
 _FORMATS = {
     ".jsonl": "lines",
@@ -52,7 +52,7 @@ EXTENSIONS = f"{' '.join(_FORMATS)} (also with {' '.join(COMPRESSIONS)}) {' '.jo
 # A folder is read in the first group of formats that occurs in it: what lies beside data is often a list or a readme.
 _GROUPS = (("lines", "json", "parquet", "arrow"), ("warc", "wikipedia"), ("csv",), ("text",))
 _PACKAGES = {"warc": ("fastwarc", "resiliparse"), "wikipedia": ("mwxml", "mwparserfromhell")}  # of the extra so named
-_NOT_ROWS = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"})
+NOT_ROWS = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"})
 _PART_OF_DUMP = re.compile(r"\.xml-p\d+p\d+$")
 _PAGE_BYTES = 1 << 23  # a page's markup may be much longer than its text
 
@@ -60,7 +60,7 @@ _PAGE_BYTES = 1 << 23  # a page's markup may be much longer than its text
 def format_of(path: Path) -> str | None:
     """Return the format of a file, as the table names it, by its name; None if it is not a corpus file."""
     name = path.name.lower()
-    if name in _NOT_ROWS or name.startswith((".", "_")):
+    if name in NOT_ROWS or name.startswith((".", "_")):
         return None
     plain = _PART_OF_DUMP.sub(".xml", without_compression(name))
     return _UNCOMPRESSED.get(Path(name).suffix) or _FORMATS.get(Path(plain).suffix)
@@ -133,10 +133,57 @@ def rows_of(
         case "csv":
             return delimited_rows(path, max_line_bytes)
         case "text":
-            return text_rows(path, max_line_bytes)
+            return _text_rows(path, max_line_bytes)
         case "warc":
             return warc_rows(path, max(max_line_bytes, _PAGE_BYTES))
         case "wikipedia":
-            return wikipedia_rows(path, max(max_line_bytes, _PAGE_BYTES))
+            return _wikipedia_rows(path, max(max_line_bytes, _PAGE_BYTES))
         case _:
             return json_rows(path, max_line_bytes, part)
+
+
+def _text_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
+    """Yield the row of a text file: the whole file, in a column `text`.
+
+    It loses a byte order mark and the end of its last line, and nothing else. One longer than `max_bytes` is bad, and
+    is not held.
+    """
+    parts: list[bytes] = []
+    size = 0
+    with closing(open_chunks(path)) as chunks:
+        try:
+            for chunk in chunks:
+                size += len(chunk)
+                if size <= max_bytes:
+                    parts.append(chunk)
+        except TruncatedError as exc:
+            yield BadRow(1, "truncated", str(exc), printable(b"".join(parts)))
+            return
+    data = b"".join(parts)
+    if size > max_bytes:
+        yield BadRow(1, "too_long", f"a file of {size} bytes", printable(data))
+        return
+    text = data.removesuffix(b"\n").removesuffix(b"\r").removeprefix(BOM)
+    try:
+        yield RawRow(1, {"text": text.decode("utf-8")}, text)
+    except UnicodeDecodeError as exc:
+        yield BadRow(1, "not_utf8", f"byte {exc.start}: {exc.reason}", printable(text))
+
+
+def _wikipedia_rows(path: Path, max_page_bytes: int) -> Iterator[RawRow | BadRow]:
+    """Yield the pages of a dump, with the columns `title`, `text`, `url` and `timestamp`; redirects are bad rows.
+
+    What is kept of the markup stands in `toolformer_core.wikitext`; why a page cannot be read, in
+    `toolformer_core.mediawiki`. A dump of pages' whole histories gives the newest text of each page, if its history is
+    short enough to be held.
+    """
+    try:
+        for page in pages(path, max_page_bytes):
+            if isinstance(page, Article):
+                columns = {"title": page.title, "text": page.text, "url": page.url, "timestamp": page.timestamp}
+                yield RawRow(page.line, columns)
+            else:
+                detail = f"{page.title}: {page.detail}" if page.title else page.detail
+                yield BadRow(page.line, page.reason, detail, printable(page.raw))
+    except NotADumpError as exc:
+        yield BadRow(1, "not_a_dump", str(exc))

@@ -63,9 +63,7 @@ _SINGLE = frozenset(  # they need no end tag
 def warc_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
     """Yield the pages of a WARC or WET file, with the columns `text`, `url` and `date`; a row's line is its record's.
 
-    Args:
-        path: the file.
-        max_bytes: of a record, and of its payload decompressed; a longer one is skipped without being held.
+    A record longer than `max_bytes`, or with a longer payload, is skipped without being held.
     """
     with closing(open_chunks(path)) as chunks:
         scanner = Scanner(chunks)

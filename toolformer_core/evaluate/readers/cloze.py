@@ -17,9 +17,11 @@ and the first suitable sentence is used. TempLAMA only gives a year; the date is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Iterator
 from datetime import date
-from pathlib import PurePath
+from functools import cache
+from pathlib import Path, PurePath
 
 from toolformer_core.evaluate.items import BadRowError, BenchmarkRow, Item, item_of
 from toolformer_core.evaluate.prompts import completion
@@ -28,50 +30,11 @@ from toolformer_core.evaluate.readers.fields import optional, text_of, texts_in
 _CLOSING = r"[\s.,;:!?\"'”’»)\]…]*"
 _MASK, _BLANK = "[MASK]", "_X_"
 
-# The 41 relations of LAMA's T-REx by Wikidata property, in our wording; {x} is the subject, and the object follows.
-RELATIONS: Mapping[str, str] = {
-    "P1001": "{x} has legal force in",
-    "P101": "{x} specialises in the field of",
-    "P103": "The mother tongue of {x} is",
-    "P106": "By profession, {x} is a",
-    "P108": "{x} is employed by",
-    "P127": "The owner of {x} is",
-    "P1303": "The instrument that {x} plays is the",
-    "P131": "{x} lies within",
-    "P136": "The genre of {x} is",
-    "P1376": "{x} serves as the capital of",
-    "P138": "{x} got its name from",
-    "P140": "The religion of {x} is",
-    "P1412": "{x} speaks and writes in",
-    "P159": "The head office of {x} is in",
-    "P17": "{x} lies in the country of",
-    "P176": "The manufacturer of {x} is",
-    "P178": "The developer of {x} is",
-    "P19": "The birthplace of {x} is",
-    "P190": "A twin town of {x} is",
-    "P20": "The place where {x} died is",
-    "P264": "{x} records for the label",
-    "P27": "{x} holds citizenship of",
-    "P276": "{x} can be found in",
-    "P279": "{x} is a kind of",
-    "P30": "{x} belongs to the continent of",
-    "P31": "{x} is an example of a",
-    "P36": "The capital city of {x} is",
-    "P361": "{x} forms part of",
-    "P364": "The original language of {x} is",
-    "P37": "In {x}, the official language is",
-    "P39": "{x} held the office of",
-    "P407": "The language of {x} is",
-    "P413": "On the field, {x} plays as a",
-    "P449": "{x} was first broadcast by",
-    "P463": "{x} has membership in",
-    "P47": "{x} borders on",
-    "P495": "{x} comes from the country of",
-    "P527": "One part of {x} is",
-    "P530": "A country with which {x} has diplomatic ties is",
-    "P740": "{x} was formed in",
-    "P937": "The place where {x} works is",
-}
+
+@cache
+def relations() -> dict[str, str]:
+    """Return our phrase for each relation of T-REx, by its Wikidata property (`relations.toml`)."""
+    return tomllib.loads(Path(__file__).with_name("relations.toml").read_text("utf-8"))
 
 
 def lama(task: str, row: BenchmarkRow, source: str) -> Item:
@@ -149,8 +112,8 @@ def _statements(row: BenchmarkRow, relation: str) -> Iterator[tuple[str, list[st
     if isinstance(subject, str) and subject.strip():
         if isinstance(template, str) and "[X]" in template:
             yield template.replace("[X]", subject.strip()).replace("[Y]", _MASK), []
-        elif relation in RELATIONS:
-            yield f"{RELATIONS[relation].format(x=subject.strip())} {_MASK}", []
+        elif phrase := relations().get(relation):
+            yield f"{phrase.format(x=subject.strip())} {_MASK}", []
 
 
 def _relation(row: BenchmarkRow, source: str) -> str:

@@ -15,20 +15,17 @@ line. Keys are lower-cased: `Question` and `question` are the same. This module 
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from toolformer_core.annotate.readers.arrays import array_row
-from toolformer_core.annotate.readers.files import rows_of
-from toolformer_core.annotate.readers.json_array import BEHIND, elements
+from toolformer_core.annotate.readers.arrays import BEHIND, array_row, elements
+from toolformer_core.annotate.readers.files import NOT_ROWS, rows_of
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
+from toolformer_core.compression import TruncatedError, open_chunks
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import BenchmarkRow, Hub, RejectedRow
 from toolformer_core.folders import regular_files
@@ -39,7 +36,6 @@ SUFFIXES = (
     *(".parquet", ".arrow"),
 )
 _ARRAYS = ("data", "Data")  # the keys of an object that may hold its rows
-_NOT_ROWS = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"})
 _MAX_LINE_BYTES = 64 << 20
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -65,7 +61,7 @@ def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise CorpusError(f"no such benchmark file or folder: {path}")
-    candidates = [p for p in regular_files(path) if _suffix(p) and p.name not in _NOT_ROWS and p.stat().st_size]
+    candidates = [p for p in regular_files(path) if _suffix(p) and p.name not in NOT_ROWS and p.stat().st_size]
     for name in names:
         if files := [p for p in candidates if p.relative_to(path).match(name)]:
             return files
@@ -80,9 +76,7 @@ def _suffix(path: Path) -> str | None:
 def file_rows(path: Path, nested: Nested | None = None) -> Iterator[Located | RejectedRow]:
     """Yield the rows of one file with their lines, and the rows that could not be read.
 
-    Args:
-        path: the file.
-        nested: returns the rows inside an element that holds several, or None if the element is itself a row.
+    `nested` returns the rows inside an element that holds several, or None if the element is itself a row.
     """
     suffix = _suffix(path) or ""
     if suffix.startswith(".xml"):
@@ -96,14 +90,18 @@ def file_rows(path: Path, nested: Nested | None = None) -> Iterator[Located | Re
     for located in values:
         if isinstance(located, RejectedRow):
             yield located
-            continue
-        line, value = located
-        inner = nested(value) if nested is not None else None
-        for row in (value,) if inner is None else inner:
-            if isinstance(row, dict):
-                yield line, _lowered(row)
-            else:
-                yield RejectedRow(line, "not_an_object", f"a {type(row).__name__}; a row must be an object")
+        else:
+            yield from _rows_in(*located, nested)
+
+
+def _rows_in(line: int, value: Any, nested: Nested | None) -> Iterator[Located | RejectedRow]:
+    """Yield the rows of an element: itself, or those inside it."""
+    inner = nested(value) if nested is not None else None
+    for row in (value,) if inner is None else inner:
+        if isinstance(row, dict):
+            yield line, _lowered(row)
+        else:
+            yield RejectedRow(line, "not_an_object", f"a {type(row).__name__}; a row must be an object")
 
 
 def _lowered(row: dict[Any, Any]) -> BenchmarkRow:
@@ -128,19 +126,8 @@ def _table_rows(path: Path) -> Iterator[tuple[int, Any] | RejectedRow]:
 
 def _bytes_of(path: Path) -> bytes | RejectedRow:
     try:
-        data = path.read_bytes()
-        if path.suffix.lower() == ".gz":
-            return gzip.decompress(data)
-        if path.suffix.lower() == ".zst":
-            import zstandard
-
-            with zstandard.ZstdDecompressor(max_window_size=1 << 31).stream_reader(io.BytesIO(data)) as stream:
-                try:
-                    return stream.read()
-                except zstandard.ZstdError as exc:
-                    return RejectedRow(1, "truncated", str(exc)[:200])
-        return data
-    except (OSError, EOFError, zlib.error) as exc:
+        return b"".join(open_chunks(path))
+    except (OSError, TruncatedError) as exc:
         return RejectedRow(1, "truncated", str(exc)[:200])
 
 
@@ -264,9 +251,4 @@ def hub_rows(hub: Hub, nested: Nested | None = None) -> Iterator[Located | Rejec
         reason = " ".join(str(exc).split())[:160]
         raise CorpusError(f"{hub.repository} could not be read from the hub ({reason}); {remedy}") from exc
     for number, value in enumerate(data, start=1):
-        inner = nested(value) if nested is not None else None
-        for row in (value,) if inner is None else inner:
-            if isinstance(row, dict):
-                yield number, _lowered(row)
-            else:
-                yield RejectedRow(number, "not_an_object", f"a {type(row).__name__}; a row must be an object")
+        yield from _rows_in(number, value, nested)

@@ -37,10 +37,6 @@ _MAX_LINE_BYTES = 64 << 20
 def text_items(task: str, path: Path) -> Iterator[Item | RejectedRow]:
     """Return the texts of a file or folder as items without answers, whose prompt is the text.
 
-    Args:
-        task: the task's name.
-        path: a file or folder.
-
     Raises:
         CorpusError: nothing there can be read.
     """

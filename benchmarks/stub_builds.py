@@ -1,14 +1,11 @@
-"""What `overhead.py` builds with: a language model that only waits, and a clock of when it or a tool is at work.
-
-`use_in_builds` puts a model, and a tool in another's place, into the builds of this process; `million.py` uses it, too.
-"""
+"""Builds with a stub for the language model, which only waits, and a clock of when it or a tool is at work."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -50,47 +47,49 @@ class Clock:
 
 
 class StubLM:
-    """A language model that waits for a given time, and then finds the same calls in every text."""
+    """A language model that waits for a given time a text, in a context for its work, and then finds the same calls."""
 
-    name = "stub"
-    digest = "stub"
+    name = digest = "stub"
 
-    def __init__(self, seconds: float, clock: Clock) -> None:
+    def __init__(self, seconds: float, working: Callable[[], AbstractContextManager[None]]) -> None:
         self._seconds = seconds
-        self._clock = clock
+        self.working = working
         self.waited = 0.0
 
     def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
         for at in range(0, len(texts), _BATCH):
             some = texts[at : at + _BATCH]
             begin = time.perf_counter()
-            with self._clock.working():
+            with self.working():
                 time.sleep(self._seconds * len(some))
-                scan = StubScan(prompt.tool, range(at, at + len(some)), some, self._clock)
+                scan = _StubScan(self, prompt.tool, range(at, at + len(some)), some)
             self.waited += time.perf_counter() - begin
             yield scan
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """A response makes what follows likely: L- - L+ is 1 nat."""
-        with self._clock.working():
+        with self.working():
             return [np.full(5, -1.0 if "->" in r.prefix else -2.0, dtype=np.float32) for r in requests]
 
+    def draw(self, tool: str, request: DrawRequest) -> Draw:
+        """Return a draw; of the Calculator, three of them differ at a position, and each fifth never ends."""
+        if tool == "calendar":
+            return Draw("Calendar()", True)
+        return Draw(f"Calculator({request.position} + {request.seed % 3})", request.seed % 5 > 0)
 
-class StubScan:
-    def __init__(self, tool: str, texts: Sequence[int], held: Sequence[str], clock: Clock) -> None:
+
+class _StubScan:
+    def __init__(self, lm: StubLM, tool: str, texts: Sequence[int], held: Sequence[str]) -> None:
         self.texts = texts
-        self._tool = tool
-        self._clock = clock
+        self._lm, self._tool = lm, tool
         self.positions = [np.array(token_starts(text), dtype=np.int64) for text in held]
         self.log_probs = [np.where(np.arange(len(p)) % 11 == 7, -1.0, -20.0).astype(np.float32) for p in self.positions]
 
     def draw(
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
-        with self._clock.working():
-            if self._tool == "calendar":
-                return [Draw("Calendar()", True) for _ in requests]
-            return [Draw(f"Calculator({r.position} + {r.seed % 3})", r.seed % 5 > 0) for r in requests]
+        with self._lm.working():
+            return [self._lm.draw(self._tool, request) for request in requests]
 
 
 class TimedTool:
@@ -111,12 +110,7 @@ class TimedTool:
 
 
 def use_in_builds(lm: LanguageModel, replaced: Callable[[Tool], Tool] = lambda tool: tool) -> None:
-    """Have the builds of this process ask this model, whatever model they name.
-
-    Args:
-        lm: the model.
-        replaced: returns the tool that is called instead of the one that a build names; called once for each.
-    """
+    """Have the builds of this process ask this model, whatever they name, and what `replaced` returns for each tool."""
     import tasks.stages.execute
     import tasks.stages.sample
     import tasks.stages.score
@@ -134,3 +128,38 @@ def use_in_builds(lm: LanguageModel, replaced: Callable[[Tool], Tool] = lambda t
 
     sampling.model_of = scoring.model_of = lambda spec: lm
     executing.tool_of = tool_of
+
+
+def build(
+    parameters: dict[str, Any],
+    lm: LanguageModel,
+    replaced: Callable[[Tool], Tool] = lambda tool: tool,
+    on_shard_done: Callable[[str, int, int], None] = lambda stage, finished, total: None,
+) -> Any:
+    """Build in this process, as `toolformer build` does, and return what the flow returns; see `use_in_builds`.
+
+    `on_shard_done` is called with a stage, its finished shards and how many it has.
+    """
+    from tasks.environment import prepare_environment
+
+    prepare_environment()  # as the command line does before anything else
+    from flows.build_dataset.parameters import BuildParameters
+    from flows.build_dataset.resolve import resolve
+
+    given = BuildParameters(**parameters)
+    spec = resolve(given)
+    prepare_environment(given.data)
+    from flows.runtime.server import start_server, wait_for_server
+
+    start_server()
+    from flows.build_dataset.flow import run_build
+    from flows.forms.resolved import use_resolved
+    from flows.runtime.ledger import reporting_to
+
+    use_in_builds(lm, replaced)
+    wait_for_server()
+    with (
+        reporting_to(lambda stage, finished, total, _: on_shard_done(stage, finished, total)),
+        use_resolved((given, spec)),
+    ):
+        return run_build(given)
