@@ -18,18 +18,6 @@ from toolformer_core.records import (
     digest_of,
 )
 
-__all__ = [
-    "FakeTool",
-    "StuckTool",
-    "a_document",
-    "a_drawn",
-    "a_prompt",
-    "a_scored",
-    "a_verdict",
-    "marked_language",
-    "survivors",
-]
-
 
 class FakeTool:
     """A tool that answers from a table, or by a function, and remembers what it was asked."""

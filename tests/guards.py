@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["GUARDS", "ROOT", "Guard"]
-
 ROOT = Path(__file__).parents[1]
 _HANGS_S = 300
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", "toolformer-*", "small-world-runs")

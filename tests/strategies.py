@@ -20,17 +20,6 @@ from toolformer_core.records import (
 )
 from toolformer_core.syntax import interleave, linearize
 
-__all__ = [
-    "any_texts",
-    "balanced_texts",
-    "encodable_texts",
-    "examples_with_calls",
-    "folder_names",
-    "number_lists",
-    "records",
-    "texts_and_positions",
-]
-
 # Every character but lone surrogates, which no UTF-8 text holds; brackets, arrows and spaces are drawn often.
 encodable_texts = st.text(
     st.one_of(st.sampled_from("[]()-> \n\x00→"), st.characters(exclude_categories=["Cs"])), max_size=40

@@ -45,7 +45,7 @@ class TestSlurm:
         assert directives == ["-J toolformer-cpu", "-p cpu", "-n 1", "--cpus-per-task=4", "--mem=30G", "-t 24:00:00"]
         own_directives = [line.removeprefix("#SBATCH ") for line in gpu_script if line.startswith("#SBATCH")]
         assert own_directives == [
-            *("-J toolformer-gpu", "-p gpu", "-n 1", "--cpus-per-task=3", "--mem=60G", "-t 24:00:00", "--gres=gpu:1"),
+            *("-J toolformer-gpu", "-p gpu", "-n 1", "--cpus-per-task=3", "--mem=60G", "-t 24:00:00", "--gres=gpu:1")
         ]  # 64e9 / 2^30 = 59.6
         assert "export TOOLFORMER_CATALOG='postgresql+psycopg://user@host/toolformer'" in cpu_script
         assert "export TOOLFORMER_CATALOG='postgresql+psycopg://user@host/toolformer'" in gpu_script

@@ -147,12 +147,7 @@ def test_what_lasts_is_checked_and_started_again_and_what_is_waited_for_can_come
 
 
 def test_services_are_known_by_names_that_there_are_at_ports_that_they_listen_on() -> None:
-    listening = {
-        "database": {"5432"},
-        "prefect": {"4200"},
-        "mlflow": {"5000"},
-        "scheduler": {"8786"},
-    }
+    listening = {"database": {"5432"}, "prefect": {"4200"}, "mlflow": {"5000"}, "scheduler": {"8786"}}
     for name, ports in listening.items():
         said = " ".join((*ALL[name].command, *ALL[name].environment.values()))
         assert ports == {port for port in ports if re.search(rf"\b{port}\b", said)}

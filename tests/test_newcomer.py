@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy.exc.SADeprecationWarning")
-
 REPOSITORY = Path(__file__).resolve().parents[1]
 VENV = REPOSITORY / ".venv"
 

@@ -16,8 +16,6 @@ from flows.build_dataset.flow import BuildResult
 from tests.support.commands import Run, Said
 from warehouse.queries import rows_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 Built = tuple[BuildResult, Path, list[str]]
 
 
@@ -97,7 +95,8 @@ def test_tools_are_listed(run: Run) -> None:
     ]
     assert [t["origin"] for t in listed] == ["built in"] * 5 + ["library"] * 8
     assert all(t["description"] for t in listed)
-    assert all(t["description"].split()[0] in run("tools", "list").out for t in listed)
+    table = run("tools", "list").out
+    assert all(t["description"].split()[0] in table for t in listed)
 
 
 # Mistakes: exit 2, one line that says what to do, nothing on stdout, nothing left behind.

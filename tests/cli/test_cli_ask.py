@@ -20,8 +20,6 @@ from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 Built = tuple[BuildResult, Path, list[str]]
 
 

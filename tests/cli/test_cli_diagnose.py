@@ -47,6 +47,7 @@ def test_a_step_in_the_way_is_named_with_what_to_do_and_exits_with_1() -> None:
     assert "calculator 8 texts sampled" in result.stderr
 
 
+@pytest.mark.slow  # `test_chat_equal` shows it of the engine
 def test_a_template_that_adds_nothing_changes_no_figure(tmp_path: Path) -> None:
     template = tmp_path / "contents.jinja"
     template.write_text(AS_PLAIN, encoding="utf-8")

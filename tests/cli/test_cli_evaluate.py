@@ -9,8 +9,6 @@ import pytest
 
 from tests.support.commands import Run
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 ITEMS = [
     {"item_id": "a", "prompt": "Adding the 12 nuts to the 30 already here gives us", "answers": ["42"]},
     {"item_id": "b", "prompt": "Twice 8 is", "answers": ["16", "sixteen"], "tool": "calculator", "group": "product"},

@@ -30,10 +30,7 @@ def test_precision_agreement_and_a_file(run: Run, as_built: Path, tmp_path: Path
     assert [(row["doc_id"], row["judgement"]) for row in rows] == sorted(
         [(one.doc_id, "right"), (other.doc_id, "wrong"), ("d", "wrong")]
     )
-    assert rows[0].keys() == {
-        *("doc_id", "tool", "position", "input", "response"),
-        *("gain", "verdicts", "judgement"),
-    }
+    assert rows[0].keys() == {*("doc_id", "tool", "position", "input", "response"), *("gain", "verdicts", "judgement")}
     found = json.loads(run("marks", "--data", as_built, "--tau", "-9", "--json").out)
     assert (found["calls"], found["users"]) == (3, {"[b]a": 3, "b": 1})
     lowest = [(p["tool"], p["right"], p["wrong"]) for p in found["precisions"] if p["tau_f"] == -9]

@@ -23,14 +23,7 @@ from toolformer_core.annotate.ingest import read_corpus
 from toolformer_core.annotate.prefilter import prefilter
 from toolformer_core.annotate.sample import sample
 from toolformer_core.annotate.score import score
-from toolformer_core.config import (
-    TOOL_NAMES,
-    ExecuteConfig,
-    IngestConfig,
-    PrefilterConfig,
-    SampleConfig,
-    ScoreConfig,
-)
+from toolformer_core.config import TOOL_NAMES, ExecuteConfig, IngestConfig, PrefilterConfig, SampleConfig, ScoreConfig
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.embedded import ASSETS
 from toolformer_core.lm.base import ScoreRequest
@@ -256,10 +249,8 @@ def test_no_text_is_no_annotation() -> None:
 # --- annotating, as a build does --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "chosen",
-    [{}, pytest.param({"draw_form": "forced"}, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow  # `test_python_api` compares them with those of a build
+@pytest.mark.parametrize("chosen", [{}, {"draw_form": "forced"}])
 def test_the_calls_are_those_of_the_stages_one_by_one(chosen: dict[str, str]) -> None:
     lm = tf.load_model("embedded")
     documents = [d for d in read_corpus(ASSETS / "corpus.jsonl.gz", IngestConfig(limit=6)) if isinstance(d, Document)]
@@ -299,6 +290,7 @@ def test_the_calls_are_those_of_the_stages_one_by_one(chosen: dict[str, str]) ->
             assert annotation.tools[key].outcome == outcomes.get(document.doc_id, "filtered_out")
 
 
+@pytest.mark.slow  # `test_chat_equal` shows it of the engine
 def test_a_chat_template_that_adds_nothing_changes_no_call(tmp_path: Path) -> None:
     template = tmp_path / "contents.jinja"
     template.write_text(AS_PLAIN, encoding="utf-8")

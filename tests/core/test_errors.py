@@ -19,11 +19,7 @@ def test_a_near_name_is_suggested_and_all_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("valid", "message"),
-    [
-        (["qa"], "unknown tool 'zzz'. Valid: qa."),
-        ([], "unknown tool 'zzz'. Valid: (none)."),
-    ],
+    ("valid", "message"), [(["qa"], "unknown tool 'zzz'. Valid: qa."), ([], "unknown tool 'zzz'. Valid: (none).")]
 )
 def test_nothing_near_suggests_nothing(valid: list[str], message: str) -> None:
     assert str(UnknownNameError("tool", "zzz", valid)) == message

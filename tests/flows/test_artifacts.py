@@ -168,10 +168,7 @@ def test_the_log_is_told_of_quarters_and_once_a_minute(
             clock.now += 10.0
             board.update()
         # the last line was said at 37 shards, 30 s before
-        assert [r.message.partition(";")[0] for r in caplog.records] == [
-            "evaluate: 40 of 100 shards",
-            "at work: x",
-        ]
+        assert [r.message.partition(";")[0] for r in caplog.records] == ["evaluate: 40 of 100 shards", "at work: x"]
 
 
 def test_names_are_short() -> None:

@@ -68,13 +68,7 @@ def holding_a_secret(folder: Path) -> list[str]:
 
 
 def test_what_is_secret_in_a_models_url_stays_nowhere(
-    prefect_server: None,
-    empty_database: Path,
-    run: Run,
-    server: FakeVllm,
-    model: str,
-    corpus: Path,
-    tmp_path: Path,
+    prefect_server: None, empty_database: Path, run: Run, server: FakeVllm, model: str, corpus: Path, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
     data.mkdir()

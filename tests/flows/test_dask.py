@@ -31,7 +31,7 @@ def test_dask_and_threads_give_the_same_dataset(
             top_k=2,
             draws=1,
             tau_f={"calendar": -1.0},
-            workers=2,
+            workers=1,
         )
         results.append(run_build(asked, runner))
     threads, dask = results

@@ -109,11 +109,7 @@ def test_thresholds_are_one_object_however_they_are_given(given: Any, means: dic
 
 @pytest.mark.parametrize(
     ("given", "refused"),
-    [
-        ({"qa": "5 %"}, "'5 %' does not match"),
-        ({"qa": "fdr=5"}, "'fdr=5' does not match"),
-        (0.5, "0.5 is not valid"),
-    ],
+    [({"qa": "5 %"}, "'5 %' does not match"), ({"qa": "fdr=5"}, "'fdr=5' does not match"), (0.5, "0.5 is not valid")],
 )
 def test_what_is_no_threshold_is_refused_in_the_form(given: Any, refused: str) -> None:
     told = {"corpus": "/c4.jsonl", "data": "/data", "tau_f": given}

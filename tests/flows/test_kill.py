@@ -22,7 +22,7 @@ def test_kills_change_nothing(
     prefect_server: None, tmp_path: Path, runner: str, victims: list[str], clean: str
 ) -> None:
     server = PREFECT_API_URL.value()
-    options = {"kills": len(victims), "documents": 12, "seed": 1, "runner": runner, "victims": victims, "clean": clean}
+    options = {"kills": len(victims), "documents": 8, "seed": 1, "runner": runner, "victims": victims, "clean": clean}
     report = run(tmp_path, server=server, **options)
     assert report.kills == len(victims)
     assert (report.of_all, report.of_flow, report.of_worker) == tuple(map(victims.count, ("all", "flow", "worker")))

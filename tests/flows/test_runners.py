@@ -209,8 +209,8 @@ def test_of_a_builds_tasks_those_that_ask_the_model_take_a_gpu(
 
     monkeypatch.setattr("flows.runtime.stage_tasks.task_resources", noting)
     run_build(small_build(few_documents, as_built))
-    # of each of two groups of shards: prefilter, sample, execute and score of two tools, stage by stage, then assemble
-    assert taken == [False, False, True, True, False, False, True, True, False] * 2
+    # of one group of shards: prefilter, sample, execute and score of two tools, stage by stage, then assemble
+    assert taken == [False, False, True, True, False, False, True, True, False]
 
 
 @flow

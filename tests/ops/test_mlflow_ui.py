@@ -8,8 +8,6 @@ from types import ModuleType
 import pytest
 from mlflow import MlflowClient
 
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy.exc.SADeprecationWarning")
-
 
 @pytest.fixture(scope="module")
 def served(screenshots: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
@@ -20,6 +18,7 @@ def served(screenshots: ModuleType, tmp_path_factory: pytest.TempPathFactory) ->
         yield uri, address
 
 
+@pytest.mark.slow  # starts a server; test_tracking_training.py tracks the same events in a database
 def test_runs_are_tracked_through_a_server(screenshots, served, tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # as prepare_environment does
     uri, address = served

@@ -22,26 +22,6 @@ from toolformer_core.grounding.scores import Weights
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.tools.declaration import ToolDeclaration
 
-__all__ = [
-    "AXES",
-    "CALLED",
-    "MESSAGE",
-    "ROBOT",
-    "ROUTES",
-    "SHORT",
-    "WEATHER",
-    "Tool",
-    "WordEncoder",
-    "asking",
-    "calling_lm",
-    "chat",
-    "days",
-    "function",
-    "ranking",
-    "settings",
-    "sevens",
-]
-
 AXES = ("seven", "day", "weather", "robot")  # a text's embedding: which of these words it has
 WEIGHTS = Weights(gamma=1.0, threshold=0.5)
 SHORT = GroundingSettings(max_answer_tokens=4, max_call_tokens=12)
@@ -101,11 +81,7 @@ def chat(
 ) -> Any:
     messages = [{"role": "user", "content": text}] if isinstance(text, str) else text
     return client.chat.completions.create(
-        model=NAME,
-        messages=messages,
-        max_tokens=16,
-        extra_body={"toolformer": own or {}},
-        **more,
+        model=NAME, messages=messages, max_tokens=16, extra_body={"toolformer": own or {}}, **more
     )
 
 

@@ -15,8 +15,6 @@ from serving.server import ModelServer
 from serving.settings import ServerSettings
 from toolformer_core.decode.toolformer import Toolformer
 
-__all__ = ["DEADLINE_S", "NAME", "address_of", "body_of", "raw", "running", "until"]
-
 DEADLINE_S = 30.0
 NAME = "tiny"
 

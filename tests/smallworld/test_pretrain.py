@@ -18,7 +18,15 @@ from toolformer_core.embedded import MODEL
 from toolformer_core.errors import UsageError
 
 
-def test_a_leg_of_three_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def rare(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Counting them takes seconds."""
+    pieces = ["lend", "arch"]
+    monkeypatch.setattr(pretraining, "rare_pieces", lambda tokenizer: pieces)
+    return pieces
+
+
+def test_a_leg_of_three_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str], rare: list[str]) -> None:
     loss = pretrain(tmp_path, tokens=768, seed=7, length=128, rows=2, logit_limit=10.0, start=MODEL)
     assert "loss" in capsys.readouterr().out
     assert torch.tensor(5e-324, dtype=torch.float64) * 1 > 0  # denormals are the process's again
@@ -27,13 +35,12 @@ def test_a_leg_of_three_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     model = LlamaForCausalLM.from_pretrained(tmp_path)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path)
     clip = QKClip(model, 10.0)
-    ids = [i for text in itertools.islice(lessons(8, rare_pieces(tokenizer)), 8) for i in (0, *tokenizer.encode(text))]
+    ids = [i for text in itertools.islice(lessons(8, rare), 8) for i in (0, *tokenizer.encode(text))]
     model(input_ids=torch.tensor([ids[512:640]]))  # read in the last step, before weights were rounded to bfloat16
     assert clip.clip() == pytest.approx(10, rel=0.05)
 
 
-def test_the_mean_of_the_first_and_the_last_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretraining, "rare_pieces", lambda tokenizer: ["lend", "arch"])  # counting them takes seconds
+def test_the_mean_of_the_first_and_the_last_weights(tmp_path: Path, rare: list[str]) -> None:
     weights = {}
     for average in (False, True):
         out = tmp_path / str(average)

@@ -16,8 +16,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-__all__ = ["ChatServer", "chat_server"]
-
 _DEADLINE_S = 30.0
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from tests.tiny import sentencepiece, tokenizer
 
-__all__ = ["AS_PLAIN", "MARKED", "TEMPLATES", "chat_tokenizer"]
-
 MARKED = (
     "{% for m in messages %}<|turn|>{{ m.role + '\n' + m.content }}<|end|>{{ '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}<|turn|>{{ 'assistant\n' }}{% endif %}"

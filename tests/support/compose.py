@@ -11,8 +11,6 @@ from typing import Any
 import yaml
 from dotenv import dotenv_values
 
-__all__ = ["FILE", "Service", "UnsetError", "interpolated", "read", "services"]
-
 FILE = Path(__file__).parents[2] / "docker-compose.yml"
 _VARIABLE = re.compile(r"\$\$|\$\{(?P<name>\w+)(?:(?P<how>:?[-?])(?P<word>[^{}]*))?\}")
 

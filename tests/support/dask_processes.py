@@ -18,8 +18,6 @@ import psutil
 from benchmarks.chaos import _kill
 from tests.support.servers_up import soon
 
-__all__ = ["Build", "DaskProcesses", "dask_processes", "number_of"]
-
 _ROOT = Path(__file__).resolve().parents[2]
 _DEATHS = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "2"}  # as docs/operating.md has it
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
-__all__ = ["a_dump"]
-
 _HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" \
 xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:schemaLocation="http://www.mediawiki.org/xml/export-0.11/ \
 http://www.mediawiki.org/xml/export-0.11.xsd" version="0.11" xml:lang="en">

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["EventServer", "event_server"]
-
 
 class EventServer:
     """What the server got, and how it answers."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from toolformer_core.records import Call, Example, InsertedCall
 from toolformer_core.syntax import interleave, linearize
 
-__all__ = ["BOOKS", "CHATML", "an_example"]
-
 _NAMES = {"calculator": "Calculator", "calendar": "Calendar", "qa": "QA", "convert": "Convert"}
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from toolformer_core.finetune.recipe import Job, Recipe, write_job
 
-__all__ = ["a_finished_job"]
-
 # Two attempts: 3 s at work, 95 s until somebody goes on, 4 s more.
 _EVENTS = (
     {"t": 100.0, "event": "started"},

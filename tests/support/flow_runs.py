@@ -54,8 +54,8 @@ def prefect_server() -> Iterator[None]:
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(flow, "try_to_track_build", track_where_asked)
-                # Two groups of shards of two tools: a task costs a tenth of a second, whatever it does.
-                patch.setattr(pipeline, "tasks_at_most", lambda: 18)
+                # One group of shards of two tools: a task costs a tenth of a second, whatever it does.
+                patch.setattr(pipeline, "tasks_at_most", lambda: 9)
                 yield
 
 

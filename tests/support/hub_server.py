@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["TOKEN", "HubServer", "Repo", "hub_server"]
-
 TOKEN = "hf_of_these_tests"
 _REPO = re.compile(r"/api/(?:datasets|models)/([^/]+/[^/]+?)(?:/(revision|preupload|commit)/main)?")
 _FILE = re.compile(r"(?:/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")

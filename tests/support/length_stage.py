@@ -10,8 +10,6 @@ from tasks.shards.stage import Inputs, Stage
 from tasks.specs.build_spec import BuildSpec
 from warehouse.commits import RowCounts
 
-__all__ = ["LENGTHS"]
-
 
 def _run(inputs: Inputs[BuildSpec], _: ShardWriter) -> StageOutput:
     texts = {document.doc_id: document.text for document in inputs.records("ingest", arrow.documents_of)}

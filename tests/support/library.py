@@ -7,8 +7,6 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import build_tools
 from toolformer_core.tools.library import LIBRARY
 
-__all__ = ["TOOLS", "answer", "refusal"]
-
 TOOLS: dict[str, Tool] = build_tools(list(LIBRARY))
 
 

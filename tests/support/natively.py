@@ -29,8 +29,6 @@ import psutil
 
 from tests.support.compose import FILE, Service
 
-__all__ = ["Container", "Native", "with_trigrams"]
-
 _PATIENCE_S = 600.0  # until a service is healthy or has ended, on a busy machine
 _LOOK_S = 0.5  # between two health checks: each starts a program
 

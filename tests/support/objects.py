@@ -12,8 +12,6 @@ from collections.abc import Iterator
 import pyarrow.fs as pafs
 import pytest
 
-__all__ = ["bucket", "object_server"]
-
 
 @pytest.fixture(scope="session")
 def object_server() -> Iterator[str]:

@@ -15,8 +15,6 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from flows.lineage import events as lineage_events
 
-__all__ = ["check_event"]
-
 _URI = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9+.-]*:[^ ]+$"}
 _FACETS = {"type": "object", "additionalProperties": {"$ref": "#/$defs/Facet"}}
 _NAMED = {"namespace": {"type": "string", "minLength": 1}, "name": {"type": "string", "minLength": 1}}

@@ -12,8 +12,6 @@ from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreReque
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.records import Prompt
 
-__all__ = ["CLOSE", "PREFIXES", "asked_of", "assert_alike", "drawn", "scanned"]
-
 CLOSE = 1e-4  # largest difference of log-probabilities allowed in float32
 PREFIXES = ["", " [Calculator(1 + 1) -> ]", " [Calculator(400 / 1400) -> 0.29]"]
 

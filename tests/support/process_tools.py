@@ -11,8 +11,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.records import ToolResponse, ToolResult
 from toolformer_core.tools.base import ToolLimits
 
-__all__ = ["Digits"]
-
 
 @dataclass(slots=True)
 class Digits:

@@ -18,8 +18,6 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.execution.asking import Answer, Clock, Inbox, Job, Outcome, Question
 from toolformer_core.tools.execution.pool import AnnotationPool
 
-__all__ = ["HANGS", "Simulation", "answers_of"]
-
 HANGS = math.inf
 
 # From the questions of a call to the seconds that it takes, and its outcome. One question's may be a text.

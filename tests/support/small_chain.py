@@ -20,8 +20,6 @@ from warehouse.records import Export, Training, write_export, write_training
 from warehouse.schema import REJECTS
 from warehouse.store import Store
 
-__all__ = ["BEGAN", "BUILD", "EVALUATION", "JOB", "chain", "documents"]
-
 BUILD, EVALUATION = "20240501-120000-aaaaaa", "20240502-120000-bbbbbb"
 JOB = "cstar-toolformer-0123456789abcdef"
 BEGAN = "2024-05-01T11:59:00.000000+00:00"  # of the build

@@ -12,8 +12,6 @@ import pytest
 from warehouse.snapshot import publish as publishing
 from warehouse.store import Store
 
-__all__ = ["begin_with_a_copy"]
-
 
 @pytest.fixture(scope="session", autouse=True)
 def begin_with_a_copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from tasks.specs.build_spec import BuildSpec
 from tasks.stages import build_stages
 from tasks.stages.assemble import ASSEMBLE, AssemblySpec
 from tasks.stages.ingest import CORPUS, INGEST
-from tests.fakes import a_prompt
+from tests.fakes import a_drawn, a_prompt, a_scored
+from toolformer_core.annotate.sample import SampledDocument
 from toolformer_core.config import (
     AssembleConfig,
     ExecuteConfig,
@@ -22,9 +23,8 @@ from toolformer_core.config import (
     SampleConfig,
     ScoreConfig,
 )
+from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, ScoredCall
 from toolformer_core.tools.build import ToolSettings
-
-__all__ = ["annotate_shard", "assemble_shard", "calculator_spec", "ingest", "run_all"]
 
 
 def calculator_spec(data: Path, corpus: Path, **changes: Any) -> BuildSpec:
@@ -49,6 +49,27 @@ def calculator_spec(data: Path, corpus: Path, **changes: Any) -> BuildSpec:
         assemble=AssembleConfig(),
     )
     return replace(spec, **changes)
+
+
+def drawing(written: Callable[[Document, Prompt], str]) -> Callable[..., list[SampledDocument]]:
+    """Return what stands in for `sample`: one call per document, at position 4, with an input as `written` gives it."""
+
+    def draw(
+        lm: Any, prompt: Prompt, name: str, documents: Iterable[tuple[Document, PrefilterResult]], config: SampleConfig
+    ) -> list[SampledDocument]:
+        return [
+            SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, written(d, prompt), prompt.tool),))
+            for d, _ in documents
+        ]
+
+    return draw
+
+
+def judge(
+    lm: Any, tool_name: str, texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], *_: object
+) -> list[ScoredCall]:
+    """What stands in for `score`."""
+    return [a_scored(c.doc_id, c.tool, c.position, c.input, response) for c, response in items]
 
 
 def run_all(spec: BuildSpec) -> list[ShardResult]:

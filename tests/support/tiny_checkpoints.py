@@ -21,8 +21,6 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-__all__ = ["save_m2m100", "save_nllb", "save_span_model", "save_t5"]
-
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,?:()'\"-<>/"
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["empty_database"]
-
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -9,8 +9,6 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["PACKAGES", "Package", "altered"]
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -9,7 +9,7 @@ when it has begun to score it, and goes no further: whoever started it may kill 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tasks.shards.run_shard import ShardResult
@@ -18,22 +18,11 @@ from tasks.specs.build_spec import BuildSpec
 from tasks.stages import execute as execute_stage
 from tasks.stages import sample as sample_stage
 from tasks.stages import score as score_stage
-from tests.fakes import FakeTool, a_drawn, a_prompt, a_scored
-from tests.support.stage_runs import annotate_shard, assemble_shard, ingest
+from tests.fakes import FakeTool
+from tests.support.stage_runs import annotate_shard, assemble_shard, calculator_spec, drawing, ingest, judge
 from toolformer_core.annotate.ingest import corpus_files, file_digest
-from toolformer_core.annotate.sample import SampledDocument
-from toolformer_core.config import (
-    AssembleConfig,
-    ExecuteConfig,
-    IngestConfig,
-    PrefilterConfig,
-    SampleConfig,
-    ScoreConfig,
-)
-from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, ScoredCall, digest_of
-from toolformer_core.tools.build import ToolSettings
-
-__all__ = ["build", "spec_of"]
+from toolformer_core.config import IngestConfig
+from toolformer_core.records import ScoredCall, digest_of
 
 
 class NoModel:
@@ -42,45 +31,11 @@ class NoModel:
     name = digest = "none"
 
 
-def draw(
-    lm: Any,
-    prompt: Prompt,
-    name: str,
-    documents: Iterable[tuple[Document, PrefilterResult]],
-    config: SampleConfig,
-) -> list[SampledDocument]:
-    return [
-        SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, f"{len(d.text)} + 1", prompt.tool),)) for d, _ in documents
-    ]
-
-
-def judge(
-    lm: Any, name: str, texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], *_: object
-) -> list[ScoredCall]:
-    return [a_scored(c.doc_id, c.tool, c.position, c.input, response) for c, response in items]
-
-
 def spec_of(corpus: str, data: str, name: str) -> BuildSpec:
     """One tool; a shard for every document."""
-    return BuildSpec(
-        run_id=name,
-        data=data,
-        corpus=corpus,
-        corpus_digest=digest_of(*map(file_digest, corpus_files(corpus))),
-        model="none",
-        model_digest="none",
-        tools=("calculator",),
-        tool_names={"calculator": "Calculator"},
-        tool_digests={"calculator": "v1"},
-        prompts={"calculator": a_prompt()},
-        tool_settings=ToolSettings(),
-        ingest=IngestConfig(shard_documents=1),
-        prefilter=PrefilterConfig(),
-        sample={"calculator": SampleConfig()},
-        execute=ExecuteConfig(),
-        score=ScoreConfig(),
-        assemble=AssembleConfig(),
-    )
+    digest = digest_of(*map(file_digest, corpus_files(corpus)))
+    by_document = {"corpus_digest": digest, "ingest": IngestConfig(shard_documents=1)}
+    return calculator_spec(Path(data), Path(corpus), run_id=name, model="none", model_digest="none", **by_document)
 
 
 def build(spec: BuildSpec, stop_at: str = "") -> list[ShardResult]:
@@ -90,7 +45,8 @@ def build(spec: BuildSpec, stop_at: str = "") -> list[ShardResult]:
     executing: Any = execute_stage
     sampling.model_of = scoring.model_of = lambda spec: NoModel()
     executing.tool_of = lambda spec, key: FakeTool(lambda input, _: input.split(" ")[0])
-    sampling.sample, scoring.score = draw, judge
+    sampling.sample = drawing(lambda document, _: f"{len(document.text)} + 1")
+    scoring.score = judge
     ingested = ingest(spec)
     done = [ingested]
     for shard in sorted(shards_of(ingested), key=lambda shard: digest_of(spec.run_id, shard.name)):

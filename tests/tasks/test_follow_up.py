@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,21 +17,10 @@ from tasks.shards.stage import Inputs, shards_of
 from tasks.shards.tool_cache import OLDEST_ANSWER
 from tasks.specs.build_spec import BuildSpec
 from tasks.stages.execute import EXECUTE
-from tests.fakes import FakeTool, a_drawn, a_scored
-from tests.support.stage_runs import annotate_shard, calculator_spec, ingest, run_all
-from toolformer_core.annotate.sample import SampledDocument
-from toolformer_core.config import SampleConfig
+from tests.fakes import FakeTool
+from tests.support.stage_runs import annotate_shard, calculator_spec, drawing, ingest, judge, run_all
 from toolformer_core.errors import ToolError
-from toolformer_core.records import (
-    Document,
-    DrawnCall,
-    Execution,
-    PrefilterResult,
-    Prompt,
-    ScoredCall,
-    ToolFailure,
-    ToolResult,
-)
+from toolformer_core.records import Execution, ToolFailure, ToolResult
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.execution.pool import AnnotationPool
 from warehouse.commits import Commit, RowCounts
@@ -47,25 +36,6 @@ class Flaky(FakeTool):
     def __init__(self) -> None:
         self.said: dict[str, object] = {}
         super().__init__(lambda input, _: self.said.get(input, "2"))
-
-
-def draw(
-    lm: str,
-    prompt: Prompt,
-    tool_name: str,
-    documents: Iterable[tuple[Document, PrefilterResult]],
-    config: SampleConfig,
-) -> list[SampledDocument]:
-    """Draw one call per document: its first word."""
-    return [
-        SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, d.text.split()[0], prompt.tool),)) for d, _ in documents
-    ]
-
-
-def judge(
-    lm: str, tool_name: str, texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], *_: object
-) -> list[ScoredCall]:
-    return [a_scored(c.doc_id, c.tool, c.position, c.input, response) for c, response in items]
 
 
 @pytest.fixture
@@ -86,7 +56,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: Flaky) -> Iterat
 
     for stage in ("sample", "score"):
         monkeypatch.setattr(f"tasks.stages.{stage}.model_of", lambda spec: spec.model)
-    monkeypatch.setattr("tasks.stages.sample.sample", draw)
+    monkeypatch.setattr("tasks.stages.sample.sample", drawing(lambda document, _: document.text.split()[0]))
     monkeypatch.setattr("tasks.stages.score.score", judge)
     monkeypatch.setattr("tasks.stages.execute.tool_of", lambda spec, key: tool)
     monkeypatch.setattr("tasks.stages.execute.pool_of", pool_of)

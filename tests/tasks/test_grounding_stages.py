@@ -44,12 +44,7 @@ def grounding(folder: Path, rows: list[dict[str, Any]], **changes: Any) -> Groun
     path.write_text("".join(json.dumps({"date": "2024-05-02", **row}) + "\n" for row in rows))
     plain = {"limit": None, "shard_items": 10, "seed": 0, "held_out": 0} | changes
     benchmark = Benchmark(
-        "r1",
-        str(folder / "data"),
-        "queries",
-        str(path),
-        source_digest(task_named("queries"), path),
-        **plain,
+        "r1", str(folder / "data"), "queries", str(path), source_digest(task_named("queries"), path), **plain
     )
     tools = tools_of(["calculator", "calendar"], ToolSettings(), "questions", ())
     library = ToolLibrary(tuple((one.key, one.digest) for one in tools), ToolSettings())

@@ -105,10 +105,7 @@ def test_when_one_is_killed_at_work_the_other_finishes(
 ) -> None:
     data = str(tmp_path / "shared")
     store, shared = Store(data), {"TOOLFORMER_CATALOG": postgres, "TOOLFORMER_LEASE_S": "2"}
-    with (
-        host(corpus, data, "victim", "part-00003", **shared) as victim,
-        host(corpus, data, "other", **shared) as other,
-    ):
+    with host(corpus, data, "victim", "part-00003", **shared) as victim, host(corpus, data, "other", **shared) as other:
         go(victim)
         assert said(victim) == "stuck"  # amid part-00003, whose claim it holds and renews
         held = asked(postgres, f"SELECT name, pid FROM {schema(data)}.claims")

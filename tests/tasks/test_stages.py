@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fakes import FakeTool, a_drawn, a_scored
+from fakes import FakeTool, a_scored
 
 from tasks.shards.run_shard import ShardResult, on_shard_done
 from tasks.shards.stage import Inputs, run_stage, shards_of
@@ -19,8 +19,7 @@ from tasks.specs.build_spec import BuildModel, BuildSpec
 from tasks.stages.extend import STARTS, extend_stage
 from tasks.stages.ingest import with_latest_date
 from tasks.stages.prefilter import PREFILTER
-from tests.support.stage_runs import annotate_shard, calculator_spec, ingest, run_all
-from toolformer_core.annotate.sample import SampledDocument
+from tests.support.stage_runs import annotate_shard, calculator_spec, drawing, ingest, judge, run_all
 from toolformer_core.config import (
     AssembleConfig,
     ExecuteConfig,
@@ -30,7 +29,7 @@ from toolformer_core.config import (
     ScoreConfig,
 )
 from toolformer_core.errors import ToolError
-from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, ScoredCall
+from toolformer_core.records import Document, PrefilterResult, Prompt
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
@@ -38,22 +37,9 @@ Change = Callable[[BuildSpec], BuildSpec]
 TEXTS = ["Two and two makes a total of 4 apples.", "Three and three makes a total of 6 pears."]
 
 
-def draw(
-    lm: str,
-    prompt: Prompt,
-    tool_name: str,
-    documents: Iterable[tuple[Document, PrefilterResult]],
-    config: SampleConfig,
-) -> list[SampledDocument]:
-    """Draw one call per document, the same whatever is asked, but for a prompt that says `3 + 3`."""
-    said = "3 + 3" if "3 + 3" in prompt.head else "1 + 1"
-    return [SampledDocument(d.doc_id, "sampled", (a_drawn(d, 4, said, prompt.tool),)) for d, _ in documents]
-
-
-def judge(
-    lm: str, tool_name: str, texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], *_: object
-) -> list[ScoredCall]:
-    return [a_scored(c.doc_id, c.tool, c.position, c.input, response) for c, response in items]
+def written(document: Document, prompt: Prompt) -> str:
+    """The same whatever is asked, but for a prompt that says `3 + 3`."""
+    return "3 + 3" if "3 + 3" in prompt.head else "1 + 1"
 
 
 @pytest.fixture
@@ -63,7 +49,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
     corpus.write_text("".join(json.dumps({"text": t}) + "\n" for t in TEXTS), encoding="utf-8")
     for stage in ("sample", "score"):
         monkeypatch.setattr(f"tasks.stages.{stage}.model_of", lambda spec: spec.model)
-    monkeypatch.setattr("tasks.stages.sample.sample", draw)
+    monkeypatch.setattr("tasks.stages.sample.sample", drawing(written))
     monkeypatch.setattr("tasks.stages.score.score", judge)
     # the tool answers as its digest says, so that a digest may change with its answers or without
     monkeypatch.setattr(
@@ -136,8 +122,7 @@ def test_a_stage_is_told_of_before_the_next_begins(spec: BuildSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "expected"),
-    [("calculator", False), ("calendar", False), ("mt", True), ("qa", True), ("wikisearch", True)],
+    ("tool", "expected"), [("calculator", False), ("calendar", False), ("mt", True), ("qa", True), ("wikisearch", True)]
 )
 def test_a_prefilter_that_reads_languages_depends_on_their_detector(
     spec: BuildSpec, monkeypatch: pytest.MonkeyPatch, tool: str, expected: bool

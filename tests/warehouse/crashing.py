@@ -232,13 +232,7 @@ def disturbed(kind: str, root: Path, whole: bool) -> Iterator[dict[str, Any]]:
         if code == 0 and not said:  # there is no such step; a life that went on in spite of it says so
             return
         after = _told(again)
-        yield {
-            "step": number,
-            "code": code,
-            "said": said,
-            "wrong": after["wrong"],
-            "same": after["result"] == expected,
-        }
+        yield {"step": number, "code": code, "said": said, "wrong": after["wrong"], "same": after["result"] == expected}
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ _places = st.builds(
 )
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(st.lists(_places, unique=True), st.lists(_places, unique=True), st.integers(1, 3))
 def test_pages_are_the_difference(first: Places, second: Places, n: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -64,7 +64,7 @@ def test_accuracy_by_hand(tmp_path: Path) -> None:
     shares = [one[k] for k in ("accuracy", "call_rate", "accuracy_called", "accuracy_uncalled")]
     assert shares == pytest.approx([0.4, 0.6, 2 / 3, 0.0])
     assert [one[k] for k in ("task", "arm", "k", "base", "source", "completed")] == [
-        *("svamp", "toolformer", 10, "b", "svamp.json", True),
+        *("svamp", "toolformer", 10, "b", "svamp.json", True)
     ]
     rates = {r["tool"]: r for r in rows_of(path, "FROM call_rates")}
     assert {tool: (r["items"], r["rate"], r["accuracy"], r["failure_rate"]) for tool, r in rates.items()} == {

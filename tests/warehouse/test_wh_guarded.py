@@ -13,11 +13,12 @@ from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 
-@pytest.fixture
-def snapshot(tmp_path: Path) -> Path:
-    store = Store(tmp_path / "data")
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("guarded")
+    store = Store(folder / "data")
     put(store, "score", "qa", "s0", [scored("d1", "qa", 0, 1.0), scored("d2", "qa", 3, 0.5)])
-    (tmp_path / "secret.csv").write_text("secret")
+    (folder / "secret.csv").write_text("secret")
     return publish(store, None)
 
 

@@ -101,7 +101,7 @@ def place(call: ScoredCall | Sample) -> tuple[str, int, tuple[str, ...], str, tu
     return call.doc_id, call.position, (*(tool for tool, *_ in links), call.tool), call.input, links
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(SINGLE, CHAINS, FILTERS, FILTERS)
 def test_what_the_index_says_is_what_the_method_keeps(
     single: list[Row], chains: list[Row], before: CallFilter, after: CallFilter

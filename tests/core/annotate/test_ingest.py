@@ -28,9 +28,7 @@ from toolformer_core.records import Document, Rejection, digest_of
 def test_the_usual_columns_are_found(tmp_path, row):
     (tmp_path / "c.jsonl").write_bytes(lines(row))
     doc_id = digest_of("document", "A text.", "https://a.org/x")
-    assert read(tmp_path / "c.jsonl") == [
-        Document(doc_id, "A text.", "https://a.org/x", "2019-04-25", "c.jsonl", 1),
-    ]
+    assert read(tmp_path / "c.jsonl") == [Document(doc_id, "A text.", "https://a.org/x", "2019-04-25", "c.jsonl", 1)]
 
 
 def test_an_id_that_is_no_url_is_none(tmp_path):

@@ -127,11 +127,7 @@ def test_columns_of_any_type_are_read():
     """Each is read in a process of its own: Arrow ends the process when an extension type is viewed as another."""
     ended = subprocess.run([sys.executable, "-c", READ_TYPES], capture_output=True, text=True, check=True)
     pairs, words = "[[1, 2], [3, 4]]", "['a', 'b']"
-    assert ended.stdout.splitlines() == [
-        f"tensor {pairs}",
-        "within [{'x': [1, 2]}, {'x': [3, 4]}]",
-        f"json {words}",
-    ]
+    assert ended.stdout.splitlines() == [f"tensor {pairs}", "within [{'x': [1, 2]}, {'x': [3, 4]}]", f"json {words}"]
 
 
 READ_TYPES = """

@@ -125,10 +125,7 @@ def test_thresholds_in_a_batch_are_the_plain_computation(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", SOME_FAMILIES)
-@pytest.mark.parametrize(
-    "how",
-    [{}, {"temperature": 1.2, "top_p": 0.7}, {"trigger": {"double": 0.001, "late": 0.002}}],
-)
+@pytest.mark.parametrize("how", [{}, {"temperature": 1.2, "top_p": 0.7}, {"trigger": {"double": 0.001, "late": 0.002}}])
 def test_a_batch_is_its_sequences_one_by_one(family: str, how: dict[str, Any]) -> None:
     lm = caller(family)
     each = [
@@ -175,12 +172,7 @@ def test_draws_from_the_smallest_set_that_is_likely_enough() -> None:
 def plain_generate(lm: TransformersLM, text: str, n: int, **more: Any) -> list[int]:
     ids = torch.tensor([prompt_ids(lm, text)])
     out = lm.hf_model.model.generate(
-        input_ids=ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=n,
-        do_sample=False,
-        pad_token_id=0,
-        **more,
+        input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=n, do_sample=False, pad_token_id=0, **more
     )[0, ids.shape[1] :].tolist()
     return out[: out.index(0)] if 0 in out else out
 

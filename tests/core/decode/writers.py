@@ -28,8 +28,6 @@ from transformers import (
 from tests.tiny import plain_log_probs
 from toolformer_core.lm.hf.engine import TransformersLM
 
-__all__ = ["FAMILIES", "after", "call_edges", "merging", "speaks", "torn", "writing_lm"]
-
 FAMILIES = ["llama", "gpt2", "gptj", "gpt_neox", "qwen2", "mistral"]
 
 Edges = Sequence[tuple[Sequence[int], Sequence[int]]]  # after any of these, one of those
@@ -58,9 +56,7 @@ def _config(family: str, v: int, context: int) -> Any:
         "mistral": lambda: MistralConfig(**llama, sliding_window=24),
         "gpt2": lambda: GPT2Config(**gpt),
         "gptj": lambda: GPTJConfig(**gpt, rotary_dim=4),
-        "gpt_neox": lambda: GPTNeoXConfig(
-            **{k: n for k, n in llama.items() if k != "num_key_value_heads"},
-        ),
+        "gpt_neox": lambda: GPTNeoXConfig(**{k: n for k, n in llama.items() if k != "num_key_value_heads"}),
     }[family]()
 
 

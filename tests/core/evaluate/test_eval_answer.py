@@ -15,13 +15,7 @@ from tests.fakes import FakeTool
 from toolformer_core.decode.records import Generation, GenerationSettings, ToolCall
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
-from toolformer_core.evaluate.answer import (
-    TOO_LONG,
-    PredictedCall,
-    answer,
-    new_tokens_for,
-    parameters_of,
-)
+from toolformer_core.evaluate.answer import TOO_LONG, PredictedCall, answer, new_tokens_for, parameters_of
 from toolformer_core.evaluate.items import Item, Rule
 from toolformer_core.evaluate.likelihood import _windows, likelihoods
 from toolformer_core.evaluate.tasks import task_named, tasks

@@ -17,16 +17,7 @@ import torch
 from tiny import TEXTS, tiny_lm
 from transformers import AutoTokenizer
 
-from tests.core.finetune.training_runs import (
-    RECIPE,
-    STEPS,
-    TRAIN,
-    events,
-    job_in,
-    losses,
-    run_here,
-    run_program,
-)
+from tests.core.finetune.training_runs import RECIPE, STEPS, TRAIN, events, job_in, losses, run_here, run_program
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.finetune.engines import PlainEngine
 from toolformer_core.finetune.events import EVENTS_FILE, FAILURE_FILE, event_writer, read_events

@@ -6,13 +6,7 @@ from dataclasses import replace
 import pytest
 
 from toolformer_core.errors import UnknownNameError, UsageError
-from toolformer_core.grounding.patterns import (
-    AUTHORS_PATTERNS,
-    STANDARD_PATTERNS,
-    Pattern,
-    PatternSet,
-    patterns_named,
-)
+from toolformer_core.grounding.patterns import AUTHORS_PATTERNS, STANDARD_PATTERNS, Pattern, PatternSet, patterns_named
 
 
 def counted(text: str, patterns: PatternSet = STANDARD_PATTERNS) -> dict[str, int]:

@@ -106,9 +106,8 @@ class TestSharing:
     @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
     @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox"])
     def test_it_does_not_end_with_any_random_model(self, family: str, dtype: torch.dtype) -> None:
-        for seed in range(4):
-            for scale in (1.0, 3.0, 6.0):
-                assert can_share_prefix(random_model(family, seed, scale, dtype)), (seed, scale)
+        for seed, scale in ((0, 1.0), (1, 3.0), (2, 6.0)):
+            assert can_share_prefix(random_model(family, seed, scale, dtype)), (seed, scale)
 
     @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
     @pytest.mark.parametrize("layers", [8, 30])
@@ -122,11 +121,9 @@ class TestSharing:
 @pytest.mark.parametrize("breaking", BROKEN)
 def test_broken_attention_is_found(breaking: Any, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the logits' size. Weights times 6: with less, a random model's attention hardly matters."""
-    networks = [embedded(dtype, scale) for scale in (1.0, 2.0, 8.0)]
-    networks += [
-        random_model(family, seed, 6.0, dtype) for family in ("llama", "gpt2", "gpt_neox") for seed in range(2)
-    ]
-    networks += [random_model("llama", 1, 6.0, dtype, layers) for layers in (8, 30)]
+    networks = [embedded(dtype, scale) for scale in (1.0, 8.0)]
+    networks += [random_model(family, 0, 6.0, dtype) for family in ("llama", "gpt2", "gpt_neox")]
+    networks += [random_model("llama", 1, 6.0, dtype, 30)]
     usual = getattr(SharedPrefix, BROKEN[breaking])
     monkeypatch.setattr(SharedPrefix, BROKEN[breaking], breaking(usual))
     assert [n.name for n in networks if can_share_prefix(n)] == []

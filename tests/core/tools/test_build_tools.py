@@ -72,7 +72,7 @@ def test_an_index_takes_the_place_of_the_passages_and_is_opened_once(passages: P
 
 def test_only_what_is_asked_for_is_built(tmp_path: Path) -> None:
     assert list(build_tools(["Calendar", "calculator"], ToolSettings(passages=tmp_path / "none"))) == [
-        *("calendar", "calculator"),
+        *("calendar", "calculator")
     ]
 
 

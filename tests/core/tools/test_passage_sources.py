@@ -58,10 +58,7 @@ def passages(path: Path, format: str | None = None) -> list[tuple[str, str, str]
 def test_jsonl_is_cut_into_passages(tmp_path: Path) -> None:
     first, *rest = passages(write(tmp_path / "p.jsonl", JSONL))
     assert first == ("Mira Holt", "Life", "A painter. She was born in Velden.")
-    assert rest == [
-        ("Velden", "", "word " * 99 + "end."),
-        ("Velden", "", "More " + "word " * 98 + "end."),
-    ]
+    assert rest == [("Velden", "", "word " * 99 + "end."), ("Velden", "", "More " + "word " * 98 + "end.")]
 
 
 def test_kilts_paragraphs_stand_in_their_sections(tmp_path: Path) -> None:

@@ -16,8 +16,6 @@ from tests.support.small_builds import small_build
 from warehouse.explain import explain
 from warehouse.queries import rows_of, stats
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 
 @pytest.fixture
 def asked(few_documents: Path, as_built: Path) -> Iterator[BuildParameters]:

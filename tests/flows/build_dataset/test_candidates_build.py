@@ -18,8 +18,6 @@ from toolformer_core.errors import CorpusError
 from toolformer_core.records import Document
 from warehouse.queries import rows_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 
 def test_the_gold_calls_of_a_corpus_are_scored_and_kept_by_their_gain(
     prefect_server: None, few_documents: Path, tmp_path: Path

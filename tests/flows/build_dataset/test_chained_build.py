@@ -27,8 +27,6 @@ from warehouse.queries import rows_of, stats
 from warehouse.store import Store
 from warehouse.what_if import what_if
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 TEXT = "Of 30 apples 12 are red and 18 are green. The club, begun in 2000, is 23 years old."
 AT = TEXT.index(" 23")
 TODAY = " [Calendar() -> Today is Monday, January 30, 2023.]"
@@ -101,10 +99,7 @@ def test_the_chain_is_kept_and_every_row_accounted_for(chained: tuple[BuildResul
     # two starts (each single call leaves 3.2 or 4 nats), two tools, one draw each; the calendar is asked once
     assert [
         (by["sample_2", tool, "draws"].rows_in, dict(by["sample_2", tool, "draws"].dropped)) for tool in by_tools()
-    ] == [
-        (2, {}),
-        (2, {"repeated": 1}),
-    ]
+    ] == [(2, {}), (2, {"repeated": 1})]
     assert by["assemble", "", "calls"].dropped == {"below_threshold": 2}
     assert (by["assemble", "", "chains"].rows_in, by["assemble", "", "chains"].kept) == (3, 1)
     assert by["assemble", "", "chains"].dropped == {"below_threshold": 2}

@@ -20,8 +20,6 @@ from toolformer_core.records import AssistantTurn
 from warehouse.queries import rows_of
 from warehouse.store import Store
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -80,7 +78,7 @@ def test_contents_as_in_a_plain_prompt_give_the_very_build(few_documents: Path, 
     """The template is other work for `sample`, whose rows are the same to the byte; so all that follows is done."""
     data, template = tmp_path / "data", tmp_path / "contents.jinja"
     template.write_text(AS_PLAIN, encoding="utf-8")
-    plain = small_build(few_documents, data, tools=["calendar"])
+    plain = small_build(few_documents, data, tools=["calendar"], limit=6, shard_documents=2)
     chat = plain.model_copy(update={"chat_template": str(template)})
     run_build(plain)
     (own,) = (one for one in plan_build(chat).stages if one.stage == "sample")

@@ -21,8 +21,6 @@ from toolformer_core.tools.qa_readers.spans import SpanReader
 from toolformer_core.tools.translators.models import M2M100Translator
 from warehouse.queries import rows_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 WORDS = "who is the mayor of where was born founded when company what made".split()
 TEXTS = [
     "le tisserand sans la peinture",

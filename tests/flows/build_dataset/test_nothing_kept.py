@@ -13,8 +13,6 @@ from flows.build_dataset.parameters import BuildParameters
 from tests.support.small_builds import small_build
 from warehouse.queries import Sample, StageBalance, rows_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 TAU = {"calculator": 0.5, "qa": 1.0}
 ASKED = BuildParameters(corpus="embedded", model="gpt2", tools=["calculator", "qa"], tau_s=0.1)
 DATA = "/runs/my data"

@@ -25,9 +25,6 @@ from toolformer_core.tools.custom.scaffold import new_python_tool
 from warehouse.queries import rows_of, tool_names
 from warehouse.store import Store
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
-
 BY_HAND = shlex.join([sys.executable, "-I", "-S", str(mcp_by_hand.__file__)])
 
 

@@ -21,8 +21,6 @@ from tests.support.small_builds import small_build
 from toolformer_core.embedded import MODEL
 from warehouse.store import Store
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 ShardSpec = tuple[str, str, str]  # stage, tool, shard
 
 

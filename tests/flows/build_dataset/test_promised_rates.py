@@ -23,8 +23,6 @@ from toolformer_core.lm.base import ScoreRequest
 from warehouse.queries import rows_of, stats
 from warehouse.store import Store
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 TEXT = "Of {} apples 12 are red and {} are green in box {}."
 TEXTS = [TEXT.format(30 + n, 18 + n, n) for n in range(12)]
 AT = TEXTS[0].index(" 18")

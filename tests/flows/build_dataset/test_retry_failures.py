@@ -20,8 +20,6 @@ from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.execution.pool import AnnotationPool
 from warehouse.queries import rows_of, stats
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 _COUNTED = """
 SELECT count(*) AS rows, count_if(failure = 'unreachable') AS unreachable, count_if(transient) AS transient
 FROM executed"""

@@ -32,8 +32,6 @@ from toolformer_core.syntax import linearize
 from warehouse.queries import rows_of
 from warehouse.store import Store
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 WEIGHTS = np.array([5, 4, 3, 2, 1]) / 15  # of the five tokens from the position on
 
 

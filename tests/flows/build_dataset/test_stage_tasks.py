@@ -12,6 +12,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import TaskRun
 from prefect.runtime import flow_run as this_run
 
+from flows.build_dataset import pipeline
 from flows.build_dataset.flow import read_corpus_parts, run_build
 from flows.build_dataset.pipeline import shard_groups
 from flows.build_dataset.resolve import resolve
@@ -23,8 +24,6 @@ from tasks.shards.stage import Shard
 from tests.support.small_builds import small_build
 from toolformer_core.errors import ToolError
 from warehouse.commits import DataFile
-
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
 
 @pytest.fixture
@@ -53,12 +52,13 @@ def waits_on(run: TaskRun, runs: dict[str, TaskRun]) -> set[str]:
 
 
 def test_every_step_of_every_tool_and_group_is_a_task_run(
-    prefect_server: None, few_documents: Path, tmp_path: Path, flow_runs: list[str]
+    prefect_server: None, few_documents: Path, tmp_path: Path, flow_runs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pipeline, "tasks_at_most", lambda: 18)  # two tools of four tasks each and assemble, twice
     run_build(small_build(few_documents, tmp_path / "data"))
     runs = task_runs(flow_runs[0])
     steps = ("prefilter", "sample", "execute", "score")
-    groups = ("0", "1-2")  # of three shards, see `prefect_server`
+    groups = ("0", "1-2")  # of three shards
     of_tools = {f"{step} {tool} {group}" for step in steps for tool in ("calculator", "calendar") for group in groups}
     assert set(runs) == {"ingest", *of_tools, *(f"assemble {group}" for group in groups)}
     assert waits_on(runs["sample calendar 0"], runs) == {"prefilter calendar 0"}
@@ -69,11 +69,7 @@ def test_every_step_of_every_tool_and_group_is_a_task_run(
 
 
 def test_a_failed_step_is_seen_as_that_step_and_a_second_try_repeats_it_alone(
-    prefect_server: None,
-    few_documents: Path,
-    tmp_path: Path,
-    flow_runs: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    prefect_server: None, few_documents: Path, tmp_path: Path, flow_runs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = small_build(few_documents, tmp_path / "data", tools=["calculator"], shard_documents=100)
 

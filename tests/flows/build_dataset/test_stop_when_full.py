@@ -28,8 +28,6 @@ from warehouse.queries import stats
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 TEXT = "Of 30 apples 12 are red and 18 are green in box {}."
 AT = TEXT.index(" 18")
 ORDER = [s.name for s in shard_order([Shard(f"part-{n:05d}", DataFile("", "", 1, 1)) for n in range(6)], seed=0)]

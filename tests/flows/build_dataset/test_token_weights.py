@@ -56,13 +56,17 @@ def built(folder: Path, calls: list[dict[str, Any]] = CALLS, **config: Any) -> P
     return publish(store, None)
 
 
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("built"))
+
+
 def asked(snapshot: Path, tau: float = 0.5, **given: Any) -> WhatIfQuery:
     file = snapshot.parent / f"{given}.parquet"
     return ask(snapshot, {"calculator": tau}, gains_of=lambda w: reweigh(snapshot, w, file), **given)
 
 
-def test_gains_by_hand(tmp_path: Path) -> None:
-    snapshot = built(tmp_path)
+def test_gains_by_hand(snapshot: Path) -> None:
 
     def gains(**given: Any) -> list[tuple[int, float]]:
         relation = asked(snapshot, **given).gains.relation
@@ -77,8 +81,7 @@ def test_gains_by_hand(tmp_path: Path) -> None:
     assert gains(window=2) == [(5, 14 / 9), (30, 12 / 9)]
 
 
-def test_what_comes_and_goes_with_its_gain(tmp_path: Path) -> None:
-    snapshot = built(tmp_path)
+def test_what_comes_and_goes_with_its_gain(snapshot: Path) -> None:
     query = asked(snapshot, window=1)
     assert [(one.examples, one.calls) for one in IndexedCalls(snapshot, query.gains).yields(query.after)] == [(1, 1)]
     answer = what_if(snapshot, query.before, query.after, gains=query.gains)
@@ -91,8 +94,7 @@ def test_what_comes_and_goes_with_its_gain(tmp_path: Path) -> None:
     assert bins == {0.0: 1, 1.0: 1, 2.0: 2}  # 0; the bound of the fourth, 1; 2 and 2.4
 
 
-def test_calls_that_were_not_computed_to_the_end_are_counted_and_not_kept(tmp_path: Path) -> None:
-    snapshot = built(tmp_path)
+def test_calls_that_were_not_computed_to_the_end_are_counted_and_not_kept(snapshot: Path) -> None:
     [weighed, unknown] = asked(snapshot, 1.0, window=1).notes
     assert weighed == "what calls gain afterwards is counted with the weights 1.000 of the next tokens"
     assert unknown.startswith("1 call (calculator 1) may reach their threshold with these weights, but L(e(c, eps))")
@@ -101,8 +103,7 @@ def test_calls_that_were_not_computed_to_the_end_are_counted_and_not_kept(tmp_pa
     assert IndexedCalls(snapshot, low.gains).yields(low.after)[0].calls == 2  # also below the floor
 
 
-def test_the_build_s_own_weights_change_nothing(tmp_path: Path) -> None:
-    snapshot = built(tmp_path)
+def test_the_build_s_own_weights_change_nothing(snapshot: Path) -> None:
     for given in ({"decay": 0.2}, {"window": 5}, {"decay": 0.2, "window": 5}):
         assert asked(snapshot, **given) == asked(snapshot)
 
@@ -118,9 +119,9 @@ def test_the_build_s_own_weights_change_nothing(tmp_path: Path) -> None:
         ({"decay": float("nan")}, "decreases by 0 to 1"),
     ],
 )
-def test_what_is_not_stored_is_refused(tmp_path: Path, given: dict[str, Any], problem: str) -> None:
+def test_what_is_not_stored_is_refused(snapshot: Path, given: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        asked(built(tmp_path), **given)
+        asked(snapshot, **given)
 
 
 @pytest.mark.parametrize("given", [{"window": 1}, {"decay": 0.0, "window": 5}])

@@ -23,8 +23,6 @@ from warehouse.gc import find_garbage
 from warehouse.queries import current_build, rows_of
 from warehouse.store import Store
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 Built = tuple[BuildResult, Path, list[str]]
 
 

@@ -24,8 +24,6 @@ from warehouse.queries import current_build, rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
 Built = tuple[BuildResult, Path, list[str]]
 
 
@@ -38,7 +36,7 @@ def data(as_built: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     for stage in ("sample", "score"):
         monkeypatch.setattr(f"tasks.stages.{stage}.model_of", no_model)
-    publish(Store(as_built), None, anew=True)
+    publish(Store(as_built), None)
     return as_built
 
 
@@ -83,8 +81,7 @@ def test_below_the_floor_of_the_scores_nothing_is_answered(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "floor"),
-    [({}, 0.0), ({"tau_f": {"calendar": -0.5}}, -0.5), ({"tau_f": {"qa": 2.0}}, 0.0)],
+    ("asked", "floor"), [({}, 0.0), ({"tau_f": {"calendar": -0.5}}, -0.5), ({"tau_f": {"qa": 2.0}}, 0.0)]
 )
 def test_a_build_scores_down_to_its_smallest_threshold(
     few_documents: Path, tmp_path: Path, asked: dict[str, object], floor: float

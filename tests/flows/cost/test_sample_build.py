@@ -103,11 +103,7 @@ def test_what_is_given_goes_before_what_was_measured(tmp_path: Path) -> None:
     assert (line.value, line.origin) == (0.2, GIVEN)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"model": "gpt-j-6b"}, {"draw_form": "forced"}, {"decoys": 2}],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", [{"model": "gpt-j-6b"}, {"draw_form": "forced"}, {"decoys": 2}], ids=str)
 def test_a_build_that_was_sampled_otherwise_says_nothing_of_draws_and_tokens(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:

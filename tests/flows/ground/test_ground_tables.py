@@ -118,5 +118,5 @@ def test_pictures_show_each_method_and_the_sizes_of_the_library() -> None:
     assert line.get_xydata().tolist() == [[4, 0.75], [10, 0.5]]
     columns = kept.figures["figures/confusion_gear.png"].axes[0].get_xticklabels()
     assert [label.get_text() for label in columns] == [  # in the order of the library
-        *("calculator", "distractor_tide_table", "distractor_bus_fare"),
+        *("calculator", "distractor_tide_table", "distractor_bus_fare")
     ]

@@ -10,15 +10,7 @@ import pytest
 from serving.routing.records import Route, RouteRequest
 from serving.routing.router import Router
 from serving.server import ModelServer
-from tests.serving.routed import (
-    ROUTES,
-    Tool,
-    asking,
-    calling_lm,
-    days,
-    settings,
-    sevens,
-)
+from tests.serving.routed import ROUTES, Tool, asking, calling_lm, days, settings, sevens
 from tests.serving.servers import running
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM

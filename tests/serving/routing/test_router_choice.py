@@ -114,8 +114,7 @@ def test_below_the_threshold_the_model_answers_alone(client: openai.OpenAI, lm: 
     answer = chat(client, "Hello", tools=[WEATHER])
     alone = Toolformer(lm, [])
     (want,) = alone.generate(
-        ["User: Hello\nAssistant:"],
-        GenerationSettings(max_new_tokens=16, top_k=0, stop=("\nUser:", "\nAssistant:")),
+        ["User: Hello\nAssistant:"], GenerationSettings(max_new_tokens=16, top_k=0, stop=("\nUser:", "\nAssistant:"))
     )
     alone.close()
     assert answer.choices[0].message.content == want.text.removeprefix(" ")
@@ -214,10 +213,7 @@ def test_another_small_model_ranks_and_the_servers_model_writes_the_call(
     """The small model's call is what T is ranked by, if it writes one; the call that runs is the server's model's."""
     small = calling_lm("gpt2", 3) if knows_calls else writing_lm("gpt2", tokenizer(), [], seed=1)
     router = settings(tools, load=lambda: Toolformer(small, [], max_rows=2), model="small", max_rows=2)
-    with (
-        running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4, router=router) as server,
-        asking(server) as own,
-    ):
+    with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4, router=router) as server, asking(server) as own:
         answer = chat(own, "What is seven of these?")
         grounding = ROUTES[-1].grounding
         demanded = chat(

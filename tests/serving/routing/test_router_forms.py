@@ -10,12 +10,7 @@ import openai
 import pytest
 
 from serving.server import ModelServer
-from tests.serving.routed import (
-    MESSAGE,
-    WEATHER,
-    Tool,
-    chat,
-)
+from tests.serving.routed import MESSAGE, WEATHER, Tool, chat
 from tests.serving.servers import NAME, running
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer

@@ -81,9 +81,7 @@ def test_an_input_that_gives_no_arguments(properties: dict[str, Any] | None, tex
         client_tool(properties).arguments(text)
 
 
-VALUES = st.fixed_dictionaries(
-    {"source": st.text(), "target": st.text(), "days": st.integers(1, 10**9)},
-)
+VALUES = st.fixed_dictionaries({"source": st.text(), "target": st.text(), "days": st.integers(1, 10**9)})
 
 
 @given(VALUES)

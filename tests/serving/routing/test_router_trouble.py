@@ -13,18 +13,7 @@ import pytest
 
 from serving.server import ModelServer
 from serving.settings import ServerSettings
-from tests.serving.routed import (
-    CALLED,
-    MESSAGE,
-    ROUTES,
-    WEATHER,
-    Tool,
-    asking,
-    chat,
-    function,
-    ranking,
-    settings,
-)
+from tests.serving.routed import CALLED, MESSAGE, ROUTES, WEATHER, Tool, asking, chat, function, ranking, settings
 from tests.serving.servers import DEADLINE_S, NAME, address_of, running, until
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ModelError

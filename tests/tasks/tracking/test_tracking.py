@@ -21,7 +21,6 @@ from tests.tasks.tracking.tracking_cases import start
 from toolformer_core.errors import UsageError
 
 # MLflow 3.17 maps a column with a loader that SQLAlchemy 2.1 deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy.exc.SADeprecationWarning")
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from tasks.tracking.figures import curves
 from tests.tasks.tracking.tracking_cases import DEV, DIGEST, EVENTS, PARAMS, STARTED, evaluated, saved, start, step
 
 # MLflow 3.17 maps a column with a loader that SQLAlchemy 2.1 deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy.exc.SADeprecationWarning")
 
 
 def everything(client: MlflowClient, run_id: str) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from warehouse.files.paths import database_problem, sqlite_file, sqlite_url
 
 
 @pytest.mark.parametrize(
-    ("file", "url"),
-    [("/d/a b/é.db", "sqlite:////d/a b/é.db"), ("/d/a%20b/x.db", "sqlite:////d/a%20b/x.db")],
+    ("file", "url"), [("/d/a b/é.db", "sqlite:////d/a b/é.db"), ("/d/a%20b/x.db", "sqlite:////d/a%20b/x.db")]
 )
 def test_the_url_of_a_file(file: str, url: str) -> None:
     assert sqlite_url(Path(file)) == url

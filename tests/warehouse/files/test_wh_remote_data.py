@@ -69,15 +69,13 @@ def names(paths: list[str]) -> set[str]:
     return {Path(path).name.split("-")[0] for path in paths}
 
 
-def test_no_data_file_is_copied_here(url: str, tmp_path: Path) -> None:
+def test_no_data_file_is_copied_here_and_figures_need_the_index_alone(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     snapshot = build(Store(url))
     here = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {path.parent for path in here} == {snapshot.parent}
     assert [path for path in here if path.suffix == ".parquet"] == []
-
-
-def test_figures_need_the_index_alone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = build(Store(url))
     reads = reads_of(monkeypatch)
     assert [(one.tau_f, one.examples) for one in yield_by_threshold(snapshot)] == [(0.5, 3), (1.0, 3), (2.0, 0)]
     assert stats(snapshot).conserved
@@ -106,12 +104,6 @@ def test_samples_need_the_shards_that_they_come_from(url: str, monkeypatch: pyte
     found = what_if(snapshot, CallFilter({"qa": 0.5}), CallFilter({"qa": 0.2}), n=2)
     assert [call.gain for call in found.comes] == [0.25, 0.25]
     assert [call.gain for call in samples(snapshot, kept=True)] == [1.0, 1.0, 1.0]
-
-
-def test_wide_views_read_the_data_where_it_is(url: str) -> None:
-    snapshot = build(Store(url))
-    assert rows_of(snapshot, "SELECT sum(gain) AS gain FROM scored") == [{"gain": 3 * 1.25}]
-    assert rows_of(snapshot, "SELECT count(*) AS n FROM kept_calls") == [{"n": 3}]
 
 
 def test_a_packed_file_needs_no_url(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +157,10 @@ def test_a_url_that_is_kept_has_no_credentials() -> None:
     assert public_url("folder/c4") == "folder/c4"
 
 
-def test_a_user_s_own_query_reads_the_data_where_it_is_and_nothing_beside_it(url: str) -> None:
+def test_views_and_a_user_s_own_query_read_the_data_where_it_is_and_nothing_beside_it(url: str) -> None:
     snapshot = build(Store(url))
+    assert rows_of(snapshot, "SELECT sum(gain) AS gain FROM scored") == [{"gain": 3 * 1.25}]
+    assert rows_of(snapshot, "SELECT count(*) AS n FROM kept_calls") == [{"n": 3}]
     with run_query(snapshot, "SELECT count(*), sum(gain) FROM scored") as rows:
         assert list(rows) == [(6, 3.75)]
     root = Store(url).root

@@ -70,7 +70,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(STEPS, st.booleans())
 def test_step_by_step_and_from_nothing_give_the_same(steps: list[tuple[str, str, str]], recheck: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -90,18 +90,6 @@ def test_yields_are_those_of_the_method(
         assert IndexedCalls(path).yields(choice) == expected
 
 
-@settings(max_examples=6, deadline=None)
-@given(calls(), WINDOWS, st.sampled_from([0.5, 1.0, 1.5]))
-def test_the_best_calls_above_a_threshold_are_those_of_the_method(rows: Rows, window: int | None, tau: float) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        store, run = Store(folder), list[Commit]()
-        write(store, "s0", rows, run, window)
-        own = [c for commit in run if commit.stage == "score" for c in translate.scored_of(store.read(commit.files[0]))]
-        kept = plain_survivors(own, CallFilter(dict.fromkeys(TOOLS, tau), keep_repeats=frozenset({"mt"})))
-        best = rows_of(publish(store, None), f'SELECT doc_id, "position", tool FROM best_calls WHERE gain >= {tau}')
-        assert sorted(tuple(row.values()) for row in best) == sorted((c.doc_id, c.position, c.tool) for c in kept)
-
-
 @pytest.mark.parametrize("gains", [[-1.0, math.nan], [0.5, math.nan, -1.0], [math.nan], [math.inf, math.nan, 0.5]])
 def test_a_gain_that_is_not_a_number_is_seen(tmp_path: Path, gains: list[float]) -> None:
     """The statistics of a Parquet file leave NaN out: of -1.0 and NaN they say "from -1.0 to -1.0"."""
@@ -164,40 +152,6 @@ def test_a_call_comes_and_goes_with_its_rivals(tmp_path: Path) -> None:
     # all calls that come, less all that go, are what the yields say
     found = what_if(path, before, strict)
     assert [c.after.calls - c.before.calls for c in found.changes] == [0, 1, -2]
-
-
-@settings(max_examples=6, deadline=None)
-@given(calls(), TAUS, TAUS, st.sampled_from([None, 1, 2]), WINDOWS, st.booleans(), st.booleans())
-def test_what_comes_and_goes_is_what_the_method_says(
-    rows: Rows,
-    one: dict[str, float],
-    other: dict[str, float],
-    k: int | None,
-    window: int | None,
-    kept_before: bool,
-    kept_after: bool,
-) -> None:
-    top_k = {} if k is None else dict.fromkeys(TOOLS, k)
-    before, after = (
-        CallFilter(one, keep_repeats=frozenset(TOOLS if kept_before else ())),
-        CallFilter(other, top_k, keep_repeats=frozenset(TOOLS if kept_after else ())),
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        store, run = Store(folder), list[Commit]()
-        put(store, "ingest", "", "corpus", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
-        write(store, "s0", rows, run, window)
-        found = what_if(publish(store, None), before, after, n=100)
-        own = [c for commit in run if commit.stage == "score" for c in translate.scored_of(store.read(commit.files[0]))]
-    ranks = {(c.tool, c.doc_id, c.position): c.position for c in own}
-    stands = [
-        {(c.doc_id, c.position, c.tool) for c in plain_survivors(own, choice, ranks)} for choice in (before, after)
-    ]
-    for change in found.changes:
-        comes, goes = (sum(s.tool == change.after.tool for s in own) for own in (found.comes, found.goes))
-        assert comes - goes == change.after.calls - change.before.calls
-    at = [[(s.doc_id, s.position, s.tool) for s in own] for own in (found.comes, found.goes)]
-    assert set(at[0]) == stands[1] - stands[0]
-    assert set(at[1]) == stands[0] - stands[1]
 
 
 def test_only_new_shards_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

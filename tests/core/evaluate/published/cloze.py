@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tests.core.evaluate.published.files import Format, lines
 
-__all__ = ["CLOZE"]
-
 CLOZE = {
     "lama-squad": Format(
         "lama-squad",

@@ -14,8 +14,6 @@ import zstandard
 
 from toolformer_core.evaluate.items import Item, RejectedRow
 
-__all__ = ["Format", "lines", "packed", "split"]
-
 
 @dataclass(frozen=True, slots=True)
 class Format:

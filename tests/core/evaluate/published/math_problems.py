@@ -6,8 +6,6 @@ import json
 
 from tests.core.evaluate.published.files import Format, lines
 
-__all__ = ["MATH"]
-
 _ASDIV = """<?xml version="1.0" encoding="UTF-8"?>
 <Machine-Reading-Corpus-File>
 \t<ProblemSet>

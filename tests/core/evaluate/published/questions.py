@@ -6,8 +6,6 @@ import json
 
 from tests.core.evaluate.published.files import Format, lines
 
-__all__ = ["QUESTIONS"]
-
 
 def _squad(*articles: object) -> str:
     return json.dumps({"version": 1.0, "data": list(articles)}, indent=1, ensure_ascii=False)
