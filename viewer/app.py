@@ -49,7 +49,6 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
     """Return the application for a data folder.
 
     Args:
-        data: the folder or URL.
         hosts: names besides the loopback ones under which it answers.
         origins: origins besides its own whose pages may use it.
     """

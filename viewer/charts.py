@@ -19,7 +19,6 @@ def funnel_chart(tool: str, stages: Mapping[str, int], colour: str) -> Markup:
     """Return a bar for each stage of a tool, as long as its number of rows.
 
     Args:
-        tool: the tool's name, for the title.
         stages: the rows of each stage, in order.
         colour: the tool's class in the style sheet.
     """
@@ -44,7 +43,6 @@ def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, floa
     """Return a histogram of a tool's gains, with thresholds as lines.
 
     Args:
-        tool: the tool's name, for the title.
         bins: the tool's bins in rising order; the first and the last are open.
         thresholds: the lines' names ("now", "then") and where they stand, in nats. One that stands where "now" does is
             left out.

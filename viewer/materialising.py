@@ -33,10 +33,6 @@ class Materialiser:
     def start(self, query: WhatIfQuery, name: str) -> None:
         """Begin to make a version.
 
-        Args:
-            query: the thresholds.
-            name: the dataset's.
-
         Raises:
             UsageError: the name is unsafe, or another version is being made.
         """

@@ -73,8 +73,6 @@ def token_texts(model: str, text: str, call: Mapping[str, Any], *, from_word: bo
 
     Args:
         model: the run's model: `embedded`, a folder, or a hub name in the cache.
-        text: the document.
-        call: a row of `scored`.
         from_word: whether the build was scored so, see `ScoreRequest`.
     """
     file = ModelRef.of(model).local_file("tokenizer.json")

@@ -112,7 +112,6 @@ def document_link(doc_id: str, call: Mapping[str, Any] | None = None, version: s
     """Return the link to a document.
 
     Args:
-        doc_id: its id.
         call: a call of it that is to be shown, with `tool` (of a chain all of its tools, joined by `+`) and `position`
             (and `nth` among several there).
         version: name@version; "": the current C*.

@@ -29,7 +29,6 @@ def render(template: str, **values: Any) -> str:
     """Return a page.
 
     Args:
-        template: its file in `templates/`.
         values: what it shows; `path` is that of the menu's entry.
     """
     return _environment().get_template(template).render(pages=MENU, **values)

@@ -58,7 +58,6 @@ def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0
 
     Args:
         examples: calls of each tool to show, drawn by the seed.
-        seed: of the draw.
 
     Raises:
         WarehouseError: files or commits of the version are damaged or gone.

@@ -35,11 +35,7 @@ HEADERS = {
 
 
 class Guard:
-    """Passes requests on to `app`, except those that it refuses.
-
-    Args:
-        app: the application.
-    """
+    """Passes requests on to `app`, except those that it refuses."""
 
     def __init__(self, app: App) -> None:
         self._app = app

@@ -24,7 +24,6 @@ class ViewerServer(ListeningServer):
     """Serves the pages of a data folder.
 
     Args:
-        data: the folder or URL.
         host: the address to bind.
         port: the port to bind; 0 takes a free one.
 

@@ -67,7 +67,6 @@ class IndexedCalls:
     """The best call of each tool at each position.
 
     Args:
-        gains: what the calls gain.
         least: only calls with at least this gain, in nats; filters with lower thresholds are then not answered.
     """
 
@@ -107,13 +106,10 @@ class IndexedCalls:
         """Return a page of the calls that only the second of two filters keeps, and one of those only the first keeps.
 
         Args:
-            before: the first filter.
-            after: the second filter, with the same tools.
             n: how many calls to return at most of each list.
             then: the calls with their gains under the second filter; None: these.
             comes_after: where the last page of those that come ended; None: this is the first page.
             goes_after: ... of those that go.
-            width: characters of text before and after a call's position.
         """
         then = then or self
         was, becomes = self._kept(before), then._kept(after)
@@ -140,14 +136,10 @@ class IndexedCalls:
         """Return a page of the calls.
 
         Args:
-            call_filter: which calls are kept; the tools that it does not name have none.
-            n: how many calls to return at most.
             outcome: only calls of this outcome under the filter; "": all.
             tool: only calls of this tool; "": of all tools.
-            low: only gains from here on, in nats.
             high: only gains below this.
             after: the last call of the page before; None: this is the first page.
-            width: characters of text before and after a call's position.
         """
         gain, allowed, kept = self._columns.gain, self._columns.allowed(call_filter), self._kept(call_filter)
         chosen = {"": np.ones_like(kept), "kept": kept, "below_threshold": ~allowed, "outdone": allowed & ~kept}
@@ -165,10 +157,8 @@ class IndexedCalls:
         """Return the next of a tool's kept calls in an order that the seed shuffles.
 
         Args:
-            call_filter: which calls are kept.
             seed: of the order; the same seed gives the same order.
             without: document and position of calls that are passed over.
-            width: characters of text before and after the call's position.
         """
         passed = dict.fromkeys(without)
         kept = np.flatnonzero(self._kept(call_filter) & self._of_tool(tool))

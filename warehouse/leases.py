@@ -68,7 +68,6 @@ class Leases:
     """The leases on the work of one store. Threads of a process may share it.
 
     Args:
-        url: a SQLAlchemy URL of PostgreSQL.
         lease_s: seconds after which a process that renews nothing counts as dead.
 
     Raises:
@@ -109,7 +108,6 @@ class Leases:
         """Wait until another process has finished the work or the lease is free; return the result or the lease.
 
         Args:
-            name: the name of the work.
             finished: returns the result if the work is done; called before the lease is taken, and again afterwards.
 
         Raises:

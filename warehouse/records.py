@@ -102,7 +102,6 @@ def write_prompt(store: Store, tool: str, digest: str, text: str) -> None:
     """Write a prompt's text, unless it is stored already.
 
     Args:
-        digest: the value of the part `prompt` in the commits.
         text: the prompt with one `{text}`, the place of the document.
 
     Raises:

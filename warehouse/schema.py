@@ -221,10 +221,6 @@ def empty_table(stage: str) -> pa.Table:
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with exactly the schema's columns, order and types, in one chunk and without metadata.
 
-    Args:
-        table: the rows.
-        schema: the columns.
-
     Raises:
         SchemaError: a column is missing or unknown, cannot be cast, or contains a forbidden null.
     """

@@ -112,8 +112,6 @@ def schema_of(url: str, store: Store, wait_s: float = 0.0) -> str:
     """Return the schema of a store's tables; create the schema, and the store's name, if there is none.
 
     Args:
-        url: of the database.
-        store: whose tables.
         wait_s: see `wait_for_server`.
 
     Raises:
@@ -140,8 +138,6 @@ def connect_schema(url: str, store: Store, wait_s: float = LEASE_S, *, wait_now:
     """Return an engine for the schema of a store in a shared database.
 
     Args:
-        url: of the database.
-        store: see `schema_of`.
         wait_s: see `wait_for_server`.
         wait_now: wait for the server at this first connection as well; else an URL with a slip is an error at once.
     """

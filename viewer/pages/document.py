@@ -55,7 +55,6 @@ def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
 
     Args:
         query: the query string: `version` (name@version) and `call` (tool:position:n, the n-th call of a tool there).
-        doc_id: the document's id, or the beginning of it.
     """
     version = query.text("version")
     names = viewed.names()
@@ -110,11 +109,9 @@ def pieces_of(
     """Return the text with its calls as pieces, from an offset on.
 
     Args:
-        text: the document.
         calls: the calls to show inline.
         chosen: the call of the panel; it is shown inline even if it is not among the calls.
         names: the tools' names in calls, by key.
-        doc_id: the document's id.
         version: name@version; "": the current C*.
         start: where the page begins.
     """
@@ -253,11 +250,7 @@ def _dropped(trace: DocumentTrace) -> dict[str, list[dict[str, Any]]]:
 
 
 def example_pieces(example: Mapping[str, Any]) -> list[Piece]:
-    """Return a version's text with its calls as pieces.
-
-    Args:
-        example: what `example_of` returns.
-    """
+    """Return a version's text with its calls as pieces."""
     pieces, at = [], 0
     for call in sorted(example["calls"], key=lambda one: one["start"]):
         pieces += [

@@ -38,7 +38,6 @@ def decode_parquet(data: bytes, columns: list[str] | None, place: str) -> pa.Tab
     """Return the rows of a Parquet file.
 
     Args:
-        data: the file's bytes.
         columns: return only these columns, in this order; None: all.
         place: the file's path, for messages.
 
@@ -61,8 +60,6 @@ def check_data(file: DataFile, data: bytes, verify: bool = True) -> str:
     """Return how a data file's bytes differ from what its commit says, as the end of a sentence; "" if they do not.
 
     Args:
-        file: the file as its commit lists it.
-        data: the file's bytes.
         verify: compare the digest, not only the size.
     """
     if len(data) != file.bytes:

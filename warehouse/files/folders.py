@@ -23,7 +23,6 @@ def make_private(*files: Path, create: bool = True) -> None:
     """Give files the mode of `private_mode`; files of other users stay as they are.
 
     Args:
-        files: the files.
         create: whether to create missing files, empty.
 
     Raises:

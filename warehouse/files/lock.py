@@ -35,7 +35,6 @@ class FileLock:
 
     Args:
         path: the lock file; created if it does not exist.
-        wait_s: how many seconds to wait for the holder; `math.inf`: without a limit.
         on_wait: called once, before waiting, with an error that names the holder.
 
     Raises:

@@ -24,7 +24,6 @@ def object_creator(url: str, region: str) -> CreateObject | None:
 
     Args:
         url: the URL as `pyarrow.fs` takes it, with its keys and its query.
-        region: the bucket's region.
     """
     if importlib.util.find_spec("botocore") is None:
         return None

@@ -16,7 +16,6 @@ class OverlayFiles:
     """File operations (`Files`) that only read the data folder.
 
     Args:
-        data: the files of the data folder.
         folder: an empty local folder for everything that is written; its creator removes it.
     """
 

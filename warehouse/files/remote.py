@@ -34,7 +34,6 @@ class RemoteFiles:
 
     Args:
         root: the URL, for messages and views.
-        filesystem: a `pyarrow.fs.FileSystem`.
         base: the root's path within that file system.
         create_object: creates an object unless there is one; None: the place cannot do that in one step.
     """

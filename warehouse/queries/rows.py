@@ -108,7 +108,6 @@ def rows_of(path: str | Path, sql: str, parameters: dict[str, Any] | None = None
 
     Args:
         sql: any SELECT; named parameters are written `$name`.
-        parameters: the parameters' values.
 
     Raises:
         SnapshotError: there is no snapshot, or the query fails.

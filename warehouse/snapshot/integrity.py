@@ -30,7 +30,6 @@ def update_broken(connection: duckdb.DuckDBPyConnection, store: Store, recheck: 
 
     Args:
         connection: to the snapshot that is being written; `changes.apply_changes` has made its temporary tables.
-        recheck: check the files of all commits; False: those of new commits and of broken ones.
     """
     connection.execute("CREATE TABLE IF NOT EXISTS facts.broken (commit_id VARCHAR)")
     connection.execute(_CHECKED.format("true" if recheck else "false"))

@@ -93,7 +93,6 @@ def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
     Args:
         store: the data folder; files of commits that the published snapshot shows are not checked again.
         catalog: contains the run and its commits.
-        run_id: the run's id.
 
     Raises:
         SnapshotError: the snapshot could not be written.

@@ -31,11 +31,7 @@ _BLOCK = 1 << 20  # bytes of one request for a part of a larger file
 
 
 def connect(store: Store, config: dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
-    """Open an empty database in memory that can read the store's files.
-
-    Args:
-        config: DuckDB's settings.
-    """
+    """Open an empty database in memory that can read the store's files."""
     connection = duckdb.connect(config=config or {})
     register_files(connection, store)
     return connection
