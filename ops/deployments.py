@@ -39,20 +39,6 @@ from tasks.settings import data_folder, shown_url
 from toolformer_core import __version__
 from toolformer_core.errors import ToolformerError, UsageError
 
-__all__ = [
-    "ARRIVED",
-    "DEPLOYMENTS",
-    "POOLS",
-    "DeployError",
-    "Deployment",
-    "DeploymentOptions",
-    "arrival_event",
-    "as_yaml",
-    "deploy",
-    "form_schema",
-    "yaml_entry",
-]
-
 ARRIVED = "toolformer.corpus.arrived"  # an event whose payload names the file or folder as `corpus`
 _NIGHTLY = "0 2 * * *"
 _STEP = "prefect.deployments.steps.set_working_directory"
@@ -75,7 +61,6 @@ class Deployment:
     Args:
         entrypoint: the flow's module path, which a worker imports.
         pool: one of `POOLS`.
-        tags: the tags that the UI shows.
         corpora: whether it reads a corpus, so that it can run on a schedule and when a corpus arrives.
         name: the deployment's; "": the flow's.
         fields: the parameters that its form has, where the others keep their defaults; none: all.
@@ -241,7 +226,6 @@ def deploy(options: DeploymentOptions, *, api: str | None = None, wait_s: float 
     An existing schedule or trigger stays switched on or off as it is, unless an option asks for it.
 
     Args:
-        options: what the forms are filled in with.
         api: the URL of Prefect's API, e.g. `http://127.0.0.1:4200/api`; default: PREFECT_API_URL.
         wait_s: seconds to wait for the server; what can be done without it is done first.
 

@@ -47,9 +47,6 @@ class Service:
     """A program of a group.
 
     Args:
-        name: its name in messages.
-        argv: the command.
-        log: the file that its output is appended to.
         variables: additions to this process's environment; None removes a variable.
         healthy: returns whether the program does its work.
         folder: its working directory; None: the log's folder, where no file of the user's is imported as a module.
@@ -74,7 +71,6 @@ class ProcessGroup:
 
     Args:
         mark: the value of `GROUP_VARIABLE` in the environment of all its processes.
-        clock: returns the time in seconds by which restarts are planned.
     """
 
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -133,7 +129,6 @@ class ProcessGroup:
         """Restart services that have ended: the first time at once, then after 1, 2, 4, ... 60 seconds. Call it often.
 
         Args:
-            services: the services that should run.
             notify: called with a message for each one that has ended.
 
         Raises:
@@ -199,7 +194,6 @@ def end_marked(mark: str, grace_s: float = _KILL_S, *, variable: str = GROUP_VAR
     """End every process that carries a mark, as `end_processes` does.
 
     Args:
-        mark: the mark.
         grace_s: seconds from SIGTERM to SIGKILL.
         variable: the environment variable that holds the mark.
         spared: processes with this environment variable are left alone; "": none are.

@@ -36,10 +36,7 @@ class Services:
     """Makes the services of one data folder.
 
     Args:
-        addresses: where they listen.
-        logs: the folder of their logs.
         home: the local folder of MLflow's database and artifacts.
-        data: the data folder or URL.
         wait_s: seconds for which the deployments wait for Prefect's server.
     """
 
@@ -103,11 +100,7 @@ class Services:
         )
 
     def deployments(self, options: Sequence[str]) -> Service:
-        """Return the program that makes the deployments and ends; it prepares them while the server starts.
-
-        Args:
-            options: further options of `python -m ops.deployments`.
-        """
+        """Return the program that makes the deployments and ends; it prepares them while the server starts."""
         done = self.logs / "deployments.txt"
         done.unlink(missing_ok=True)
         words = [f"--data={self.data}", f"--wait={self.wait_s:.0f}", f"--note={done}", *options]

@@ -18,11 +18,7 @@ _DIGEST = 12  # characters of a model's digest
 
 
 def version_page(dataset: str) -> str | None:
-    """Return the address of a version's page; None if no viewer is known.
-
-    Args:
-        dataset: name@version.
-    """
+    """Return the address of a version's page; None if no viewer is known."""
     root = _root()
     return None if root is None else f"{root}/documents?version={quote(dataset, safe='')}"
 
@@ -37,7 +33,6 @@ def arms_page(arms: Sequence[str], task: str) -> str | None:
 
     Args:
         arms: `arm_key` of each arm, of which the first and the last are compared.
-        task: the benchmark's name.
     """
     root = _root()
     if root is None or not arms:

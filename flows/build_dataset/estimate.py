@@ -140,10 +140,7 @@ class PastCommits:
         """Return the expected cost of a stage and tool, from commits with the same model, k and m if there are any.
 
         Args:
-            stage: the stage's name.
             tool: the tool's key; "" if the stage runs once for all tools.
-            documents: number of documents to work on.
-            model: digest of the model's weights.
             draws: k * m; 0 for a stage that has nothing to do with draws.
 
         Returns:

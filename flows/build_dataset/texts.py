@@ -49,7 +49,6 @@ def count_texts(store: Store, dataset: Dataset, snapshot: Path, *, mask_pii: boo
 
     Args:
         snapshot: a snapshot whose current C* is this version.
-        mask_pii: whether addresses and numbers are masked in them, and not to be counted.
     """
     languages, holding = Counter[str](), Counter[str](() if mask_pii else dict.fromkeys(KINDS, 0))
     for text in plain_texts(store, dataset):

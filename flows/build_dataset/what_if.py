@@ -42,8 +42,6 @@ def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -
     """Return the threshold of each tool for each promised rate of false discoveries, by tool and then by rate.
 
     Args:
-        store: the data folder's store.
-        snapshot: path of the published snapshot.
         rates: in (0, 1); without any, no score is read.
 
     Raises:
@@ -69,9 +67,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     """Assemble C* with the other thresholds, as a new version of a dataset.
 
     Args:
-        store: the data folder's store.
         query: what `ask` returned.
-        name: name of the dataset.
 
     Raises:
         UsageError: the name is unsafe, or the build that made the scores has not finished.
@@ -138,7 +134,6 @@ def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5, width: int = 
     These are read shard by shard. A chain counts for the tool of each of its calls.
 
     Args:
-        store: the data folder's store.
         query: what `ask` returned.
         n: how many calls to return at most of those that come, and of those that go.
         width: characters of text before and after a call's position.

@@ -45,7 +45,6 @@ def certificate_of(name: str, evaluation: Evaluation, right: Mapping[str, bool],
     """Return the certificate of an evaluation.
 
     Args:
-        name: of the evaluation.
         right: whether each item was answered right.
         known: the items that stand in the texts of the model's training.
     """
@@ -92,9 +91,6 @@ def known_by_evaluation(
     Evaluations of models that were not finetuned, or whose dataset is not in the store or not whole, are left out.
 
     Args:
-        store: holds the datasets.
-        task: the benchmark.
-        read: its items.
         evaluations: of any arms.
     """
     benchmark = digest_of("items", *(file.digest for file in read.files))

@@ -45,11 +45,7 @@ __all__ = ["evaluate", "run_evaluate"]
 
 @flow(name="evaluate", flow_run_name=run_name_from("evaluate {task} with {model}"))
 def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
-    """Run a benchmark on the arms of a model, with tools and without.
-
-    Args:
-        parameters: benchmark, models, arms and k.
-    """
+    """Run a benchmark on the arms of a model, with tools and without."""
     begin = time.monotonic()
     begin_flow()
     check_gpus(parameters.workers, parameters.gpus)

@@ -99,7 +99,6 @@ def arm_figures(
 
     Args:
         finished: the finished shards of each.
-        names: the evaluations' names.
         word_problems: whether the items are problems whose answer is a number.
         known: the items that training texts hold (see `known_by_evaluation`); None: not looked for.
     """

@@ -31,7 +31,6 @@ def deliver(parameters: ExportParameters, on_progress: OnProgress | None = None)
     What an earlier call wrote is pushed as it is, so a push that failed is repeated by the same call.
 
     Args:
-        parameters: the form.
         on_progress: called with the examples read so far, and how many there are.
 
     Raises:

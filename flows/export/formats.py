@@ -48,8 +48,6 @@ def maker_of(settings: ExportSettings, tokenizer: LoadedTokenizer | None, schema
     """Return what makes the rows of a format.
 
     Args:
-        settings: the format and its options.
-        tokenizer: the one that the settings name.
         schemas: of the dataset's tools, by their names in calls; for conversations.
 
     Raises:

@@ -101,10 +101,7 @@ def export_to(
     """Export a dataset.
 
     Args:
-        store: holds it.
-        name: of the dataset, see `find_dataset`.
         out: the file or folder to write; what comes with it lies beside it.
-        settings: the format and its options.
         on_progress: called with the examples read so far, and how many the dataset has.
 
     Raises:

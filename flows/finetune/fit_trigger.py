@@ -52,7 +52,6 @@ def fit_trigger(
 
     Args:
         parameters: the model, k, and what a threshold may cost.
-        on_progress: see `find_openings`.
 
     Raises:
         UsageError: no finished training of C* made the model, or its dataset is not in the store, or it held out no

@@ -87,12 +87,7 @@ def _recipe_params(recipe: Recipe) -> dict[str, Any]:
 
 
 def close_run(folder: Path, data: str) -> None:
-    """Record a cancelled job's events and close its MLflow run, if the job's own process could not.
-
-    Args:
-        folder: the job's.
-        data: the data folder or URL.
-    """
+    """Record a cancelled job's events and close its MLflow run, if the job's own process could not."""
     from tasks.tracking import Tracking, TrainingRun
 
     client = Tracking(tracking_uri(data)).client

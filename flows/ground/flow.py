@@ -43,11 +43,7 @@ _Futures = list[PrefectFuture[GroupResult]]  # of one stage and run, one per gro
 
 @flow(name="ground", flow_run_name=run_name_from("ground {task} benchmarks with {model}"))
 def ground(parameters: GroundParameters) -> GroundResult:
-    """Choose a tool of a library for every query of benchmarks, and answer with it.
-
-    Args:
-        parameters: benchmarks, models, library and weights.
-    """
+    """Choose a tool of a library for every query of benchmarks, and answer with it."""
     begin = time.monotonic()
     begin_flow()
     check_gpus(parameters.workers, parameters.gpus)

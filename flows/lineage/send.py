@@ -113,7 +113,6 @@ def send_run(store: Store, run: str) -> None:
     """Send the events of a run to where $TOOLFORMER_LINEAGE says, if it does; a failure is only logged.
 
     Args:
-        store: the data folder.
         run: id of a flow run, a training's job or an export.
     """
     to = lineage_target()

@@ -45,8 +45,6 @@ from warehouse.commits import Dataset
 from warehouse.queries import current_build, gain_histogram
 from warehouse.store import Store
 
-__all__ = ["Observer", "RecipeResult", "observed_by", "recipe", "results_folder", "run_recipe"]
-
 Report = Callable[[int, TrainingEvent], None]  # takes the index of a training among those side by side, and an event
 Observer = Callable[[Sequence[Any]], AbstractContextManager[Report | None]]  # takes the forms of steps side by side
 _observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
@@ -90,11 +88,7 @@ def results_folder(recipe: Recipe, data: str) -> Path:
 
 @flow(name="recipe", flow_run_name=run_name_from("recipe {recipe}"))
 def recipe(parameters: RecipeParameters) -> RecipeResult:
-    """Run an experiment: builds, trainings, evaluations and exports, as a recipe names them.
-
-    Args:
-        parameters: the recipe's file, and the data folder.
-    """
+    """Run an experiment: builds, trainings, evaluations and exports, as a recipe names them."""
     begin = time.monotonic()
     begin_flow()
     recipe_, store = resolved(parameters, resolve), Store(parameters.data)

@@ -15,8 +15,6 @@ import yaml
 
 from toolformer_core.errors import UsageError
 
-__all__ = ["Entry", "Place", "entries", "is_empty", "plain", "read_nodes"]
-
 
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 - PyYAML adds to it

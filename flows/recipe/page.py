@@ -26,8 +26,6 @@ from warehouse.commits import Dataset
 from warehouse.files.base import put_local
 from warehouse.queries import GainBin
 
-__all__ = ["Section", "build_section", "section_of", "write_page"]
-
 _STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse } th, td { padding: .2rem .8rem; border-bottom: 1px solid #8888; text-align: right }
 th:first-child, td:first-child { text-align: left } img { max-width: 100%; background: #fff }"""
@@ -90,8 +88,6 @@ def write_page(folder: Path, name: str, sections: Sequence[Section | None]) -> t
     """Write `results.md`, its pictures and `results.html`; return the two pages.
 
     Args:
-        folder: of the recipe's results.
-        name: of the recipe.
         sections: in the order of the steps; None: the step is not done yet.
     """
     from markdown_it import MarkdownIt

@@ -10,8 +10,6 @@ from pydantic import BaseModel, Field
 
 from flows.forms.fields import FORM, DataFolder, ModelName, OneOf, Option
 
-__all__ = ["SHIPPED", "RecipeParameters", "shipped"]
-
 # In an installed package they lie beside this module, in a clone at its root.
 _INSTALLED = Path(__file__).parent / "shipped"
 SHIPPED = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[2] / "recipes"

@@ -26,8 +26,6 @@ from toolformer_core.finetune.events import read_events
 from toolformer_core.lm.load import model_digest
 from warehouse.store import Store
 
-__all__ = ["PlannedStep", "RecipePlan", "plan_recipe"]
-
 # Parameters on which no result depends, and those of which a run records what they came to.
 _NOT_COMPARED = frozenset({"workers", "gpus", "data", "shard_documents", "score_model"})
 

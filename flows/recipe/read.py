@@ -28,8 +28,6 @@ from flows.recipe.parameters import SHIPPED, shipped
 from flows.recipe.steps import KINDS, Recipe, Step
 from toolformer_core.errors import UnknownNameError, UsageError
 
-__all__ = ["read_recipe"]
-
 SIZES = ("limit", "steps")  # parameters: documents of a build or items of an evaluation, and steps of a training
 _STEPS = "steps"
 _LABEL = re.compile("[A-Za-z0-9_-]+")

@@ -32,8 +32,6 @@ from toolformer_core.lm.check import check_model
 from toolformer_core.lm.reference import ModelRef
 from warehouse.store import Store
 
-__all__ = ["filled", "missing_here", "resolve"]
-
 _STAND_INS = {DATASET: "cstar", MODEL: "embedded", TEXTS: str(CORPUS), TRIGGER: "calculator=0"}
 _FILES = ("corpus", "candidates", "path", "passages", "prompts")  # parameters that name files
 _HUB = ("translator", "qa_reader", "encoder")  # parameters that may name a model of the hub, besides those of steps
@@ -79,7 +77,6 @@ def filled(step: Step, data: str, given: Mapping[str, Any]) -> Any:
     """Return the flow's parameters with the values of a step.
 
     Args:
-        data: the data folder or URL.
         given: values of what the step takes from others, or in place of its own.
 
     Raises:

@@ -22,8 +22,6 @@ from flows.ground.parameters import GroundParameters
 from flows.recipe.nodes import Place
 from toolformer_core.records import digest_of
 
-__all__ = ["DATASET", "KINDS", "MODEL", "TEXTS", "TRIGGER", "Kind", "Recipe", "Step", "training_gives"]
-
 DATASET, MODEL, TEXTS, TRIGGER = "a dataset", "a model", "held-out texts", "thresholds"  # what steps give
 
 

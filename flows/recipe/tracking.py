@@ -14,18 +14,11 @@ from tasks.provenance import versions
 from tasks.settings import tracking_uri
 from tasks.training.registry import MLFLOW_NOTE
 
-__all__ = ["put_below", "start_run"]
-
 _PARENT = "mlflow.parentRunId"  # by which MLflow's page shows runs below another
 
 
 def start_run(recipe: Recipe, data: str, folder: Path) -> Any:
     """Start the run of a recipe, or go on with it; return a `TrackedRun`.
-
-    Args:
-        recipe: the recipe.
-        data: the data folder or URL.
-        folder: where its page lies.
 
     Raises:
         TrackingError: MLflow could not be reached.

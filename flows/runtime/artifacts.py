@@ -62,10 +62,7 @@ class ProgressArtifacts:
     Args:
         flow: the flow's name; an artifact's key is `<flow>-<number>-<stage>`, so that keys sort as the stages follow.
         totals: stage -> expected shards; a live mapping that may grow.
-        client: client of the server that runs the flow.
-        flow_run: id of the flow run.
         logger: gets a stage's line when it begins, when another quarter is finished, and once a minute if it changed.
-        clock: monotonic seconds.
         pulse: returns a line on the work under way, for the log; default: none.
     """
 
@@ -149,13 +146,7 @@ class ProgressArtifacts:
 def report_progress(
     ledger: Ledger, logger: logging.Logger | logging.LoggerAdapter[Any], every_s: float = EVERY_S
 ) -> Iterator[ProgressArtifacts]:
-    """Show the progress of a flow run's stages while this block runs.
-
-    Args:
-        ledger: the run's ledger, which reports every shard.
-        logger: the run's logger.
-        every_s: seconds between two updates.
-    """
+    """Show the progress of a flow run's stages while this block runs."""
     with get_client(sync_client=True) as client:
         artifacts = ProgressArtifacts(
             ledger.run.flow, ledger.totals, client, UUID(str(this_run.id)), logger, pulse=Pulse().line
@@ -182,12 +173,7 @@ def report_progress(
 
 
 class WorkProgress:
-    """The progress artifact of a flow run whose work has no stages; if Prefect does not answer, the work goes on.
-
-    Args:
-        key: of the artifact.
-        clock: monotonic seconds.
-    """
+    """The progress artifact of a flow run whose work has no stages; if Prefect does not answer, the work goes on."""
 
     def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -27,11 +27,7 @@ _stopped: list[UUID] = []  # runs of this process that were cancelled
 
 @contextmanager
 def stopping_if_cancelled(every_s: float = _EVERY_S) -> Iterator[None]:
-    """Inside a flow: stop the command of this process, if there is one, when the flow's run is cancelled or deleted.
-
-    Args:
-        every_s: seconds between two looks.
-    """
+    """Inside a flow: stop the command of this process, if there is one, when the flow's run is cancelled or deleted."""
     if not handles_stop():
         yield
         return

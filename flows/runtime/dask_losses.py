@@ -23,11 +23,7 @@ Workers = Mapping[str, Mapping[str, Any]]  # what Dask's scheduler tells of its 
 
 
 def scheduler_lost(runner: str) -> RunnerError:
-    """Return the error of a flow whose connection to the scheduler broke.
-
-    Args:
-        runner: the scheduler's address, or `dask`.
-    """
+    """Return the error of a flow whose connection to the scheduler broke."""
     if "://" not in runner:
         return RunnerError(f"the Dask scheduler that this flow started is gone: {_CONTINUE}")
     return RunnerError(
@@ -58,7 +54,6 @@ def explain_losses(runner: str, is_lost: Callable[[], bool], labels: Mapping[str
     """Turn Dask's errors on a lost scheduler and on a task that it gave up into one line each.
 
     Args:
-        runner: the scheduler's address, or `dask`.
         is_lost: returns whether there is no connection to the scheduler.
         labels: the names of the tasks, by Dask's key; it may grow in the block.
 
@@ -90,8 +85,6 @@ def what_is_missing(address: str, workers: Workers, *, gpus_asked: bool) -> str:
     """Return a line on the workers that tasks wait for; "" if there are workers for all of them.
 
     Args:
-        address: the scheduler's.
-        workers: those that are there.
         gpus_asked: tasks that ask the model run on workers with a GPU alone.
     """
     if not workers:
@@ -107,11 +100,8 @@ class WorkerWatch:
     """Says what a flow's tasks wait for as soon as it is so, again every minute, and when they wait no longer.
 
     Args:
-        address: the scheduler's.
         workers: asks the scheduler for its workers; OSError: it does not answer.
         gpus_asked: returns whether tasks that ask the model need a GPU.
-        logger: gets the lines.
-        clock: monotonic seconds.
     """
 
     def __init__(

@@ -35,7 +35,6 @@ def explain_full_disk(data: str, *servers: type[ToolformerError]) -> Iterator[No
     """Turn errors that a full disk has caused inside the block into a `DiskFullError`.
 
     Args:
-        data: the data folder or URL.
         servers: our own errors that only say that a server did not start, besides `ServerError`.
     """
     try:

@@ -22,8 +22,6 @@ def gpus_of_workers(name: str, workers: int, gpus: int | None, visible: Sequence
     Workers of a scheduler elsewhere say themselves which GPU they have; how many are expected there is not checked.
 
     Args:
-        name: the runner.
-        workers: Dask workers requested.
         gpus: GPUs requested; None: all that are there, but no more than workers.
         visible: the GPUs of this machine that this process may use, as CUDA_VISIBLE_DEVICES names them.
 

@@ -60,10 +60,8 @@ class Ledger:
 
     Args:
         store: where shards are committed.
-        catalog: the open catalog.
         run: the run's manifest, without commits.
         refresh_s: seconds between two snapshots.
-        clock: monotonic seconds.
     """
 
     store: Store

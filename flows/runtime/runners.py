@@ -27,19 +27,6 @@ from flows.runtime.server import guard_prefect_server
 from tasks.settings import runner_named, visible_gpus
 from toolformer_core.errors import UsageError
 
-__all__ = [
-    "check_gpus",
-    "choose_runner",
-    "cut_evenly",
-    "note_submitted",
-    "task_resources",
-    "task_runner",
-    "tasks_at_most",
-    "tasks_at_once",
-    "use_runner",
-    "workers_are_here",
-]
-
 _GPU_SHARE = 0.99 / TASKS_PER_GPU  # for a task that asks the model; below a third, so that sums of floats fit in 1
 _TASKS = 300  # of a flow; a task costs Prefect's server some 50 ms, and Dask takes a fifth of a second to be given one
 _PER_THREAD = 8  # ... or this many for each thread of Dask's workers, that all end at about the same time

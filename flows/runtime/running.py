@@ -36,9 +36,6 @@ def running(
     """Inside a flow: open its run, show its progress, and run the tasks submitted in this block as the form says.
 
     Args:
-        flow: its name.
-        run_id: of the run.
-        store: of the data folder.
         form: the flow's parameters, with `model`, `workers` and `gpus`.
         corpus: what the run reads, as its manifest names it.
         recorded: the parameters in the manifest; None: the form's.

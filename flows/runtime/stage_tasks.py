@@ -43,10 +43,7 @@ def _run_group(
     """Run a stage on some shards, one after another.
 
     Args:
-        stage: the stage's name.
-        spec: what the run asks for.
         tool: "" where the stage runs once for all tools.
-        shards: the group.
         before: what the stages that it reads gave for the same group, one for each tool.
     """
     if "distributed" in sys.modules:  # else this is no Dask worker
@@ -78,9 +75,6 @@ def submit_stage(
     """Submit a stage's task for a group of shards, inside `flows.runtime.runners.use_runner`.
 
     Args:
-        stage: which.
-        spec: what the run asks for.
-        shards: the group.
         before: results, or the futures of them, of the stages that it reads, one for each tool.
         tool: "" where the stage runs once for all tools.
         name: the task run's; default: stage, tool and shards.
@@ -104,8 +98,6 @@ def run_source(stage: Stage[Any], spec: RunSpec, name: str, *, task_name: str = 
     """Run a stage that cuts a source into shards, as a task in the flow's own thread.
 
     Args:
-        stage: which.
-        spec: what the run asks for.
         name: of its one commit.
         task_name: the task run's; default: the stage's.
     """

@@ -104,8 +104,6 @@ def exit_now(code: int, line: str, close: Callable[[], None] = lambda: None) -> 
     """End this process and its children at once, without waiting for its threads.
 
     Args:
-        code: the exit code.
-        line: the last line on standard error.
         close: restores the terminal.
     """
     from flows.runtime.server import end_child_servers  # it imports psutil, which `--help` does not need

@@ -40,7 +40,6 @@ class _Job:
     """A piece of work, and the lease that takes the model when it starts.
 
     Args:
-        work: what is done in the model's thread.
         hold: the lease; None: the model is taken for this job alone.
         counted: whether its CPU seconds are those of the requesting shard.
     """
@@ -210,7 +209,6 @@ def resident_model(
 
     Args:
         name: the user's name for the model.
-        digest: digest of the model.
         load: loads it; called in the model's thread.
         beside: name and digest of models that stay resident if they are, because the same work needs them.
     """
@@ -261,7 +259,6 @@ class QueuedLM:
     scan interrupted by an error is closed as well.
 
     Args:
-        lm: the process's model.
         waited: called with the seconds spent waiting for other shards, e.g. `ShardWriter.add_wait`.
     """
 

@@ -142,7 +142,6 @@ def run_shard(
     """Return the shard's result if its commit exists and its data is intact, else run the stage; notify the listener.
 
     Args:
-        store: where its data and its commit go.
         spec: what its result depends on.
         run_id: the run that needs it.
         run: the stage, with its inputs.

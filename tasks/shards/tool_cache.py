@@ -119,7 +119,6 @@ class ToolCache:
     """The answers of one tool under one config in one store. Threads may share it.
 
     Args:
-        store: where shards are committed.
         parts: those of `execute`'s fingerprint; `code`, `config` and `answers` must agree.
         lifetime_s: seconds for which an answer may be used again; None: as long as the fingerprint stays.
         clock: seconds since 1970.

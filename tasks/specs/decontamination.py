@@ -50,7 +50,6 @@ class Decontamination:
 
         Args:
             given: as the user names them (see above).
-            ngram: words in a row.
             calls_only: whether documents stay, without the calls near shared words.
 
         Raises:

@@ -125,7 +125,6 @@ class ChoiceRun:
     """The choices that a model makes without scores.
 
     Args:
-        grounding: queries and library.
         method: `lm` or `toolformer`.
         model: the small LM, or the finetuned model.
         top_k: of `toolformer`: a call starts where " [" is among this many most likely tokens.
@@ -167,7 +166,6 @@ class AnswerRun:
     """The answers to a benchmark's queries with the tools that one method chooses.
 
     Args:
-        grounding: queries and library.
         method: one of `METHODS`.
         large: the LM that writes the final call, or the answer.
         weights: of `gear`; other methods do not read them.

@@ -42,8 +42,6 @@ from tasks.stages.sample import SAMPLE
 from tasks.stages.score import SCORE, score_stage
 from toolformer_core.config import MAX_CHAIN_DEPTH
 
-__all__ = ["BUILD_STAGES", "EVALUATION_STAGES", "VERSIONS", "build_stages"]
-
 _CHAINS = [
     stage
     for depth in range(2, MAX_CHAIN_DEPTH + 1)

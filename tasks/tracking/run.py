@@ -46,12 +46,7 @@ def as_tracking_error(doing: str) -> Iterator[None]:
 
 
 class TrackedRun:
-    """One MLflow run, open until `finish` or the end of a `with` block, with what every flow needs.
-
-    Args:
-        client: of the store that holds the run.
-        run_id: a run that `Tracking.start` began.
-    """
+    """One MLflow run, open until `finish` or the end of a `with` block, with what every flow needs."""
 
     def __init__(self, client: MlflowClient, run_id: str) -> None:
         self.client = client

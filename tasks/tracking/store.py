@@ -139,7 +139,6 @@ class Tracking:
 
         Args:
             experiment: its name; made if it is not there.
-            name: the run's name.
             params: may be nested; of a run that goes on, only new ones are logged, and a value that has changed since
                 becomes the tag `changed.<param>`, because MLflow's params are for ever.
             tags: `arm` labels the run's curve among others; `registered_model` names the model that the best

@@ -24,8 +24,6 @@ class TrainingError(ToolformerError):
 
     Args:
         reason: nan_loss, out_of_memory, disk_full, error, or gone (the job ended without reporting why).
-        message: one line.
-        tail: the last lines of the log.
     """
 
     def __init__(self, reason: str, message: str, tail: str = "") -> None:

@@ -111,7 +111,6 @@ def newest_pair(trainings: Sequence[FinishedTraining], base_digest: str) -> dict
 
     Args:
         trainings: newest first.
-        base_digest: of the base model.
     """
     matching = [one for one in trainings if one.base_digest == base_digest]
     first = next((one for one in matching if one.arm == "toolformer"), matching[0] if matching else None)
