@@ -24,7 +24,9 @@ from tasks.settings import shown_url
 from toolformer_core.errors import ToolformerError
 
 if TYPE_CHECKING:
-    from tasks.tracking.figures import Figure, Point
+    from matplotlib.figure import Figure
+
+    from tasks.tracking.figures import Point
 
 __all__ = ["Status", "TrackedRun", "TrackingError", "as_tracking_error", "page", "safe_name"]
 
