@@ -10,7 +10,6 @@ summaries' texts; this module knows nothing of the method.
 from __future__ import annotations
 
 import base64
-import contextvars
 import io
 import logging
 import math
@@ -34,6 +33,7 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run as this_run
 
+from flows.runtime.background import in_background
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, passes_quarter
 
 if TYPE_CHECKING:
@@ -152,22 +152,16 @@ def report_progress(
             ledger.run.flow, ledger.totals, client, UUID(str(this_run.id)), logger, pulse=Pulse().line
         )
         ledger.watchers.append(artifacts.note)
-        ended = threading.Event()
 
-        def update_until_ended() -> None:
+        def update_until(ended: threading.Event) -> None:
             while not ended.wait(every_s):
                 artifacts.update()
 
         artifacts.update()
-        thread = threading.Thread(
-            target=contextvars.copy_context().run, args=[update_until_ended], name="artifacts", daemon=True
-        )
-        thread.start()
         try:
-            yield artifacts
+            with in_background("artifacts", update_until):
+                yield artifacts
         finally:
-            ended.set()
-            thread.join()
             ledger.watchers.remove(artifacts.note)
             artifacts.update()
 

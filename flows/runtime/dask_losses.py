@@ -5,15 +5,14 @@ Two things it cannot repair: a task whose workers die again and again, and a sch
 all tasks. Then the flow ends with one line, and the same command goes on. No tasks are submitted here.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from flows.runtime.background import in_background
 from toolformer_core.errors import RunnerError
 
 _CONTINUE = "all that was committed stands, so run the same command again to continue"
@@ -134,19 +133,13 @@ class WorkerWatch:
             self._logger.warning("tasks wait no longer: %d Dask workers, %d with a GPU", len(workers), with_gpu)
         self._said = line
 
-    @contextmanager
-    def looking(self, every_s: float) -> Iterator[None]:
+    def looking(self, every_s: float) -> AbstractContextManager[None]:
         """Look at once and then periodically, from a thread, while this block runs."""
-        ended = threading.Event()
 
-        def look_until_ended() -> None:
+        def look_until(ended: threading.Event) -> None:
             self.look()
             while not ended.wait(every_s):
                 self.look()
 
-        thread = threading.Thread(target=look_until_ended, name="dask-workers", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()  # not joined: a scheduler that does not answer would hold up the end
+        # Not joined: a scheduler that does not answer would hold up the end.
+        return in_background("dask-workers", look_until, join=False)
