@@ -19,8 +19,6 @@ for `prefect deploy`; with `--template` it prints what `prefect work-pool create
 and no worker.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -8,8 +8,6 @@ waits on a pipe that the kernel closes when the holder dies (`python -m ops.proc
 of Prefect, MLflow or flows.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess

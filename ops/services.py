@@ -5,8 +5,6 @@ Each is described here as a `Service`: its command, its environment, its log, an
 services are started, supervised and ended is in `processes`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterable, Sequence

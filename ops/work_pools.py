@@ -5,8 +5,6 @@ API: who reaches the API can change a pool or create a deployment, and so have c
 what runs in the pools.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -4,8 +4,6 @@ They are known if $TOOLFORMER_VIEWER names the address of the viewer; otherwise 
 the links, not the run. What the pages show is known in the package `viewer`, which takes these addresses apart.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from urllib.parse import quote, urlencode

@@ -3,8 +3,6 @@
 Colours come from the style sheet, by class. Nothing in a chart depends on a script.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape

@@ -4,8 +4,6 @@ Every request opens the published snapshot anew, so a snapshot that a flow publi
 that cost time and depend on the snapshot alone are kept until it is replaced. This module knows no HTTP.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import threading

@@ -1,7 +1,5 @@
 """New versions of C*, made one at a time in a thread by the flow that the command line calls, while pages are shown."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, replace
 

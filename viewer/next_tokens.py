@@ -10,8 +10,6 @@ Stored are numbers, not tokens. Their texts are cut with the tokenizer of the ru
 ends the last token where the stored window ends; nothing is downloaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

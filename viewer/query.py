@@ -3,8 +3,6 @@
 All that a page shows follows from its URL, so every view can be shared, kept and reached without a script.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

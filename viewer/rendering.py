@@ -1,7 +1,5 @@
 """Templates, which escape every text that they are given, and the few words and forms that they share."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 from zlib import crc32

@@ -4,8 +4,6 @@ All figures come from the version's own record, commits and files, so any versio
 one. The page loads nothing and runs no script.
 """
 
-from __future__ import annotations
-
 import json
 from bisect import insort
 from collections import Counter

@@ -9,8 +9,6 @@
 Every response forbids the browser scripts, styles and connections beyond this server, and to show it in a frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 

@@ -5,8 +5,6 @@
 `toolformer view` and `toolformer up` start it.
 """
 
-from __future__ import annotations
-
 import argparse
 
 import uvicorn

@@ -5,8 +5,6 @@ the snapshot, and its memory is the process's: so that the pages keep theirs, th
 interrupted when its time is over, and its process is killed if it does not end then.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -20,8 +20,6 @@ so there the caller checks `active_runs` first. A flow that starts in just that 
 deleted ends with an error; started again, it computes the missing shards.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 import time

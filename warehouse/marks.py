@@ -11,8 +11,6 @@ next batch begins on a line of its own, and readers count lines that are no mark
 exist, nor what follows from a mark.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

@@ -8,8 +8,6 @@
 This module does not know what a prompt or a recipe means.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ the gain: such calls are not in the file, and `skipped_calls` counts them. Which
 Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

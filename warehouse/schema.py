@@ -29,8 +29,6 @@ writes. The columns mirror the method's records, which this package does not imp
 is. `rejects` belongs to no stage: any stage may reject rows. `assemble` fills a second table, `call_outcomes`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pyarrow as pa

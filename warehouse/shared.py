@@ -8,8 +8,6 @@ A server that restarts is waited for: calls that open a connection meanwhile wai
 that it cut begin again (`again_if_lost`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

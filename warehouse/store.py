@@ -19,8 +19,6 @@ reader refers to stays as it was. The store does not know which commits are curr
 indexes over it. How files are encoded is in `encoding`, what the records hold in `commits`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import itertools

@@ -6,8 +6,6 @@ tau_s) are a part of what was sampled; more positions or more draws need the mod
 not applied. Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ document is scanned once, whatever k and m are; so an estimate for few draws fro
 How a plan is found out is in `plan`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ query, while shards finish at least every $TOOLFORMER_REFRESH_S seconds; less of
 It decides nothing about the method.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ The flow logs them (so they are in Prefect's pages and on the terminal), and `pl
 nothing.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections import Counter

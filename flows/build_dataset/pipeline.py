@@ -13,8 +13,6 @@ A task takes tens of seconds of work, but there are no more than a run can bear:
 a thread and a fifth of a second on Dask. Commits and progress stay per shard. The method is not known here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

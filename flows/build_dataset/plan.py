@@ -11,8 +11,6 @@ done after it. No model is loaded and no tool is called, so their answers are un
     | depends | an earlier stage runs anew: if that gives the same rows as last time, it is found done   |
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -16,8 +16,6 @@ are is estimated, from above or below: compressed files and columns besides the 
 knows how a stage works.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import lru_cache

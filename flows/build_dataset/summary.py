@@ -3,8 +3,6 @@
 Figures are plain records from the warehouse's queries and the dataset's card; this module reads and writes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from flows.report.commands import sql_command

@@ -4,8 +4,6 @@ The texts are those of C*, without their calls: they are what a dataset gives aw
 their number, whatever the size of the corpus.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ the build ends; if that fails, by the first training on the version. All figures
 is no longer current has only its card and its counts.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -5,8 +5,6 @@ The same content can be made in several ways, with other thresholds or from anot
 card of the content, `<version>.md`, is made from its records only and lists all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path

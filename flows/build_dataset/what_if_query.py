@@ -4,8 +4,6 @@ Stored scores cannot say what more positions than those sampled would add, and t
 yields is counted in `warehouse.what_if`. This module loads no model and does not import Prefect.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace

@@ -14,8 +14,6 @@ Shares of documents kept are the paper's for the calendar and those of 1,000 doc
 C* those of Table 2 as if the paper's corpus had a million documents. What becomes of draws no paper says.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ Rates are per unit of work (a document, a draw, a call), so that a build of anot
 computed from them. The commits of the last completed build count, those that it reused included. No data file is read.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ so a dataset needs nothing done to it before. A base model's texts are not known
 the reports find them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

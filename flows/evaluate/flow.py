@@ -5,8 +5,6 @@ Killed, it goes on where it was. Predictions stand in the warehouse, figures and
 answers, and when an answer is right, is not known here.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ They are plain records, computed from the predictions of finished shards with `t
 Nothing is printed or tracked here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The run links to the runs of the trainings that made the evaluated models. It is
 answered, so a killed evaluation leaves no run.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ thresholds, yields and sources. The manifest says the same to programs. Both hol
 export was made, so that the same export gives the same bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -3,8 +3,6 @@
 It knows no Prefect.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 from dataclasses import replace

@@ -4,8 +4,6 @@ It shows progress, and at its end a table of the counts and of where the files l
 ran it, and on the hub. What is written is not known here.
 """
 
-from __future__ import annotations
-
 from prefect import flow, get_run_logger
 
 from flows.export.delivery import deliver

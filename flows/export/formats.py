@@ -4,8 +4,6 @@ A maker turns a batch of examples into rows, or says why one has none. A sink wr
 memory does not grow with the dataset. Neither knows stores, splits or manifests.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

@@ -5,8 +5,6 @@ model was trained and what it answered, and ends with the card of its dataset. T
 the next push knows which files are ours.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

@@ -5,8 +5,6 @@ documents, so it runs in this process, where the finetuned model is loaded; it i
 in `toolformer_core.decode.trigger`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress

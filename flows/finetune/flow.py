@@ -7,8 +7,6 @@ A worker kills a cancelled flow run after 30 seconds; `end_cancelled` then waits
 If the flow run is killed without being cancelled, the training goes on, and the same call follows it again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

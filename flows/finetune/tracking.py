@@ -4,8 +4,6 @@ The run links to the run of the build that made its dataset, so that a checkpoin
 `tasks.tracking.TrainingRun` records the job's events.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

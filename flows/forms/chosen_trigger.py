@@ -5,8 +5,6 @@ FILE.json                   of another model's fit
 calculator=0.2,qa=0.1       a number for each tool; 0 for a tool that is not named
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import quote

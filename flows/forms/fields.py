@@ -11,8 +11,6 @@ mean"; so these bounds stand in the schema alone. An option is one text: lists a
 This file knows no flow and imports nothing heavy: the command line's help imports every form.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ gamma, lambda and thresholds are queries; figures and pictures stand in one MLfl
 known here.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

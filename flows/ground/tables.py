@@ -8,8 +8,6 @@
 A cell that the run did not measure is None. All figures are those of the result; nothing is computed here but percent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

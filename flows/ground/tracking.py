@@ -3,8 +3,6 @@
 It is created after all queries have been answered, so a killed grounding leaves no run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

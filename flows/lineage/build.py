@@ -5,8 +5,6 @@ tables have the same bytes (two empty ones), the stage's declaration says which 
 all commits that it used, also those that an earlier run had made: so the chain of a single run is whole.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

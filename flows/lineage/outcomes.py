@@ -1,7 +1,5 @@
 """The steps that come after a flow's stages: a version of C*, a training on it, an export of it; from their records."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator, Mapping
 from pathlib import Path

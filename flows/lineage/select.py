@@ -1,7 +1,5 @@
 """The steps of a run, of a dataset and what was made of it, or of a whole data folder, oldest run first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

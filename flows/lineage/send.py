@@ -5,8 +5,6 @@ server (Marquez, DataHub) gets a request for each event. A flow sends the events
 $TOOLFORMER_LINEAGE names a file or a server; that this fails is only logged, since the run's results are stored.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ is run again goes on where it was, and makes the same data, models and answers. 
 How a step works is not known here.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ Scalars are read as YAML 1.2 has them (`on`, `off` and dates are texts), and a k
 values mean is not known here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The HTML is one file that loads nothing. No time and no run's id stands in it, so the same results give the same page.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

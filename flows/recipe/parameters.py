@@ -1,7 +1,5 @@
 """The parameters of `recipe`, declared once: Prefect's form and the options of `toolformer run`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated

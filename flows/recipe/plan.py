@@ -4,8 +4,6 @@ Of a build it has the build's own plan. A step that takes something of one that 
 written, nothing is fetched, and no model is loaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

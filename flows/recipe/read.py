@@ -14,8 +14,6 @@
 A wrong name is answered in one line with its place. The parameters' values are checked in `resolve`.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Mapping

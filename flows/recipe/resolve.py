@@ -4,8 +4,6 @@ What other steps are to give is not there yet: something of its kind stands in f
 Nothing is written, nothing is fetched, and no model is loaded.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ A step gives what other steps take: a build its dataset, a finetuning its model 
 its thresholds. How a file is read is in `read`, how a step is run in `flow`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

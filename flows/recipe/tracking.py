@@ -3,8 +3,6 @@
 A recipe that is run again goes on with its run, whose id lies beside its page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

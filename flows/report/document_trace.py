@@ -5,8 +5,6 @@ training used a document if it was trained on a dataset version that holds it; a
 a model from such a training.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import mmap

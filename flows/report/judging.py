@@ -5,8 +5,6 @@ unsure, it is open and left out of the precision. The precision is that of the c
 calls of the tool above the threshold only if these were chosen at random among them. Nothing is written here.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections import Counter

@@ -5,8 +5,6 @@ it: Prefect's answers 500, and one that is starting just ends. Then the free spa
 This module does not know what was being done.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

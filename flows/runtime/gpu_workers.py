@@ -4,8 +4,6 @@ A process sees the GPUs that CUDA_VISIBLE_DEVICES names and takes the first of t
 name in it. Dask's nanny starts a worker that died with the same environment: it keeps its GPU. It knows no tasks.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Without a progress bar, a line is due when a stage begins, when another quarter 
 minute without one. This module prints nothing, and knows neither consoles nor Prefect.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

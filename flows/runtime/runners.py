@@ -6,8 +6,6 @@ is imported. Dask workers may join and leave while a flow runs: which of them ma
 task, and Dask gives waiting tasks to workers that come later. What the tasks do is not known here.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext

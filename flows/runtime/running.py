@@ -3,8 +3,6 @@
 Which stages these are is not known here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -5,8 +5,6 @@ cache is off: commits decide what is done, and it would pickle and digest every 
 not known here, nor which shards make a group.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ command it would wait for all threads, and a thread inside a model or a tool can
 command's handler back (`restore_stop_handler`). This module does not know what is stopped.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The method's records into Arrow tables and back: the one file that knows both the core and the warehouse."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby

@@ -5,8 +5,6 @@ intact, nothing is done; otherwise the stage runs, its data is written, and the 
 moment therefore leaves either a finished shard or one to be done again. What a stage does is not known here.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -5,8 +5,6 @@ those to a table and row counts. `tasks.shards.run_shard` does all else. This mo
 in `tasks.stages`, one file each.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -7,8 +7,6 @@ a tool's last shard has too many. So the prefixes follow from the data alone, no
 task is known here.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

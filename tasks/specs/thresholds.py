@@ -5,8 +5,6 @@ Shards are read one after another; what is held of a call is its gain and those 
 is in `toolformer_core.annotate.false_discovery`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

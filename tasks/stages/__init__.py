@@ -22,8 +22,6 @@ To add a stage, write one file here that declares it and add it to its list, aft
 method belongs in `toolformer_core`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tasks.shards.stage import Stage

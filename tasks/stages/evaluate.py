@@ -1,7 +1,5 @@
 """Evaluate: what an arm answers to the items of a shard."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Perplexity: how likely an arm finds the texts of a shard, tools disabled."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from tasks.shards import arrow

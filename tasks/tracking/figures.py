@@ -3,8 +3,6 @@
 It knows no MLflow and uses no global state of matplotlib (no pyplot), so several threads may draw at once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """MLflow at one address: its tables made ready, its experiments found, its runs begun or taken up again."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import json

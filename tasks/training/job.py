@@ -6,8 +6,6 @@
 The same dataset version, model, arm and recipe give the same folder. This module does not know how or where a job runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -3,8 +3,6 @@
 `tasks.training.job` describes a job folder. Nothing is loaded here, and no warehouse is read.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ even if it was dropped. What became of each call is `flows.report.document_trace
 explain`'s.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Find: documents by words, host, date, length, tool, gain, and by the stage and reason that dropped something."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

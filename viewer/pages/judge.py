@@ -5,8 +5,6 @@ of the tool's kept calls. What a mark is and what follows from it is known in `w
 `flows.report.judging`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, get_args
 

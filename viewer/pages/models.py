@@ -1,7 +1,5 @@
 """Models: two evaluated arms side by side, and the items that tools turned right or wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

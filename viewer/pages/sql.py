@@ -1,7 +1,5 @@
 """A query of the user's own, and the tables that it can ask."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import lru_cache

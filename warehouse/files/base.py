@@ -9,8 +9,6 @@ system without hard links it looks first; if two processes write in the same mom
 This module does not know what the bytes mean. Paths are relative to the root, with forward slashes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

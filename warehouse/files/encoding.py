@@ -4,8 +4,6 @@ Equal tables and equal records give equal bytes (for one version of pyarrow). Th
 stage.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from typing import Any

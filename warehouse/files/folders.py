@@ -3,8 +3,6 @@
 It imports nothing heavy: `lock` needs it before pyarrow may be imported.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

@@ -4,8 +4,6 @@ It needs the package botocore (the extra `s3`). This module does not know what t
 botocore.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from typing import Any

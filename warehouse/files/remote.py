@@ -7,8 +7,6 @@ it looks first; if two processes write in the same moment, the later file stays.
 This module does not know what the bytes mean. Paths are relative to the root, with forward slashes.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

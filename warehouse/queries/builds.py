@@ -1,7 +1,5 @@
 """Queries on the current build: where its rows went, what thresholds would keep, and which run it is."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Queries on calls: the best ones with the text around them, and how much the calls of each tool gain."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

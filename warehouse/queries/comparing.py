@@ -4,8 +4,6 @@ A call is the same one in both if document, tool, position, input and response a
 files, so it works whatever is current.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple

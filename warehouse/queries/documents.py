@@ -5,8 +5,6 @@ with its page or when its time is over, and says after which document it goes on
 however rare what is sought is. This module knows no rule by which a call is kept; what is in C* it reads there.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

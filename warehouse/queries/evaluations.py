@@ -1,7 +1,5 @@
 """Queries on evaluations: accuracies and perplexities of completed runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ are opened. The rows are returned as they are stored; this module knows no rule 
 Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,8 +5,6 @@ no setting can be changed. As it could still write files there (COPY TO), only s
 A query that takes too long is interrupted; one that needs too much memory fails, as nothing is spilled to disk.
 """
 
-from __future__ import annotations
-
 import glob
 import re
 import threading

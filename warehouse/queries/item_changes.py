@@ -7,8 +7,6 @@ side called, else the one that the first called, else "". Only the two sides' ow
 the items on the page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

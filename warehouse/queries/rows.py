@@ -1,7 +1,5 @@
 """Opening the published snapshot, the rows of a query as dicts, and the data files that a snapshot refers to."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator

@@ -7,8 +7,6 @@ that differ are read from the source. Of a run's list of commits, length and dig
 This module knows no view and opens no database.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

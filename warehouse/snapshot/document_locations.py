@@ -4,8 +4,6 @@ Documents of new files are appended, sorted among themselves. Once there are mor
 all are sorted again: finding an id reads few rows, and each id is written a few times at most.
 """
 
-from __future__ import annotations
-
 import duckdb
 import pyarrow as pa
 

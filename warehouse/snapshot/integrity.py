@@ -5,8 +5,6 @@ of all files with their commits. Where many files are to be checked, the store l
 one request per thousand files instead of one per file. Only a file that changed after its commit is read.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import duckdb

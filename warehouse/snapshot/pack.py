@@ -5,8 +5,6 @@ its views could be opened. It contains what the snapshot showed when the packing
 files are left out: `toolformer explain` and `what-if` need the data folder.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable, Collection

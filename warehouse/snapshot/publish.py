@@ -9,8 +9,6 @@ one file. If there is none, if another version of this program wrote it, or with
 applied to an empty file: the result has the same rows. This module does not know what the tables mean.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -4,8 +4,6 @@ A list of more than a few files is one text that DuckDB splits. As a list of lit
 by path, sixteen times as slowly, whenever a view is opened.
 """
 
-from __future__ import annotations
-
 import glob
 from collections.abc import Iterable
 

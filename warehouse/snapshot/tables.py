@@ -6,8 +6,6 @@ version whose files are not all there is left out completely. If a version was m
 same: the last of them whose files are there is shown. This module does not know the filtering rules or any query.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from functools import cache

@@ -5,8 +5,6 @@ takes in is: calls that no threshold can keep are left out, and calls at one pos
 test compares both with that module. This module opens no database.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path
