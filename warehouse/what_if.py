@@ -73,9 +73,7 @@ def stored_scores(path: str | Path) -> StoredScores:
     return StoredScores(sampled, assembled, run_id, lowest, of_tool, left_out, chained, elsewhere)
 
 
-def what_if(
-    path: str | Path, before: CallFilter, after: CallFilter, n: int = 5, width: int = 60, gains: Gains = STORED
-) -> WhatIf:
+def what_if(path: str | Path, before: CallFilter, after: CallFilter, n: int = 5, gains: Gains = STORED) -> WhatIf:
     """Compare two filters.
 
     Args:
@@ -86,5 +84,5 @@ def what_if(
     calls = IndexedCalls(path, least=least)
     then = calls if gains == STORED else IndexedCalls(path, gains, least)
     changes = tuple(map(Change, calls.yields(before), then.yields(after)))
-    moved = calls.moved(before, after, n, then=then, width=width)
+    moved = calls.moved(before, after, n, then=then)
     return WhatIf(changes, moved.comes.calls, moved.goes.calls)

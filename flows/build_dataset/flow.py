@@ -8,6 +8,7 @@ It decides nothing about the method.
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from prefect import flow, get_run_logger, task
@@ -20,10 +21,11 @@ from flows.build_dataset.pipeline import Assembled, run_pipeline
 from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.remote_model import scan_notes, unseen_notes
 from flows.build_dataset.resolve import resolve
-from flows.build_dataset.summary import build_summary
 from flows.build_dataset.tracking import gains_figure, try_to_track_build
 from flows.build_dataset.versions import check_replaced, coverage_note, thresholds_note, write_card, write_version
 from flows.forms.resolved import resolved
+from flows.report.commands import sql_command
+from flows.report.tables import markdown_table
 from flows.runtime.artifacts import embedded_picture, publish_link, publish_summary, run_name_from
 from flows.runtime.ledger import Ledger
 from flows.runtime.runners import check_gpus, choose_runner, tasks_at_once, workers_are_here
@@ -38,7 +40,7 @@ from tasks.stages.ingest import CORPUS, INGEST, READ, with_latest_date, with_sha
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from toolformer_core.prompts.load import PLACEHOLDER
-from warehouse.queries import gain_histogram, samples, stats
+from warehouse.queries import StageBalance, gain_histogram, samples, stats
 from warehouse.records import write_prompt
 from warehouse.store import Store
 
@@ -212,6 +214,38 @@ def _first_detail(store: Store, ingested: ShardResult, reason: str) -> str:
             if (found := next((row["detail"] for row in rows if row["reason"] == reason), None)) is not None:
                 return str(found)
     return ""
+
+
+def build_summary(
+    card: str,
+    balances: Sequence[StageBalance],
+    gains: str,
+    snapshot: str,
+    mlflow: str,
+    nothing_kept: Sequence[str] = (),
+) -> str:
+    """Return the summary of a build: the dataset's card, its rows by stage, its gains, and where to find more.
+
+    Args:
+        card: see `flows.build_dataset.versions`: thresholds, and the yield per tool and threshold.
+        balances: in the order of the stages.
+        gains: a picture of the scored calls by gain, in Markdown; "": no call was scored.
+        snapshot: path of the snapshot.
+        mlflow: the address or the id of its run in MLflow; "" if it has none.
+        nothing_kept: lines of `NothingKept`, if C* is empty.
+    """
+    rows = [[b.stage, b.tool, b.unit, f"{b.rows_in:,}", f"{b.kept:,}"] for b in balances]
+    parts = [
+        card.rstrip(),
+        "\n".join(f"- {line}" for line in nothing_kept),
+        "## Rows by stage\n\nA reason for every row that was not kept stands in the view `drops`.",
+        markdown_table(["stage", "tool", "unit", "in", "kept"], rows),
+        "## How much the calls help",
+        gains or "No call was scored.",
+        "## Look further",
+        f"- `{sql_command(snapshot, 'FROM yield_by_threshold')}`" + (f"\n- MLflow: {mlflow}" if mlflow else ""),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def run_build(parameters: BuildParameters, runner: str | None = None) -> BuildResult:

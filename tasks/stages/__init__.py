@@ -48,8 +48,6 @@ _CHAINS = [
 BUILD_STAGES: list[Stage[Any]] = [INGEST, PREFILTER, SAMPLE, EXECUTE, SCORE, *_CHAINS, ASSEMBLE]
 EVALUATION_STAGES: list[Stage[Any]] = [BENCHMARK, EVALUATE, PERPLEXITY, GROUND, CHOOSE, ANSWER_GROUNDED]
 
-VERSIONS = {stage.name: stage.version for stage in (*BUILD_STAGES, *EVALUATION_STAGES)}
-
 
 def build_stages(spec: BuildSpec, per: str = "") -> list[Stage[Any]]:
     """Return the stages that a build has, in order: all, or those that run per `source`, per `tool` or per `shard`."""

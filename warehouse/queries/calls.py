@@ -83,11 +83,11 @@ def samples(path: str | Path, n: int = 10, kept: bool = False) -> list[Sample]:
     """Return the `n` calls with the largest gains: of C*, or of all calls that a lower threshold could keep."""
     with open_snapshot(path) as connection:
         if not kept:
-            found = calls_with_text(connection, rows_in(connection, _SQL["best"], {"n": n}), WIDTH)
+            found = calls_with_text(connection, rows_in(connection, _SQL["best"], {"n": n}))
             return sorted(found, key=lambda call: (-call.gain, call.doc_id, call.position, call.tool))
         calls = rows_in(connection, _SQL["kept"], {"n": n})
         texts = _texts(connection, sorted({row["doc_id"] for row in calls}))
-        return [_sample(row, texts, WIDTH) for row in calls]
+        return [_sample(row, texts) for row in calls]
 
 
 def tool_names(path: str | Path) -> dict[str, str]:
@@ -127,13 +127,12 @@ def gain_histogram(path: str | Path, gain: str = "gain") -> list[GainBin]:
 
 
 def calls_with_text(
-    connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], width: int, gain: str = "gain"
+    connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], gain: str = "gain"
 ) -> tuple[Sample, ...]:
     """Return calls of the index with the text around them, in the same order; only their shards' files are read.
 
     Args:
         picked: the calls, with `slot`, `tool`, `doc` and `position` as in `facts.gains`.
-        width: characters of text before and after a call's position.
         gain: SQL of the gain of a scored row, by which the best call at a position is found.
 
     Raises:
@@ -154,7 +153,7 @@ def calls_with_text(
         call = found.get((row["slot"], row["doc"], row["position"]))
         if call is None:
             raise SnapshotError("the snapshot does not match its data: run toolformer reconcile")
-        samples.append(_sample(call, texts, width))
+        samples.append(_sample(call, texts))
     return tuple(samples)
 
 
@@ -201,10 +200,10 @@ def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[st
     return found
 
 
-def _sample(call: dict[str, Any], texts: dict[str, str], width: int) -> Sample:
+def _sample(call: dict[str, Any], texts: dict[str, str]) -> Sample:
     text, at = texts.get(call["doc_id"], ""), call["position"]
     links = tuple(Link(**one) for one in call.get("preceding_calls", ()))
-    around = {"before": text[max(0, at - width) : at], "after": text[at : at + width]}
+    around = {"before": text[max(0, at - WIDTH) : at], "after": text[at : at + WIDTH]}
     return Sample(**{**call, **around, "preceding_calls": links})
 
 
