@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from toolformer_core.annotate.call_filter import CallFilter, Mask
 from warehouse.queries import Sample, Yield, calls_with_text, open_snapshot, rows_in, table_in
+from warehouse.queries.calls import WIDTH
 from warehouse.reweighting import STORED, Gains
 from warehouse.snapshot.outcomes import columns_of
 
@@ -140,12 +141,15 @@ class IndexedCalls:
         shown = chosen[outcome] & (gain >= low) & ((gain < high) | (high == math.inf))
         return self._page(shown & self._of_tool(tool) if tool else shown, n, after)
 
-    def draw(self, call_filter: CallFilter, tool: str, seed: int, without: Iterable[tuple[str, int]] = ()) -> DrawnCall:
+    def draw(
+        self, call_filter: CallFilter, tool: str, seed: int, without: Iterable[tuple[str, int]] = (), width: int = WIDTH
+    ) -> DrawnCall:
         """Return the next of a tool's kept calls in an order that the seed shuffles.
 
         Args:
             seed: of the order; the same seed gives the same order.
             without: document and position of calls that are passed over.
+            width: characters of text before and after the call's position.
         """
         passed = dict.fromkeys(without)
         kept = np.flatnonzero(self._kept(call_filter) & self._of_tool(tool))
@@ -154,7 +158,7 @@ class IndexedCalls:
             hashed = rows_in(connection, "SELECT hash(unnest($ids)) AS doc", {"ids": [one for one, _ in passed]})
             places = {(row["doc"], position) for row, (_, position) in zip(hashed, passed, strict=True)}
             left = [key for key in map(self._key, order) if (key.doc, key.position) not in places]
-            found = calls_with_text(connection, self._rows(left[:1]), self._gains.of_call)
+            found = calls_with_text(connection, self._rows(left[:1]), self._gains.of_call, width)
         return DrawnCall(found[0] if found else None, len(kept), len(left))
 
     def _kept(self, call_filter: CallFilter) -> Mask:

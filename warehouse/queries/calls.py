@@ -127,7 +127,7 @@ def gain_histogram(path: str | Path, gain: str = "gain") -> list[GainBin]:
 
 
 def calls_with_text(
-    connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], gain: str = "gain"
+    connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], gain: str = "gain", width: int = WIDTH
 ) -> tuple[Sample, ...]:
     """Return calls of the index with the text around them, in the same order; only their shards' files are read.
 
@@ -153,7 +153,7 @@ def calls_with_text(
         call = found.get((row["slot"], row["doc"], row["position"]))
         if call is None:
             raise SnapshotError("the snapshot does not match its data: run toolformer reconcile")
-        samples.append(_sample(call, texts))
+        samples.append(_sample(call, texts, width))
     return tuple(samples)
 
 
@@ -200,10 +200,10 @@ def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[st
     return found
 
 
-def _sample(call: dict[str, Any], texts: dict[str, str]) -> Sample:
+def _sample(call: dict[str, Any], texts: dict[str, str], width: int = WIDTH) -> Sample:
     text, at = texts.get(call["doc_id"], ""), call["position"]
     links = tuple(Link(**one) for one in call.get("preceding_calls", ()))
-    around = {"before": text[max(0, at - WIDTH) : at], "after": text[at : at + WIDTH]}
+    around = {"before": text[max(0, at - width) : at], "after": text[at : at + width]}
     return Sample(**{**call, **around, "preceding_calls": links})
 
 
