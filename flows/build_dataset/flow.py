@@ -25,6 +25,7 @@ from flows.build_dataset.tracking import gains_figure, try_to_track_build
 from flows.build_dataset.versions import check_replaced, coverage_note, thresholds_note, write_card, write_version
 from flows.forms.resolved import resolved
 from flows.report.commands import sql_command
+from flows.report.markdown import rendered
 from flows.report.tables import markdown_table
 from flows.runtime.artifacts import embedded_picture, publish_link, publish_summary, run_name_from
 from flows.runtime.ledger import Ledger
@@ -235,17 +236,15 @@ def build_summary(
         nothing_kept: lines of `NothingKept`, if C* is empty.
     """
     rows = [[b.stage, b.tool, b.unit, f"{b.rows_in:,}", f"{b.kept:,}"] for b in balances]
-    parts = [
-        card.rstrip(),
-        "\n".join(f"- {line}" for line in nothing_kept),
-        "## Rows by stage\n\nA reason for every row that was not kept stands in the view `drops`.",
-        markdown_table(["stage", "tool", "unit", "in", "kept"], rows),
-        "## How much the calls help",
-        gains or "No call was scored.",
-        "## Look further",
-        f"- `{sql_command(snapshot, 'FROM yield_by_threshold')}`" + (f"\n- MLflow: {mlflow}" if mlflow else ""),
-    ]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    return rendered(
+        "build_summary.md.jinja",
+        card=card,
+        nothing_kept=nothing_kept,
+        rows=markdown_table(["stage", "tool", "unit", "in", "kept"], rows),
+        gains=gains,
+        command=sql_command(snapshot, "FROM yield_by_threshold"),
+        mlflow=mlflow,
+    )
 
 
 def run_build(parameters: BuildParameters, runner: str | None = None) -> BuildResult:
