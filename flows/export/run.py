@@ -232,17 +232,7 @@ def _write(
     (partial / places.manifest.name).write_text(manifest_text(manifest), encoding="utf-8", newline="\n")
     parts = (places.card, places.manifest, places.dev, places.train)
     moved = _move([part for part in parts if (partial / part.name).exists()], partial)
-    return ExportResult(
-        dataset=dataset.label,
-        out=places.train,
-        files=tuple(reversed(moved)),
-        examples=sum(written.rows.values()),
-        dev=written.rows["dev"],
-        left_out=dict(sorted(written.left_out.items())),
-        counts=dict(written.counts),
-        notes=tuple(notes),
-        manifest=manifest,
-    )
+    return _result(dataset, reversed(moved), manifest)
 
 
 def _reported(batches: Iterable[list[Example]], total: int, on_progress: OnProgress | None) -> Iterator[list[Example]]:
@@ -263,7 +253,7 @@ def _write_rows(batches: Iterable[list[Example]], make: Maker, sinks: dict[str, 
                 written.left_out[row.reason] += 1
                 continue
             split = "dev" if example.doc_id in held else "train"
-            sinks[split].write(row.content)
+            sinks[split](row.content)
             written.rows[split] += 1
             written.counts.update(row.counts)
             written.calls.update(Counter(call.tool for call in example.calls))
@@ -310,10 +300,15 @@ def written_earlier(store: Store, name: str, out: Path, settings: ExportSettings
     if any(manifest.get(key) != value for key, value in wanted.items()) or not _is_whole(out, manifest):
         raise UsageError(f"{out} exists already, and is not this export; name another, or remove it first")
     paths = (places.train, places.dev, places.manifest, places.card)
+    return _result(dataset, filter(Path.exists, paths), manifest)
+
+
+def _result(dataset: Dataset, paths: Iterable[Path], manifest: dict[str, Any]) -> ExportResult:
+    files = tuple(paths)
     return ExportResult(
         dataset=dataset.label,
-        out=out,
-        files=tuple(path for path in paths if path.exists()),
+        out=files[0],
+        files=files,
         examples=manifest["examples"]["train"] + manifest["examples"]["dev"],
         dev=manifest["examples"]["dev"],
         left_out=manifest["examples"]["left_out"],
