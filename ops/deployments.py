@@ -54,22 +54,14 @@ class DeployError(ToolformerError):
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A flow in a work pool.
+    """A flow in a work pool."""
 
-    Args:
-        entrypoint: the flow's module path, which a worker imports.
-        pool: one of `POOLS`.
-        corpora: whether it reads a corpus, so that it can run on a schedule and when a corpus arrives.
-        name: the deployment's; "": the flow's.
-        fields: the parameters that its form has, where the others keep their defaults; none: all.
-    """
-
-    entrypoint: str
-    pool: str
+    entrypoint: str  # the flow's module path, which a worker imports
+    pool: str  # one of `POOLS`
     tags: tuple[str, ...]
-    corpora: bool = False
-    name: str = ""
-    fields: tuple[str, ...] = ()
+    corpora: bool = False  # whether it reads a corpus, so that it can run on a schedule and when a corpus arrives
+    name: str = ""  # the deployment's; "": the flow's
+    fields: tuple[str, ...] = ()  # the parameters that its form has, where the others keep their defaults; none: all
 
     def flow(self) -> Any:
         """Import the flow."""
@@ -98,24 +90,19 @@ DEPLOYMENTS = (
 class DeploymentOptions:
     """The values that the forms are filled in with.
 
-    Args:
-        data: the data folder or URL; made absolute.
-        corpus: the corpus of a build; made absolute.
-        schedule: when to build that corpus, as a cron line in UTC; "": if there is a corpus, there is a schedule for
-            two in the morning that is switched off.
-        on_arrival: whether to build what the event `toolformer.corpus.arrived` names; False: the trigger exists and is
-            switched off.
-        tracking: MLflow's server or database for the runs of all workers; "": each worker's own MLFLOW_TRACKING_URI, or
-            the data folder's database.
-
     Raises:
         UsageError: there is a schedule without a corpus, or a password that would be stored.
     """
 
-    data: str
-    corpus: str = ""
+    data: str  # the data folder or URL; made absolute
+    corpus: str = ""  # the corpus of a build; made absolute
+    # when to build that corpus, as a cron line in UTC; "": if there is a corpus, there is a schedule for two in the
+    # morning that is switched off
     schedule: str = ""
+    # whether to build what the event `toolformer.corpus.arrived` names; False: the trigger exists and is switched off
     on_arrival: bool = False
+    # MLflow's server or database for the runs of all workers; "": each worker's own MLFLOW_TRACKING_URI, or the data
+    # folder's database
     tracking: str = ""
 
     def __post_init__(self) -> None:

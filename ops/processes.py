@@ -42,35 +42,26 @@ class ServiceError(ToolformerError):
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A program of a group.
-
-    Args:
-        variables: additions to this process's environment; None removes a variable.
-        healthy: returns whether the program does its work.
-        folder: its working directory; None: the log's folder, where no file of the user's is imported as a module.
-        umask: of the files it creates; -1: this process's.
-        work: an environment variable of the processes that carry on when the service dies (a worker's flow runs);
-            "": there are none.
-    """
+    """A program of a group."""
 
     name: str
     argv: tuple[str, ...]
     log: Path
-    variables: Mapping[str, str | None]
-    healthy: Callable[[], bool]
+    variables: Mapping[str, str | None]  # additions to this process's environment; None removes a variable
+    healthy: Callable[[], bool]  # returns whether the program does its work
+    # its working directory; None: the log's folder, where no file of the user's is imported as a module
     folder: Path | None = None
-    umask: int = -1
+    umask: int = -1  # of the files it creates; -1: this process's
+    # an environment variable of the processes that carry on when the service dies (a worker's flow runs); "": there are
+    # none
     work: str = ""
 
 
 @dataclass(slots=True)
 class ProcessGroup:
-    """Services that share a mark, and their guard.
+    """Services that share a mark, and their guard."""
 
-    Args:
-        mark: the value of `GROUP_VARIABLE` in the environment of all its processes.
-    """
-
+    # the value of `GROUP_VARIABLE` in the environment of all its processes
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     clock: Callable[[], float] = time.monotonic
     _started: dict[str, tuple[Service, subprocess.Popen[bytes]]] = field(default_factory=dict)

@@ -31,18 +31,13 @@ _REQUEST_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Makes the services of one data folder.
-
-    Args:
-        home: the local folder of MLflow's database and artifacts.
-        wait_s: seconds for which the deployments wait for Prefect's server.
-    """
+    """Makes the services of one data folder."""
 
     addresses: Addresses
     logs: Path
-    home: Path
+    home: Path  # the local folder of MLflow's database and artifacts
     data: str
-    wait_s: float
+    wait_s: float  # seconds for which the deployments wait for Prefect's server
 
     def prefect_server(self) -> Service:
         """Return Prefect's server."""

@@ -29,35 +29,24 @@ from toolformer_core.tools.qa_readers.served import is_address, reader_endpoint
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What the command line alone needs to know of a field; it stands in the field's `Annotated` and in no schema.
+    """What the command line alone needs to know of a field; it stands in the field's `Annotated` and in no schema."""
 
-    Args:
-        panel: the heading under which `--help` and the docs list the option; "": it stands in front, without one.
-        note: what the help says right after the field's description.
-        convert: makes the field's value of what was given, or of None if nothing was. Default: what was given is the
-            value, else the field's default.
-        repeated: the option may be given several times, once for each element of a list.
-        argument: it is given by its place on the command line, not by its name.
-    """
-
+    # the heading under which `--help` and the docs list the option; "": it stands in front, without one
     panel: str = ""
-    note: str = ""
+    note: str = ""  # what the help says right after the field's description
+    # makes the field's value of what was given, or of None if nothing was. Default: what was given is the value, else
+    # the field's default.
     convert: Callable[[Any], Any] | None = None
-    repeated: bool = False
-    argument: bool = False
+    repeated: bool = False  # the option may be given several times, once for each element of a list
+    argument: bool = False  # it is given by its place on the command line, not by its name
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The schema of a text that is one of some names, or matches a regular expression.
+    """The schema of a text that is one of some names, or matches a regular expression."""
 
-    Args:
-        names: called when a schema is made, so that it may import what holds them.
-        pattern: a regular expression that another text may match; "": no other text.
-    """
-
-    names: Callable[[], Iterable[str]]
-    pattern: str = ""
+    names: Callable[[], Iterable[str]]  # called when a schema is made, so that it may import what holds them
+    pattern: str = ""  # a regular expression that another text may match; "": no other text
 
     def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
         choice: dict[str, Any] = {"type": "string", "enum": list(self.names())}

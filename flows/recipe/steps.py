@@ -25,18 +25,12 @@ DATASET, MODEL, TEXTS, TRIGGER = "a dataset", "a model", "held-out texts", "thre
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A flow as a step.
+    """A flow as a step."""
 
-    Args:
-        form: the flow's parameters.
-        takes: parameter -> what of another step it may be.
-        gives: what other steps may take of it.
-        own: parameters that every step names itself; the recipe's shared ones do not fill them in.
-    """
-
-    form: type[BaseModel]
-    takes: Mapping[str, str]
-    gives: frozenset[str] = frozenset()
+    form: type[BaseModel]  # the flow's parameters
+    takes: Mapping[str, str]  # parameter -> what of another step it may be
+    gives: frozenset[str] = frozenset()  # what other steps may take of it
+    # parameters that every step names itself; the recipe's shared ones do not fill them in
     own: frozenset[str] = frozenset()
 
     @property

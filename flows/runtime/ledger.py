@@ -55,22 +55,16 @@ def now() -> str:
 
 @dataclass(slots=True)
 class Ledger:
-    """The progress of one flow run.
+    """The progress of one flow run."""
 
-    Args:
-        store: where shards are committed.
-        run: the run's manifest, without commits.
-        refresh_s: seconds between two snapshots.
-    """
-
-    store: Store
+    store: Store  # where shards are committed
     catalog: Catalog
-    run: Run
+    run: Run  # the run's manifest, without commits
     keys: set[CommitKey] = field(default_factory=set)  # of the finished shards
     totals: dict[str, int] = field(default_factory=dict)
     finished: dict[str, int] = field(default_factory=dict)
     skipped: int = 0
-    refresh_s: float = field(default_factory=lambda: seconds("refresh"))
+    refresh_s: float = field(default_factory=lambda: seconds("refresh"))  # seconds between two snapshots
     clock: Callable[[], float] = time.monotonic
     watchers: list[Callable[[ShardResult], None]] = field(
         default_factory=list
