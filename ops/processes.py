@@ -117,9 +117,6 @@ class ProcessGroup:
     def supervise(self, services: Iterable[Service], notify: Callable[[str], None]) -> None:
         """Restart services that have ended: the first time at once, then after 1, 2, 4, ... 60 seconds. Call it often.
 
-        Args:
-            notify: called with a message for each one that has ended.
-
         Raises:
             ServiceError: a service has ended too often within an hour.
         """

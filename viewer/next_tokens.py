@@ -42,12 +42,7 @@ class NextToken:
 
 
 def next_tokens(call: Mapping[str, Any], texts: Sequence[str] | None) -> list[NextToken]:
-    """Return the tokens that a scored call is judged by; none if the log-probabilities were not stored.
-
-    Args:
-        call: a row of `scored`.
-        texts: the tokens' texts, from `token_texts`.
-    """
+    """Return the tokens that a scored call is judged by; none if the log-probabilities were not stored."""
     plain, bare, response = (call.get(f"log_p_{name}") for name in ("plain", "call", "response"))
     if not plain or not response:
         return []

@@ -54,9 +54,6 @@ class _Tool:
 def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0) -> str:
     """Return the page.
 
-    Args:
-        examples: calls of each tool to show, drawn by the seed.
-
     Raises:
         WarehouseError: files or commits of the version are damaged or gone.
     """

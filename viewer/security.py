@@ -57,11 +57,7 @@ class Guard:
 
 
 def is_from_elsewhere(headers: dict[str, str]) -> bool:
-    """Return whether a page of another origin made a browser send a request.
-
-    Args:
-        headers: of the request, by name in lower case.
-    """
+    """Return whether a page of another origin made a browser send a request."""
     return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
 

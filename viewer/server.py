@@ -22,7 +22,6 @@ class ViewerServer(ListeningServer):
     """Serves the pages of a data folder.
 
     Args:
-        host: the address to bind.
         port: the port to bind; 0 takes a free one.
 
     Raises:

@@ -32,12 +32,7 @@ class SqlAnswer:
 
 
 def ask_in_process(snapshot: Path, sql: str, timeout_s: float = TIMEOUT_S) -> SqlAnswer:
-    """Run a query and return its first rows.
-
-    Args:
-        sql: one statement that returns rows.
-        timeout_s: seconds that it may take.
-    """
+    """Run a query and return its first rows."""
     command = [sys.executable, "-m", "viewer.sql_process", str(snapshot.absolute()), str(timeout_s)]
     try:
         done = subprocess.run(

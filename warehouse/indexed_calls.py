@@ -102,7 +102,6 @@ class IndexedCalls:
         """Return a page of the calls that only the second of two filters keeps, and one of those only the first keeps.
 
         Args:
-            n: how many calls to return at most of each list.
             then: the calls with their gains under the second filter; None: these.
             comes_after: where the last page of those that come ended; None: this is the first page.
             goes_after: ... of those that go.
@@ -132,8 +131,6 @@ class IndexedCalls:
 
         Args:
             outcome: only calls of this outcome under the filter; "": all.
-            tool: only calls of this tool; "": of all tools.
-            high: only gains below this.
             after: the last call of the page before; None: this is the first page.
         """
         gain, allowed, kept = self._columns.gain, self._columns.allowed(call_filter), self._kept(call_filter)
@@ -147,7 +144,6 @@ class IndexedCalls:
         """Return the next of a tool's kept calls in an order that the seed shuffles.
 
         Args:
-            seed: of the order; the same seed gives the same order.
             without: document and position of calls that are passed over.
             width: characters of text before and after the call's position.
         """

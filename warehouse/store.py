@@ -94,7 +94,6 @@ class Store:
 
         Args:
             tool: the tool's key; "" if the stage runs once for all tools.
-            shard: the shard's name.
             fingerprint: hex; the file's name contains its first 16 digits.
             name: the file's name if a commit has several files; default: the shard's.
 

@@ -80,11 +80,7 @@ class BuildResult:
 
 @flow(name="build-dataset", flow_run_name=run_name_from("build {dataset} from {corpus} with {model}, tools: {tools}"))
 def build_dataset(parameters: BuildParameters) -> BuildResult:
-    """Annotate a corpus with tool calls and keep those that help: corpus to C*.
-
-    Args:
-        parameters: corpus, model, tools and thresholds.
-    """
+    """Annotate a corpus with tool calls and keep those that help: corpus to C*."""
     begin = time.monotonic()
     begin_flow()
     check_gpus(parameters.workers, parameters.gpus)  # before a corpus is read
@@ -229,9 +225,7 @@ def build_summary(
 
     Args:
         card: see `flows.build_dataset.versions`: thresholds, and the yield per tool and threshold.
-        balances: in the order of the stages.
         gains: a picture of the scored calls by gain, in Markdown; "": no call was scored.
-        snapshot: path of the snapshot.
         mlflow: the address or the id of its run in MLflow; "" if it has none.
         nothing_kept: lines of `NothingKept`, if C* is empty.
     """

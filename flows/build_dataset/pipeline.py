@@ -127,7 +127,6 @@ def shard_groups(shards: Sequence[Shard], seconds: float, *, at_once: int, most:
     """Cut shards, in order, into groups of one size, give or take one.
 
     Args:
-        shards: of the corpus.
         seconds: of work a document, in the slowest stage.
         at_once: tasks that run at a time; there are at least six groups for each, as far as there are shards.
         most: groups at most; this wins over all else.

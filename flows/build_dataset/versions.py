@@ -53,9 +53,7 @@ def write_version(
         tools: the build's tools; a tool without examples is counted as 0.
         tau_f: thresholds that are not the paper's, per tool.
         snapshot: a snapshot that holds only this run, from `ledger.own_snapshot()`.
-        licence: licence of the corpus, as its owner states it.
         score_model: the model that scored, if it is not the run's.
-        notes: further notes for the card.
     """
     files = tuple(file for done in assembled for file in done.files)
     run, mask_pii = ledger.run, bool(ledger.run.parameters.get("mask_pii"))

@@ -67,9 +67,6 @@ def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -
 def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     """Assemble C* with the other thresholds, as a new version of a dataset.
 
-    Args:
-        query: what `ask` returned.
-
     Raises:
         UsageError: the name is unsafe, or the build that made the scores has not finished.
         WarehouseError: data is damaged, or the result could not be written.
@@ -135,7 +132,6 @@ def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5) -> WhatIf:
     These are read shard by shard. A chain counts for the tool of each of its calls.
 
     Args:
-        query: what `ask` returned.
         n: how many calls to return at most of those that come, and of those that go.
 
     Raises:

@@ -182,7 +182,6 @@ def other_weights(
     Stored are the log-probabilities of the tokens to which the build's own decay gives a weight, and no more.
 
     Args:
-        scores: how its scores were made.
         decay: decrease of the raw weight per token, in [0, 1]; None: the build's.
         window: tokens that may have a weight; None: as many as the decay gives one.
 

@@ -43,7 +43,6 @@ def certificate_of(name: str, evaluation: Evaluation, right: Mapping[str, bool],
     """Return the certificate of an evaluation.
 
     Args:
-        right: whether each item was answered right.
         known: the items that stand in the texts of the model's training.
     """
     dataset, _, version = known.dataset.partition("@")
@@ -87,9 +86,6 @@ def known_by_evaluation(
     """Return the items that the texts of each evaluation's model hold, from earlier certificates if there are any.
 
     Evaluations of models that were not finetuned, or whose dataset is not in the store or not whole, are left out.
-
-    Args:
-        evaluations: of any arms.
     """
     benchmark = digest_of("items", *(file.digest for file in read.files))
     known = {

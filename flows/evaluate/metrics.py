@@ -100,7 +100,6 @@ def arm_figures(
     """Return the figures of every evaluation, in the order given.
 
     Args:
-        finished: the finished shards of each.
         word_problems: whether the items are problems whose answer is a number.
         known: the items that training texts hold (see `known_by_evaluation`); None: not looked for.
     """

@@ -34,7 +34,6 @@ def track(
     """Make the evaluation's run in MLflow; return the `TrackedRun`.
 
     Args:
-        read: the shards of benchmark items.
         arms: empty for a perplexity task.
         perplexities: empty for every other task.
         sizes: accuracies of all evaluations of this task, for models of any size; see `queries.accuracies`.

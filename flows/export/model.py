@@ -63,7 +63,6 @@ def push_model(
     """Push a finished training's model.
 
     Args:
-        store: holds the record of the training and its dataset.
         job: name of the training, or its folder, or its model's folder.
         name: OWNER/NAME on the hub.
         licence: of the weights; None: the base model's, as its README states it.

@@ -284,9 +284,6 @@ def _remove(path: Path) -> None:
 def written_earlier(store: Store, name: str, out: Path, settings: ExportSettings) -> ExportResult | None:
     """Return the export that lies at `out`; None if nothing lies there.
 
-    Args:
-        store, name, out, settings: see `export_to`.
-
     Raises:
         UsageError: something else lies there, or the dataset does not exist.
     """

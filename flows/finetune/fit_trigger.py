@@ -48,9 +48,6 @@ def fit_trigger(
 ) -> TriggerResult:
     """Fit the thresholds of a finetuned model, and store them with it; what was fitted before is found done.
 
-    Args:
-        parameters: the model, k, and what a threshold may cost.
-
     Raises:
         UsageError: no finished training of C* made the model, or its dataset is not in the store, or it held out no
             document of C*.

@@ -183,11 +183,7 @@ def end_cancelled(flow: Any, flow_run: Any, state: Any) -> None:
     on_cancellation=[end_cancelled],
 )
 def finetune(parameters: FinetuneParameters) -> FinetuneResult:
-    """Finetune a model on C*, or on the same documents without calls.
-
-    Args:
-        parameters: dataset, model, arm, recipe, and the profile that says where to train.
-    """
+    """Finetune a model on C*, or on the same documents without calls."""
     begin = time.monotonic()
     started = time.time()
     begin_flow()

@@ -24,9 +24,6 @@ from warehouse.store import Store
 def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
     """Start the MLflow run of a job, or resume the one named in the job's folder; return a `TrainingRun`.
 
-    Args:
-        card: describes the texts in the job's folder.
-
     Raises:
         TrackingError: MLflow could not be reached.
     """

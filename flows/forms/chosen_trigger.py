@@ -24,7 +24,6 @@ def chosen_trigger(text: str, model: str, keys: Iterable[str], digest: str = "")
     Args:
         text: see the module.
         model: the model that will decode; `fitted` are its thresholds.
-        keys: of the tools that may be called.
         digest: the model's, if it is known already.
 
     Raises:

@@ -108,11 +108,7 @@ def _line(about: object) -> str:
 
 
 def send_run(store: Store, run: str) -> None:
-    """Send the events of a run to where $TOOLFORMER_LINEAGE says, if it does; a failure is only logged.
-
-    Args:
-        run: id of a flow run, a training's job or an export.
-    """
+    """Send the events of a run to where $TOOLFORMER_LINEAGE says, if it does; a failure is only logged."""
     to = lineage_target()
     if not to:
         return

@@ -71,11 +71,7 @@ class Step:
         return KINDS[self.flow]
 
     def given(self, results: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        """Return the values of what the step takes.
-
-        Args:
-            results: step -> what it gives, by kind.
-        """
+        """Return the values of what the step takes."""
         return {parameter: results[step][self.kind.takes[parameter]] for parameter, step in self.taken.items()}
 
 

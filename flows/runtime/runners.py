@@ -269,11 +269,7 @@ def cut_evenly(items: Sequence[T], most: int) -> list[tuple[T, ...]]:
 
 
 def tasks_at_once(workers: int) -> int:
-    """Inside `use_runner`: return how many tasks do work at a time, by the workers that are there now or expected.
-
-    Args:
-        workers: as many do in threads.
-    """
+    """Inside `use_runner`: return how many tasks do work at a time, by the workers that are there now or expected."""
     run = _dask_run.get()
     return workers if run is None else _threads(run)
 
@@ -290,9 +286,6 @@ def task_resources(*, model: bool) -> AbstractContextManager[Any]:
 
     Other tasks go anywhere, but on a worker with a GPU all that ask the model come first. They name no workers: where
     all those that a task names have left, Dask (2026.8) does not give it to one that comes later.
-
-    Args:
-        model: the tasks ask the model.
 
     Raises:
         RunnerError: the scheduler does not answer.

@@ -93,12 +93,7 @@ def finished_shards(futures: Iterable[PrefectFuture[GroupResult]]) -> Iterator[S
 
 
 def run_source(stage: Stage[Any], spec: RunSpec, name: str, *, task_name: str = "") -> ShardResult:
-    """Run a stage that cuts a source into shards, as a task in the flow's own thread.
-
-    Args:
-        name: of its one commit.
-        task_name: the task run's; default: the stage's.
-    """
+    """Run a stage that cuts a source into shards, as a task in the flow's own thread."""
 
     @task(name=stage.name, task_run_name=task_name or stage.name, cache_policy=NO_CACHE)
     def run() -> ShardResult:

@@ -99,11 +99,7 @@ def exit_later(seconds: float, leave: Callable[[], None]) -> None:
 
 
 def exit_now(code: int, line: str, close: Callable[[], None] = lambda: None) -> None:
-    """End this process and its children at once, without waiting for its threads.
-
-    Args:
-        close: restores the terminal.
-    """
+    """End this process and its children at once, without waiting for its threads."""
     from flows.runtime.server import end_child_servers  # it imports psutil, which `--help` does not need
 
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -194,11 +194,7 @@ _RESIDENT = _Resident()
 
 
 def on_model_dropped(release: Callable[[], None]) -> None:
-    """Register a function to call, in the model's thread, whenever resident models make room for another.
-
-    Args:
-        release: drops everything that its module built from a model.
-    """
+    """Register a function to call, in the model's thread, whenever resident models make room for another."""
     _RESIDENT.users.append(release)
 
 
@@ -208,8 +204,6 @@ def resident_model(
     """Return a model, loading it if it is not resident; other models are dropped first.
 
     Args:
-        name: the user's name for the model.
-        load: loads it; called in the model's thread.
         beside: name and digest of models that stay resident if they are, because the same work needs them.
     """
     key, wanted = (name, digest), {(name, digest), *beside}

@@ -140,9 +140,6 @@ def run_shard(
     """Return the shard's result if its commit exists and its data is intact, else run the stage; notify the listener.
 
     Args:
-        spec: what its result depends on.
-        run_id: the run that needs it.
-        run: the stage, with its inputs.
         leases: which process works on which shard, if several share the store; this one waits for another's shard.
 
     Raises:

@@ -49,7 +49,6 @@ class Decontamination:
         """Return what is to be kept out; None: nothing is named.
 
         Args:
-            given: as the user names them (see above).
             calls_only: whether documents stay, without the calls near shared words.
 
         Raises:

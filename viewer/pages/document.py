@@ -107,11 +107,9 @@ def pieces_of(
     """Return the text with its calls as pieces, from an offset on.
 
     Args:
-        calls: the calls to show inline.
         chosen: the call of the panel; it is shown inline even if it is not among the calls.
         names: the tools' names in calls, by key.
         version: name@version; "": the current C*.
-        start: where the page begins.
     """
     inline = [(call, False) for call in calls if not _same(call, chosen)]
     inline += [(chosen, chosen.get("fate") != KEPT)] if chosen is not None else []

@@ -37,7 +37,6 @@ def page(viewed: ViewedData, query: Query, answer: SqlAnswer | None) -> Mapping[
     """Return what the page shows.
 
     Args:
-        query: the query string; `q` is the query.
         answer: what it answered; None: it was not run, and only stands in the form.
     """
     asked = query.text("q")

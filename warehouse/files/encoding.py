@@ -55,11 +55,7 @@ def decode_parquet(data: bytes, columns: list[str] | None, place: str) -> pa.Tab
 
 
 def check_data(file: DataFile, data: bytes, verify: bool = True) -> str:
-    """Return how a data file's bytes differ from what its commit says, as the end of a sentence; "" if they do not.
-
-    Args:
-        verify: compare the digest, not only the size.
-    """
+    """Return how a data file's bytes differ from what its commit says, as the end of a sentence; "" if they do not."""
     if len(data) != file.bytes:
         return f"is truncated or altered: it has {len(data):,} bytes, but its commit says {file.bytes:,}"
     return "is altered: its digest is not the one in its commit" if verify and digest(data) != file.digest else ""

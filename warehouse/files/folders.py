@@ -20,9 +20,6 @@ def private_mode(folder: Path) -> int:
 def make_private(*files: Path, create: bool = True) -> None:
     """Give files the mode of `private_mode`; files of other users stay as they are.
 
-    Args:
-        create: whether to create missing files, empty.
-
     Raises:
         OSError: a file cannot be created.
     """

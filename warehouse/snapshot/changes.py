@@ -66,10 +66,6 @@ def apply_changes(connection: duckdb.DuckDBPyConnection, source: FactsSource) ->
 
     The temporary tables `new_commits` and `gone_commits` (commit_id) stay, for what is derived from the facts.
 
-    Args:
-        connection: to the snapshot that is being written, in a transaction.
-        source: where the facts come from.
-
     Raises:
         CatalogError: the source cannot be read.
         duckdb.Error: the snapshot cannot be written.

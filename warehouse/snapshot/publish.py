@@ -90,7 +90,6 @@ def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
 
     Args:
         store: the data folder; files of commits that the published snapshot shows are not checked again.
-        catalog: contains the run and its commits.
 
     Raises:
         SnapshotError: the snapshot could not be written.

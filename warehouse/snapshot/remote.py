@@ -147,7 +147,6 @@ def _file_system(open_files: Callable[[], Files], root: str) -> Any:
 
     Args:
         open_files: returns the store's files; called when the first is read.
-        root: the store's URL without its options.
     """
     from fsspec.spec import AbstractFileSystem
 
