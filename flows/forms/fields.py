@@ -81,10 +81,7 @@ def _without_credentials(name: str) -> str:
     except ModelError as exc:
         raise ValueError(str(exc)) from None
     if named.credentials:
-        raise ValueError(
-            f"{named.name} is given with credentials, which would be stored with the run: give them in the "
-            f"environment, in {model_key_variable(named)}"
-        )
+        raise _has_credentials(named.name, model_key_variable(named))
     return name
 
 
@@ -95,11 +92,15 @@ def _reader_without_credentials(name: str) -> str:
         except ModelError as exc:
             raise ValueError(str(exc)) from None
         if endpoint.credentials:
-            raise ValueError(
-                f"{endpoint.url} is given with credentials, which would be stored with the run: give them in the "
-                f"environment, in {qa_key_variable(endpoint.url)}"
-            )
+            raise _has_credentials(endpoint.url, qa_key_variable(endpoint.url))
     return name
+
+
+def _has_credentials(shown: str, variable: str) -> ValueError:
+    return ValueError(
+        f"{shown} is given with credentials, which would be stored with the run: give them in the environment, in "
+        f"{variable}"
+    )
 
 
 def as_text(value: Any) -> str:
@@ -196,7 +197,7 @@ def _as_given(text: str | None) -> str | None:
     return text
 
 
-def _as_list(texts: list[str] | None) -> list[str]:
+def as_list(texts: list[str] | None) -> list[str]:
     """Return the texts of an option that may be repeated."""
     return list(texts or ())
 
@@ -220,7 +221,7 @@ References = Annotated[
         "of the library or of an entry point, mcp+stdio:COMMAND#TOOL or mcp+https://HOST/PATH#TOOL; NAME= in front "
         "chooses the name in calls"
     ),
-    Option(note="; may be repeated", convert=_as_list, repeated=True),
+    Option(note="; may be repeated", convert=as_list, repeated=True),
 ]
 _READER = r"^(?!https?://[^#]*[@?])(?!https?://.*#.*#)(?!(?!https?://).*://)[^ ]"  # of a server no credentials either
 _ReaderName = Annotated[str, AfterValidator(_reader_without_credentials), _text(_READER)]
@@ -231,7 +232,7 @@ Benchmarks = Annotated[
         description="Drop documents that share `ngram` words in a row with an item of this benchmark: FILE, TASK=FILE "
         "if its name does not begin with the task's, TASK for a task's own items, or a .txt file with an item a line"
     ),
-    Option(note="; may be repeated", convert=_as_list, repeated=True),
+    Option(note="; may be repeated", convert=as_list, repeated=True),
 ]
 QAReader = Annotated[
     _ReaderName | None,
@@ -256,6 +257,23 @@ Gpus = Annotated[
         "expected there; the model's tasks wait for them (default: if one is there), and with 0 run on any worker",
     ),
 ]
+
+
+# Of a flow whose shards ask a model.
+Workers = Annotated[
+    int,
+    Field(
+        gt=0,
+        description="Shards at a time (threads), or Dask workers; a process uses its model for one shard at a time",
+    ),
+]
+
+
+def benchmark_names() -> Iterable[str]:
+    """Return the names of all benchmarks."""
+    from toolformer_core.evaluate.tasks import tasks
+
+    return tasks()
 
 
 AUTO = "auto"  # in place of a value: the program chooses

@@ -7,6 +7,7 @@ not known here, nor which shards make a group.
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from prefect import task
@@ -110,3 +111,13 @@ def group_label(shards: Sequence[Shard]) -> str:
     if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
         return f"{numbers[0]}-{numbers[-1]}"
     return f"{numbers[0]} and {len(numbers) - 1} more"
+
+
+def named_for(run: str, shards: Sequence[Shard]) -> list[Shard]:
+    """Return shards with a run's name in front: under it the results have always been committed."""
+    return [replace(shard, name=f"{run}-{shard.name}") for shard in shards]
+
+
+def results_of(futures: Iterable[PrefectFuture[GroupResult]]) -> list[ShardResult]:
+    """Return the results of groups that have finished, shard by shard."""
+    return [result for future in futures for result in future.result().shards if result is not None]

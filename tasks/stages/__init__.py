@@ -29,12 +29,11 @@ from tasks.specs.build_spec import BuildSpec
 from tasks.stages.answer_grounded import ANSWER_GROUNDED
 from tasks.stages.assemble import ASSEMBLE
 from tasks.stages.benchmark import BENCHMARK
-from tasks.stages.evaluate import EVALUATE
+from tasks.stages.evaluate import EVALUATE, PERPLEXITY
 from tasks.stages.execute import EXECUTE, execute_stage
 from tasks.stages.extend import extend_stage
 from tasks.stages.ground import CHOOSE, GROUND
 from tasks.stages.ingest import INGEST
-from tasks.stages.perplexity import PERPLEXITY
 from tasks.stages.prefilter import PREFILTER
 from tasks.stages.sample import SAMPLE
 from tasks.stages.score import SCORE, score_stage

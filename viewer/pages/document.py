@@ -247,14 +247,17 @@ def _dropped(trace: DocumentTrace) -> dict[str, list[dict[str, Any]]]:
 
 def example_pieces(example: Mapping[str, Any]) -> list[Piece]:
     """Return a version's text with its calls as pieces."""
+    calls = sorted(example["calls"], key=lambda one: one["start"])
+    return pieces_between(example["text"], ((call["start"], call["end"], call["tool"]) for call in calls))
+
+
+def pieces_between(text: str, calls: Iterable[tuple[int, int, str]]) -> list[Piece]:
+    """Return a text as pieces, given start, end and tool of its calls in order."""
     pieces, at = [], 0
-    for call in sorted(example["calls"], key=lambda one: one["start"]):
-        pieces += [
-            Piece(example["text"][at : call["start"]]),
-            Piece(example["text"][call["start"] : call["end"]], call["tool"]),
-        ]
-        at = call["end"]
-    return [piece for piece in (*pieces, Piece(example["text"][at:])) if piece.text]
+    for start, end, tool in calls:
+        pieces += [Piece(text[at:start]), Piece(text[start:end], tool)]
+        at = end
+    return [piece for piece in (*pieces, Piece(text[at:])) if piece.text]
 
 
 def _of_another_corpus(viewed: ViewedData, names: Mapping[str, str], doc_id: str, version: str) -> dict[str, Any]:
