@@ -8,15 +8,13 @@ call is on one page. The index has the best scored call of each tool at a positi
 Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +93,7 @@ class IndexedCalls:
         after: CallFilter,
         n: int,
         *,
-        then: IndexedCalls | None = None,
+        then: Self | None = None,
         comes_after: CallKey | None = None,
         goes_after: CallKey | None = None,
     ) -> MovedCalls:

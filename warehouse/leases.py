@@ -9,8 +9,6 @@ waited for as long as a lease lasts.
 This module does not know what the work is.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import socket
@@ -18,7 +16,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import sqlalchemy as sa
 import sqlalchemy.exc
@@ -157,7 +155,7 @@ class Leases:
             self._renewer.join()
         self._engine.dispose()
 
-    def __enter__(self) -> Leases:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

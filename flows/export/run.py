@@ -9,8 +9,6 @@ A chat row has the schemas of the dataset's tools, which are built again as its 
 built here (its file is gone, its server does not answer) the name alone, and a note says so.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter
@@ -19,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from flows.build_dataset.record import BuildRecord
 from flows.export.card import Written, asked_of, card_text, file_entries, manifest_of, manifest_text, sha256_of
@@ -55,7 +53,7 @@ class Places:
     card: Path
 
     @classmethod
-    def of(cls, out: Path) -> Places:
+    def of(cls, out: Path) -> Self:
         """Return the places beside a file (`cstar.jsonl`) or folder (`cstar`)."""
         dev, manifest, card = (
             out.with_name(f"{out.stem}.{ending}") for ending in (f"dev{out.suffix}", "manifest.json", "card.md")
