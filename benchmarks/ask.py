@@ -49,7 +49,7 @@ _QUERIES = {
         "after = CallFilter({**before.tau_f, 'calculator': 0.7, 'qa': 1.2}, dict.fromkeys(tools, 3))\n"
         "found = lambda: what_if(path, before, after)"
     ),
-    "explain": "from warehouse.explain import explain\nfound = lambda: explain(path, sys.argv[2])",
+    "explain": "from warehouse.queries.explain import explain\nfound = lambda: explain(path, sys.argv[2])",
 }
 _PROGRAM = """
 import json, sys, time

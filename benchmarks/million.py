@@ -283,8 +283,8 @@ def digests(data: Path) -> dict[str, str]:
 
 def questions(data: Path) -> dict[str, float]:
     """Return the seconds that `yield_by_threshold` and `explain` take; of the latter the median and the slowest."""
-    from warehouse.explain import explain
     from warehouse.queries import rows_of, yield_by_threshold
+    from warehouse.queries.explain import explain
     from warehouse.snapshot.publish import SNAPSHOT
 
     snapshot = data / SNAPSHOT

@@ -4,8 +4,6 @@ The addresses are in `up/addresses.json` in the data folder. They are valid whil
 kernel frees it when its holder dies, so an old file misleads nobody.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from dataclasses import asdict, dataclass

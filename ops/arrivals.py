@@ -5,8 +5,6 @@ not taken. The files of the very first look count as known. What is known is wri
 while nobody looks are found later. This module knows no Prefect: the caller decides what to do with a file.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -19,8 +19,6 @@ for `prefect deploy`; with `--template` it prints what `prefect work-pool create
 and no worker.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -39,20 +37,6 @@ from tasks.settings import data_folder, shown_url
 from toolformer_core import __version__
 from toolformer_core.errors import ToolformerError, UsageError
 
-__all__ = [
-    "ARRIVED",
-    "DEPLOYMENTS",
-    "POOLS",
-    "DeployError",
-    "Deployment",
-    "DeploymentOptions",
-    "arrival_event",
-    "as_yaml",
-    "deploy",
-    "form_schema",
-    "yaml_entry",
-]
-
 ARRIVED = "toolformer.corpus.arrived"  # an event whose payload names the file or folder as `corpus`
 _NIGHTLY = "0 2 * * *"
 _STEP = "prefect.deployments.steps.set_working_directory"
@@ -70,23 +54,14 @@ class DeployError(ToolformerError):
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A flow in a work pool.
+    """A flow in a work pool."""
 
-    Args:
-        entrypoint: the flow's module path, which a worker imports.
-        pool: one of `POOLS`.
-        tags: the tags that the UI shows.
-        corpora: whether it reads a corpus, so that it can run on a schedule and when a corpus arrives.
-        name: the deployment's; "": the flow's.
-        fields: the parameters that its form has, where the others keep their defaults; none: all.
-    """
-
-    entrypoint: str
-    pool: str
+    entrypoint: str  # the flow's module path, which a worker imports
+    pool: str  # one of `POOLS`
     tags: tuple[str, ...]
-    corpora: bool = False
-    name: str = ""
-    fields: tuple[str, ...] = ()
+    corpora: bool = False  # whether it reads a corpus, so that it can run on a schedule and when a corpus arrives
+    name: str = ""  # the deployment's; "": the flow's
+    fields: tuple[str, ...] = ()  # the parameters that its form has, where the others keep their defaults; none: all
 
     def flow(self) -> Any:
         """Import the flow."""
@@ -115,24 +90,19 @@ DEPLOYMENTS = (
 class DeploymentOptions:
     """The values that the forms are filled in with.
 
-    Args:
-        data: the data folder or URL; made absolute.
-        corpus: the corpus of a build; made absolute.
-        schedule: when to build that corpus, as a cron line in UTC; "": if there is a corpus, there is a schedule for
-            two in the morning that is switched off.
-        on_arrival: whether to build what the event `toolformer.corpus.arrived` names; False: the trigger exists and is
-            switched off.
-        tracking: MLflow's server or database for the runs of all workers; "": each worker's own MLFLOW_TRACKING_URI, or
-            the data folder's database.
-
     Raises:
         UsageError: there is a schedule without a corpus, or a password that would be stored.
     """
 
-    data: str
-    corpus: str = ""
+    data: str  # the data folder or URL; made absolute
+    corpus: str = ""  # the corpus of a build; made absolute
+    # when to build that corpus, as a cron line in UTC; "": if there is a corpus, there is a schedule for two in the
+    # morning that is switched off
     schedule: str = ""
+    # whether to build what the event `toolformer.corpus.arrived` names; False: the trigger exists and is switched off
     on_arrival: bool = False
+    # MLflow's server or database for the runs of all workers; "": each worker's own MLFLOW_TRACKING_URI, or the data
+    # folder's database
     tracking: str = ""
 
     def __post_init__(self) -> None:
@@ -241,7 +211,6 @@ def deploy(options: DeploymentOptions, *, api: str | None = None, wait_s: float 
     An existing schedule or trigger stays switched on or off as it is, unless an option asks for it.
 
     Args:
-        options: what the forms are filled in with.
         api: the URL of Prefect's API, e.g. `http://127.0.0.1:4200/api`; default: PREFECT_API_URL.
         wait_s: seconds to wait for the server; what can be done without it is done first.
 

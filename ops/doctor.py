@@ -47,20 +47,13 @@ _MAX_NAMED = 4  # packages that one line names
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """What to check.
+    """What to check."""
 
-    Args:
-        data: the data folder or URL.
-        model: `embedded`, a folder or a hub name; the model is looked for but not loaded.
-        profile: where trainings are to run; the check looks for what that needs.
-        passages: a file of passages for wikisearch and qa; "": the embedded ones.
-        ports: the ports of Prefect's and MLflow's servers, the viewer, `serve`; each with the option that changes it.
-    """
-
-    data: str
-    model: str = "embedded"
-    profile: str = "auto"
-    passages: str = ""
+    data: str  # the data folder or URL
+    model: str = "embedded"  # `embedded`, a folder or a hub name; the model is looked for but not loaded
+    profile: str = "auto"  # where trainings are to run; the check looks for what that needs
+    passages: str = ""  # a file of passages for wikisearch and qa; "": the embedded ones
+    # the ports of Prefect's and MLflow's servers, the viewer, `serve`; each with the option that changes it
     ports: tuple[tuple[str, int], ...] = (
         ("up --prefect-port", 4200),
         ("up --mlflow-port", 5000),

@@ -1,7 +1,5 @@
 """Ports of this machine: which are free, which a command takes, and who listens on one that is not free."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 

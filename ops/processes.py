@@ -8,8 +8,6 @@ waits on a pipe that the kernel closes when the holder dies (`python -m ops.proc
 of Prefect, MLflow or flows.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess
@@ -44,39 +42,26 @@ class ServiceError(ToolformerError):
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A program of a group.
-
-    Args:
-        name: its name in messages.
-        argv: the command.
-        log: the file that its output is appended to.
-        variables: additions to this process's environment; None removes a variable.
-        healthy: returns whether the program does its work.
-        folder: its working directory; None: the log's folder, where no file of the user's is imported as a module.
-        umask: of the files it creates; -1: this process's.
-        work: an environment variable of the processes that carry on when the service dies (a worker's flow runs);
-            "": there are none.
-    """
+    """A program of a group."""
 
     name: str
     argv: tuple[str, ...]
     log: Path
-    variables: Mapping[str, str | None]
-    healthy: Callable[[], bool]
+    variables: Mapping[str, str | None]  # additions to this process's environment; None removes a variable
+    healthy: Callable[[], bool]  # returns whether the program does its work
+    # its working directory; None: the log's folder, where no file of the user's is imported as a module
     folder: Path | None = None
-    umask: int = -1
+    umask: int = -1  # of the files it creates; -1: this process's
+    # an environment variable of the processes that carry on when the service dies (a worker's flow runs); "": there are
+    # none
     work: str = ""
 
 
 @dataclass(slots=True)
 class ProcessGroup:
-    """Services that share a mark, and their guard.
+    """Services that share a mark, and their guard."""
 
-    Args:
-        mark: the value of `GROUP_VARIABLE` in the environment of all its processes.
-        clock: returns the time in seconds by which restarts are planned.
-    """
-
+    # the value of `GROUP_VARIABLE` in the environment of all its processes
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     clock: Callable[[], float] = time.monotonic
     _started: dict[str, tuple[Service, subprocess.Popen[bytes]]] = field(default_factory=dict)
@@ -131,10 +116,6 @@ class ProcessGroup:
 
     def supervise(self, services: Iterable[Service], notify: Callable[[str], None]) -> None:
         """Restart services that have ended: the first time at once, then after 1, 2, 4, ... 60 seconds. Call it often.
-
-        Args:
-            services: the services that should run.
-            notify: called with a message for each one that has ended.
 
         Raises:
             ServiceError: a service has ended too often within an hour.
@@ -199,7 +180,6 @@ def end_marked(mark: str, grace_s: float = _KILL_S, *, variable: str = GROUP_VAR
     """End every process that carries a mark, as `end_processes` does.
 
     Args:
-        mark: the mark.
         grace_s: seconds from SIGTERM to SIGKILL.
         variable: the environment variable that holds the mark.
         spared: processes with this environment variable are left alone; "": none are.

@@ -5,8 +5,6 @@ Each is described here as a `Service`: its command, its environment, its log, an
 services are started, supervised and ended is in `processes`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterable, Sequence
@@ -33,21 +31,13 @@ _REQUEST_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Makes the services of one data folder.
-
-    Args:
-        addresses: where they listen.
-        logs: the folder of their logs.
-        home: the local folder of MLflow's database and artifacts.
-        data: the data folder or URL.
-        wait_s: seconds for which the deployments wait for Prefect's server.
-    """
+    """Makes the services of one data folder."""
 
     addresses: Addresses
     logs: Path
-    home: Path
+    home: Path  # the local folder of MLflow's database and artifacts
     data: str
-    wait_s: float
+    wait_s: float  # seconds for which the deployments wait for Prefect's server
 
     def prefect_server(self) -> Service:
         """Return Prefect's server."""
@@ -103,11 +93,7 @@ class Services:
         )
 
     def deployments(self, options: Sequence[str]) -> Service:
-        """Return the program that makes the deployments and ends; it prepares them while the server starts.
-
-        Args:
-            options: further options of `python -m ops.deployments`.
-        """
+        """Return the program that makes the deployments and ends; it prepares them while the server starts."""
         done = self.logs / "deployments.txt"
         done.unlink(missing_ok=True)
         words = [f"--data={self.data}", f"--wait={self.wait_s:.0f}", f"--note={done}", *options]

@@ -6,8 +6,6 @@ dies, so a stale lock never blocks a start. The programs are described in `servi
 `processes` starts and ends them. Logs and addresses are in `up/` in the data folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -5,8 +5,6 @@ API: who reaches the API can change a pool or create a deployment, and so have c
 what runs in the pools.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -38,7 +36,6 @@ def close_template(template: dict[str, Any], tracking: str = "") -> dict[str, An
     The template's defaults for these become fixed values, and job variables that it does not declare are refused.
 
     Args:
-        template: the pool's base job template.
         tracking: the MLFLOW_TRACKING_URI of all runs; "": each worker's own.
     """
     closed = copy.deepcopy(template)
@@ -61,14 +58,7 @@ def close_template(template: dict[str, Any], tracking: str = "") -> dict[str, An
 
 
 def make_pool(client: Any, name: str, description: str, tracking: str) -> None:
-    """Create a process pool, or close the template of an existing one and leave the rest of it as it is.
-
-    Args:
-        client: a synchronous client of Prefect's API.
-        name: the pool's name.
-        description: the description of a new pool.
-        tracking: see `pool_template`.
-    """
+    """Create a process pool, or close the template of an existing one and leave the rest of it as it is."""
     from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
     from prefect.exceptions import ObjectAlreadyExists
 

@@ -4,8 +4,6 @@
 program's own variables are read in `tasks.settings`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import itertools

@@ -1,7 +1,5 @@
 """Where and with which versions a result is made, as commits, runs and trainings record it."""
 
-from __future__ import annotations
-
 import datetime as dt
 import platform
 import uuid

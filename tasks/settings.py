@@ -35,8 +35,6 @@ What libraries find in the environment is set in `tasks.environment`; those vari
 read where the tool is called.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

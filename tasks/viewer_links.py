@@ -4,8 +4,6 @@ They are known if $TOOLFORMER_VIEWER names the address of the viewer; otherwise 
 the links, not the run. What the pages show is known in the package `viewer`, which takes these addresses apart.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from urllib.parse import quote, urlencode
@@ -18,11 +16,7 @@ _DIGEST = 12  # characters of a model's digest
 
 
 def version_page(dataset: str) -> str | None:
-    """Return the address of a version's page; None if no viewer is known.
-
-    Args:
-        dataset: name@version.
-    """
+    """Return the address of a version's page; None if no viewer is known."""
     root = _root()
     return None if root is None else f"{root}/documents?version={quote(dataset, safe='')}"
 
@@ -37,7 +31,6 @@ def arms_page(arms: Sequence[str], task: str) -> str | None:
 
     Args:
         arms: `arm_key` of each arm, of which the first and the last are compared.
-        task: the benchmark's name.
     """
     root = _root()
     if root is None or not arms:

@@ -5,8 +5,6 @@ on the server; the script htmx only replaces the part that changed, so everythin
 Hosts and origins are checked by `serving.origins`, all else that a browser could be made to do by `security`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -34,6 +32,8 @@ _THREADS = 4  # requests answered at a time; DuckDB uses all cores for each
 _USER, _MAX_NAME, _YEAR_S = "toolformer_user", 30, 365 * 86_400  # the cookie with the name of who judges
 _ADVICE = "TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS allow more"
 
+_STATUS = {WrongQueryError: 400, NotThereError: 404, UsageError: 400, SnapshotError: 503, WarehouseError: 500}
+
 Page = Callable[[ViewedData, Query], Mapping[str, Any]]
 PAGES: dict[str, tuple[str, Page]] = {
     "/": ("overview.html", overview.page),
@@ -49,7 +49,6 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
     """Return the application for a data folder.
 
     Args:
-        data: the folder or URL.
         hosts: names besides the loopback ones under which it answers.
         origins: origins besides its own whose pages may use it.
     """
@@ -156,33 +155,21 @@ def _shown(template: str, path: str, viewed: ViewedData, page: Page, query: Quer
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    def told(status: int, message: str) -> Response:
+    def problem(status: int, message: str) -> Response:
         return HTMLResponse(render("problem.html", path="", message=message, status=status), status)
 
-    @app.exception_handler(WrongQueryError)
-    async def wrong_query(request: Request, exc: WrongQueryError) -> Response:
-        return told(400, str(exc))
+    def add(error: type[Exception], status: int) -> None:
+        @app.exception_handler(error)
+        async def answer(request: Request, exc: Exception) -> Response:
+            return problem(status, str(exc))
 
-    @app.exception_handler(NotThereError)
-    async def not_there(request: Request, exc: NotThereError) -> Response:
-        return told(404, str(exc))
-
-    @app.exception_handler(UsageError)
-    async def wrong_use(request: Request, exc: UsageError) -> Response:
-        return told(400, str(exc))
-
-    @app.exception_handler(SnapshotError)
-    async def no_snapshot(request: Request, exc: SnapshotError) -> Response:
-        return told(503, str(exc))
-
-    @app.exception_handler(WarehouseError)
-    async def no_data(request: Request, exc: WarehouseError) -> Response:
-        return told(500, str(exc))
+    for error, status in _STATUS.items():
+        add(error, status)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, exc: HTTPException) -> Response:
-        return told(exc.status_code, f"{exc.detail}: {request.method} {request.url.path}")
+        return problem(exc.status_code, f"{exc.detail}: {request.method} {request.url.path}")
 
     @app.exception_handler(Exception)
     async def failed(request: Request, exc: Exception) -> Response:
-        return told(500, "the viewer failed; its log says why")
+        return problem(500, "the viewer failed; its log says why")

@@ -3,8 +3,6 @@
 Colours come from the style sheet, by class. Nothing in a chart depends on a script.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
@@ -16,13 +14,7 @@ _LINE, _LABEL, _LONGEST = 20, 72, 216  # of a funnel: height of a line, width of
 
 
 def funnel_chart(tool: str, stages: Mapping[str, int], colour: str) -> Markup:
-    """Return a bar for each stage of a tool, as long as its number of rows.
-
-    Args:
-        tool: the tool's name, for the title.
-        stages: the rows of each stage, in order.
-        colour: the tool's class in the style sheet.
-    """
+    """Return a bar for each stage of a tool, as long as its number of rows."""
     most = max(stages.values(), default=0) or 1
     parts = []
     for number, (stage, rows) in enumerate(stages.items()):
@@ -44,11 +36,9 @@ def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, floa
     """Return a histogram of a tool's gains, with thresholds as lines.
 
     Args:
-        tool: the tool's name, for the title.
         bins: the tool's bins in rising order; the first and the last are open.
         thresholds: the lines' names ("now", "then") and where they stand, in nats. One that stands where "now" does is
             left out.
-        colour: the tool's class in the style sheet.
     """
     most = max((one.calls for one in bins), default=0) or 1
     width = len(bins) * (_BAR + _GAP)

@@ -4,8 +4,6 @@ Every request opens the published snapshot anew, so a snapshot that a flow publi
 that cost time and depend on the snapshot alone are kept until it is replaced. This module knows no HTTP.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import threading
@@ -34,37 +32,12 @@ from warehouse.queries import (
 from warehouse.queries.item_changes import ChangeCount, EvaluatedSide, count_changes, evaluated_sides
 from warehouse.reweighting import STORED, Gains, reweigh
 from warehouse.snapshot.publish import SNAPSHOT
+from warehouse.snapshot.views import queries_beside
 from warehouse.store import Store
 
 Answer = TypeVar("Answer")
 
-_VERSIONS = """
-SELECT name, version, made, counts, thresholds, run_id, corpus, created FROM datasets
-ORDER BY number DESC, created DESC"""
-_RUNS = """
-SELECT run_id, flow, started, finished, state, corpus, model FROM runs
-ORDER BY number DESC, started DESC LIMIT $limit"""
-_FUNNEL = """
-WITH chosen AS (SELECT tool, count(*) FILTER (kept) AS documents FROM prefiltered GROUP BY tool),
-drawn AS (
-    SELECT tool, count(*) AS positions, sum(calls)::BIGINT AS sampled
-    FROM (SELECT tool, doc_id, "position", count(*) FILTER (outcome = 'ok') AS calls FROM sampled GROUP BY ALL)
-    GROUP BY tool
-), scored AS (
-    SELECT tool, sum(CASE kind WHEN 'in' THEN b.rows WHEN 'failed' THEN -b.rows END)::BIGINT AS executed,
-           sum(b.rows) FILTER (kind = 'kept')::BIGINT AS scored
-    FROM facts.balances AS b JOIN facts.commits USING (commit_id) JOIN facts.current USING (commit_id)
-    WHERE stage = 'score' GROUP BY tool
-), kept AS (SELECT tool, count(*) AS kept FROM (SELECT unnest(calls).tool AS tool FROM examples) GROUP BY tool)
-SELECT tool, documents, coalesce(positions, 0) AS positions, coalesce(sampled, 0) AS sampled,
-       coalesce(executed, 0) AS executed, coalesce(scored, 0) AS scored, coalesce(kept, 0) AS kept
-FROM chosen LEFT JOIN drawn USING (tool) LEFT JOIN scored USING (tool) LEFT JOIN kept USING (tool) ORDER BY tool"""
-_RANDOM = "SELECT doc_id FROM examples USING SAMPLE reservoir(1 ROWS)"
-_TRAINED = "SELECT checkpoint, dataset || '@' || version AS label FROM trainings ORDER BY finished"
-_DROPS = "SELECT stage, tool, unit, reason, kind, rows FROM drops ORDER BY rows DESC, stage, tool, reason"
-_TABLES = """
-SELECT view_name AS name, comment FROM duckdb_views() WHERE NOT internal AND schema_name = 'main'
-UNION ALL SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'main' ORDER BY name"""
+_SQL = queries_beside(__file__)
 _MEMORY = "80MB"  # of the connection to the snapshot
 _MAX_RUNS = 50
 _MAX_ANSWERS = 64
@@ -73,11 +46,7 @@ _MAX_WAIT_S = 5.0  # for pages that show an older snapshot; then that one is sho
 
 
 class ViewedData:
-    """A data folder.
-
-    Args:
-        data: the folder or URL.
-    """
+    """A data folder."""
 
     def __init__(self, data: str) -> None:
         self.data = data
@@ -120,24 +89,24 @@ class ViewedData:
         return self._known("names", lambda: {**TOOL_NAMES, **tool_names(self.snapshot)})
 
     def versions(self) -> list[dict[str, Any]]:
-        return self._known("versions", lambda: rows_of(self.snapshot, _VERSIONS))
+        return self._known("versions", lambda: rows_of(self.snapshot, _SQL["versions"]))
 
     def runs(self) -> list[dict[str, Any]]:
-        return self._known("runs", lambda: rows_of(self.snapshot, _RUNS, {"limit": _MAX_RUNS}))
+        return self._known("runs", lambda: rows_of(self.snapshot, _SQL["runs"], {"limit": _MAX_RUNS}))
 
     def funnel(self) -> list[dict[str, Any]]:
         """Return for each tool how many documents, positions and calls the current build's stages have left."""
-        return self._known("funnel", lambda: rows_of(self.snapshot, _FUNNEL))
+        return self._known("funnel", lambda: rows_of(self.snapshot, _SQL["funnel"]))
 
     def random_document(self) -> str | None:
         """Return the id of a document with a kept call, another one each time; None if there is none."""
-        return next((row["doc_id"] for row in rows_of(self.snapshot, _RANDOM)), None)
+        return next((row["doc_id"] for row in rows_of(self.snapshot, _SQL["random_document"])), None)
 
     def drops(self) -> list[dict[str, Any]]:
-        return self._known("drops", lambda: rows_of(self.snapshot, _DROPS))
+        return self._known("drops", lambda: rows_of(self.snapshot, _SQL["drops"]))
 
     def tables(self) -> list[dict[str, Any]]:
-        return self._known("tables", lambda: rows_of(self.snapshot, _TABLES))
+        return self._known("tables", lambda: rows_of(self.snapshot, _SQL["tables"]))
 
     def histogram(self, weights: tuple[float, ...] | None = None) -> list[GainBin]:
         """Return how many scored calls of each tool gain how much, with the stored weights of tokens or other ones."""
@@ -187,7 +156,8 @@ class ViewedData:
     def trained_on(self) -> dict[str, str]:
         """Return the version of C* on which each model of a finished training was finetuned, by the model's path."""
         return self._known(
-            "trained_on", lambda: {row["checkpoint"]: row["label"] for row in rows_of(self.snapshot, _TRAINED)}
+            "trained_on",
+            lambda: {row["checkpoint"]: row["label"] for row in rows_of(self.snapshot, _SQL["trained_on"])},
         )
 
     def changes(self, first: EvaluatedSide, second: EvaluatedSide) -> list[ChangeCount]:

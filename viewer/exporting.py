@@ -1,7 +1,5 @@
 """The rows that a page shows, as files: `format=json` gives all of its tables, `format=csv` the one named `table`."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

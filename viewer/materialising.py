@@ -1,7 +1,5 @@
 """New versions of C*, made one at a time in a thread by the flow that the command line calls, while pages are shown."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, replace
 
@@ -32,10 +30,6 @@ class Materialiser:
 
     def start(self, query: WhatIfQuery, name: str) -> None:
         """Begin to make a version.
-
-        Args:
-            query: the thresholds.
-            name: the dataset's.
 
         Raises:
             UsageError: the name is unsafe, or another version is being made.

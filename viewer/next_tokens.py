@@ -10,8 +10,6 @@ Stored are numbers, not tokens. Their texts are cut with the tokenizer of the ru
 ends the last token where the stored window ends; nothing is downloaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,12 +42,7 @@ class NextToken:
 
 
 def next_tokens(call: Mapping[str, Any], texts: Sequence[str] | None) -> list[NextToken]:
-    """Return the tokens that a scored call is judged by; none if the log-probabilities were not stored.
-
-    Args:
-        call: a row of `scored`.
-        texts: the tokens' texts, from `token_texts`.
-    """
+    """Return the tokens that a scored call is judged by; none if the log-probabilities were not stored."""
     plain, bare, response = (call.get(f"log_p_{name}") for name in ("plain", "call", "response"))
     if not plain or not response:
         return []
@@ -73,8 +66,6 @@ def token_texts(model: str, text: str, call: Mapping[str, Any], *, from_word: bo
 
     Args:
         model: the run's model: `embedded`, a folder, or a hub name in the cache.
-        text: the document.
-        call: a row of `scored`.
         from_word: whether the build was scored so, see `ScoreRequest`.
     """
     file = ModelRef.of(model).local_file("tokenizer.json")

@@ -3,8 +3,6 @@
 All that a page shows follows from its URL, so every view can be shared, kept and reached without a script.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -76,7 +74,6 @@ class Query:
         """Return a place in a list, as `further` writes it; None if it is not given.
 
         Args:
-            name: of the value.
             kind: a NamedTuple of texts, whole numbers and numbers.
         """
         text = self.text(name)
@@ -112,10 +109,8 @@ def document_link(doc_id: str, call: Mapping[str, Any] | None = None, version: s
     """Return the link to a document.
 
     Args:
-        doc_id: its id.
         call: a call of it that is to be shown, with `tool` (of a chain all of its tools, joined by `+`) and `position`
             (and `nth` among several there).
-        version: name@version; "": the current C*.
     """
     chosen = None if call is None else f"{call['tool']}:{call['position']}:{call.get('nth', 0)}"
     return link(f"/documents/{quote(doc_id, safe='')}", version=version, call=chosen) + ("#call" if chosen else "")

@@ -1,7 +1,5 @@
 """Templates, which escape every text that they are given, and the few words and forms that they share."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 from zlib import crc32
@@ -29,7 +27,6 @@ def render(template: str, **values: Any) -> str:
     """Return a page.
 
     Args:
-        template: its file in `templates/`.
         values: what it shows; `path` is that of the menu's entry.
     """
     return _environment().get_template(template).render(pages=MENU, **values)

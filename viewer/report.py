@@ -4,8 +4,6 @@ All figures come from the version's own record, commits and files, so any versio
 one. The page loads nothing and runs no script.
 """
 
-from __future__ import annotations
-
 import json
 from bisect import insort
 from collections import Counter
@@ -55,10 +53,6 @@ class _Tool:
 
 def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0) -> str:
     """Return the page.
-
-    Args:
-        examples: calls of each tool to show, drawn by the seed.
-        seed: of the draw.
 
     Raises:
         WarehouseError: files or commits of the version are damaged or gone.

@@ -9,8 +9,6 @@
 Every response forbids the browser scripts, styles and connections beyond this server, and to show it in a frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -35,11 +33,7 @@ HEADERS = {
 
 
 class Guard:
-    """Passes requests on to `app`, except those that it refuses.
-
-    Args:
-        app: the application.
-    """
+    """Passes requests on to `app`, except those that it refuses."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -63,11 +57,7 @@ class Guard:
 
 
 def is_from_elsewhere(headers: dict[str, str]) -> bool:
-    """Return whether a page of another origin made a browser send a request.
-
-    Args:
-        headers: of the request, by name in lower case.
-    """
+    """Return whether a page of another origin made a browser send a request."""
     return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
 

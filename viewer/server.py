@@ -5,8 +5,6 @@
 `toolformer view` and `toolformer up` start it.
 """
 
-from __future__ import annotations
-
 import argparse
 
 import uvicorn
@@ -24,8 +22,6 @@ class ViewerServer(ListeningServer):
     """Serves the pages of a data folder.
 
     Args:
-        data: the folder or URL.
-        host: the address to bind.
         port: the port to bind; 0 takes a free one.
 
     Raises:

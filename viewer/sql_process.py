@@ -5,8 +5,6 @@ the snapshot, and its memory is the process's: so that the pages keep theirs, th
 interrupted when its time is over, and its process is killed if it does not end then.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -34,12 +32,7 @@ class SqlAnswer:
 
 
 def ask_in_process(snapshot: Path, sql: str, timeout_s: float = TIMEOUT_S) -> SqlAnswer:
-    """Run a query and return its first rows.
-
-    Args:
-        sql: one statement that returns rows.
-        timeout_s: seconds that it may take.
-    """
+    """Run a query and return its first rows."""
     command = [sys.executable, "-m", "viewer.sql_process", str(snapshot.absolute()), str(timeout_s)]
     try:
         done = subprocess.run(

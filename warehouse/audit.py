@@ -5,8 +5,6 @@ next build computes it again. The report says which dataset versions depend on e
 nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ writers take turns by an advisory lock. Transactions are short. The catalog cont
 never open it, and users read the published snapshot instead.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging
@@ -15,8 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
@@ -283,12 +280,10 @@ class Catalog:
         self._engine.dispose()
         self._release()
 
-    def __enter__(self) -> Catalog:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _release(self) -> None:

@@ -8,14 +8,12 @@ C* was made; the version itself is named by its content.
 This module does no input or output and knows no stage by name; it converts records to plain values and back.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
@@ -197,7 +195,7 @@ class Commit:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Commit:
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Return the commit of `to_json`'s values.
 
         Raises:
@@ -235,7 +233,7 @@ class Run:
         return {**dataclasses.asdict(dataclasses.replace(self, commits=())), "commits": keys}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Run:
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Return the run of `to_json`'s values.
 
         Raises:
@@ -290,7 +288,7 @@ class Dataset:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Dataset:
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Return the dataset of `to_json`'s values.
 
         Raises:

@@ -97,7 +97,6 @@ class LockHeldError(CatalogError):
     """Another process holds a lock.
 
     Args:
-        path: the lock file.
         pid: the holder's process id; 0 if unknown.
         host: the holder's host name; "" if unknown.
         since: when the holder took the lock, ISO UTC; "" if unknown.

@@ -13,8 +13,6 @@ order nothing that has a number; nested values (config, counters, ...) are JSON 
 This module opens no database and no file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -20,8 +20,6 @@ so there the caller checks `active_runs` first. A flow that starts in just that 
 deleted ends with an error; started again, it computes the missing shards.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 import time
@@ -90,11 +88,7 @@ def needed_commits(
 
 
 def dataset_commits(dataset: Dataset, commits: Mapping[str, Commit], runs: Iterable[Run]) -> set[str]:
-    """Return the ids of the commits that a dataset version depends on, including lost ones.
-
-    Args:
-        commits: id -> commit.
-    """
+    """Return the ids of the commits that a dataset version depends on, including lost ones."""
     ids = {key.id for run in runs if run.run_id == dataset.run_id for key in run.commits}
     files = {(file.path, file.digest) for file in dataset.files}
     for commit_id, commit in commits.items():
@@ -140,10 +134,8 @@ def find_garbage(
     """Return the files that nothing refers to, commits first.
 
     Args:
-        unfinished_days: for how many days the work of unfinished runs is kept.
         temporary_s: the age in seconds from which temporary files and data without a commit count as left by a dead
             writer.
-        now: seconds since 1970; default: the current time.
     """
     now = time.time() if now is None else now
     since = _since(now, unfinished_days)
@@ -203,10 +195,6 @@ def _lost_cards(store: Store, datasets: Iterable[Dataset]) -> set[str]:
 
 def delete_garbage(store: Store, catalog: Catalog, garbage: Iterable[Garbage]) -> None:
     """Delete garbage, commits first.
-
-    Args:
-        catalog: the open catalog, so that no flow is working.
-        garbage: the files to delete, see `find_garbage`.
 
     Raises:
         WarehouseError: a file cannot be deleted, or the snapshot cannot be written; what is left is consistent.

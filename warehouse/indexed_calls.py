@@ -8,23 +8,22 @@ call is on one page. The index has the best scored call of each tool at a positi
 Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.annotate.call_filter import CallFilter, Mask
 from warehouse.queries import Sample, Yield, calls_with_text, open_snapshot, rows_in, table_in
+from warehouse.queries.calls import WIDTH
 from warehouse.reweighting import STORED, Gains
-from warehouse.snapshot.outcomes import UNRANKED, columns_of
+from warehouse.snapshot.outcomes import columns_of
 
 # kept; below the threshold; allowed by it, but a better call at the position or nearby is kept instead; any of these
 Outcome = Literal["kept", "below_threshold", "outdone", ""]
@@ -67,7 +66,6 @@ class IndexedCalls:
     """The best call of each tool at each position.
 
     Args:
-        gains: what the calls gain.
         least: only calls with at least this gain, in nats; filters with lower thresholds are then not answered.
     """
 
@@ -84,10 +82,6 @@ class IndexedCalls:
         self._tool = {slot: of_slot[-1] for slot, of_slot in tools.items()}
         self._columns = columns_of(read, tools)
 
-    def unranked(self) -> int:
-        """Return how many calls stand at positions without a known rank, because the draws are gone."""
-        return int((self._columns.rank == UNRANKED).sum())
-
     def yields(self, call_filter: CallFilter) -> list[Yield]:
         """Return examples and calls per tool, each tool at its own threshold, sorted by tool."""
         counts = self._columns.count(self._kept(call_filter))
@@ -99,21 +93,16 @@ class IndexedCalls:
         after: CallFilter,
         n: int,
         *,
-        then: IndexedCalls | None = None,
+        then: Self | None = None,
         comes_after: CallKey | None = None,
         goes_after: CallKey | None = None,
-        width: int = 60,
     ) -> MovedCalls:
         """Return a page of the calls that only the second of two filters keeps, and one of those only the first keeps.
 
         Args:
-            before: the first filter.
-            after: the second filter, with the same tools.
-            n: how many calls to return at most of each list.
             then: the calls with their gains under the second filter; None: these.
             comes_after: where the last page of those that come ended; None: this is the first page.
             goes_after: ... of those that go.
-            width: characters of text before and after a call's position.
         """
         then = then or self
         was, becomes = self._kept(before), then._kept(after)
@@ -123,7 +112,7 @@ class IndexedCalls:
             own, other = self._identities(was), then._identities(becomes)
             goes, comes = was.copy(), becomes.copy()
             goes[was], comes[becomes] = ~np.isin(own, other), ~np.isin(other, own)
-        return MovedCalls(then._page(comes, n, comes_after, width), self._page(goes, n, goes_after, width))
+        return MovedCalls(then._page(comes, n, comes_after), self._page(goes, n, goes_after))
 
     def by_gain(
         self,
@@ -135,38 +124,24 @@ class IndexedCalls:
         low: float = -math.inf,
         high: float = math.inf,
         after: CallKey | None = None,
-        width: int = 60,
     ) -> CallPage:
         """Return a page of the calls.
 
         Args:
-            call_filter: which calls are kept; the tools that it does not name have none.
-            n: how many calls to return at most.
             outcome: only calls of this outcome under the filter; "": all.
-            tool: only calls of this tool; "": of all tools.
-            low: only gains from here on, in nats.
-            high: only gains below this.
             after: the last call of the page before; None: this is the first page.
-            width: characters of text before and after a call's position.
         """
         gain, allowed, kept = self._columns.gain, self._columns.allowed(call_filter), self._kept(call_filter)
         chosen = {"": np.ones_like(kept), "kept": kept, "below_threshold": ~allowed, "outdone": allowed & ~kept}
         shown = chosen[outcome] & (gain >= low) & ((gain < high) | (high == math.inf))
-        return self._page(shown & self._of_tool(tool) if tool else shown, n, after, width)
+        return self._page(shown & self._of_tool(tool) if tool else shown, n, after)
 
     def draw(
-        self,
-        call_filter: CallFilter,
-        tool: str,
-        seed: int,
-        without: Iterable[tuple[str, int]] = (),
-        width: int = 60,
+        self, call_filter: CallFilter, tool: str, seed: int, without: Iterable[tuple[str, int]] = (), width: int = WIDTH
     ) -> DrawnCall:
         """Return the next of a tool's kept calls in an order that the seed shuffles.
 
         Args:
-            call_filter: which calls are kept.
-            seed: of the order; the same seed gives the same order.
             without: document and position of calls that are passed over.
             width: characters of text before and after the call's position.
         """
@@ -177,7 +152,7 @@ class IndexedCalls:
             hashed = rows_in(connection, "SELECT hash(unnest($ids)) AS doc", {"ids": [one for one, _ in passed]})
             places = {(row["doc"], position) for row, (_, position) in zip(hashed, passed, strict=True)}
             left = [key for key in map(self._key, order) if (key.doc, key.position) not in places]
-            found = calls_with_text(connection, self._rows(left[:1]), width, self._gains.of_call)
+            found = calls_with_text(connection, self._rows(left[:1]), self._gains.of_call, width)
         return DrawnCall(found[0] if found else None, len(kept), len(left))
 
     def _kept(self, call_filter: CallFilter) -> Mask:
@@ -200,7 +175,7 @@ class IndexedCalls:
         same: NDArray[np.uint64] = c.doc[mask] + position * np.uint64(0x9E3779B97F4A7C15) + (slot << np.uint64(40))
         return same
 
-    def _page(self, mask: Mask, n: int, after: CallKey | None, width: int) -> CallPage:
+    def _page(self, mask: Mask, n: int, after: CallKey | None) -> CallPage:
         gain, rows, wanted = self._columns.gain, np.flatnonzero(mask), n + 1
         total = len(rows)
         if after is not None:
@@ -212,7 +187,7 @@ class IndexedCalls:
         first = 0 if after is None else bisect_right(keys, _order(after), key=_order)
         listed = keys[first : first + n + 1]
         with open_snapshot(self._path) as connection:
-            calls = calls_with_text(connection, self._rows(listed[:n]), width, self._gains.of_call)
+            calls = calls_with_text(connection, self._rows(listed[:n]), self._gains.of_call)
         return CallPage(calls, total, listed[n - 1] if len(listed) > n > 0 else None)
 
     def _key(self, row: np.intp) -> CallKey:

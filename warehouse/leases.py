@@ -9,8 +9,6 @@ waited for as long as a lease lasts.
 This module does not know what the work is.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import socket
@@ -18,7 +16,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import sqlalchemy as sa
 import sqlalchemy.exc
@@ -68,7 +66,6 @@ class Leases:
     """The leases on the work of one store. Threads of a process may share it.
 
     Args:
-        url: a SQLAlchemy URL of PostgreSQL.
         lease_s: seconds after which a process that renews nothing counts as dead.
 
     Raises:
@@ -109,7 +106,6 @@ class Leases:
         """Wait until another process has finished the work or the lease is free; return the result or the lease.
 
         Args:
-            name: the name of the work.
             finished: returns the result if the work is done; called before the lease is taken, and again afterwards.
 
         Raises:
@@ -159,7 +155,7 @@ class Leases:
             self._renewer.join()
         self._engine.dispose()
 
-    def __enter__(self) -> Leases:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -11,8 +11,6 @@ next batch begins on a line of its own, and readers count lines that are no mark
 exist, nor what follows from a mark.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os
@@ -67,7 +65,6 @@ def add_marks(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, Ve
 
     Args:
         user: the name under which the marks stand, any text but an empty one.
-        verdicts: calls and what is said of them, in this order.
 
     Raises:
         StoreError: the name or a verdict is none, or the marks could not be written; then none of them counts.

@@ -8,8 +8,6 @@
 This module does not know what a prompt or a recipe means.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -102,7 +100,6 @@ def write_prompt(store: Store, tool: str, digest: str, text: str) -> None:
     """Write a prompt's text, unless it is stored already.
 
     Args:
-        digest: the value of the part `prompt` in the commits.
         text: the prompt with one `{text}`, the place of the document.
 
     Raises:

@@ -10,8 +10,6 @@ the gain: such calls are not in the file, and `skipped_calls` counts them. Which
 Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +33,6 @@ def reweigh(path: str | Path, weights: Sequence[float], file: Path) -> Gains:
 
     Args:
         weights: of the tokens from a position on, no more than are stored; those after them weigh nothing.
-        file: where to write (Parquet).
     """
     gain = _gain_sql(weights)
     sql = f"""
@@ -55,12 +52,7 @@ JOIN calls AS c USING (doc, "position", tool) ORDER BY doc, "position", c.gain D
 
 
 def skipped_calls(path: str | Path, weights: Sequence[float], tau_f: Mapping[str, float]) -> dict[str, int]:
-    """Return how many calls might reach their threshold under other weights, had L(e(c, eps)) been computed, by tool.
-
-    Args:
-        weights: see `reweigh`.
-        tau_f: nats by tool.
-    """
+    """Return by tool how many calls might reach their threshold under other weights, had L(e(c, eps)) been computed."""
     cases = " ".join(f"WHEN {sql_text(tool)} THEN {float(tau)!r}::DOUBLE" for tool, tau in tau_f.items())
     columns = "tool, seen_before, seen_after, loss_call, log_p_plain, log_p_call, log_p_response"
     with open_snapshot(path) as connection:

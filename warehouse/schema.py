@@ -29,8 +29,6 @@ writes. The columns mirror the method's records, which this package does not imp
 is. `rejects` belongs to no stage: any stage may reject rows. `assemble` fills a second table, `call_outcomes`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -220,10 +218,6 @@ def empty_table(stage: str) -> pa.Table:
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with exactly the schema's columns, order and types, in one chunk and without metadata.
-
-    Args:
-        table: the rows.
-        schema: the columns.
 
     Raises:
         SchemaError: a column is missing or unknown, cannot be cast, or contains a forbidden null.

@@ -8,8 +8,6 @@ A server that restarts is waited for: calls that open a connection meanwhile wai
 that it cut begin again (`again_if_lost`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging
@@ -111,11 +109,6 @@ def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 def schema_of(url: str, store: Store, wait_s: float = 0.0) -> str:
     """Return the schema of a store's tables; create the schema, and the store's name, if there is none.
 
-    Args:
-        url: of the database.
-        store: whose tables.
-        wait_s: see `wait_for_server`.
-
     Raises:
         CatalogError: the database could not be used.
         StoreError: the store could not be read or written.
@@ -140,9 +133,6 @@ def connect_schema(url: str, store: Store, wait_s: float = LEASE_S, *, wait_now:
     """Return an engine for the schema of a store in a shared database.
 
     Args:
-        url: of the database.
-        store: see `schema_of`.
-        wait_s: see `wait_for_server`.
         wait_now: wait for the server at this first connection as well; else an URL with a slip is an error at once.
     """
     engine = open_database(url, schema_of(url, store, wait_s if wait_now else 0.0))

@@ -19,8 +19,6 @@ reader refers to stays as it was. The store does not know which commits are curr
 indexes over it. How files are encoded is in `encoding`, what the records hold in `commits`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import itertools
@@ -54,7 +52,6 @@ class Store:
     """Reads and writes one data folder.
 
     Args:
-        url: a local path, or a URL that `pyarrow.fs` understands.
         files: the file operations; default: those for the URL.
     """
 
@@ -62,7 +59,6 @@ class Store:
         self.files = files if files is not None else open_files(url)
         self.url = public_url(str(url))  # opens the folder again, given the same credentials in the environment
         self._compared: dict[str, tuple[int, float]] = {}  # path -> size and time at which its digest was right
-        self._unaltered: dict[str, str] = {}  # path -> digest of the file that was last found unaltered
 
     @property
     def root(self) -> str:
@@ -97,11 +93,8 @@ class Store:
         """Write one data file of a shard, completely or not at all.
 
         Args:
-            stage: the stage's name; if it is in `schema.STAGES`, the table must have that stage's columns.
             tool: the tool's key; "" if the stage runs once for all tools.
-            shard: the shard's name.
             fingerprint: hex; the file's name contains its first 16 digits.
-            table: the rows.
             name: the file's name if a commit has several files; default: the shard's.
 
         Raises:
@@ -139,7 +132,6 @@ class Store:
         """Return a data file's rows.
 
         Args:
-            file: the file as a commit lists it.
             columns: return only these columns, in this order; default: all.
             verify: compare the bytes with the digest first (about 1 GB/s).
 
@@ -166,22 +158,12 @@ class Store:
             except StoreError as exc:
                 raise CorruptDataError(f"dataset {dataset.name}@{dataset.version} is damaged: {exc}") from exc
 
-    def is_unaltered(self, file: DataFile, since: float, *, recheck: bool = True) -> bool:
+    def is_unaltered(self, file: DataFile, since: float) -> bool:
         """Return whether a data file has its full size and, judging by its times, has not been altered.
 
         Args:
-            file: the file as a commit lists it.
             since: seconds since 1970; only a file that was changed later is read, once, to compare its digest.
-            recheck: False: trust what this store has found unaltered before.
         """
-        if not recheck and self._unaltered.get(file.path) == file.digest:
-            return True
-        self._unaltered.pop(file.path, None)
-        if unaltered := self._check_unaltered(file, since):
-            self._unaltered[file.path] = file.digest
-        return unaltered
-
-    def _check_unaltered(self, file: DataFile, since: float) -> bool:
         stat = self.files.stat(file.path)
         if stat is None or stat[0] != file.bytes:
             return False

@@ -6,8 +6,6 @@ tau_s) are a part of what was sampled; more positions or more draws need the mod
 not applied. Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,11 +17,11 @@ from warehouse.indexed_calls import IndexedCalls
 from warehouse.marks import MARK_REASONS
 from warehouse.queries import Sample, Yield, open_snapshot, rows_in
 from warehouse.reweighting import STORED, Gains
-from warehouse.schema import WHAT_IF
-from warehouse.snapshot.relations import sql_text
-from warehouse.snapshot.views import NEWEST
+from warehouse.snapshot.views import queries_beside
 
 __all__ = ["Change", "StoredScores", "WhatIf", "stored_scores", "what_if"]
+
+_SQL = queries_beside(__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +55,16 @@ class WhatIf:
 
 def stored_scores(path: str | Path) -> StoredScores:
     """Return how the current scores were made."""
-    sql = """SELECT c.stage, c.tool, any_value(c.config) AS config FROM facts.commits AS c
-        JOIN facts.current USING (commit_id) WHERE c.stage IN ('sample', 'assemble', 'score_2')
-        GROUP BY ALL ORDER BY ALL"""
-    floors = """SELECT c.tool, max(TRY_CAST(c.config::JSON->>'floor' AS DOUBLE)) AS floor FROM facts.commits AS c
-        JOIN facts.current USING (commit_id) WHERE c.stage = 'score' GROUP BY c.tool HAVING floor IS NOT NULL"""
-    decays = """SELECT c.tool, max(TRY_CAST(c.config::JSON->>'decay' AS DOUBLE)) AS decay FROM facts.commits AS c
-        JOIN facts.current USING (commit_id) WHERE c.stage = 'score' GROUP BY c.tool HAVING decay IS NOT NULL"""
-    marked = f"""SELECT b.reason, sum(b.rows)::BIGINT AS calls FROM facts.balances AS b JOIN facts.commits AS c
-        USING (commit_id) JOIN facts.current USING (commit_id)
-        WHERE c.stage = 'assemble' AND (b.reason IN ({", ".join(map(sql_text, (*MARK_REASONS, SAME_CALL)))})
-            OR starts_with(b.reason, 'benchmark:')) GROUP BY b.reason"""
-    newest = f"""SELECT run_id FROM facts.runs AS r WHERE flow <> '{WHAT_IF}' AND run_id IN (
-            SELECT rc.run_id FROM facts.run_commits AS rc JOIN facts.current USING (commit_id)
-            JOIN facts.commits AS c USING (commit_id) WHERE c.stage = 'score')
-        ORDER BY state = 'completed' DESC, {NEWEST} LIMIT 1"""
     with open_snapshot(path) as connection:
-        configs = rows_in(connection, sql)
-        runs = rows_in(connection, newest)
-        lowest = {row["tool"]: row["floor"] for row in rows_in(connection, floors)}
-        of_tool = {row["tool"]: row["decay"] for row in rows_in(connection, decays)}
-        left_out = {row["reason"]: row["calls"] for row in rows_in(connection, marked)}
+        configs = rows_in(connection, _SQL["configs"])
+        runs = rows_in(connection, _SQL["newest_run"])
+        scoring = rows_in(connection, _SQL["scoring"])
+        left_out = {
+            row["reason"]: row["calls"]
+            for row in rows_in(connection, _SQL["left_out"], {"reasons": [*MARK_REASONS, SAME_CALL]})
+        }
+    lowest = {row["tool"]: row["floor"] for row in scoring if row["floor"] is not None}
+    of_tool = {row["tool"]: row["decay"] for row in scoring if row["decay"] is not None}
     sampled = {row["tool"]: json.loads(row["config"]) for row in configs if row["stage"] == "sample"}
     assembled: dict[str, Any] = next((json.loads(row["config"]) for row in configs if row["stage"] == "assemble"), {})
     chained = any(row["stage"] == "score_2" for row in configs)
@@ -86,21 +73,16 @@ def stored_scores(path: str | Path) -> StoredScores:
     return StoredScores(sampled, assembled, run_id, lowest, of_tool, left_out, chained, elsewhere)
 
 
-def what_if(
-    path: str | Path, before: CallFilter, after: CallFilter, n: int = 5, width: int = 60, gains: Gains = STORED
-) -> WhatIf:
+def what_if(path: str | Path, before: CallFilter, after: CallFilter, n: int = 5, gains: Gains = STORED) -> WhatIf:
     """Compare two filters.
 
     Args:
-        before: the first filter.
         after: the second filter, with the same tools.
-        n: how many calls to return at most of those that come, and of those that go.
-        width: characters of text before and after a call's position.
         gains: what calls gain under the second filter; others than the stored ones come of other weights.
     """
     least = min((*before.tau_f.values(), *after.tau_f.values()), default=0.0)
     calls = IndexedCalls(path, least=least)
     then = calls if gains == STORED else IndexedCalls(path, gains, least)
     changes = tuple(map(Change, calls.yields(before), then.yields(after)))
-    moved = calls.moved(before, after, n, then=then, width=width)
+    moved = calls.moved(before, after, n, then=then)
     return WhatIf(changes, moved.comes.calls, moved.goes.calls)

@@ -6,8 +6,6 @@ document is scanned once, whatever k and m are; so an estimate for few draws fro
 How a plan is found out is in `plan`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -140,10 +138,7 @@ class PastCommits:
         """Return the expected cost of a stage and tool, from commits with the same model, k and m if there are any.
 
         Args:
-            stage: the stage's name.
             tool: the tool's key; "" if the stage runs once for all tools.
-            documents: number of documents to work on.
-            model: digest of the model's weights.
             draws: k * m; 0 for a stage that has nothing to do with draws.
 
         Returns:

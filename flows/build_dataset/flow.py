@@ -6,10 +6,9 @@ query, while shards finish at least every $TOOLFORMER_REFRESH_S seconds; less of
 It decides nothing about the method.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from prefect import flow, get_run_logger, task
@@ -22,10 +21,12 @@ from flows.build_dataset.pipeline import Assembled, run_pipeline
 from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.remote_model import scan_notes, unseen_notes
 from flows.build_dataset.resolve import resolve
-from flows.build_dataset.summary import build_summary
 from flows.build_dataset.tracking import gains_figure, try_to_track_build
 from flows.build_dataset.versions import check_replaced, coverage_note, thresholds_note, write_card, write_version
 from flows.forms.resolved import resolved
+from flows.report.commands import sql_command
+from flows.report.markdown import rendered
+from flows.report.tables import markdown_table
 from flows.runtime.artifacts import embedded_picture, publish_link, publish_summary, run_name_from
 from flows.runtime.ledger import Ledger
 from flows.runtime.runners import check_gpus, choose_runner, tasks_at_once, workers_are_here
@@ -40,7 +41,7 @@ from tasks.stages.ingest import CORPUS, INGEST, READ, with_latest_date, with_sha
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from toolformer_core.prompts.load import PLACEHOLDER
-from warehouse.queries import gain_histogram, samples, stats
+from warehouse.queries import StageBalance, gain_histogram, samples, stats
 from warehouse.records import write_prompt
 from warehouse.store import Store
 
@@ -79,11 +80,7 @@ class BuildResult:
 
 @flow(name="build-dataset", flow_run_name=run_name_from("build {dataset} from {corpus} with {model}, tools: {tools}"))
 def build_dataset(parameters: BuildParameters) -> BuildResult:
-    """Annotate a corpus with tool calls and keep those that help: corpus to C*.
-
-    Args:
-        parameters: corpus, model, tools and thresholds.
-    """
+    """Annotate a corpus with tool calls and keep those that help: corpus to C*."""
     begin = time.monotonic()
     begin_flow()
     check_gpus(parameters.workers, parameters.gpus)  # before a corpus is read
@@ -214,6 +211,34 @@ def _first_detail(store: Store, ingested: ShardResult, reason: str) -> str:
             if (found := next((row["detail"] for row in rows if row["reason"] == reason), None)) is not None:
                 return str(found)
     return ""
+
+
+def build_summary(
+    card: str,
+    balances: Sequence[StageBalance],
+    gains: str,
+    snapshot: str,
+    mlflow: str,
+    nothing_kept: Sequence[str] = (),
+) -> str:
+    """Return the summary of a build: the dataset's card, its rows by stage, its gains, and where to find more.
+
+    Args:
+        card: see `flows.build_dataset.versions`: thresholds, and the yield per tool and threshold.
+        gains: a picture of the scored calls by gain, in Markdown; "": no call was scored.
+        mlflow: the address or the id of its run in MLflow; "" if it has none.
+        nothing_kept: lines of `NothingKept`, if C* is empty.
+    """
+    rows = [[b.stage, b.tool, b.unit, f"{b.rows_in:,}", f"{b.kept:,}"] for b in balances]
+    return rendered(
+        "build_summary.md.jinja",
+        card=card,
+        nothing_kept=nothing_kept,
+        rows=markdown_table(["stage", "tool", "unit", "in", "kept"], rows),
+        gains=gains,
+        command=sql_command(snapshot, "FROM yield_by_threshold"),
+        mlflow=mlflow,
+    )
 
 
 def run_build(parameters: BuildParameters, runner: str | None = None) -> BuildResult:

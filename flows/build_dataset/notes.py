@@ -5,8 +5,6 @@ The flow logs them (so they are in Prefect's pages and on the terminal), and `pl
 nothing.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections import Counter
@@ -54,12 +52,7 @@ def notes_on_build(p: BuildParameters) -> list[str]:
 
 
 def notes_on_chains(spec: BuildSpec, documents: int) -> list[str]:
-    """Return what chains cost at most, in texts read and calls drawn; nothing where there are none.
-
-    Args:
-        spec: the build.
-        documents: of the corpus.
-    """
+    """Return what chains cost at most, in texts read and calls drawn; nothing where there are none."""
     chains = spec.chains
     if chains.depth == 1:
         return []
@@ -138,8 +131,6 @@ def nothing_kept(
         balances: of every stage, in the order of the stages.
         best: the calls with the largest gains, largest first.
         thresholds: tool -> tau_f, in nats.
-        parameters: of the build.
-        data: its data folder or URL.
     """
     scored = sum(b.kept for b in balances if (b.stage, b.unit) == ("score", "calls"))
     below = sum(b.dropped.get("below_threshold", 0) for b in balances if (b.stage, b.unit) == ("assemble", "calls"))

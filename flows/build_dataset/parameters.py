@@ -3,8 +3,6 @@
 Every field says what it is and where its default comes from. `resolve` looks the names up.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from typing import Annotated, Any, Literal

@@ -13,8 +13,6 @@ A task takes tens of seconds of work, but there are no more than a run can bear:
 a thread and a fifth of a second on Dask. Commits and progress stay per shard. The method is not known here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,20 +35,13 @@ from tasks.stages.assemble import ASSEMBLE, SCORES, AssemblySpec
 from toolformer_core.records import digest_of
 from warehouse.errors import WarehouseError
 from warehouse.queries import rows_of
+from warehouse.snapshot.views import queries_beside
 
 _TASK_S = 20.0  # seconds of work that a task is to take
 _UNKNOWN_S = 0.05  # seconds a document, where no past run says
 _PER_WORKER = 6  # groups for each task that runs at a time, so that some sample while others execute
 
-_PAST = """
-SELECT max(s.seconds / s.documents) AS seconds FROM (
-    SELECT c.stage, sum(c.seconds) AS seconds, max(d.documents) AS documents
-    FROM facts.commits AS c JOIN facts.current USING (commit_id)
-    JOIN (SELECT c.tool, sum(b.rows) AS documents FROM facts.commits AS c JOIN facts.current USING (commit_id)
-          JOIN facts.balances AS b USING (commit_id)
-          WHERE c.stage = 'prefilter' AND b.kind = 'in' GROUP BY c.tool) AS d USING (tool)
-    GROUP BY c.stage, c.tool
-) AS s WHERE s.documents > 0"""
+_SQL = queries_beside(__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +91,7 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
     """Take shards through all stages after the source.
 
     Args:
-        spec: the build.
         ledger: records what finishes, and expects all of it from the start.
-        shards: of the corpus.
         workers: tasks at a time, where they run in threads.
     """
     for stage in build_stages(spec):
@@ -138,7 +127,6 @@ def shard_groups(shards: Sequence[Shard], seconds: float, *, at_once: int, most:
     """Cut shards, in order, into groups of one size, give or take one.
 
     Args:
-        shards: of the corpus.
         seconds: of work a document, in the slowest stage.
         at_once: tasks that run at a time; there are at least six groups for each, as far as there are shards.
         most: groups at most; this wins over all else.
@@ -152,7 +140,7 @@ def seconds_per_document(snapshot: Path) -> float:
     if not snapshot.is_file():
         return _UNKNOWN_S
     try:
-        return float(rows_of(snapshot, _PAST)[0]["seconds"] or _UNKNOWN_S)
+        return float(rows_of(snapshot, _SQL["slowest_stage"])[0]["seconds"] or _UNKNOWN_S)
     except WarehouseError:
         return _UNKNOWN_S  # it only decides how the work is cut
 

@@ -11,8 +11,6 @@ done after it. No model is loaded and no tool is called, so their answers are un
     | depends | an earlier stage runs anew: if that gives the same rows as last time, it is found done   |
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -169,7 +167,6 @@ class _Planner:
 
         Args:
             spec: what the shard's fingerprint is made of.
-            documents: in the shard.
             unknown: the parts of the fingerprint that depend on results which are not known yet.
         """
         state, commit = TO_DO, None
@@ -274,13 +271,7 @@ class _Planner:
     def _add_assembly(
         self, shards: list[Shard], results: Mapping[str, _Results], tools: Mapping[str, tuple[str, ...]]
     ) -> None:
-        """Plan `assemble` and the stages after it for all shards.
-
-        Args:
-            shards: all shards.
-            results: by shard, those of the stages before.
-            tools: by shard, those that are annotated on it.
-        """
+        """Plan `assemble` and the stages after it for all shards."""
         spec = self.spec
         scored = {shard: _score_results(shard_results) for shard, shard_results in results.items()}
         expected = {shard: spec.chains.depth * len(of_shard) for shard, of_shard in tools.items()}

@@ -26,13 +26,9 @@ _FOUND_OUT = ("marks_until", _REMOTE, _FOUND)  # say when, where and what came o
 
 @dataclass(frozen=True, slots=True)
 class BuildRecord:
-    """A build's record.
+    """A build's record."""
 
-    Args:
-        parameters: of the run's manifest.
-    """
-
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, Any]  # of the run's manifest
 
     @classmethod
     def begun(cls, p: BuildParameters, spec: BuildSpec) -> BuildRecord:

@@ -5,8 +5,6 @@ recorded one, so that the server's rounding does not make their results another 
 (`toolformer_core.lm.remote.identity`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from flows.build_dataset.record import BuildRecord

@@ -3,8 +3,6 @@
 So a mistake is answered before anything runs. Nothing is written, and no model is loaded.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -16,8 +16,6 @@ are is estimated, from above or below: compressed files and columns besides the 
 knows how a stage works.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import lru_cache
@@ -58,12 +56,7 @@ def auto_shard_documents(corpus: str, corpus_digest: str, config: IngestConfig) 
 
 
 def documents_per_shard(mean_characters: float, documents: int) -> int:
-    """Return the power of two that is nearest to some tens of seconds of work, or less if there are few documents.
-
-    Args:
-        mean_characters: of a document.
-        documents: in the corpus.
-    """
+    """Return the power of two that is nearest to some tens of seconds of work, or less if there are few documents."""
     wanted = _SHARD_S / (_DOCUMENT_S + _CHARACTER_S * mean_characters)
     chosen: int = 2 ** round(math.log2(min(max(wanted, _LEAST), _MOST)))
     while chosen > _LEAST and documents / chosen < _SHARDS:

@@ -4,8 +4,6 @@ The texts are those of C*, without their calls: they are what a dataset gives aw
 their number, whatever the size of the corpus.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -49,7 +47,6 @@ def count_texts(store: Store, dataset: Dataset, snapshot: Path, *, mask_pii: boo
 
     Args:
         snapshot: a snapshot whose current C* is this version.
-        mask_pii: whether addresses and numbers are masked in them, and not to be counted.
     """
     languages, holding = Counter[str](), Counter[str](() if mask_pii else dict.fromkeys(KINDS, 0))
     for text in plain_texts(store, dataset):

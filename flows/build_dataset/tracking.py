@@ -5,8 +5,6 @@ the build ends; if that fails, by the first training on the version. All figures
 is no longer current has only its card and its counts.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -25,6 +23,7 @@ from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
 from warehouse.queries import GainBin, gain_histogram, in_little_memory, rows_of, samples, stats
 from warehouse.snapshot.publish import SNAPSHOT
+from warehouse.snapshot.views import queries_beside
 from warehouse.store import Store
 
 _log = logging.getLogger(__name__)
@@ -33,13 +32,7 @@ KIND = "build"  # the tag `kind` of these runs
 SAMPLED_BY = ("tau_s", "top_k", "draws")
 CALLS_FROM = ("dataset", "tau_f", *SAMPLED_BY)  # params that the runs of what was trained on a version share
 _CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
-_CURRENT = """
-SELECT count(DISTINCT df.path) AS files FROM facts.dataset_files AS df
-JOIN facts.files AS f USING (path, digest)
-JOIN facts.current USING (commit_id) WHERE df.name = $name AND df.version = $version AND df.made = $made"""
-_COSTS = """
-SELECT stage, sum(seconds) AS seconds, sum((counters->>'lm_tokens')::DOUBLE) AS lm_tokens
-FROM shards WHERE "current" AND stage <> 'assemble' GROUP BY stage"""
+_SQL = queries_beside(__file__)
 
 
 def try_to_track_build(store: Store, data: str, dataset: Dataset) -> Any:
@@ -141,7 +134,7 @@ def _is_current(snapshot: Path, dataset: Dataset) -> bool:
     if not snapshot.is_file():
         return False
     values = {"name": dataset.name, "version": dataset.version, "made": dataset.made}
-    rows = rows_of(snapshot, _CURRENT, values)
+    rows = rows_of(snapshot, _SQL["current_files"], values)
     return bool(dataset.files) and rows[0]["files"] == len({file.path for file in dataset.files})
 
 
@@ -162,7 +155,7 @@ def _figures(run: Any, snapshot: Path, dataset: Dataset) -> None:
     own = {stage.name for stage in BUILD_STAGES}  # an evaluation of the same folder has others
     balances = [b for b in found.balances if b.stage in own]
     metrics |= {f"kept/{b.stage}/{b.tool or 'all'}/{b.unit}": float(b.kept) for b in balances}
-    for cost in (row for row in rows_of(snapshot, _COSTS) if row["stage"] in own):
+    for cost in (row for row in rows_of(snapshot, _SQL["costs"]) if row["stage"] in own):
         metrics |= {
             f"{name}/{cost['stage']}": cost[name] for name in ("seconds", "lm_tokens") if cost[name] is not None
         }

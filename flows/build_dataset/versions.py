@@ -5,8 +5,6 @@ The same content can be made in several ways, with other thresholds or from anot
 card of the content, `<version>.md`, is made from its records only and lists all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.texts import count_texts, texts_section
 from flows.evaluate.certificate import certificate_table
+from flows.report.markdown import rendered
 from flows.report.tables import ResultTable, markdown_table
 from flows.runtime.ledger import Ledger, now
 from tasks.shards.run_shard import ShardResult
@@ -54,9 +53,7 @@ def write_version(
         tools: the build's tools; a tool without examples is counted as 0.
         tau_f: thresholds that are not the paper's, per tool.
         snapshot: a snapshot that holds only this run, from `ledger.own_snapshot()`.
-        licence: licence of the corpus, as its owner states it.
         score_model: the model that scored, if it is not the run's.
-        notes: further notes for the card.
     """
     files = tuple(file for done in assembled for file in done.files)
     run, mask_pii = ledger.run, bool(ledger.run.parameters.get("mask_pii"))
@@ -174,68 +171,19 @@ def write_card(store: Store, dataset: Dataset) -> str:
 def card_of(store: Store, dataset: Dataset) -> str:
     """Return the card of a version's content: first the given record, then the others with the same content."""
     records = [r for r in store.datasets() if (r.name, r.version) == (dataset.name, dataset.version)]
-    card = _card(dataset, [dataset, *(record for record in reversed(records) if record.key != dataset.key)])
-    certified = [asdict(one) for one in certificates(store, dataset.name, dataset.version)]
-    return card + (f"\n## Evaluations\n\n{certificate_table(certified).markdown()}\n" if certified else "")
+    return rendered(
+        "version_card.md.jinja",
+        dataset=dataset,
+        records=[dataset, *(record for record in reversed(records) if record.key != dataset.key)],
+        certified=[asdict(one) for one in certificates(store, dataset.name, dataset.version)],
+        examples_table=examples_table,
+        texts_section=texts_section,
+        certificate_table=certificate_table,
+    )
 
 
 def _path(dataset: Dataset) -> str:
     return f"datasets/{dataset.name}/{dataset.version}.md"
-
-
-def _card(dataset: Dataset, records: Sequence[Dataset]) -> str:
-    """Return the card.
-
-    Args:
-        records: every record of the content; the first one's figures are shown first.
-    """
-    examples = sum(file.rows for file in dataset.files)
-    lines = [
-        f"# {dataset.name}@{dataset.version}",
-        "",
-        f"{examples:,} texts with tool calls that help a language model predict what follows them."
-        if examples
-        else "No texts: no tool call was kept.",
-    ]
-    if len(records) > 1:
-        lines += ["", f"This content was made in {len(records)} ways. Each has a record and a section here."]
-    for record in records:
-        title = f"## Made {record.created[:19]} UTC: {record.label}" if len(records) > 1 else ""
-        lines += _record_lines(record, title)
-    return "\n".join(lines) + "\n"
-
-
-def _record_lines(dataset: Dataset, title: str) -> list[str]:
-    """Return the lines of a card on one record; without a title, it is the only record."""
-    head = "###" if title else "##"
-    lines = [
-        *(["", title] if title else []),
-        "",
-        "| | |",
-        "|---|---|",
-        f"| licence of the corpus | {_cell(dataset.licence) or 'not stated'} |",
-        f"| corpus | {_cell(dataset.corpus)} |",
-        f"| {'sampled' if dataset.score_model else 'annotated and scored'} by | {_cell(dataset.model)} |",
-        *([f"| scored by | {_cell(dataset.score_model)} |"] if dataset.score_model else []),
-        f"| made | {dataset.created[:19]} UTC, run {dataset.run_id} |",
-        f"| record | {dataset.key}.json |",
-        f"| files | {len(dataset.files):,} Parquet, {sum(f.bytes for f in dataset.files):,} bytes |",
-        "",
-        f"{head} Examples per tool",
-        "",
-        "An example counts for every tool of which it holds a call; tau_f is in nats.",
-        "",
-        examples_table(dataset),
-    ]
-    if dataset.sources:
-        lines += ["", f"{head} Sources", "", "| file | documents |", "|---|---|"]
-        lines += [f"| {_cell(source)} | {n:,} |" for source, n in dataset.sources]
-        lines += [f"| and {dataset.more_sources:,} more | |"] if dataset.more_sources else []
-    if dataset.texts and (examples := sum(file.rows for file in dataset.files)):
-        lines += ["", f"{head} Texts", "", texts_section(dataset.texts, examples)]
-    if dataset.notes:
-        lines += ["", f"{head} Notes", "", dataset.notes]
-    return lines
 
 
 def examples_table(dataset: Dataset) -> str:
@@ -248,8 +196,3 @@ def examples_table(dataset: Dataset) -> str:
     }
     rows = [(tool, f"{dataset.thresholds[tool]:g}", *(f"{n:,}" for n in found)) for tool, found in counts.items()]
     return markdown_table(["tool", "tau_f", "examples", *(f"examples at {tau:g}" for tau in thresholds)], rows)
-
-
-def _cell(text: str) -> str:
-    """Escape a value for a Markdown table."""
-    return " ".join(text.replace("|", "\\|").split())

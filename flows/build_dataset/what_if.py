@@ -31,6 +31,7 @@ from toolformer_core.records import ScoredCall
 from warehouse.commits import Commit, CommitKey, Dataset, Run, check_name
 from warehouse.errors import StoreError
 from warehouse.queries import Link, Sample, Yield
+from warehouse.queries.calls import WIDTH
 from warehouse.schema import WHAT_IF
 from warehouse.store import Store
 from warehouse.what_if import Change, StoredScores, WhatIf, stored_scores
@@ -42,8 +43,6 @@ def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -
     """Return the threshold of each tool for each promised rate of false discoveries, by tool and then by rate.
 
     Args:
-        store: the data folder's store.
-        snapshot: path of the published snapshot.
         rates: in (0, 1); without any, no score is read.
 
     Raises:
@@ -67,11 +66,6 @@ def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -
 
 def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     """Assemble C* with the other thresholds, as a new version of a dataset.
-
-    Args:
-        store: the data folder's store.
-        query: what `ask` returned.
-        name: name of the dataset.
 
     Raises:
         UsageError: the name is unsafe, or the build that made the scores has not finished.
@@ -132,16 +126,13 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     return dataset
 
 
-def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5, width: int = 60) -> WhatIf:
+def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5) -> WhatIf:
     """Compare what two filters keep where the index does not say (`WhatIfQuery.by_shard`): from all scores.
 
     These are read shard by shard. A chain counts for the tool of each of its calls.
 
     Args:
-        store: the data folder's store.
-        query: what `ask` returned.
         n: how many calls to return at most of those that come, and of those that go.
-        width: characters of text before and after a call's position.
 
     Raises:
         UsageError: the build that made the scores has not finished.
@@ -170,15 +161,15 @@ def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5, width: int = 
         Change(yield_of(tool, False, query.before.tau_f[tool]), yield_of(tool, True, query.after.tau_f[tool]))
         for tool in sorted(query.before.tau_f)
     )
-    comes, goes = (tuple(_sample(store, *one[3:], width) for one in moved[side]) for side in (True, False))
+    comes, goes = (tuple(_sample(store, *one[3:]) for one in moved[side]) for side in (True, False))
     return WhatIf(changes, comes, goes)
 
 
-def _sample(store: Store, call: ScoredCall, shard: Shard, width: int) -> Sample:
+def _sample(store: Store, call: ScoredCall, shard: Shard) -> Sample:
     """Return a call with the text around it."""
     documents = store.read(shard.documents, columns=["doc_id", "text"])
     text: str = documents["text"][documents["doc_id"].to_pylist().index(call.doc_id)].as_py()
-    around = text[max(0, call.position - width) : call.position], text[call.position : call.position + width]
+    around = text[max(0, call.position - WIDTH) : call.position], text[call.position : call.position + WIDTH]
     links = tuple(Link(one.tool, one.input, one.response) for one in call.preceding_calls)
     return Sample(call.doc_id, call.tool, call.position, call.input, call.response, call.gain, *around, links)
 

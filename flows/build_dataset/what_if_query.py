@@ -4,8 +4,6 @@ Stored scores cannot say what more positions than those sampled would add, and t
 yields is counted in `warehouse.what_if`. This module loads no model and does not import Prefect.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -62,7 +60,6 @@ def ask(
     """Return the thresholds of the current C* and the other ones, filled in from the current scores.
 
     Args:
-        snapshot: path of the published snapshot.
         tau_f: other filtering thresholds in nats, by tool; the rest stay as they are.
         top_k: positions per document, for every tool or by tool; None, or a tool not named: as sampled.
         tau_s: sampling threshold, for every tool or by tool; None, or a tool not named: as sampled.
@@ -185,8 +182,6 @@ def other_weights(
     Stored are the log-probabilities of the tokens to which the build's own decay gives a weight, and no more.
 
     Args:
-        snapshot: path of the published snapshot.
-        scores: how its scores were made.
         decay: decrease of the raw weight per token, in [0, 1]; None: the build's.
         window: tokens that may have a weight; None: as many as the decay gives one.
 

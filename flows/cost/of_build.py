@@ -102,9 +102,7 @@ def cost_of_build(
 
     Args:
         p: the build's parameters; of these the corpus is not read.
-        documents: how many.
         gpu: the card; "": the model runs on CPUs.
-        gpu_count: cards.
         gpu_price: for an hour of one card.
         sample: data folder or URL of a finished build to measure from; None: the parameters' own, if there is one.
         assume: `name=value` each, in place of what is measured or assumed.

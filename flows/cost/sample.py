@@ -4,8 +4,6 @@ Rates are per unit of work (a document, a draw, a call), so that a build of anot
 computed from them. The commits of the last completed build count, those that it reused included. No data file is read.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,7 +43,6 @@ class Sample:
         """Return the LM tokens of a document's scan: all but those of its draws, and at least half; 0 if unknown.
 
         Args:
-            tool: its key.
             draw_tokens: of a draw; commits count the draws, not their tokens.
         """
         sums = self._of("sample", tool).sums
@@ -67,7 +64,6 @@ class Sample:
         """Return a tool's rates by the names of the plan's assumptions; those that the build cannot tell are missing.
 
         Args:
-            tool: its key.
             tau_f: the threshold; examples are those of the nearest one on the dataset's card.
             draw_tokens: of a draw.
             same_draws: whether it was sampled as it is planned; if not, nothing is said of draws and LM tokens.

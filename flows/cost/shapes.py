@@ -5,8 +5,6 @@ Norms and biases, under a thousandth of it, are left out; a family that is not k
 MLP. No weights are read, and neither torch nor transformers is imported.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

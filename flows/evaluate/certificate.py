@@ -6,8 +6,6 @@ so a dataset needs nothing done to it before. A base model's texts are not known
 the reports find them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +43,6 @@ def certificate_of(name: str, evaluation: Evaluation, right: Mapping[str, bool],
     """Return the certificate of an evaluation.
 
     Args:
-        name: of the evaluation.
-        right: whether each item was answered right.
         known: the items that stand in the texts of the model's training.
     """
     dataset, _, version = known.dataset.partition("@")
@@ -90,12 +86,6 @@ def known_by_evaluation(
     """Return the items that the texts of each evaluation's model hold, from earlier certificates if there are any.
 
     Evaluations of models that were not finetuned, or whose dataset is not in the store or not whole, are left out.
-
-    Args:
-        store: holds the datasets.
-        task: the benchmark.
-        read: its items.
-        evaluations: of any arms.
     """
     benchmark = digest_of("items", *(file.digest for file in read.files))
     known = {

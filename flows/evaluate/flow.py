@@ -5,11 +5,8 @@ Killed, it goes on where it was. Predictions stand in the warehouse, figures and
 answers, and when an answer is right, is not known here.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from prefect import flow
 from prefect.futures import PrefectFuture
@@ -26,14 +23,21 @@ from flows.runtime.artifacts import embedded_picture, publish_link, publish_summ
 from flows.runtime.ledger import Ledger
 from flows.runtime.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most
 from flows.runtime.running import begin_flow, running
-from flows.runtime.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
+from flows.runtime.stage_tasks import (
+    GroupResult,
+    finished_shards,
+    group_label,
+    named_for,
+    results_of,
+    run_source,
+    submit_stage,
+)
 from tasks.settings import shown_url
 from tasks.shards.run_shard import ShardResult, on_shard_done
-from tasks.shards.stage import Shard
 from tasks.specs.evaluation_spec import ArmRun, Evaluation
 from tasks.stages.benchmark import BENCHMARK, benchmark_shards
 from tasks.stages.evaluate import EVALUATE
-from tasks.stages.perplexity import PERPLEXITY as PERPLEXITY_STAGE
+from tasks.stages.evaluate import PERPLEXITY as PERPLEXITY_STAGE
 from toolformer_core.evaluate.figures import PERPLEXITY, measured_text
 from toolformer_core.evaluate.items import Rule
 from warehouse.queries import accuracies
@@ -45,11 +49,7 @@ __all__ = ["evaluate", "run_evaluate"]
 
 @flow(name="evaluate", flow_run_name=run_name_from("evaluate {task} with {model}"))
 def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
-    """Run a benchmark on the arms of a model, with tools and without.
-
-    Args:
-        parameters: benchmark, models, arms and k.
-    """
+    """Run a benchmark on the arms of a model, with tools and without."""
     begin = time.monotonic()
     begin_flow()
     check_gpus(parameters.workers, parameters.gpus)
@@ -104,20 +104,14 @@ def _run_stages(plan: EvaluationPlan, ledger: Ledger) -> tuple[ShardResult, dict
         about = f"{benchmark.task} {evaluation.arm} k={evaluation.k}" if stage is EVALUATE else evaluation.arm
         with on_shard_done(ledger.note):
             futures[evaluation] = [
-                submit_stage(stage, run, _named_for(run, group), {}, name=f"{stage.name} {about} {group_label(group)}")
+                submit_stage(
+                    stage, run, named_for(run.name, group), {}, name=f"{stage.name} {about} {group_label(group)}"
+                )
                 for group in groups
             ]
     for result in finished_shards([future for group in futures.values() for future in group]):
         ledger.add(result)
-    return read, {
-        evaluation: [result for future in group for result in future.result().shards if result is not None]
-        for evaluation, group in futures.items()
-    }
-
-
-def _named_for(run: ArmRun, shards: Sequence[Shard]) -> list[Shard]:
-    """Return shards with the evaluation's name in front: under it an arm's results have always been committed."""
-    return [replace(shard, name=f"{run.name}-{shard.name}") for shard in shards]
+    return read, {evaluation: results_of(group) for evaluation, group in futures.items()}
 
 
 def _found(

@@ -4,8 +4,6 @@ They are plain records, computed from the predictions of finished shards with `t
 Nothing is printed or tracked here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +20,10 @@ from warehouse.store import Store
 
 _COLUMNS = ["item_id", "correct", "called", "tool", "parameters", "problem"]
 _PROBLEM = ["prompt", "answers", "input", "response"]  # what the random-operand baseline is made of
+_ARM_ROW = (  # figures of a table's row
+    "arm k model parameters items right accuracy low high call_rate accuracy_called accuracy_uncalled failed".split()
+)
+_PERPLEXITY_ROW = ("arm", "model", "parameters", "texts", "tokens", "perplexity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,6 @@ def arm_figures(
     """Return the figures of every evaluation, in the order given.
 
     Args:
-        finished: the finished shards of each.
-        names: the evaluations' names.
         word_problems: whether the items are problems whose answer is a number.
         known: the items that training texts hold (see `known_by_evaluation`); None: not looked for.
     """
@@ -206,22 +206,9 @@ def _rows(store: Store, shards: Sequence[ShardResult], columns: list[str]) -> li
 def row_of(figures: ArmFigures | ArmPerplexity) -> dict[str, Any]:
     """Return figures as one flat row of a table."""
     if isinstance(figures, ArmPerplexity):
-        return {"arm": figures.arm, "model": figures.model, "parameters": figures.parameters, "texts": figures.texts,
-                "tokens": figures.tokens, "perplexity": figures.perplexity}  # fmt: skip
+        return {name: getattr(figures, name) for name in _PERPLEXITY_ROW}
     return {
-        "arm": figures.arm,
-        "k": figures.k,
-        "model": figures.model,
-        "parameters": figures.parameters,
-        "items": figures.items,
-        "right": figures.right,
-        "accuracy": figures.accuracy,
-        "low": figures.low,
-        "high": figures.high,
-        "call_rate": figures.call_rate,
-        "accuracy_called": figures.accuracy_called,
-        "accuracy_uncalled": figures.accuracy_uncalled,
-        "failed": figures.failed,
+        **{name: getattr(figures, name) for name in _ARM_ROW},
         "p_versus_base": figures.versus_base.p if figures.versus_base else None,
         "p_versus_disabled": figures.versus_disabled.p if figures.versus_disabled else None,
         **({} if figures.calls_per_item is None else {"calls_per_item": figures.calls_per_item}),

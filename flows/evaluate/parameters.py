@@ -3,8 +3,6 @@
 Every field says what it is and where its default comes from. `resolve` looks the names up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -27,6 +25,8 @@ from flows.forms.fields import (
     Tools,
     TranslatorModel,
     WholeNumbers,
+    Workers,
+    benchmark_names,
 )
 from toolformer_core.config import TOOL_NAMES
 
@@ -34,12 +34,6 @@ __all__ = ["EvaluateParameters"]
 
 _TOOLS = Option("Tools")
 _RUNNING = Option("Running")
-
-
-def _tasks() -> Iterable[str]:
-    from toolformer_core.evaluate.tasks import tasks
-
-    return tasks()
 
 
 def _arms() -> Iterable[str]:
@@ -53,7 +47,7 @@ class EvaluateParameters(ToolChoice):
 
     model_config = FORM
 
-    task: Annotated[str, OneOf(_tasks)] = Field(
+    task: Annotated[str, OneOf(benchmark_names)] = Field(
         description="Benchmark: svamp, gsm8k, nq, webqs, mlqa-de, dateset, perplexity, small-world, "
         "small-world-chains, ..."
     )
@@ -83,6 +77,7 @@ class EvaluateParameters(ToolChoice):
     k: Annotated[
         list[Annotated[int, WithJsonSchema({"type": "integer", "minimum": 0})]],
         WholeNumbers,
+        benchmark_names,
         Option(note="; separated by commas, e.g. 0,1,3,10"),
     ] = Field(
         [10],
@@ -115,9 +110,5 @@ class EvaluateParameters(ToolChoice):
     shard_items: Annotated[int, _RUNNING] = Field(
         64, gt=0, description="Items per shard, the unit of work and of restart; of texts an eighth of that"
     )
-    workers: Annotated[int, _RUNNING] = Field(
-        1,
-        gt=0,
-        description="Shards at a time (threads), or Dask workers; a process uses its model for one shard at a time",
-    )
+    workers: Annotated[Workers, _RUNNING] = 1
     gpus: Annotated[Gpus, _RUNNING] = None

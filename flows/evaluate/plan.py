@@ -3,8 +3,6 @@
 This module does not know how an arm answers, or when an answer is right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 A mistake is thus reported before anything runs. Nothing is written, and no model is loaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -7,8 +7,6 @@ the same file. All figures are those of views; only means and shares over severa
 set-up differs from the paper's, a note says how, and why.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

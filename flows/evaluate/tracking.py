@@ -4,8 +4,6 @@ The run links to the runs of the trainings that made the evaluated models. It is
 answered, so a killed evaluation leaves no run.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -36,7 +34,6 @@ def track(
     """Make the evaluation's run in MLflow; return the `TrackedRun`.
 
     Args:
-        read: the shards of benchmark items.
         arms: empty for a perplexity task.
         perplexities: empty for every other task.
         sizes: accuracies of all evaluations of this task, for models of any size; see `queries.accuracies`.

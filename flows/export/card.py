@@ -5,8 +5,6 @@ thresholds, yields and sources. The manifest says the same to programs. Both hol
 export was made, so that the same export gives the same bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -19,6 +17,7 @@ from typing import Any
 import yaml
 
 from flows.export.settings import ExportSettings
+from flows.report.markdown import rendered
 from toolformer_core import __version__
 from toolformer_core.lm.load import LoadedTokenizer
 from toolformer_core.lm.reference import EMBEDDED
@@ -43,11 +42,6 @@ _ROWS = {
     "sharegpt": "JSON lines of `conversations` and `tools` (a JSON string), as LLaMA-Factory reads them.",
     "chat text": "JSON lines of `text`: conversations, rendered with the tokenizer's chat template.",
 }
-_LIMITS = """\
-- The calls were written by a model and kept because their responses lower its loss on what follows. That is no proof
-  that a response is right, nor that a call is where a person would put it.
-- Responses are what the tools said when the dataset was made. Square brackets in them are written as round ones.
-- Texts are those of the corpus: its licence, its mistakes and its biases hold here, too."""
 
 
 @dataclass(slots=True)
@@ -153,10 +147,22 @@ def card_text(store: Store, dataset: Dataset, settings: ExportSettings, manifest
     from flows.build_dataset.versions import card_of  # imports Prefect
 
     header = yaml.safe_dump(_header(dataset, settings, manifest), sort_keys=False, allow_unicode=True)
-    own = card_of(store, dataset)
-    title, _, rest = own.partition("\n")
-    lines = [title, "", *_export_lines(settings, manifest), "", "## Limits", "", _LIMITS, "", "## The dataset"]
-    return f"---\n{header}---\n\n" + "\n".join(lines) + "\n" + re.sub(r"(?m)^(##+ )", r"#\1", rest)
+    title, _, rest = card_of(store, dataset).partition("\n")
+    what = {None: settings.format, "text": "chat text"}.get(settings.spoken, str(settings.spoken))
+    card = rendered(
+        "export_card.md.jinja",
+        header=header,
+        title=title,
+        rows=_ROWS[what].format(separator=settings.ending),
+        settings=settings,
+        manifest=manifest,
+        counted=_counted,
+    )
+    return card + re.sub(r"(?m)^(##+ )", r"#\1", rest)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {n:,}" for name, n in counts.items()) or "none"
 
 
 def _header(dataset: Dataset, settings: ExportSettings, manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,32 +199,3 @@ def weights_licence(model: str) -> str:
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return ""
     return str(stated.get("license_name") or stated.get("license") or "") if isinstance(stated, dict) else ""
-
-
-def _export_lines(settings: ExportSettings, manifest: Mapping[str, Any]) -> list[str]:
-    examples, counts = manifest["examples"], manifest["counts"]
-    what = {None: settings.format, "text": "chat text"}.get(settings.spoken, str(settings.spoken))
-    left_out = ", ".join(f"{reason} {n:,}" for reason, n in examples["left_out"].items()) or "none"
-    lines = [
-        "## Export",
-        "",
-        _ROWS[what].format(separator=settings.ending),
-        "",
-        "| | |",
-        "|---|---|",
-        f"| format | {settings.format}{f', {settings.spoken}' if settings.spoken else ''} |",
-        f"| examples | {examples['train']:,} to train on, {examples['dev']:,} in the dev split |",
-        f"| left out | {left_out} |",
-        f"| calls | {', '.join(f'{tool} {n:,}' for tool, n in manifest['calls'].items()) or 'none'} |",
-        f"| licence of the texts | {manifest['dataset']['licence'] or 'not stated'} |",
-        f"| licence of the weights that wrote the calls | {manifest['dataset']['weights_licence'] or 'not stated'} |",
-    ]
-    if counts:
-        lines.append(f"| in the rows | {', '.join(f'{n:,} {name}' for name, n in counts.items())} |")
-    if tokenizer := manifest["tokenizer"]:
-        lines.append(f"| tokenizer | {tokenizer['name']}, digest {tokenizer['digest']} |")
-    lines += ["", "| file | rows | bytes | SHA-256 |", "|---|---|---|---|"]
-    lines += [f"| {f['name']} | {f.get('rows', '')} | {f['bytes']:,} | {f['sha256']} |" for f in manifest["files"]]
-    if "requests" in manifest:
-        lines += ["", f"Each conversation begins with the request {manifest['requests']['first']!r}."]
-    return lines + [line for note in manifest["notes"] for line in ("", f"Note: {note}.")]

@@ -3,8 +3,6 @@
 It knows no Prefect.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 from dataclasses import replace
@@ -31,7 +29,6 @@ def deliver(parameters: ExportParameters, on_progress: OnProgress | None = None)
     What an earlier call wrote is pushed as it is, so a push that failed is repeated by the same call.
 
     Args:
-        parameters: the form.
         on_progress: called with the examples read so far, and how many there are.
 
     Raises:

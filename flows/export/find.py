@@ -1,7 +1,5 @@
 """A dataset by the name that a user gives."""
 
-from __future__ import annotations
-
 from toolformer_core.errors import UnknownNameError, UsageError
 from warehouse.commits import Dataset
 from warehouse.store import Store

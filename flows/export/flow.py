@@ -4,8 +4,6 @@ It shows progress, and at its end a table of the counts and of where the files l
 ran it, and on the hub. What is written is not known here.
 """
 
-from __future__ import annotations
-
 from prefect import flow, get_run_logger
 
 from flows.export.delivery import deliver
@@ -22,11 +20,7 @@ __all__ = ["export", "run_export"]
 
 @flow(name="export", flow_run_name=run_name_from("export {dataset} as {format}"))
 def export(parameters: ExportParameters) -> ExportResult:
-    """Write C* in the format that a trainer reads, with a card and a manifest; push it to the hub if asked.
-
-    Args:
-        parameters: dataset, file, format and repository.
-    """
+    """Write C* in the format that a trainer reads, with a card and a manifest; push it to the hub if asked."""
     begin_flow()
     progress = WorkProgress("export")
 

@@ -4,15 +4,12 @@ A maker turns a batch of examples into rows, or says why one has none. A sink wr
 memory does not grow with the dataset. Neither knows stores, splits or manifests.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,6 +28,8 @@ from warehouse.commits import Dataset
 ARGUMENTS = "arguments"  # the reason of a text with a call that the tool, as it is here, would refuse
 SPECIAL = "special"  # the reason of a text that holds a special token of the tokenizer whose template renders it
 _HF_ROWS = 10_000  # per Arrow batch
+_HF_DATA = "data-00000-of-00001.arrow"
+_HF_SCHEMA = pa.schema([("doc_id", pa.string()), ("text", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +41,13 @@ class Row:
 
 
 Maker = Callable[[Sequence[Example]], list[Row | LeftOut]]
+Sink = Callable[[Any], object]  # writes the content of a row
 
 
 def maker_of(settings: ExportSettings, tokenizer: LoadedTokenizer | None, schemas: Mapping[str, ToolSchema]) -> Maker:
     """Return what makes the rows of a format.
 
     Args:
-        settings: the format and its options.
-        tokenizer: the one that the settings name.
         schemas: of the dataset's tools, by their names in calls; for conversations.
 
     Raises:
@@ -135,97 +133,58 @@ def _said(conversation: Conversation) -> list[str]:
     return [text for turn in conversation.turns for text in (turn.content, turn.call.input if turn.call else "")]
 
 
-class Sink(Protocol):
-    """Where the rows of a split go."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-    def write(self, content: Any) -> None: ...
-
-
-def sink_of(settings: ExportSettings, path: Path, dataset: Dataset, split: str) -> Sink:
+def sink_of(settings: ExportSettings, path: Path, dataset: Dataset, split: str) -> AbstractContextManager[Sink]:
     """Return what writes the rows of a split to a path."""
     if settings.format != "hf":
-        return _Lines(path)
+        return _lines(path)
     # by its fingerprint `datasets` tells contents apart
     parts = [split, f"{settings.dev:g}", str(settings.seed)]
-    return _HfFolder(path, dataset, digest_of(dataset.version, *parts)[:16] if settings.dev else dataset.version)
+    return _hf_folder(path, dataset, digest_of(dataset.version, *parts)[:16] if settings.dev else dataset.version)
 
 
-class _Lines:
-    """A text file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> Self:
-        self._stream = self._path.open("w", encoding="utf-8", newline="\n")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-
-    def write(self, content: str) -> None:
-        self._stream.write(content)
+@contextmanager
+def _lines(path: Path) -> Iterator[Sink]:
+    """Write a text file."""
+    with path.open("w", encoding="utf-8", newline="\n") as stream:
+        yield stream.write
 
 
-class _HfFolder:
-    """The layout of `save_to_disk`: one Arrow stream, `dataset_info.json`, `state.json`."""
+@contextmanager
+def _hf_folder(folder: Path, dataset: Dataset, fingerprint: str) -> Iterator[Sink]:
+    """Write the layout of `save_to_disk`: one Arrow stream, `dataset_info.json`, `state.json`."""
+    folder.mkdir(parents=True)
+    batch: list[dict[str, str]] = []
+    with pa.OSFile(str(folder / _HF_DATA), "wb") as file, pa.ipc.new_stream(file, _HF_SCHEMA) as stream:
 
-    _DATA = "data-00000-of-00001.arrow"
-    _SCHEMA = pa.schema([("doc_id", pa.string()), ("text", pa.string())])
+        def write_batch() -> None:
+            if batch:
+                stream.write_batch(pa.RecordBatch.from_pylist(batch, _HF_SCHEMA))
+                batch.clear()
 
-    def __init__(self, folder: Path, dataset: Dataset, fingerprint: str) -> None:
-        self._folder = folder
-        self._dataset = dataset
-        self._fingerprint = fingerprint
-        self._batch: list[dict[str, str]] = []
+        def write(row: dict[str, str]) -> None:
+            batch.append(row)
+            if len(batch) == _HF_ROWS:
+                write_batch()
 
-    def __enter__(self) -> Self:
-        self._folder.mkdir(parents=True)
-        self._open = ExitStack()
-        sink = self._open.enter_context(pa.OSFile(str(self._folder / self._DATA), "wb"))
-        self._stream = self._open.enter_context(pa.ipc.new_stream(sink, self._SCHEMA))
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with self._open:
-            if kind is None:
-                self._write_batch()
-        if kind is None:
-            self._write_info()
-
-    def write(self, content: dict[str, str]) -> None:
-        self._batch.append(content)
-        if len(self._batch) == _HF_ROWS:
-            self._write_batch()
-
-    def _write_batch(self) -> None:
-        if self._batch:
-            self._stream.write_batch(pa.RecordBatch.from_pylist(self._batch, self._SCHEMA))
-            self._batch = []
-
-    def _write_info(self) -> None:
-        dataset = self._dataset
-        scored = f", scored by {dataset.score_model}" if dataset.score_model else ""
-        text = {"dtype": "string", "_type": "Value"}
-        info = {
-            "citation": "",
-            "description": f"C* {dataset.name}@{dataset.version}, annotated by {dataset.model}{scored}",
-            "features": {"doc_id": text, "text": text},
-            "homepage": "",
-            "license": dataset.licence,
-        }
-        state: dict[str, Any] = {
-            "_data_files": [{"filename": self._DATA}],
-            "_fingerprint": self._fingerprint,
-            "_format_columns": None,
-            "_format_kwargs": {},
-            "_format_type": None,
-            "_output_all_columns": False,
-            "_split": None,
-        }
-        (self._folder / "dataset_info.json").write_text(json.dumps(info, indent=2), encoding="utf-8")
-        (self._folder / "state.json").write_text(json.dumps(state, indent=2), encoding="utf-8")
+        yield write
+        write_batch()
+    scored = f", scored by {dataset.score_model}" if dataset.score_model else ""
+    text = {"dtype": "string", "_type": "Value"}
+    info = {
+        "citation": "",
+        "description": f"C* {dataset.name}@{dataset.version}, annotated by {dataset.model}{scored}",
+        "features": {"doc_id": text, "text": text},
+        "homepage": "",
+        "license": dataset.licence,
+    }
+    state: dict[str, Any] = {
+        "_data_files": [{"filename": _HF_DATA}],
+        "_fingerprint": fingerprint,
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+    (folder / "dataset_info.json").write_text(json.dumps(info, indent=2), encoding="utf-8")
+    (folder / "state.json").write_text(json.dumps(state, indent=2), encoding="utf-8")

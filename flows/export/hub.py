@@ -70,7 +70,6 @@ def look_at(
     Args:
         name: OWNER/NAME.
         written: the names that the files or their folder will have there.
-        kind: of the repository.
         public: whether all may read it.
         replace: whether it may hold other files, and files of the same name are replaced.
 
@@ -133,7 +132,6 @@ def push(repository: Repository, uploads: Mapping[str, Path], message: str, *, p
     Args:
         repository: what `look_at` returned; it is made if it was missing.
         uploads: path in the repository -> file; a manifest that lists them among them.
-        message: of the commit.
         public: whether all may read a repository that is made.
 
     Raises:

@@ -5,12 +5,9 @@ model was trained and what it answered, and ends with the card of its dataset. T
 the next push knows which files are ours.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,7 @@ from flows.export.card import file_entries, licence_header, manifest_text, weigh
 from flows.export.find import find_dataset
 from flows.export.hub import MANIFEST, README, look_at, push
 from flows.export.run import Pushed
-from flows.report.tables import markdown_table
+from flows.report.markdown import rendered
 from toolformer_core import __version__
 from toolformer_core.errors import UnknownNameError, UsageError
 from warehouse.commits import Dataset
@@ -34,16 +31,6 @@ from warehouse.store import Store
 
 __all__ = ["ModelPush", "push_model"]
 
-_USE = """\
-It writes calls such as `[Calculator(587 - 58) -> 529]`, and a program runs the tool at the arrow:
-
-```python
-import toolformer_core as tf
-
-print(tf.generate("Of the 587 books, 58 are lent out and only", tf.load_model("FOLDER"), {tools}).text)
-```
-
-Without such a program what stands after an arrow is the model's own guess."""
 _ANSWERS = """
     SELECT a.task, a.arm, a.k, a.items, a.accuracy, c.known, c.accuracy_unknown
     FROM accuracy AS a LEFT JOIN certificates AS c USING (evaluation)
@@ -76,7 +63,6 @@ def push_model(
     """Push a finished training's model.
 
     Args:
-        store: holds the record of the training and its dataset.
         job: name of the training, or its folder, or its model's folder.
         name: OWNER/NAME on the hub.
         licence: of the weights; None: the base model's, as its README states it.
@@ -154,26 +140,20 @@ def _card(store: Store, training: dict[str, Any], dataset: Dataset, weights: str
         ("learning rate, seed", f"{recipe['learning_rate']:g}, {recipe['seed']}"),
         ("perplexity of held-out texts", _perplexity(training)),
     ]
-    tools = json.dumps(list(dataset.thresholds))
-    parts = [
-        f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---",
-        f"# {training['job']}",
-        f"{base}, finetuned on texts in which it may call {', '.join(dataset.thresholds)}.",
-        markdown_table(["", ""], rows),
-        *(["## Use", _USE.format(tools=tools)] if training["arm"] == "toolformer" else []),
-        *_answers(store, training),
-        "## The dataset",
-        re.sub(r"(?m)^(##+ )", r"#\1", card_of(store, dataset).partition("\n")[2].strip()),
-    ]
-    return "\n\n".join(parts) + "\n"
+    return rendered(
+        "model_card.md.jinja",
+        header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),
+        training=training,
+        base=base,
+        dataset=dataset,
+        rows=rows,
+        tools=json.dumps(list(dataset.thresholds)),
+        evaluations=rows_of(store.local_folder / SNAPSHOT, _ANSWERS, {"model": training["checkpoint"]}),
+        certificate_table=certificate_table,
+        dataset_card=re.sub(r"(?m)^(##+ )", r"#\1", card_of(store, dataset).partition("\n")[2].strip()),
+    )
 
 
 def _perplexity(training: dict[str, Any]) -> str:
     before, after = training["base_perplexity"], training["dev_perplexity"]
     return "not measured" if after is None else f"{before:.2f} before, {after:.2f} after, tools off"
-
-
-def _answers(store: Store, training: dict[str, Any]) -> Sequence[str]:
-    """Return a table of what the model answered in the evaluations of its data folder; nothing if there are none."""
-    found = rows_of(store.local_folder / SNAPSHOT, _ANSWERS, {"model": training["checkpoint"]})
-    return ["## Evaluations", certificate_table(found).markdown()] if found else []

@@ -4,8 +4,6 @@ Each field's description gives its meaning. Which of them may stand together `se
 the export runs.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 

@@ -7,8 +7,6 @@
 The other formats are whole texts, in which nothing is masked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby

@@ -9,8 +9,6 @@ A chat row has the schemas of the dataset's tools, which are built again as its 
 built here (its file is gone, its server does not answer) the name alone, and a note says so.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter
@@ -19,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from flows.build_dataset.record import BuildRecord
 from flows.export.card import Written, asked_of, card_text, file_entries, manifest_of, manifest_text, sha256_of
@@ -55,7 +53,7 @@ class Places:
     card: Path
 
     @classmethod
-    def of(cls, out: Path) -> Places:
+    def of(cls, out: Path) -> Self:
         """Return the places beside a file (`cstar.jsonl`) or folder (`cstar`)."""
         dev, manifest, card = (
             out.with_name(f"{out.stem}.{ending}") for ending in (f"dev{out.suffix}", "manifest.json", "card.md")
@@ -101,10 +99,7 @@ def export_to(
     """Export a dataset.
 
     Args:
-        store: holds it.
-        name: of the dataset, see `find_dataset`.
         out: the file or folder to write; what comes with it lies beside it.
-        settings: the format and its options.
         on_progress: called with the examples read so far, and how many the dataset has.
 
     Raises:
@@ -235,17 +230,7 @@ def _write(
     (partial / places.manifest.name).write_text(manifest_text(manifest), encoding="utf-8", newline="\n")
     parts = (places.card, places.manifest, places.dev, places.train)
     moved = _move([part for part in parts if (partial / part.name).exists()], partial)
-    return ExportResult(
-        dataset=dataset.label,
-        out=places.train,
-        files=tuple(reversed(moved)),
-        examples=sum(written.rows.values()),
-        dev=written.rows["dev"],
-        left_out=dict(sorted(written.left_out.items())),
-        counts=dict(written.counts),
-        notes=tuple(notes),
-        manifest=manifest,
-    )
+    return _result(dataset, reversed(moved), manifest)
 
 
 def _reported(batches: Iterable[list[Example]], total: int, on_progress: OnProgress | None) -> Iterator[list[Example]]:
@@ -266,7 +251,7 @@ def _write_rows(batches: Iterable[list[Example]], make: Maker, sinks: dict[str, 
                 written.left_out[row.reason] += 1
                 continue
             split = "dev" if example.doc_id in held else "train"
-            sinks[split].write(row.content)
+            sinks[split](row.content)
             written.rows[split] += 1
             written.counts.update(row.counts)
             written.calls.update(Counter(call.tool for call in example.calls))
@@ -297,9 +282,6 @@ def _remove(path: Path) -> None:
 def written_earlier(store: Store, name: str, out: Path, settings: ExportSettings) -> ExportResult | None:
     """Return the export that lies at `out`; None if nothing lies there.
 
-    Args:
-        store, name, out, settings: see `export_to`.
-
     Raises:
         UsageError: something else lies there, or the dataset does not exist.
     """
@@ -313,10 +295,15 @@ def written_earlier(store: Store, name: str, out: Path, settings: ExportSettings
     if any(manifest.get(key) != value for key, value in wanted.items()) or not _is_whole(out, manifest):
         raise UsageError(f"{out} exists already, and is not this export; name another, or remove it first")
     paths = (places.train, places.dev, places.manifest, places.card)
+    return _result(dataset, filter(Path.exists, paths), manifest)
+
+
+def _result(dataset: Dataset, paths: Iterable[Path], manifest: dict[str, Any]) -> ExportResult:
+    files = tuple(paths)
     return ExportResult(
         dataset=dataset.label,
-        out=out,
-        files=tuple(path for path in paths if path.exists()),
+        out=files[0],
+        files=files,
         examples=manifest["examples"]["train"] + manifest["examples"]["dev"],
         dev=manifest["examples"]["dev"],
         left_out=manifest["examples"]["left_out"],

@@ -1,7 +1,5 @@
 """The options of an export, and which of them may stand together. Nothing is looked up here."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 

@@ -5,8 +5,6 @@ documents, so it runs in this process, where the finetuned model is loaded; it i
 in `toolformer_core.decode.trigger`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -49,10 +47,6 @@ def fit_trigger(
     parameters: FitTriggerParameters, on_progress: Callable[[int, int], None] | None = None
 ) -> TriggerResult:
     """Fit the thresholds of a finetuned model, and store them with it; what was fitted before is found done.
-
-    Args:
-        parameters: the model, k, and what a threshold may cost.
-        on_progress: see `find_openings`.
 
     Raises:
         UsageError: no finished training of C* made the model, or its dataset is not in the store, or it held out no

@@ -7,8 +7,6 @@ A worker kills a cancelled flow run after 30 seconds; `end_cancelled` then waits
 If the flow run is killed without being cancelled, the training goes on, and the same call follows it again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -185,11 +183,7 @@ def end_cancelled(flow: Any, flow_run: Any, state: Any) -> None:
     on_cancellation=[end_cancelled],
 )
 def finetune(parameters: FinetuneParameters) -> FinetuneResult:
-    """Finetune a model on C*, or on the same documents without calls.
-
-    Args:
-        parameters: dataset, model, arm, recipe, and the profile that says where to train.
-    """
+    """Finetune a model on C*, or on the same documents without calls."""
     begin = time.monotonic()
     started = time.time()
     begin_flow()

@@ -3,8 +3,6 @@
 Each field's description gives its meaning and the source of its default. `resolve` looks up the names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Literal
 

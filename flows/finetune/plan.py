@@ -1,7 +1,5 @@
 """The plan of a finetuning: the job, its launcher, and what this machine must have. It writes and starts nothing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -10,8 +10,6 @@ A file holds fields of `Profile`; missing fields come from the profile named in 
 (steps, batch, learning rate) are not part of a profile: the same run on other machines is the same run.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 A mistake is thus reported before anything is written or started.
 """
 
-from __future__ import annotations
-
 from flows.export.find import find_dataset
 from flows.finetune.parameters import FinetuneParameters
 from flows.finetune.plan import FinetunePlan, jobs_folder

@@ -4,8 +4,6 @@ The run links to the run of the build that made its dataset, so that a checkpoin
 `tasks.tracking.TrainingRun` records the job's events.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,9 +23,6 @@ from warehouse.store import Store
 
 def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
     """Start the MLflow run of a job, or resume the one named in the job's folder; return a `TrainingRun`.
-
-    Args:
-        card: describes the texts in the job's folder.
 
     Raises:
         TrackingError: MLflow could not be reached.
@@ -87,12 +82,7 @@ def _recipe_params(recipe: Recipe) -> dict[str, Any]:
 
 
 def close_run(folder: Path, data: str) -> None:
-    """Record a cancelled job's events and close its MLflow run, if the job's own process could not.
-
-    Args:
-        folder: the job's.
-        data: the data folder or URL.
-    """
+    """Record a cancelled job's events and close its MLflow run, if the job's own process could not."""
     from tasks.tracking import Tracking, TrainingRun
 
     client = Tracking(tracking_uri(data)).client

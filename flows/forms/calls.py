@@ -4,8 +4,6 @@ They are types as in `forms`, whose conventions hold here. What a threshold foun
 `tasks` decides; here they are only parsed and checked.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Built here, their fingerprints are known; a worker builds them again from the se
 with them is not known here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

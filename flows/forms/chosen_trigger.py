@@ -5,8 +5,6 @@ FILE.json                   of another model's fit
 calculator=0.2,qa=0.1       a number for each tool; 0 for a tool that is not named
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import quote
@@ -26,7 +24,6 @@ def chosen_trigger(text: str, model: str, keys: Iterable[str], digest: str = "")
     Args:
         text: see the module.
         model: the model that will decode; `fitted` are its thresholds.
-        keys: of the tools that may be called.
         digest: the model's, if it is known already.
 
     Raises:

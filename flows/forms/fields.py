@@ -11,8 +11,6 @@ mean"; so these bounds stand in the schema alone. An option is one text: lists a
 This file knows no flow and imports nothing heavy: the command line's help imports every form.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -31,35 +29,24 @@ from toolformer_core.tools.qa_readers.served import is_address, reader_endpoint
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What the command line alone needs to know of a field; it stands in the field's `Annotated` and in no schema.
+    """What the command line alone needs to know of a field; it stands in the field's `Annotated` and in no schema."""
 
-    Args:
-        panel: the heading under which `--help` and the docs list the option; "": it stands in front, without one.
-        note: what the help says right after the field's description.
-        convert: makes the field's value of what was given, or of None if nothing was. Default: what was given is the
-            value, else the field's default.
-        repeated: the option may be given several times, once for each element of a list.
-        argument: it is given by its place on the command line, not by its name.
-    """
-
+    # the heading under which `--help` and the docs list the option; "": it stands in front, without one
     panel: str = ""
-    note: str = ""
+    note: str = ""  # what the help says right after the field's description
+    # makes the field's value of what was given, or of None if nothing was. Default: what was given is the value, else
+    # the field's default.
     convert: Callable[[Any], Any] | None = None
-    repeated: bool = False
-    argument: bool = False
+    repeated: bool = False  # the option may be given several times, once for each element of a list
+    argument: bool = False  # it is given by its place on the command line, not by its name
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The schema of a text that is one of some names, or matches a regular expression.
+    """The schema of a text that is one of some names, or matches a regular expression."""
 
-    Args:
-        names: called when a schema is made, so that it may import what holds them.
-        pattern: a regular expression that another text may match; "": no other text.
-    """
-
-    names: Callable[[], Iterable[str]]
-    pattern: str = ""
+    names: Callable[[], Iterable[str]]  # called when a schema is made, so that it may import what holds them
+    pattern: str = ""  # a regular expression that another text may match; "": no other text
 
     def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
         choice: dict[str, Any] = {"type": "string", "enum": list(self.names())}
@@ -94,10 +81,7 @@ def _without_credentials(name: str) -> str:
     except ModelError as exc:
         raise ValueError(str(exc)) from None
     if named.credentials:
-        raise ValueError(
-            f"{named.name} is given with credentials, which would be stored with the run: give them in the "
-            f"environment, in {model_key_variable(named)}"
-        )
+        raise _has_credentials(named.name, model_key_variable(named))
     return name
 
 
@@ -108,11 +92,15 @@ def _reader_without_credentials(name: str) -> str:
         except ModelError as exc:
             raise ValueError(str(exc)) from None
         if endpoint.credentials:
-            raise ValueError(
-                f"{endpoint.url} is given with credentials, which would be stored with the run: give them in the "
-                f"environment, in {qa_key_variable(endpoint.url)}"
-            )
+            raise _has_credentials(endpoint.url, qa_key_variable(endpoint.url))
     return name
+
+
+def _has_credentials(shown: str, variable: str) -> ValueError:
+    return ValueError(
+        f"{shown} is given with credentials, which would be stored with the run: give them in the environment, in "
+        f"{variable}"
+    )
 
 
 def as_text(value: Any) -> str:
@@ -209,7 +197,7 @@ def _as_given(text: str | None) -> str | None:
     return text
 
 
-def _as_list(texts: list[str] | None) -> list[str]:
+def as_list(texts: list[str] | None) -> list[str]:
     """Return the texts of an option that may be repeated."""
     return list(texts or ())
 
@@ -233,7 +221,7 @@ References = Annotated[
         "of the library or of an entry point, mcp+stdio:COMMAND#TOOL or mcp+https://HOST/PATH#TOOL; NAME= in front "
         "chooses the name in calls"
     ),
-    Option(note="; may be repeated", convert=_as_list, repeated=True),
+    Option(note="; may be repeated", convert=as_list, repeated=True),
 ]
 _READER = r"^(?!https?://[^#]*[@?])(?!https?://.*#.*#)(?!(?!https?://).*://)[^ ]"  # of a server no credentials either
 _ReaderName = Annotated[str, AfterValidator(_reader_without_credentials), _text(_READER)]
@@ -244,7 +232,7 @@ Benchmarks = Annotated[
         description="Drop documents that share `ngram` words in a row with an item of this benchmark: FILE, TASK=FILE "
         "if its name does not begin with the task's, TASK for a task's own items, or a .txt file with an item a line"
     ),
-    Option(note="; may be repeated", convert=_as_list, repeated=True),
+    Option(note="; may be repeated", convert=as_list, repeated=True),
 ]
 QAReader = Annotated[
     _ReaderName | None,
@@ -269,6 +257,23 @@ Gpus = Annotated[
         "expected there; the model's tasks wait for them (default: if one is there), and with 0 run on any worker",
     ),
 ]
+
+
+# Of a flow whose shards ask a model.
+Workers = Annotated[
+    int,
+    Field(
+        gt=0,
+        description="Shards at a time (threads), or Dask workers; a process uses its model for one shard at a time",
+    ),
+]
+
+
+def benchmark_names() -> Iterable[str]:
+    """Return the names of all benchmarks."""
+    from toolformer_core.evaluate.tasks import tasks
+
+    return tasks()
 
 
 AUTO = "auto"  # in place of a value: the program chooses

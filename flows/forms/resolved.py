@@ -3,8 +3,6 @@
 A flow that Prefect starts in another process finds nothing here, and resolves its parameters itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -6,8 +6,6 @@ gamma, lambda and thresholds are queries; figures and pictures stand in one MLfl
 known here.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,9 +25,17 @@ from flows.runtime.artifacts import publish_link, publish_summary, run_name_from
 from flows.runtime.ledger import Ledger
 from flows.runtime.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most
 from flows.runtime.running import begin_flow, running
-from flows.runtime.stage_tasks import GroupResult, finished_shards, group_label, run_source, submit_stage
+from flows.runtime.stage_tasks import (
+    GroupResult,
+    finished_shards,
+    group_label,
+    named_for,
+    results_of,
+    run_source,
+    submit_stage,
+)
 from tasks.shards.run_shard import on_shard_done
-from tasks.shards.stage import Shard, Stage
+from tasks.shards.stage import Stage
 from tasks.specs.grounding_spec import CHOSEN_BY_A_MODEL, AnswerRun, ChoiceRun, GroundingRun
 from tasks.stages.answer_grounded import ANSWER_GROUNDED
 from tasks.stages.benchmark import BENCHMARK, benchmark_shards
@@ -43,11 +49,7 @@ _Futures = list[PrefectFuture[GroupResult]]  # of one stage and run, one per gro
 
 @flow(name="ground", flow_run_name=run_name_from("ground {task} benchmarks with {model}"))
 def ground(parameters: GroundParameters) -> GroundResult:
-    """Choose a tool of a library for every query of benchmarks, and answer with it.
-
-    Args:
-        parameters: benchmarks, models, library and weights.
-    """
+    """Choose a tool of a library for every query of benchmarks, and answer with it."""
     begin = time.monotonic()
     begin_flow()
     check_gpus(parameters.workers, parameters.gpus)
@@ -76,9 +78,9 @@ def _run_stages(plan: GroundingPlan, ledger: Ledger) -> list[TaskShards]:
     for result in finished_shards([future for futures in submitted.values() for future in futures]):
         ledger.add(result)
     for one in done:
-        one.ground = _shards(submitted[one.plan.grounding])
-        one.choose = {run.method: _shards(submitted[run]) for run in one.plan.choices}
-        one.answer = {run.method: _shards(submitted[run]) for run in one.plan.answers}
+        one.ground = results_of(submitted[one.plan.grounding])
+        one.choose = {run.method: results_of(submitted[run]) for run in one.plan.choices}
+        one.answer = {run.method: results_of(submitted[run]) for run in one.plan.answers}
     return done
 
 
@@ -96,7 +98,7 @@ def _submit(done: Sequence[TaskShards], ledger: Ledger) -> dict[GroundingRun | C
                 submit_stage(
                     stage,
                     run,
-                    _named_for(run.name, group),
+                    named_for(run.name, group),
                     {name: [results[number]] for name, results in before.items()},
                     name=f"{stage.name} {about} {group_label(group)}",
                 )
@@ -122,14 +124,6 @@ def _read_by(answer: AnswerRun, plan: TaskPlan, futures: Mapping[Any, _Futures])
         return {GROUND.name: futures[plan.grounding]}
     choice = next((one for one in plan.choices if one.method == answer.method), None)
     return {} if choice is None else {CHOOSE.name: futures[choice]}
-
-
-def _named_for(name: str, shards: Sequence[Shard]) -> list[Shard]:
-    return [replace(shard, name=f"{name}-{shard.name}") for shard in shards]
-
-
-def _shards(futures: _Futures) -> list[Any]:
-    return [result for future in futures for result in future.result().shards if result is not None]
 
 
 def run_ground(parameters: GroundParameters, runner: str | None = None) -> GroundResult:

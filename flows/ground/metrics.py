@@ -119,14 +119,7 @@ class _Rows:
 
 
 def figures_of(plan: GroundingPlan, store: Store, done: Sequence[TaskShards], ledger: Ledger) -> GroundResult:
-    """Return the result of finished shards; it has no MLflow run and no seconds yet.
-
-    Args:
-        plan: the benchmarks and weights.
-        store: holds the shards' rows.
-        done: the shards of every benchmark.
-        ledger: of the run.
-    """
+    """Return the result of finished shards; it has no MLflow run and no seconds yet."""
     weights = plan.weights
     threshold = weights.threshold
     rows = _rows(plan, store, done)

@@ -3,10 +3,7 @@
 Every field says what it is and where its default comes from. `resolve` looks the names up.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -24,6 +21,9 @@ from flows.forms.fields import (
     ToolChoice,
     Tools,
     TranslatorModel,
+    Workers,
+    as_list,
+    benchmark_names,
 )
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA
@@ -35,24 +35,14 @@ _SCORES = Option("Scores")
 _RUNNING = Option("Running")
 
 
-def _tasks() -> Iterable[str]:
-    from toolformer_core.evaluate.tasks import tasks
-
-    return tasks()
-
-
-def _as_list(texts: Any) -> list[str]:
-    return list(texts or ())
-
-
 class GroundParameters(ToolChoice):
     """Queries of benchmarks, a library of tools, and the small LM that chooses among them."""
 
     model_config = FORM
 
     task: Annotated[
-        list[Annotated[str, OneOf(_tasks, "^[a-z0-9-]+=/")]],
-        Option(note="; may be repeated", convert=_as_list, repeated=True),
+        list[Annotated[str, OneOf(benchmark_names, "^[a-z0-9-]+=/")]],
+        Option(note="; may be repeated", convert=as_list, repeated=True),
     ] = Field(
         default_factory=list,
         description="Benchmark as NAME=PATH, or NAME where it needs no file or comes from the hub: "
@@ -131,9 +121,5 @@ class GroundParameters(ToolChoice):
     shard_items: Annotated[int, _RUNNING] = Field(
         128, gt=0, description="Queries per shard, the unit of work and of restart; more are faster with many tools"
     )
-    workers: Annotated[int, _RUNNING] = Field(
-        1,
-        gt=0,
-        description="Shards at a time (threads), or Dask workers; a process uses its model for one shard at a time",
-    )
+    workers: Annotated[Workers, _RUNNING] = 1
     gpus: Annotated[Gpus, _RUNNING] = None

@@ -3,8 +3,6 @@
 This module does not know how a tool is chosen, or when an answer is right.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tasks.specs.grounding_spec import AnswerRun, ChoiceRun, GroundingRun

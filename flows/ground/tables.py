@@ -8,8 +8,6 @@
 A cell that the run did not measure is None. All figures are those of the result; nothing is computed here but percent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -123,17 +121,21 @@ def _intervals(method: str, result: GroundResult) -> str:
     return f"{method}, 95 %: {', '.join(spans)}"
 
 
-def confusion_table(result: GroundResult, method: str = "gear") -> ResultTable:
+def confusion_table(result: GroundResult) -> ResultTable:
     """Return how often each tool was chosen, by benchmark; all distractors are one row."""
-    matrix = result.confusion[method]
+    matrix = result.confusion["gear"]
     names = {tool: _DISTRACTORS if tool.startswith(DISTRACTOR_PREFIX) else tool for tool in (*result.tools, NO_TOOL)}
     counts = {name: dict.fromkeys(matrix, 0) for name in names.values()}
     for task, chosen in matrix.items():
         for tool, n in chosen.items():
             counts[names[tool]][task] += n
     rows: list[tuple[Cell, ...]] = [(name, *by_task.values()) for name, by_task in counts.items()]
-    title = f"Queries by the tool that {method} chose"
-    return ResultTable("Confusion", title, ("chosen tool", *matrix), tuple(row for row in rows if any(row[1:])))
+    return ResultTable(
+        "Confusion",
+        "Queries by the tool that gear chose",
+        ("chosen tool", *matrix),
+        tuple(row for row in rows if any(row[1:])),
+    )
 
 
 def size_table(result: GroundResult) -> ResultTable:

@@ -3,8 +3,6 @@
 It is created after all queries have been answered, so a killed grounding leaves no run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -146,12 +144,7 @@ def _in_order(counts: Mapping[str, Mapping[str, int]], tools: Sequence[str]) -> 
 
 
 def draw_pictures(run: Any, result: GroundResult) -> None:
-    """Store the pictures of a grounding with a run.
-
-    Args:
-        run: keeps figures, as `tasks.tracking.TrackedRun` does.
-        result: whose figures are drawn.
-    """
+    """Store the pictures of a grounding with a run."""
     from tasks.tracking.figures import bars, curves, matrix
 
     for method in result.confusion:

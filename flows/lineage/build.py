@@ -5,8 +5,6 @@ tables have the same bytes (two empty ones), the stage's declaration says which 
 all commits that it used, also those that an earlier run had made: so the chain of a single run is whole.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +48,6 @@ def run_steps(store: Store, run: Run, checkpoints: Mapping[str, str]) -> list[St
 
     Args:
         store: holds its commits; what `gc` has deleted is passed over.
-        run: the manifest.
         checkpoints: training job -> path of its checkpoint.
     """
     tables: dict[_Key, _Table] = defaultdict(_Table)
@@ -218,7 +215,6 @@ def model(name: str, version: str, checkpoints: Mapping[str, str]) -> Data:
     """Return a model that was used or trained.
 
     Args:
-        name: as a user names it.
         version: its digest. A checkpoint of this data folder has its training's as its version, as it has where it is
             made; the digest of its files is nothing that a training records.
         checkpoints: training job -> path of its checkpoint.

@@ -6,8 +6,6 @@ a receiver of both has them once. What OpenLineage has no facet for stands in tw
 `facets.json`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -11,8 +11,6 @@
 |   program                 |                       |                                 |
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import PurePath
 from urllib.parse import urlsplit

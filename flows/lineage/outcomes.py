@@ -1,7 +1,5 @@
 """The steps that come after a flow's stages: a version of C*, a training on it, an export of it; from their records."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,9 +28,6 @@ def version_step(store: Store, run: Run, dataset: Dataset, program: str) -> Step
     """Return the step in which a run gave what it had assembled a name and a version, or found that it had them.
 
     Args:
-        store: the data folder.
-        run: the run.
-        dataset: the record of C*.
         program: version of this program with which the run's commits were made.
     """
     at = dataset.created if dataset.run_id == run.run_id else run.started
@@ -61,10 +56,8 @@ def training_step(
     """Return the step of a finished training.
 
     Args:
-        store: the data folder.
         training: the record, see `warehouse.records.Training`.
         dataset: the record of C* that it was trained on; None: it is not here any more.
-        checkpoints: training job -> path of its checkpoint.
     """
     ended = dt.datetime.fromisoformat(training["finished"])
     named = Data(*dataset_at(store, training["dataset"]), kind="TABLE", version=str(training["version"] or ""))
@@ -97,9 +90,6 @@ def export_step(store: Store, export_id: str, export: Export, dataset: Dataset |
     """Return the step of an export: the files, and the repository on the hub that they were pushed to.
 
     Args:
-        store: the data folder.
-        export_id: the record's id.
-        export: the record.
         dataset: the record of C* that was exported; None: it is not here any more.
     """
     name, _, version = export.dataset.partition("/")

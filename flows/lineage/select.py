@@ -1,7 +1,5 @@
 """The steps of a run, of a dataset and what was made of it, or of a whole data folder, oldest run first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -70,7 +68,6 @@ def steps_of(store: Store, run: str = "", dataset: str = "") -> list[Step]:
     """Return steps, run by run in the order in which the runs began; those of a run in the order of its stages.
 
     Args:
-        store: the data folder.
         run: id of a flow run, a training's job or an export; "": see `dataset`.
         dataset: name of a dataset, see `find_dataset`: the run that made it, trainings on it and exports of it; "" and
             no run: everything.

@@ -5,8 +5,6 @@ server (Marquez, DataHub) gets a request for each event. A flow sends the events
 $TOOLFORMER_LINEAGE names a file or a server; that this fails is only logged, since the run's results are stored.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -110,12 +108,7 @@ def _line(about: object) -> str:
 
 
 def send_run(store: Store, run: str) -> None:
-    """Send the events of a run to where $TOOLFORMER_LINEAGE says, if it does; a failure is only logged.
-
-    Args:
-        store: the data folder.
-        run: id of a flow run, a training's job or an export.
-    """
+    """Send the events of a run to where $TOOLFORMER_LINEAGE says, if it does; a failure is only logged."""
     to = lineage_target()
     if not to:
         return

@@ -3,8 +3,6 @@
 These records are what the command prints and what events are made of. They know neither stores nor OpenLineage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -5,8 +5,6 @@ is run again goes on where it was, and makes the same data, models and answers. 
 How a step works is not known here.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,21 +32,21 @@ from flows.recipe.page import Section, build_section, section_of, write_page
 from flows.recipe.parameters import RecipeParameters
 from flows.recipe.resolve import filled, resolve
 from flows.recipe.steps import DATASET, TRIGGER, Recipe, Step, training_gives
-from flows.recipe.tracking import put_below, start_run
 from flows.runtime.artifacts import publish_link, publish_summary, run_name_from
 from flows.runtime.cancelling import stopping_if_cancelled
 from flows.runtime.runners import choose_runner
 from flows.runtime.running import begin_flow
+from tasks.provenance import versions
+from tasks.settings import tracking_uri
 from tasks.training.outcome import TrainingEvent
+from tasks.training.registry import MLFLOW_NOTE
 from toolformer_core.errors import UsageError
-from warehouse.commits import Dataset
 from warehouse.queries import current_build, gain_histogram
 from warehouse.store import Store
 
-__all__ = ["Observer", "RecipeResult", "observed_by", "recipe", "results_folder", "run_recipe"]
-
 Report = Callable[[int, TrainingEvent], None]  # takes the index of a training among those side by side, and an event
 Observer = Callable[[Sequence[Any]], AbstractContextManager[Report | None]]  # takes the forms of steps side by side
+_PARENT = "mlflow.parentRunId"  # by which MLflow's page shows runs below another
 _observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
 
 
@@ -90,29 +88,50 @@ def results_folder(recipe: Recipe, data: str) -> Path:
 
 @flow(name="recipe", flow_run_name=run_name_from("recipe {recipe}"))
 def recipe(parameters: RecipeParameters) -> RecipeResult:
-    """Run an experiment: builds, trainings, evaluations and exports, as a recipe names them.
-
-    Args:
-        parameters: the recipe's file, and the data folder.
-    """
+    """Run an experiment: builds, trainings, evaluations and exports, as a recipe names them."""
     begin = time.monotonic()
     begin_flow()
     recipe_, store = resolved(parameters, resolve), Store(parameters.data)
     folder = results_folder(recipe_, parameters.data)
-    run, done = start_run(recipe_, parameters.data, folder), _Done()
+    run, done = _start_run(recipe_, parameters.data, folder), _Done()
     with run, stopping_if_cancelled():
         for unit in recipe_.units:
             forms = [filled(step, parameters.data, step.given(done.gives)) for step in unit]
             with use_resolved(*(() if done.results else recipe_.resolved)):  # later ones find what earlier steps made
                 results = _run_side_by_side(unit, forms, store)
             for step, result in zip(unit, results, strict=True):
-                _add(done, step, result, store, parameters.data, run)
+                _add(done, step, result, store, run)
             pages = write_page(folder, recipe_.name, [done.sections.get(step.name) for step in recipe_.steps])
         for page in pages:
             run.text(page.read_text(encoding="utf-8"), page.name)
     publish_summary(pages[0].read_text(encoding="utf-8"), "results", "The results of every step")
     publish_link(run.address, "recipe-mlflow-run", "The run in MLflow")
     return RecipeResult(recipe_.name, done.results, str(pages[0]), run.run_id, run.runs_view, time.monotonic() - begin)
+
+
+def _start_run(recipe: Recipe, data: str, folder: Path) -> Any:
+    """Start the run of a recipe in MLflow, or go on with it, as its id lies beside the page; return a `TrackedRun`.
+
+    Raises:
+        TrackingError: MLflow could not be reached.
+    """
+    from tasks.tracking import Tracking, project
+
+    note = folder / MLFLOW_NOTE
+    steps = {step.name: {**step.values, **step.taken} for step in recipe.steps}
+    run = Tracking(tracking_uri(data)).start(
+        experiment=project(data),
+        name=f"recipe {recipe.name}",
+        params={"steps": steps, "code": versions()},
+        tags={"kind": "recipe"},
+        datasets=[],
+        run_id=note.read_text(encoding="utf-8").strip() if note.is_file() else None,
+        system_metrics=False,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    note.write_text(f"{run.run_id}\n", encoding="utf-8")
+    run.text(recipe.text, "recipe.yaml")
+    return run
 
 
 def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any], store: Store) -> list[Any]:
@@ -162,7 +181,7 @@ def _export(form: ExportParameters, store: Store) -> ExportResult:
     return earlier or export(form)
 
 
-def _add(done: _Done, step: Step, result: Any, store: Store, data: str, run: Any) -> None:
+def _add(done: _Done, step: Step, result: Any, store: Store, run: Any) -> None:
     """Note what a step came to, in the page and in MLflow."""
     gives: dict[str, str] = {}
     children: tuple[str, ...] = (getattr(result, "mlflow_run", ""),)
@@ -171,7 +190,7 @@ def _add(done: _Done, step: Step, result: Any, store: Store, data: str, run: Any
             raise UsageError(f"{step.name}: {' '.join(result.nothing_kept)}")
         dataset = find_dataset(store, f"{result.dataset}@{result.version}-{result.made}")
         gives = {DATASET: dataset.label}
-        section = build_section(step.name, dataset, _gains(result, dataset))
+        section = build_section(step.name, dataset, _gains(result))
     else:
         section = section_of(step.name, result)
     if isinstance(result, FinetuneResult):
@@ -180,10 +199,11 @@ def _add(done: _Done, step: Step, result: Any, store: Store, data: str, run: Any
         gives = {TRIGGER: result.file}
     done.results[step.name], done.gives[step.name], done.sections[step.name] = result, gives, section
     run.metrics(section.metrics)
-    put_below(run, children)
+    for child in filter(None, children):
+        run.client.set_tag(child, _PARENT, run.run_id)
 
 
-def _gains(result: BuildResult, dataset: Dataset) -> Sequence[Any]:
+def _gains(result: BuildResult) -> Sequence[Any]:
     """Return the gains of a build's calls, as long as the snapshot describes it."""
     current = current_build(result.snapshot)
     return gain_histogram(Path(result.snapshot)) if current is not None and current.run_id == result.run_id else ()

@@ -4,8 +4,6 @@ Scalars are read as YAML 1.2 has them (`on`, `off` and dates are texts), and a k
 values mean is not known here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +12,6 @@ from typing import Any
 import yaml
 
 from toolformer_core.errors import UsageError
-
-__all__ = ["Entry", "Place", "entries", "is_empty", "plain", "read_nodes"]
 
 
 class _Loader(yaml.SafeLoader):

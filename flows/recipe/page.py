@@ -3,8 +3,6 @@
 The HTML is one file that loads nothing. No time and no run's id stands in it, so the same results give the same page.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +23,6 @@ from flows.runtime.artifacts import png
 from warehouse.commits import Dataset
 from warehouse.files.base import put_local
 from warehouse.queries import GainBin
-
-__all__ = ["Section", "build_section", "section_of", "write_page"]
 
 _STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse } th, td { padding: .2rem .8rem; border-bottom: 1px solid #8888; text-align: right }
@@ -90,8 +86,6 @@ def write_page(folder: Path, name: str, sections: Sequence[Section | None]) -> t
     """Write `results.md`, its pictures and `results.html`; return the two pages.
 
     Args:
-        folder: of the recipe's results.
-        name: of the recipe.
         sections: in the order of the steps; None: the step is not done yet.
     """
     from markdown_it import MarkdownIt

@@ -1,7 +1,5 @@
 """The parameters of `recipe`, declared once: Prefect's form and the options of `toolformer run`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -9,8 +7,6 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from flows.forms.fields import FORM, DataFolder, ModelName, OneOf, Option
-
-__all__ = ["SHIPPED", "RecipeParameters", "shipped"]
 
 # In an installed package they lie beside this module, in a clone at its root.
 _INSTALLED = Path(__file__).parent / "shipped"

@@ -4,8 +4,6 @@ Of a build it has the build's own plan. A step that takes something of one that 
 written, nothing is fetched, and no model is loaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +23,6 @@ from tasks.training.registry import finished_finetune
 from toolformer_core.finetune.events import read_events
 from toolformer_core.lm.load import model_digest
 from warehouse.store import Store
-
-__all__ = ["PlannedStep", "RecipePlan", "plan_recipe"]
 
 # Parameters on which no result depends, and those of which a run records what they came to.
 _NOT_COMPARED = frozenset({"workers", "gpus", "data", "shard_documents", "score_model"})

@@ -14,8 +14,6 @@
 A wrong name is answered in one line with its place. The parameters' values are checked in `resolve`.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Mapping
@@ -27,8 +25,6 @@ from flows.recipe.nodes import Entry, Place, entries, is_empty, plain, read_node
 from flows.recipe.parameters import SHIPPED, shipped
 from flows.recipe.steps import KINDS, Recipe, Step
 from toolformer_core.errors import UnknownNameError, UsageError
-
-__all__ = ["read_recipe"]
 
 SIZES = ("limit", "steps")  # parameters: documents of a build or items of an evaluation, and steps of a training
 _STEPS = "steps"

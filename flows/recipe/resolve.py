@@ -4,8 +4,6 @@ What other steps are to give is not there yet: something of its kind stands in f
 Nothing is written, nothing is fetched, and no model is loaded.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -31,8 +29,6 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.reference import ModelRef
 from warehouse.store import Store
-
-__all__ = ["filled", "missing_here", "resolve"]
 
 _STAND_INS = {DATASET: "cstar", MODEL: "embedded", TEXTS: str(CORPUS), TRIGGER: "calculator=0"}
 _FILES = ("corpus", "candidates", "path", "passages", "prompts")  # parameters that name files
@@ -79,7 +75,6 @@ def filled(step: Step, data: str, given: Mapping[str, Any]) -> Any:
     """Return the flow's parameters with the values of a step.
 
     Args:
-        data: the data folder or URL.
         given: values of what the step takes from others, or in place of its own.
 
     Raises:

@@ -4,8 +4,6 @@ A step gives what other steps take: a build its dataset, a finetuning its model 
 its thresholds. How a file is read is in `read`, how a step is run in `flow`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,25 +20,17 @@ from flows.ground.parameters import GroundParameters
 from flows.recipe.nodes import Place
 from toolformer_core.records import digest_of
 
-__all__ = ["DATASET", "KINDS", "MODEL", "TEXTS", "TRIGGER", "Kind", "Recipe", "Step", "training_gives"]
-
 DATASET, MODEL, TEXTS, TRIGGER = "a dataset", "a model", "held-out texts", "thresholds"  # what steps give
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A flow as a step.
+    """A flow as a step."""
 
-    Args:
-        form: the flow's parameters.
-        takes: parameter -> what of another step it may be.
-        gives: what other steps may take of it.
-        own: parameters that every step names itself; the recipe's shared ones do not fill them in.
-    """
-
-    form: type[BaseModel]
-    takes: Mapping[str, str]
-    gives: frozenset[str] = frozenset()
+    form: type[BaseModel]  # the flow's parameters
+    takes: Mapping[str, str]  # parameter -> what of another step it may be
+    gives: frozenset[str] = frozenset()  # what other steps may take of it
+    # parameters that every step names itself; the recipe's shared ones do not fill them in
     own: frozenset[str] = frozenset()
 
     @property
@@ -81,11 +71,7 @@ class Step:
         return KINDS[self.flow]
 
     def given(self, results: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        """Return the values of what the step takes.
-
-        Args:
-            results: step -> what it gives, by kind.
-        """
+        """Return the values of what the step takes."""
         return {parameter: results[step][self.kind.takes[parameter]] for parameter, step in self.taken.items()}
 
 

@@ -1,7 +1,5 @@
 """Commands that messages and pages suggest."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -5,8 +5,6 @@ training used a document if it was trained on a dataset version that holds it; a
 a model from such a training.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import mmap
@@ -26,8 +24,8 @@ from toolformer_core.annotate.pii import masked
 from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
 from toolformer_core.records import AnsweredCall, ScoredCall
-from warehouse.explain import Explanation, explain, ids_with_prefix, nearest_ids
 from warehouse.queries import rows_of
+from warehouse.queries.explain import Explanation, explain, ids_with_prefix, nearest_ids
 from warehouse.store import Store
 
 KEPT = "kept"
@@ -52,8 +50,6 @@ def trace_document(store: Store, snapshot: Path, doc_id: str) -> DocumentTrace:
     """Return the path of a document.
 
     Args:
-        store: the data.
-        snapshot: path of the published snapshot.
         doc_id: the document's id, or the first characters of it.
 
     Raises:

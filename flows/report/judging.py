@@ -5,8 +5,6 @@ unsure, it is open and left out of the precision. The precision is that of the c
 calls of the tool above the threshold only if these were chosen at random among them. Nothing is written here.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections import Counter
@@ -96,8 +94,6 @@ def mark_filter(store: Store, keep: Keep, until: str | None = None) -> MarkFilte
     """Return which calls take part in C*, if only those do that are not rejected, or only those that are accepted.
 
     Args:
-        store: the data folder's store.
-        keep: which.
         until: only marks up to this time count, in ISO UTC text; None: all marks.
 
     Raises:
@@ -130,8 +126,6 @@ def judgements(store: Store, snapshot: str | Path, thresholds: Sequence[float] =
     """Return what the marks in a data folder say of the calls of its current scores.
 
     Args:
-        store: the data folder's store.
-        snapshot: path of the published snapshot.
         thresholds: nats, at which precision is reported besides each tool's own threshold (default: as in the paper's
             Table 2).
 

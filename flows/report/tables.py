@@ -1,7 +1,5 @@
 """A table of results as a plain record: in Markdown on Prefect's and a recipe's pages, and printed by `cli`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -10,7 +10,6 @@ summaries' texts; this module knows nothing of the method.
 from __future__ import annotations
 
 import base64
-import contextvars
 import io
 import logging
 import math
@@ -34,6 +33,7 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run as this_run
 
+from flows.runtime.background import in_background
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, passes_quarter
 
 if TYPE_CHECKING:
@@ -62,10 +62,7 @@ class ProgressArtifacts:
     Args:
         flow: the flow's name; an artifact's key is `<flow>-<number>-<stage>`, so that keys sort as the stages follow.
         totals: stage -> expected shards; a live mapping that may grow.
-        client: client of the server that runs the flow.
-        flow_run: id of the flow run.
         logger: gets a stage's line when it begins, when another quarter is finished, and once a minute if it changed.
-        clock: monotonic seconds.
         pulse: returns a line on the work under way, for the log; default: none.
     """
 
@@ -149,45 +146,28 @@ class ProgressArtifacts:
 def report_progress(
     ledger: Ledger, logger: logging.Logger | logging.LoggerAdapter[Any], every_s: float = EVERY_S
 ) -> Iterator[ProgressArtifacts]:
-    """Show the progress of a flow run's stages while this block runs.
-
-    Args:
-        ledger: the run's ledger, which reports every shard.
-        logger: the run's logger.
-        every_s: seconds between two updates.
-    """
+    """Show the progress of a flow run's stages while this block runs."""
     with get_client(sync_client=True) as client:
         artifacts = ProgressArtifacts(
             ledger.run.flow, ledger.totals, client, UUID(str(this_run.id)), logger, pulse=Pulse().line
         )
         ledger.watchers.append(artifacts.note)
-        ended = threading.Event()
 
-        def update_until_ended() -> None:
+        def update_until(ended: threading.Event) -> None:
             while not ended.wait(every_s):
                 artifacts.update()
 
         artifacts.update()
-        thread = threading.Thread(
-            target=contextvars.copy_context().run, args=[update_until_ended], name="artifacts", daemon=True
-        )
-        thread.start()
         try:
-            yield artifacts
+            with in_background("artifacts", update_until):
+                yield artifacts
         finally:
-            ended.set()
-            thread.join()
             ledger.watchers.remove(artifacts.note)
             artifacts.update()
 
 
 class WorkProgress:
-    """The progress artifact of a flow run whose work has no stages; if Prefect does not answer, the work goes on.
-
-    Args:
-        key: of the artifact.
-        clock: monotonic seconds.
-    """
+    """The progress artifact of a flow run whose work has no stages; if Prefect does not answer, the work goes on."""
 
     def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

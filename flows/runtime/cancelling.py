@@ -3,9 +3,6 @@
 So the run looks at its own state from time to time, and the command stops as on Ctrl-C. A worker ends its own runs.
 """
 
-from __future__ import annotations
-
-import contextvars
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +14,7 @@ from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.runtime import flow_run as this_run
 from prefect.states import Cancelled
 
+from flows.runtime.background import in_background
 from flows.runtime.stopping import Stopped, handles_stop, stop_command
 
 _EVERY_S = 10.0  # between two looks
@@ -27,17 +25,13 @@ _stopped: list[UUID] = []  # runs of this process that were cancelled
 
 @contextmanager
 def stopping_if_cancelled(every_s: float = _EVERY_S) -> Iterator[None]:
-    """Inside a flow: stop the command of this process, if there is one, when the flow's run is cancelled or deleted.
-
-    Args:
-        every_s: seconds between two looks.
-    """
+    """Inside a flow: stop the command of this process, if there is one, when the flow's run is cancelled or deleted."""
     if not handles_stop():
         yield
         return
-    run, ended = UUID(str(this_run.id)), threading.Event()
+    run = UUID(str(this_run.id))
 
-    def look() -> None:
+    def look(ended: threading.Event) -> None:
         with get_client(sync_client=True) as client:
             while not ended.wait(every_s):
                 if how := _how_cancelled(client, run):
@@ -46,13 +40,8 @@ def stopping_if_cancelled(every_s: float = _EVERY_S) -> Iterator[None]:
                     stop_command(f"the run was {how} in Prefect; {_AGAIN}")
                     return
 
-    thread = threading.Thread(target=contextvars.copy_context().run, args=[look], name="cancelling", daemon=True)
-    thread.start()
-    try:
+    with in_background("cancelling", look):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 @contextmanager

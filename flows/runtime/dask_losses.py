@@ -5,15 +5,14 @@ Two things it cannot repair: a task whose workers die again and again, and a sch
 all tasks. Then the flow ends with one line, and the same command goes on. No tasks are submitted here.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from flows.runtime.background import in_background
 from toolformer_core.errors import RunnerError
 
 _CONTINUE = "all that was committed stands, so run the same command again to continue"
@@ -23,11 +22,7 @@ Workers = Mapping[str, Mapping[str, Any]]  # what Dask's scheduler tells of its 
 
 
 def scheduler_lost(runner: str) -> RunnerError:
-    """Return the error of a flow whose connection to the scheduler broke.
-
-    Args:
-        runner: the scheduler's address, or `dask`.
-    """
+    """Return the error of a flow whose connection to the scheduler broke."""
     if "://" not in runner:
         return RunnerError(f"the Dask scheduler that this flow started is gone: {_CONTINUE}")
     return RunnerError(
@@ -58,7 +53,6 @@ def explain_losses(runner: str, is_lost: Callable[[], bool], labels: Mapping[str
     """Turn Dask's errors on a lost scheduler and on a task that it gave up into one line each.
 
     Args:
-        runner: the scheduler's address, or `dask`.
         is_lost: returns whether there is no connection to the scheduler.
         labels: the names of the tasks, by Dask's key; it may grow in the block.
 
@@ -90,8 +84,6 @@ def what_is_missing(address: str, workers: Workers, *, gpus_asked: bool) -> str:
     """Return a line on the workers that tasks wait for; "" if there are workers for all of them.
 
     Args:
-        address: the scheduler's.
-        workers: those that are there.
         gpus_asked: tasks that ask the model run on workers with a GPU alone.
     """
     if not workers:
@@ -107,11 +99,8 @@ class WorkerWatch:
     """Says what a flow's tasks wait for as soon as it is so, again every minute, and when they wait no longer.
 
     Args:
-        address: the scheduler's.
         workers: asks the scheduler for its workers; OSError: it does not answer.
         gpus_asked: returns whether tasks that ask the model need a GPU.
-        logger: gets the lines.
-        clock: monotonic seconds.
     """
 
     def __init__(
@@ -144,19 +133,13 @@ class WorkerWatch:
             self._logger.warning("tasks wait no longer: %d Dask workers, %d with a GPU", len(workers), with_gpu)
         self._said = line
 
-    @contextmanager
-    def looking(self, every_s: float) -> Iterator[None]:
+    def looking(self, every_s: float) -> AbstractContextManager[None]:
         """Look at once and then periodically, from a thread, while this block runs."""
-        ended = threading.Event()
 
-        def look_until_ended() -> None:
+        def look_until(ended: threading.Event) -> None:
             self.look()
             while not ended.wait(every_s):
                 self.look()
 
-        thread = threading.Thread(target=look_until_ended, name="dask-workers", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()  # not joined: a scheduler that does not answer would hold up the end
+        # Not joined: a scheduler that does not answer would hold up the end.
+        return in_background("dask-workers", look_until, join=False)

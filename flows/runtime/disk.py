@@ -5,8 +5,6 @@ it: Prefect's answers 500, and one that is starting just ends. Then the free spa
 This module does not know what was being done.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator
@@ -35,7 +33,6 @@ def explain_full_disk(data: str, *servers: type[ToolformerError]) -> Iterator[No
     """Turn errors that a full disk has caused inside the block into a `DiskFullError`.
 
     Args:
-        data: the data folder or URL.
         servers: our own errors that only say that a server did not start, besides `ServerError`.
     """
     try:

@@ -4,8 +4,6 @@ A process sees the GPUs that CUDA_VISIBLE_DEVICES names and takes the first of t
 name in it. Dask's nanny starts a worker that died with the same environment: it keeps its GPU. It knows no tasks.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -22,8 +20,6 @@ def gpus_of_workers(name: str, workers: int, gpus: int | None, visible: Sequence
     Workers of a scheduler elsewhere say themselves which GPU they have; how many are expected there is not checked.
 
     Args:
-        name: the runner.
-        workers: Dask workers requested.
         gpus: GPUs requested; None: all that are there, but no more than workers.
         visible: the GPUs of this machine that this process may use, as CUDA_VISIBLE_DEVICES names them.
 

@@ -4,14 +4,12 @@ Only the flow process holds a ledger, inside the catalog's lock. A separate thre
 so that finished shards are visible soon, even if no further shard finishes for a long time.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +17,7 @@ from pathlib import Path
 from prefect import get_run_logger
 
 from flows.lineage.send import send_run
+from flows.runtime.background import in_background
 from tasks.settings import seconds, shared_catalog
 from tasks.shards.run_shard import ShardResult
 from warehouse.catalog import Catalog
@@ -56,24 +55,16 @@ def now() -> str:
 
 @dataclass(slots=True)
 class Ledger:
-    """The progress of one flow run.
+    """The progress of one flow run."""
 
-    Args:
-        store: where shards are committed.
-        catalog: the open catalog.
-        run: the run's manifest, without commits.
-        refresh_s: seconds between two snapshots.
-        clock: monotonic seconds.
-    """
-
-    store: Store
+    store: Store  # where shards are committed
     catalog: Catalog
-    run: Run
+    run: Run  # the run's manifest, without commits
     keys: set[CommitKey] = field(default_factory=set)  # of the finished shards
     totals: dict[str, int] = field(default_factory=dict)
     finished: dict[str, int] = field(default_factory=dict)
     skipped: int = 0
-    refresh_s: float = field(default_factory=lambda: seconds("refresh"))
+    refresh_s: float = field(default_factory=lambda: seconds("refresh"))  # seconds between two snapshots
     clock: Callable[[], float] = time.monotonic
     watchers: list[Callable[[ShardResult], None]] = field(
         default_factory=list
@@ -175,22 +166,14 @@ class Ledger:
                     self._changed = True
             return self._pause_s
 
-    @contextmanager
-    def refreshing(self) -> Iterator[None]:
+    def refreshing(self) -> AbstractContextManager[None]:
         """Refresh the snapshot from a thread while this block runs."""
-        ended = threading.Event()
 
-        def refresh_until_ended() -> None:
+        def refresh_until(ended: threading.Event) -> None:
             while not ended.wait(max(_MIN_PAUSE_S, self.refresh())):
                 pass
 
-        thread = threading.Thread(target=refresh_until_ended, name="snapshot", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+        return in_background("snapshot", refresh_until)
 
     def record(self, state: str) -> None:
         """Write the run's manifest."""

@@ -8,8 +8,6 @@ $TOOLFORMER_ALLOWED_HOSTS and $TOOLFORMER_ALLOWED_ORIGINS allow further names an
 a server is started, or by whom.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

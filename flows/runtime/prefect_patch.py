@@ -5,8 +5,6 @@
 - How its transactions begin in SQLite.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from typing import Any

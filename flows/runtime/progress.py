@@ -4,8 +4,6 @@ Without a progress bar, a line is due when a stage begins, when another quarter 
 minute without one. This module prints nothing, and knows neither consoles nor Prefect.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -36,12 +34,7 @@ class StageProgress:
             self.rows[balance.unit] = (rows_in + balance.rows_in, kept + balance.kept)
 
     def line(self, shards: int, elapsed_s: float) -> str:
-        """Return a line on shards, rows and the time left.
-
-        Args:
-            shards: in all.
-            elapsed_s: seconds since the stage began.
-        """
+        """Return a line on shards, rows and the time left."""
         parts = [
             f"{self.finished:,} of {shards:,} shards" + (f" ({self.skipped:,} found done)" if self.skipped else "")
         ]
@@ -109,9 +102,7 @@ class Lines:
     Hold `lock` while changing what `lines` reads.
 
     Args:
-        write: called with each line.
         lines: called every second from the thread, with whether a line is due; returns the lines to write.
-        clock: monotonic seconds.
     """
 
     def __init__(

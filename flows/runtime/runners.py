@@ -6,8 +6,6 @@ is imported. Dask workers may join and leave while a flow runs: which of them ma
 task, and Dask gives waiting tasks to workers that come later. What the tasks do is not known here.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -26,19 +24,6 @@ from flows.runtime.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_worker
 from flows.runtime.server import guard_prefect_server
 from tasks.settings import runner_named, visible_gpus
 from toolformer_core.errors import UsageError
-
-__all__ = [
-    "check_gpus",
-    "choose_runner",
-    "cut_evenly",
-    "note_submitted",
-    "task_resources",
-    "task_runner",
-    "tasks_at_most",
-    "tasks_at_once",
-    "use_runner",
-    "workers_are_here",
-]
 
 _GPU_SHARE = 0.99 / TASKS_PER_GPU  # for a task that asks the model; below a third, so that sums of floats fit in 1
 _TASKS = 300  # of a flow; a task costs Prefect's server some 50 ms, and Dask takes a fifth of a second to be given one
@@ -284,11 +269,7 @@ def cut_evenly(items: Sequence[T], most: int) -> list[tuple[T, ...]]:
 
 
 def tasks_at_once(workers: int) -> int:
-    """Inside `use_runner`: return how many tasks do work at a time, by the workers that are there now or expected.
-
-    Args:
-        workers: as many do in threads.
-    """
+    """Inside `use_runner`: return how many tasks do work at a time, by the workers that are there now or expected."""
     run = _dask_run.get()
     return workers if run is None else _threads(run)
 
@@ -305,9 +286,6 @@ def task_resources(*, model: bool) -> AbstractContextManager[Any]:
 
     Other tasks go anywhere, but on a worker with a GPU all that ask the model come first. They name no workers: where
     all those that a task names have left, Dask (2026.8) does not give it to one that comes later.
-
-    Args:
-        model: the tasks ask the model.
 
     Raises:
         RunnerError: the scheduler does not answer.

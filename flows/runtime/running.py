@@ -3,8 +3,6 @@
 Which stages these are is not known here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -36,9 +34,6 @@ def running(
     """Inside a flow: open its run, show its progress, and run the tasks submitted in this block as the form says.
 
     Args:
-        flow: its name.
-        run_id: of the run.
-        store: of the data folder.
         form: the flow's parameters, with `model`, `workers` and `gpus`.
         corpus: what the run reads, as its manifest names it.
         recorded: the parameters in the manifest; None: the form's.

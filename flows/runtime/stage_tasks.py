@@ -5,10 +5,9 @@ cache is off: commits decide what is done, and it would pickle and digest every 
 not known here, nor which shards make a group.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from prefect import task
@@ -43,10 +42,7 @@ def _run_group(
     """Run a stage on some shards, one after another.
 
     Args:
-        stage: the stage's name.
-        spec: what the run asks for.
         tool: "" where the stage runs once for all tools.
-        shards: the group.
         before: what the stages that it reads gave for the same group, one for each tool.
     """
     if "distributed" in sys.modules:  # else this is no Dask worker
@@ -78,9 +74,6 @@ def submit_stage(
     """Submit a stage's task for a group of shards, inside `flows.runtime.runners.use_runner`.
 
     Args:
-        stage: which.
-        spec: what the run asks for.
-        shards: the group.
         before: results, or the futures of them, of the stages that it reads, one for each tool.
         tool: "" where the stage runs once for all tools.
         name: the task run's; default: stage, tool and shards.
@@ -101,14 +94,7 @@ def finished_shards(futures: Iterable[PrefectFuture[GroupResult]]) -> Iterator[S
 
 
 def run_source(stage: Stage[Any], spec: RunSpec, name: str, *, task_name: str = "") -> ShardResult:
-    """Run a stage that cuts a source into shards, as a task in the flow's own thread.
-
-    Args:
-        stage: which.
-        spec: what the run asks for.
-        name: of its one commit.
-        task_name: the task run's; default: the stage's.
-    """
+    """Run a stage that cuts a source into shards, as a task in the flow's own thread."""
 
     @task(name=stage.name, task_run_name=task_name or stage.name, cache_policy=NO_CACHE)
     def run() -> ShardResult:
@@ -125,3 +111,13 @@ def group_label(shards: Sequence[Shard]) -> str:
     if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
         return f"{numbers[0]}-{numbers[-1]}"
     return f"{numbers[0]} and {len(numbers) - 1} more"
+
+
+def named_for(run: str, shards: Sequence[Shard]) -> list[Shard]:
+    """Return shards with a run's name in front: under it the results have always been committed."""
+    return [replace(shard, name=f"{run}-{shard.name}") for shard in shards]
+
+
+def results_of(futures: Iterable[PrefectFuture[GroupResult]]) -> list[ShardResult]:
+    """Return the results of groups that have finished, shard by shard."""
+    return [result for future in futures for result in future.result().shards if result is not None]

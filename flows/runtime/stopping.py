@@ -6,8 +6,6 @@ command it would wait for all threads, and a thread inside a model or a tool can
 command's handler back (`restore_stop_handler`). This module does not know what is stopped.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -101,13 +99,7 @@ def exit_later(seconds: float, leave: Callable[[], None]) -> None:
 
 
 def exit_now(code: int, line: str, close: Callable[[], None] = lambda: None) -> None:
-    """End this process and its children at once, without waiting for its threads.
-
-    Args:
-        code: the exit code.
-        line: the last line on standard error.
-        close: restores the terminal.
-    """
+    """End this process and its children at once, without waiting for its threads."""
     from flows.runtime.server import end_child_servers  # it imports psutil, which `--help` does not need
 
     for number in (signal.SIGINT, signal.SIGTERM):

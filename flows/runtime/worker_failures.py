@@ -6,8 +6,6 @@ a week would end a flow, in the name of a task that never ran. So each task of o
 begins, and a plugin there takes back what was counted against the others. Tasks of other programs are left alone.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from distributed import SchedulerPlugin

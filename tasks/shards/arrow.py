@@ -1,7 +1,5 @@
 """The method's records into Arrow tables and back: the one file that knows both the core and the warehouse."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
@@ -172,15 +170,7 @@ def items_of(table: pa.Table) -> list[Item]:
 def groundings_table(
     name: str, task: str, queries: Sequence[LabelledQuery], groundings: Sequence[Grounding], patterns: Sequence[str]
 ) -> pa.Table:
-    """Return groundings as a table, one row per query and tool.
-
-    Args:
-        name: the grounding's.
-        task: the benchmark's name.
-        queries: one for each grounding, in order.
-        groundings: of these queries.
-        patterns: the patterns' names.
-    """
+    """Return groundings as a table, one row per query and tool."""
     rows: list[dict[str, Any]] = []
     for query, g in zip(queries, groundings, strict=True):
         about = {"grounding": name, "task": task, **_query_columns(query), "context": query.query.context}

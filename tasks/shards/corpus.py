@@ -6,8 +6,6 @@ are read together up to the size of a block, and a larger file of JSON lines by 
 part. What rows are is not known here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ Threads that a library starts for itself, such as OpenMP's helpers or a tool's, 
 model, nothing but the tools is missing.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -40,7 +40,6 @@ class _Job:
     """A piece of work, and the lease that takes the model when it starts.
 
     Args:
-        work: what is done in the model's thread.
         hold: the lease; None: the model is taken for this job alone.
         counted: whether its CPU seconds are those of the requesting shard.
     """
@@ -195,11 +194,7 @@ _RESIDENT = _Resident()
 
 
 def on_model_dropped(release: Callable[[], None]) -> None:
-    """Register a function to call, in the model's thread, whenever resident models make room for another.
-
-    Args:
-        release: drops everything that its module built from a model.
-    """
+    """Register a function to call, in the model's thread, whenever resident models make room for another."""
     _RESIDENT.users.append(release)
 
 
@@ -209,9 +204,6 @@ def resident_model(
     """Return a model, loading it if it is not resident; other models are dropped first.
 
     Args:
-        name: the user's name for the model.
-        digest: digest of the model.
-        load: loads it; called in the model's thread.
         beside: name and digest of models that stay resident if they are, because the same work needs them.
     """
     key, wanted = (name, digest), {(name, digest), *beside}
@@ -261,7 +253,6 @@ class QueuedLM:
     scan interrupted by an error is closed as well.
 
     Args:
-        lm: the process's model.
         waited: called with the seconds spent waiting for other shards, e.g. `ShardWriter.add_wait`.
     """
 

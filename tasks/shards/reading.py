@@ -6,8 +6,6 @@ It ends before its next part if the process that started it is gone. What it cou
 then says why.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

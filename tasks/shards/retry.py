@@ -38,11 +38,7 @@ def asks_again(spec: BuildSpec, commit: Commit) -> bool:
 
 
 def last_inputs(stage: Stage[Any], inputs: Inputs[Any]) -> Inputs[Any]:
-    """Return the inputs of the last commit of a shard's chain, or of the one that is to follow it.
-
-    Args:
-        inputs: those of the first commit.
-    """
+    """Return the inputs of the last commit of a shard's chain, or of the one that is to follow it."""
     if stage.follow is None:
         return inputs
     store = inputs.spec.store()

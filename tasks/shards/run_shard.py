@@ -5,8 +5,6 @@ intact, nothing is done; otherwise the stage runs, its data is written, and the 
 moment therefore leaves either a finished shard or one to be done again. What a stage does is not known here.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -142,10 +140,6 @@ def run_shard(
     """Return the shard's result if its commit exists and its data is intact, else run the stage; notify the listener.
 
     Args:
-        store: where its data and its commit go.
-        spec: what its result depends on.
-        run_id: the run that needs it.
-        run: the stage, with its inputs.
         leases: which process works on which shard, if several share the store; this one waits for another's shard.
 
     Raises:

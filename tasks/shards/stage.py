@@ -5,8 +5,6 @@ those to a table and row counts. `tasks.shards.run_shard` does all else. This mo
 in `tasks.stages`, one file each.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -104,40 +102,35 @@ def _always(_: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Stage(Generic[Spec]):
-    """One step from corpus to C*, or of an evaluation.
+    """One step from corpus to C*, or of an evaluation."""
 
-    Args:
-        name: as it stands in commits, tables and task names.
-        version: raised when the stage's code changes what it writes for the same inputs; older commits are then stale.
-        unit: what the rows are that it reads and counts first, e.g. `documents`.
-        per: what one commit covers: a whole `source` that it cuts into shards, a shard for one `tool`, or a `shard`.
-        needs: `model` or `tool` if it asks one, else "". Only `model` takes the GPU of a Dask worker.
-        reads: the stages whose files it reads, in the order in which their digests enter the fingerprint.
-        across: of these, the ones of which a stage per tool reads the files of all tools, not of its own alone.
-        run: from inputs to a table and row counts. A stage per source writes its tables by the writer instead.
-        config: the settings that enter the fingerprint, a dataclass; None: it has none.
-        digests: further named parts of the fingerprint: model, prompt, tool.
-        config_notes: values that the commit's config holds besides the settings, for people to read; they are not part
-            of the fingerprint.
-        committed: called with a result that this process has just committed.
-        wanted: whether a run, by its spec, has the stage at all; one that it lacks is not read by others either.
-        follow: whether a commit of the stage, given the shard's inputs, is to be followed by another one
-            (see `tasks.shards.retry`); None: no commit of this stage ever is.
-    """
-
-    name: str
+    name: str  # as it stands in commits, tables and task names
+    # raised when the stage's code changes what it writes for the same inputs; older commits are then stale
     version: str
-    unit: str
+    unit: str  # what the rows are that it reads and counts first, e.g. `documents`
+    # what one commit covers: a whole `source` that it cuts into shards, a shard for one `tool`, or a `shard`
     per: Literal["source", "tool", "shard"]
+    # from inputs to a table and row counts. A stage per source writes its tables by the writer instead.
     run: Callable[[Inputs[Spec], ShardWriter], StageOutput]
+    # `model` or `tool` if it asks one, else "". Only `model` takes the GPU of a Dask worker.
     needs: Literal["model", "tool", ""] = ""
+    # the stages whose files it reads, in the order in which their digests enter the fingerprint
     reads: tuple[str, ...] = ()
+    # of these, the ones of which a stage per tool reads the files of all tools, not of its own alone
     across: tuple[str, ...] = ()
+    # the settings that enter the fingerprint, a dataclass; None: it has none
     config: Callable[[Inputs[Spec]], Any] | None = None
+    # further named parts of the fingerprint: model, prompt, tool
     digests: Callable[[Inputs[Spec]], Mapping[str, str]] = _nothing
+    # values that the commit's config holds besides the settings, for people to read; they are not part of the
+    # fingerprint
     config_notes: Callable[[Inputs[Spec]], Mapping[str, Any]] = _nothing
+    # called with a result that this process has just committed
     committed: Callable[[Inputs[Spec], ShardResult], None] = _ignore
+    # whether a run, by its spec, has the stage at all; one that it lacks is not read by others either
     wanted: Callable[[Spec], bool] = _always
+    # whether a commit of the stage, given the shard's inputs, is to be followed by another one (see
+    # `tasks.shards.retry`); None: no commit of this stage ever is
     follow: Callable[[Inputs[Spec], Commit], bool] | None = None
 
     def is_read_for(self, tool: str, stage: str, other: str) -> bool:

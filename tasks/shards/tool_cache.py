@@ -20,8 +20,6 @@ A reused response keeps its age: a commit records the time of its oldest answer 
 run again, whatever the age of their answers. This module does not know what an answer means.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import math
@@ -31,7 +29,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -71,7 +69,7 @@ class _Piece(NamedTuple):
     rows: NDArray[np.uint32]
 
     @classmethod
-    def of(cls, *pieces: _Piece) -> _Piece:
+    def of(cls, *pieces: Self) -> Self:
         """Return the locations of some pieces in one; of equal questions those of the first piece come first."""
         questions, files, rows = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
         order = np.argsort(questions, kind="stable")
@@ -119,7 +117,6 @@ class ToolCache:
     """The answers of one tool under one config in one store. Threads may share it.
 
     Args:
-        store: where shards are committed.
         parts: those of `execute`'s fingerprint; `code`, `config` and `answers` must agree.
         lifetime_s: seconds for which an answer may be used again; None: as long as the fingerprint stays.
         clock: seconds since 1970.

@@ -220,7 +220,6 @@ def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
     """Return what asks a tool, shared by all shards of a process, so that the tool's limits hold for them together.
 
     Args:
-        tool: as `tool_of` returns it.
         timeout_s: seconds a call may take, unless the tool's limits say so.
 
     Raises:

@@ -8,13 +8,12 @@
 Workers are given names and a digest of the items' texts, and read the files themselves.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from toolformer_core.errors import CorpusError, UsageError
 from toolformer_core.evaluate.contamination import ItemFinder, ItemTexts
@@ -45,12 +44,10 @@ class Decontamination:
     calls_only: bool = False  # documents stay, without the calls near shared words
 
     @classmethod
-    def of(cls, given: Sequence[str], ngram: int, *, calls_only: bool = False) -> Decontamination | None:
+    def of(cls, given: Sequence[str], ngram: int, *, calls_only: bool = False) -> Self | None:
         """Return what is to be kept out; None: nothing is named.
 
         Args:
-            given: as the user names them (see above).
-            ngram: words in a row.
             calls_only: whether documents stay, without the calls near shared words.
 
         Raises:

@@ -7,8 +7,6 @@ a tool's last shard has too many. So the prefixes follow from the data alone, no
 task is known here.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,7 +36,6 @@ class ExampleCounter:
 
     Args:
         tools: in the order in which `open_tools` is to name them.
-        enough: examples of a tool.
     """
 
     def __init__(self, tools: Sequence[str], enough: int) -> None:
@@ -60,12 +57,7 @@ class ExampleCounter:
 
 
 def examples_in_shard(assembly: AssemblySpec, scored: Sequence[ShardResult]) -> Counter[str]:
-    """Return how many documents of a shard would be examples of each tool, before the limit.
-
-    Args:
-        assembly: the rules.
-        scored: the losses, of every tool that is annotated on the shard.
-    """
+    """Return how many documents of a shard would be examples of each tool, before the limit."""
     [kept] = _kept_calls(assembly, {"": scored}, None)
     return Counter(tool for tool, _ in {(tool, call.doc_id) for call in kept for tool in call.tools})
 
@@ -80,7 +72,6 @@ def with_limits(
     Shards are read one after another.
 
     Args:
-        assembly: the rules and the limits.
         scored: shard -> the losses, of every tool and depth.
         sampled: shard -> the draws, of every tool; needed where positions are left out.
     """

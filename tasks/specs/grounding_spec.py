@@ -61,19 +61,12 @@ class NamedModel:
 
 @dataclass(frozen=True, slots=True)
 class ToolLibrary:
-    """The tools to choose from, in the order in which equal scores are decided.
+    """The tools to choose from, in the order in which equal scores are decided."""
 
-    Args:
-        tools: key and digest (`LibraryTool.digest`) of each.
-        settings: where they find their data.
-        demonstrations: how calls are shown to the small LM.
-        mocked: keys of the tools that are ranked by their mock responses.
-    """
-
-    tools: tuple[tuple[str, str], ...]
-    settings: ToolSettings
-    demonstrations: DemonstrationKind = "questions"
-    mocked: tuple[str, ...] = ()
+    tools: tuple[tuple[str, str], ...]  # key and digest (`LibraryTool.digest`) of each
+    settings: ToolSettings  # where they find their data
+    demonstrations: DemonstrationKind = "questions"  # how calls are shown to the small LM
+    mocked: tuple[str, ...] = ()  # keys of the tools that are ranked by their mock responses
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -122,21 +115,13 @@ class GroundingRun:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceRun:
-    """The choices that a model makes without scores.
-
-    Args:
-        grounding: queries and library.
-        method: `lm` or `toolformer`.
-        model: the small LM, or the finetuned model.
-        top_k: of `toolformer`: a call starts where " [" is among this many most likely tokens.
-        max_new_tokens: of `toolformer`: tokens of text.
-    """
+    """The choices that a model makes without scores."""
 
     grounding: GroundingRun
-    method: str
-    model: NamedModel
-    top_k: int = 10
-    max_new_tokens: int = 24
+    method: str  # `lm` or `toolformer`
+    model: NamedModel  # the small LM, or the finetuned model
+    top_k: int = 10  # of `toolformer`: a call starts where " [" is among this many most likely tokens
+    max_new_tokens: int = 24  # of `toolformer`: tokens of text
 
     @property
     def run_id(self) -> str:
@@ -164,21 +149,13 @@ class ChoiceRun:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRun:
-    """The answers to a benchmark's queries with the tools that one method chooses.
-
-    Args:
-        grounding: queries and library.
-        method: one of `METHODS`.
-        large: the LM that writes the final call, or the answer.
-        weights: of `gear`; other methods do not read them.
-        examples: of `few-shot`: questions and answers of held-out items.
-    """
+    """The answers to a benchmark's queries with the tools that one method chooses."""
 
     grounding: GroundingRun
-    method: str
-    large: NamedModel
-    weights: Weights
-    examples: tuple[tuple[str, str], ...] = ()
+    method: str  # one of `METHODS`
+    large: NamedModel  # the LM that writes the final call, or the answer
+    weights: Weights  # of `gear`; other methods do not read them
+    examples: tuple[tuple[str, str], ...] = ()  # of `few-shot`: questions and answers of held-out items
 
     @property
     def run_id(self) -> str:

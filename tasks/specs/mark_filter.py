@@ -4,8 +4,6 @@ What several people's marks on one call come to is decided elsewhere (`flows.rep
 digests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal

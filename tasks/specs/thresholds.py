@@ -5,8 +5,6 @@ Shards are read one after another; what is held of a call is its gain and those 
 is in `toolformer_core.annotate.false_discovery`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,9 +32,6 @@ def is_decided_late(spec: BuildSpec) -> bool:
 def decide_thresholds(spec: BuildSpec, scored: Mapping[str, Sequence[ShardResult]]) -> Decided:
     """Return how a build assembles C* once all of its calls are scored.
 
-    Args:
-        scored: shard -> the losses, of every tool.
-
     Raises:
         StoreError: scores cannot be read.
     """
@@ -52,13 +47,7 @@ def decide_thresholds(spec: BuildSpec, scored: Mapping[str, Sequence[ShardResult
 def gains_by_tool(
     store: Store, scored: Mapping[str, Sequence[ShardResult]], tools: Iterable[str]
 ) -> dict[str, GainsOfTool]:
-    """Read the gains of the tools' calls and decoys.
-
-    Args:
-        store: holds the scores.
-        scored: shard -> the losses, of every tool.
-        tools: whose gains are wanted.
-    """
+    """Read the gains of the tools' calls and decoys."""
     collected = {tool: GainCollector() for tool in tools}
     for results in scored.values():
         for result in results:
@@ -74,7 +63,6 @@ def find_thresholds(
     """Return the thresholds of tools for promised rates.
 
     Args:
-        gains: of the tools, as `gains_by_tool` returns them.
         rates: tool -> the rate, in (0, 1).
         own: the tools' own thresholds in nats, where they are not the paper's.
         floors: tool -> the gain below which its calls were not scored to the end, in nats; without one, 0.

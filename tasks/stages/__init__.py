@@ -22,8 +22,6 @@ To add a stage, write one file here that declares it and add it to its list, aft
 method belongs in `toolformer_core`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tasks.shards.stage import Stage
@@ -31,18 +29,15 @@ from tasks.specs.build_spec import BuildSpec
 from tasks.stages.answer_grounded import ANSWER_GROUNDED
 from tasks.stages.assemble import ASSEMBLE
 from tasks.stages.benchmark import BENCHMARK
-from tasks.stages.evaluate import EVALUATE
+from tasks.stages.evaluate import EVALUATE, PERPLEXITY
 from tasks.stages.execute import EXECUTE, execute_stage
 from tasks.stages.extend import extend_stage
 from tasks.stages.ground import CHOOSE, GROUND
 from tasks.stages.ingest import INGEST
-from tasks.stages.perplexity import PERPLEXITY
 from tasks.stages.prefilter import PREFILTER
 from tasks.stages.sample import SAMPLE
 from tasks.stages.score import SCORE, score_stage
 from toolformer_core.config import MAX_CHAIN_DEPTH
-
-__all__ = ["BUILD_STAGES", "EVALUATION_STAGES", "VERSIONS", "build_stages"]
 
 _CHAINS = [
     stage
@@ -51,8 +46,6 @@ _CHAINS = [
 ]
 BUILD_STAGES: list[Stage[Any]] = [INGEST, PREFILTER, SAMPLE, EXECUTE, SCORE, *_CHAINS, ASSEMBLE]
 EVALUATION_STAGES: list[Stage[Any]] = [BENCHMARK, EVALUATE, PERPLEXITY, GROUND, CHOOSE, ANSWER_GROUNDED]
-
-VERSIONS = {stage.name: stage.version for stage in (*BUILD_STAGES, *EVALUATION_STAGES)}
 
 
 def build_stages(spec: BuildSpec, per: str = "") -> list[Stage[Any]]:

@@ -4,8 +4,6 @@ One call of the large LM per query, whatever the method. The answer is the tool'
 is the LM's own. Whether it is right, the benchmark's rule says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ documents are beyond it: the last rank that stays is all that it is given. Its f
 calls are judged before the shard is looked up.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Benchmark: a benchmark's file, read once into shards of items, with its rejected rows and their lines beside them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path

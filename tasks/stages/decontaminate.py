@@ -4,8 +4,6 @@ It is there only if benchmarks are named (`--decontaminate`). `ingest` drops the
 the calls near the words that they share (`--decontaminate-drops calls`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 

@@ -4,8 +4,6 @@ It is there only if requested (`--deduplicate`). Each part's signatures have a c
 the one place that sees all parts, asks `find_near_duplicates` and drops what it returns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 

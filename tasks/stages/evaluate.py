@@ -1,24 +1,24 @@
-"""Evaluate: what an arm answers to the items of a shard."""
-
-from __future__ import annotations
+"""Evaluate: what an arm answers to the items of a shard. Perplexity: how likely it finds the texts, tools disabled."""
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tasks.shards import arrow
 from tasks.shards.model_thread import in_model_thread
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage
-from tasks.specs.evaluation_spec import EVALUATE_VERSION, ArmRun, toolformer_of
+from tasks.specs.evaluation_spec import EVALUATE_VERSION, PERPLEXITY_VERSION, ArmRun, toolformer_of
 from toolformer_core.evaluate.answer import Prediction, answer, parameters_of
+from toolformer_core.evaluate.likelihood import Likelihood, likelihoods
 from toolformer_core.evaluate.tasks import task_named
 from warehouse.commits import RowCounts
 
 
 def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
     evaluation = inputs.spec.evaluation
-    task, columns = task_named(inputs.spec.benchmark.task), arm_columns(inputs)
+    task, columns = task_named(inputs.spec.benchmark.task), _arm_columns(inputs)
     items = inputs.records("benchmark", arrow.items_of)
 
     def predict() -> list[Prediction]:
@@ -47,19 +47,35 @@ def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
     return StageOutput((counts,), arrow.evaluation_table("evaluate", predictions, columns), counters)
 
 
-def arm_columns(inputs: Inputs[ArmRun]) -> dict[str, Any]:
+def _run_perplexity(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
+    columns = _arm_columns(inputs)
+    items = inputs.records("benchmark", arrow.items_of)
+
+    def measure() -> list[Likelihood]:
+        lm = toolformer_of(inputs.spec.evaluation).lm
+        columns["parameters"] = parameters_of(lm)
+        return likelihoods(lm, items)
+
+    measured = in_model_thread(measure, waited=writer.add_wait)
+    failed = Counter(text.problem for text in measured if text.problem)
+    counts = RowCounts("texts", len(items), len(items) - failed.total(), failed=dict(sorted(failed.items())))
+    counters = {"tokens": sum(text.tokens for text in measured)}
+    return StageOutput((counts,), arrow.evaluation_table("perplexity", measured, columns), counters)
+
+
+def _arm_columns(inputs: Inputs[ArmRun]) -> dict[str, Any]:
     """Return the columns that all rows of an arm share."""
     run, evaluation = inputs.spec, inputs.spec.evaluation
     return {"evaluation": run.name, "task": run.benchmark.task, "arm": evaluation.arm, "k": evaluation.k}
 
 
-def arm_digests(inputs: Inputs[ArmRun]) -> Mapping[str, str]:
+def _arm_digests(inputs: Inputs[ArmRun]) -> Mapping[str, str]:
     """Return what an arm's result depends on: its model, tools and settings, and the items."""
     (items,) = inputs.files["benchmark"]
     return {**inputs.spec.evaluation.parts(), "evaluation": inputs.spec.name, "inputs": items.digest}
 
 
-def arm_config_notes(inputs: Inputs[ArmRun]) -> Mapping[str, Any]:
+def _arm_config_notes(inputs: Inputs[ArmRun]) -> Mapping[str, Any]:
     """Return what the commit says of the arm, for the views of evaluations."""
     benchmark, evaluation = inputs.spec.benchmark, inputs.spec.evaluation
     return {
@@ -88,6 +104,8 @@ EVALUATE: Stage[ArmRun] = Stage(
     needs="model",
     reads=("benchmark",),
     run=_run,
-    digests=arm_digests,
-    config_notes=arm_config_notes,
+    digests=_arm_digests,
+    config_notes=_arm_config_notes,
 )
+
+PERPLEXITY = replace(EVALUATE, name="perplexity", version=PERPLEXITY_VERSION, unit="texts", run=_run_perplexity)

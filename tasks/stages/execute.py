@@ -6,8 +6,6 @@ A commit whose failures were transient can be followed by another one, in which 
 `tasks.shards.retry`); what the earlier one knows is not called again, however old it is.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from functools import partial

@@ -7,8 +7,6 @@ What a tool's prefilter looks for in a text, numbers or a foreign phrase, may st
 on from. So a tool follows in documents that its prefilter dropped, too, unless it lacks the date that it would read.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -4,8 +4,6 @@ ground   the small LM's preliminary answer; per tool the cosine, the call, the r
 choose   the tool that the small LM names, or that a finetuned model calls by itself
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -10,8 +10,6 @@ Its commit notes the corpus's latest date: the newest date of a document, if all
 it stays the same for later builds, which read no corpus again.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping

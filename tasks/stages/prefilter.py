@@ -1,7 +1,5 @@
 """Prefilter: which documents of a shard are worth annotating with a tool."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Sample: calls drawn by the model into the documents that the prefilter kept."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache

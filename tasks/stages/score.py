@@ -7,8 +7,6 @@ offset in characters: its tokens from there on count, or, where a token of its o
 the next one on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

@@ -19,8 +19,6 @@ and is imported only for that, as matplotlib takes long to import.
 Methods raise `TrackingError` if MLflow could not be reached; nothing is lost by that, as the same can be sent again.
 """
 
-from __future__ import annotations
-
 from tasks.tracking.run import Status, TrackedRun, TrackingError
 from tasks.tracking.store import DatasetRef, Tracking, flatten, project
 from tasks.tracking.training import CANDIDATE, CHECKPOINT, TrainingRun

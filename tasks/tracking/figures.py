@@ -3,16 +3,12 @@
 It knows no MLflow and uses no global state of matplotlib (no pyplot), so several threads may draw at once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-
-__all__ = ["Bar", "Bin", "Figure", "Point", "bars", "curves", "histograms", "matrix"]
 
 Point = tuple[int, float]  # step, value
 Bar = tuple[float, float, float]  # value, and its interval's ends
@@ -25,7 +21,6 @@ def curves(
     """Draw curves over steps, or over anything else that is counted.
 
     Args:
-        title: above the axes.
         y_label: what is measured, with its unit.
         series: by label, (step, value) pairs; values that are not finite (a diverged loss) are gaps.
         x_label: what is counted.
@@ -72,7 +67,6 @@ def histograms(title: str, x_label: str, tools: Mapping[str, Sequence[Bin]], mar
     """Draw one histogram below the other, all over the same bins.
 
     Args:
-        title: above the first.
         x_label: what the bins are of, with its unit.
         tools: by label, the bins from left to right.
         marks: by label, from which bin on calls are kept; those are coloured.
@@ -97,13 +91,7 @@ def histograms(title: str, x_label: str, tools: Mapping[str, Sequence[Bin]], mar
 
 
 def matrix(title: str, x_label: str, rows: Mapping[str, Mapping[str, int]]) -> Figure:
-    """Draw counts as a matrix: a cell is as dark as its share of its row, and shows the count unless that is 0.
-
-    Args:
-        title: above the axes.
-        x_label: what the columns are.
-        rows: by label, the counts by column; the columns of the first row come first.
-    """
+    """Draw counts as a matrix: a cell is as dark as its share of its row, and shows the count unless that is 0."""
     columns = list(dict.fromkeys(column for counts in rows.values() for column in counts))
     width = min(40.0, 2.5 + 0.55 * max(1, len(columns)))
     figure = Figure(figsize=(max(7.0, width), 1.8 + 0.4 * max(1, len(rows))), dpi=110, layout="constrained")

@@ -24,7 +24,9 @@ from tasks.settings import shown_url
 from toolformer_core.errors import ToolformerError
 
 if TYPE_CHECKING:
-    from tasks.tracking.figures import Figure, Point
+    from matplotlib.figure import Figure
+
+    from tasks.tracking.figures import Point
 
 __all__ = ["Status", "TrackedRun", "TrackingError", "as_tracking_error", "page", "safe_name"]
 
@@ -46,12 +48,7 @@ def as_tracking_error(doing: str) -> Iterator[None]:
 
 
 class TrackedRun:
-    """One MLflow run, open until `finish` or the end of a `with` block, with what every flow needs.
-
-    Args:
-        client: of the store that holds the run.
-        run_id: a run that `Tracking.start` began.
-    """
+    """One MLflow run, open until `finish` or the end of a `with` block, with what every flow needs."""
 
     def __init__(self, client: MlflowClient, run_id: str) -> None:
         self.client = client

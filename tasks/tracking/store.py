@@ -1,7 +1,5 @@
 """MLflow at one address: its tables made ready, its experiments found, its runs begun or taken up again."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import json
@@ -88,23 +86,21 @@ class Tracking:
 
     Args:
         uri: `sqlite:///<path>`, another database's URL, or `http(s)://` of a tracking server.
-        artifacts: folder or URL of the artifacts of new experiments; default: `mlartifacts` beside an SQLite file; a
-            server has its own.
 
     Raises:
         TrackingError: it cannot be reached or written, or its tables are of another version of MLflow.
     """
 
-    def __init__(self, uri: str, *, artifacts: str | None = None) -> None:
+    def __init__(self, uri: str) -> None:
         for name in _CHATTY:
             logging.getLogger(name).setLevel(logging.WARNING)
         self.uri = uri
-        self.artifacts = artifacts
+        self.artifacts: str | None = None  # URL of those of new experiments; a server has its own place
         path = sqlite_file(uri)
         if path is None:
             self.client = self._open()
             return
-        self.artifacts = artifacts or (path.parent / "mlartifacts").as_uri()
+        self.artifacts = (path.parent / "mlartifacts").as_uri()
         try:
             with FileLock(f"{path}.lock", wait_s=math.inf):
                 if not path.exists() or not path.stat().st_size:
@@ -139,7 +135,6 @@ class Tracking:
 
         Args:
             experiment: its name; made if it is not there.
-            name: the run's name.
             params: may be nested; of a run that goes on, only new ones are logged, and a value that has changed since
                 becomes the tag `changed.<param>`, because MLflow's params are for ever.
             tags: `arm` labels the run's curve among others; `registered_model` names the model that the best
@@ -230,7 +225,7 @@ class Tracking:
             if self.artifacts is None and not self.uri.startswith("http"):
                 raise TrackingError("this database names no place for artifacts: put `mlflow server` in front of it")
             try:
-                where = f"{self.artifacts.rstrip('/')}/{safe_name(name)}" if self.artifacts else None
+                where = f"{self.artifacts}/{safe_name(name)}" if self.artifacts else None
                 return self.client.create_experiment(name, artifact_location=where, tags=_SHOWS_RUNS)
             except MlflowException as exc:  # another process was faster
                 if exc.error_code != "RESOURCE_ALREADY_EXISTS":

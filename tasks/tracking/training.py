@@ -57,13 +57,7 @@ _ARMS_SHOWN = 10  # curves in the figure of arms; more cannot be distinguished
 
 
 class TrainingRun(TrackedRun):
-    """The run of one training. It gets the events that rank 0 writes, and reads everything else from MLflow.
-
-    Args:
-        client: of the store that holds the run.
-        run_id: a run that `Tracking.start` began.
-        folder: the job folder, see there.
-    """
+    """The run of one training. It gets the events that rank 0 writes, and reads everything else from MLflow."""
 
     def __init__(self, client: MlflowClient, run_id: str, *, folder: str = "") -> None:
         super().__init__(client, run_id)
@@ -233,12 +227,7 @@ def _ms(event: Event) -> int:
 
 
 def _new_points(events: Iterable[Event], last: Mapping[str, int]) -> Iterator[tuple[Event, dict[str, float]]]:
-    """Yield each event that has figures not seen before, and its metrics; figures that are null are left out.
-
-    Args:
-        events: in the order of the file.
-        last: by kind of event, the last step known.
-    """
+    """Yield each event that has figures not seen before, and its metrics; figures that are null are left out."""
     reached = dict(last)
     for event in events:
         kind = event["event"]

@@ -6,8 +6,6 @@
 The same dataset version, model, arm and recipe give the same folder. This module does not know how or where a job runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil
@@ -135,9 +133,7 @@ def held_out_documents(dataset: Dataset, store: Store, most: int, seed: int) -> 
 
     Args:
         dataset: they are chosen among all documents that its run read, with calls and without.
-        store: holds them.
         most: how many at most; see `held_out`.
-        seed: of the recipe.
 
     Raises:
         CorruptDataError: files of the dataset are damaged or missing.

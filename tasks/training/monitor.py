@@ -40,7 +40,6 @@ def follow(
     Args:
         on_events: called with new events, beginning with the job's first one, including those of earlier attempts.
         on_wait: called with the reason why a queued job waits, whenever that reason changes.
-        every_s: seconds between two polls.
         stop_s: seconds that an interrupted job has for its last step and checkpoint before it is killed.
 
     Raises:

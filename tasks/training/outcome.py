@@ -3,14 +3,12 @@
 It reads the job's folder only; it starts and follows nothing.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tasks.launch.base import LOG, JobState, read_tail
 from toolformer_core.errors import ToolformerError
@@ -24,8 +22,6 @@ class TrainingError(ToolformerError):
 
     Args:
         reason: nan_loss, out_of_memory, disk_full, error, or gone (the job ended without reporting why).
-        message: one line.
-        tail: the last lines of the log.
     """
 
     def __init__(self, reason: str, message: str, tail: str = "") -> None:
@@ -34,7 +30,7 @@ class TrainingError(ToolformerError):
         self.tail = tail
         super().__init__(f"training failed ({reason}): {message}")
 
-    def __reduce__(self) -> tuple[type[TrainingError], tuple[str, str, str]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str, str]]:
         return (type(self), (self.reason, self.message, self.tail))
 
     @property

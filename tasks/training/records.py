@@ -3,8 +3,6 @@
 The warehouse's view `trainings` is made of these records. This module does not know how or where the training ran.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 `tasks.training.job` describes a job folder. Nothing is loaded here, and no warehouse is read.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,7 +109,6 @@ def newest_pair(trainings: Sequence[FinishedTraining], base_digest: str) -> dict
 
     Args:
         trainings: newest first.
-        base_digest: of the base model.
     """
     matching = [one for one in trainings if one.base_digest == base_digest]
     first = next((one for one in matching if one.arm == "toolformer"), matching[0] if matching else None)

@@ -4,8 +4,6 @@
 job is not trained again; an unfinished one continues from its last checkpoint; a running one is left running.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -6,8 +6,6 @@ The documents are those of C* that the training held out: the model has seen the
 no part. How the thresholds are fitted is in `toolformer_core.decode.trigger`; nothing here loads a model.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

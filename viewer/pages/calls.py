@@ -1,7 +1,5 @@
 """Find: the best call of each tool at each position, by gain, with what the current thresholds make of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

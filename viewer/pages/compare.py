@@ -1,7 +1,5 @@
 """Compare: two versions of C*: counts, the calls that only one holds, what their runs were told, a document of both."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -5,8 +5,6 @@ even if it was dropped. What became of each call is `flows.report.document_trace
 explain`'s.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -55,7 +53,6 @@ def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
 
     Args:
         query: the query string: `version` (name@version) and `call` (tool:position:n, the n-th call of a tool there).
-        doc_id: the document's id, or the beginning of it.
     """
     version = query.text("version")
     names = viewed.names()
@@ -110,13 +107,9 @@ def pieces_of(
     """Return the text with its calls as pieces, from an offset on.
 
     Args:
-        text: the document.
-        calls: the calls to show inline.
         chosen: the call of the panel; it is shown inline even if it is not among the calls.
         names: the tools' names in calls, by key.
-        doc_id: the document's id.
         version: name@version; "": the current C*.
-        start: where the page begins.
     """
     inline = [(call, False) for call in calls if not _same(call, chosen)]
     inline += [(chosen, chosen.get("fate") != KEPT)] if chosen is not None else []
@@ -253,19 +246,18 @@ def _dropped(trace: DocumentTrace) -> dict[str, list[dict[str, Any]]]:
 
 
 def example_pieces(example: Mapping[str, Any]) -> list[Piece]:
-    """Return a version's text with its calls as pieces.
+    """Return a version's text with its calls as pieces."""
+    calls = sorted(example["calls"], key=lambda one: one["start"])
+    return pieces_between(example["text"], ((call["start"], call["end"], call["tool"]) for call in calls))
 
-    Args:
-        example: what `example_of` returns.
-    """
+
+def pieces_between(text: str, calls: Iterable[tuple[int, int, str]]) -> list[Piece]:
+    """Return a text as pieces, given start, end and tool of its calls in order."""
     pieces, at = [], 0
-    for call in sorted(example["calls"], key=lambda one: one["start"]):
-        pieces += [
-            Piece(example["text"][at : call["start"]]),
-            Piece(example["text"][call["start"] : call["end"]], call["tool"]),
-        ]
-        at = call["end"]
-    return [piece for piece in (*pieces, Piece(example["text"][at:])) if piece.text]
+    for start, end, tool in calls:
+        pieces += [Piece(text[at:start]), Piece(text[start:end], tool)]
+        at = end
+    return [piece for piece in (*pieces, Piece(text[at:])) if piece.text]
 
 
 def _of_another_corpus(viewed: ViewedData, names: Mapping[str, str], doc_id: str, version: str) -> dict[str, Any]:

@@ -1,14 +1,12 @@
 """Find: documents by words, host, date, length, tool, gain, and by the stage and reason that dropped something."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 from viewer.data import ViewedData
 from viewer.query import Query, WrongQueryError, document_link
-from warehouse.explain import ids_with_prefix
 from warehouse.queries.documents import DROP_STAGES, DocumentFilter, DocumentKey, find_documents
+from warehouse.queries.explain import ids_with_prefix
 
 _ROWS = 50
 _ID_CHARS = 8  # from which on a word is looked up as the beginning of an id

@@ -5,8 +5,6 @@ of the tool's kept calls. What a mark is and what follows from it is known in `w
 `flows.report.judging`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -30,7 +28,6 @@ def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
     """Return what the page shows.
 
     Args:
-        query: `tool` and `seed`.
         user: who judges: calls that he or she has marked are passed over.
     """
     now, names = viewed.thresholds().before, viewed.names()
@@ -79,7 +76,6 @@ def mark(viewed: ViewedData, form: Query, user: str) -> None:
 
     Args:
         form: `doc`, the document's id; `call`, the digest of one of its calls; `verdict`.
-        user: who says so.
     """
     verdict = next((one for one in get_args(Verdict) if one == form.text("verdict")), None)
     if verdict is None:

@@ -1,7 +1,5 @@
 """Models: two evaluated arms side by side, and the items that tools turned right or wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from tasks.training.registry import model_label
 from tasks.viewer_links import arm_key
 from toolformer_core.syntax import find_calls
 from viewer.data import ViewedData
-from viewer.pages.document import Piece
+from viewer.pages.document import Piece, pieces_between
 from viewer.query import NotThereError, Query
 from warehouse.queries.item_changes import (
     CHANGES,
@@ -32,16 +30,8 @@ def pieces_with_calls(text: str, names: Mapping[str, str]) -> list[Piece]:
         names: the tools' names in calls, by key; a call of a tool that is not among them keeps its name as its key.
     """
     keys = {name: key for key, name in names.items()}
-    out, at = [], 0
-    for found in find_calls(text):
-        if found.response is None:
-            continue
-        out += [
-            Piece(text[at : found.start]),
-            Piece(text[found.start : found.end], keys.get(found.call.tool, found.call.tool)),
-        ]
-        at = found.end
-    return [piece for piece in (*out, Piece(text[at:])) if piece.text]
+    made = (found for found in find_calls(text) if found.response is not None)
+    return pieces_between(text, ((one.start, one.end, keys.get(one.call.tool, one.call.tool)) for one in made))
 
 
 _ROWS = 10

@@ -1,7 +1,5 @@
 """The first page: the current build by tool, where to start, the versions of C*, and the newest runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

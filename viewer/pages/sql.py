@@ -1,7 +1,5 @@
 """A query of the user's own, and the tables that it can ask."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -39,7 +37,6 @@ def page(viewed: ViewedData, query: Query, answer: SqlAnswer | None) -> Mapping[
     """Return what the page shows.
 
     Args:
-        query: the query string; `q` is the query.
         answer: what it answered; None: it was not run, and only stands in the form.
     """
     asked = query.text("q")

@@ -3,8 +3,6 @@
 Where nothing is given for a tool, it stays as the current C* has it. The answer is `toolformer what-if`'s.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from typing import Any

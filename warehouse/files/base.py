@@ -9,8 +9,6 @@ system without hard links it looks first; if two processes write in the same mom
 This module does not know what the bytes mean. Paths are relative to the root, with forward slashes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
@@ -87,8 +85,6 @@ def put_local(target: Path, data: bytes, mode: int = 0o644) -> None:
     """Write a local file so that it appears complete or not at all, and survives a power cut.
 
     Args:
-        target: the file.
-        data: its content.
         mode: its permissions, from which the umask is taken.
 
     Raises:
@@ -112,7 +108,6 @@ def replace_file(temporary: Path, target: Path, mode: int | None = None) -> None
     DuckDB's log of a program that wrote to the replaced file goes with it.
 
     Args:
-        temporary: the file, complete.
         target: its name; a file of that name is replaced.
         mode: its permissions; None: as they are.
 

@@ -4,8 +4,6 @@ Equal tables and equal records give equal bytes (for one version of pyarrow). Th
 stage.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +36,6 @@ def decode_parquet(data: bytes, columns: list[str] | None, place: str) -> pa.Tab
     """Return the rows of a Parquet file.
 
     Args:
-        data: the file's bytes.
         columns: return only these columns, in this order; None: all.
         place: the file's path, for messages.
 
@@ -58,13 +55,7 @@ def decode_parquet(data: bytes, columns: list[str] | None, place: str) -> pa.Tab
 
 
 def check_data(file: DataFile, data: bytes, verify: bool = True) -> str:
-    """Return how a data file's bytes differ from what its commit says, as the end of a sentence; "" if they do not.
-
-    Args:
-        file: the file as its commit lists it.
-        data: the file's bytes.
-        verify: compare the digest, not only the size.
-    """
+    """Return how a data file's bytes differ from what its commit says, as the end of a sentence; "" if they do not."""
     if len(data) != file.bytes:
         return f"is truncated or altered: it has {len(data):,} bytes, but its commit says {file.bytes:,}"
     return "is altered: its digest is not the one in its commit" if verify and digest(data) != file.digest else ""

@@ -3,8 +3,6 @@
 It imports nothing heavy: `lock` needs it before pyarrow may be imported.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat
@@ -21,10 +19,6 @@ def private_mode(folder: Path) -> int:
 
 def make_private(*files: Path, create: bool = True) -> None:
     """Give files the mode of `private_mode`; files of other users stay as they are.
-
-    Args:
-        files: the files.
-        create: whether to create missing files, empty.
 
     Raises:
         OSError: a file cannot be created.

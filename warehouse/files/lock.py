@@ -5,8 +5,6 @@ writes a note about itself into the file; a note that a dead holder left there l
 network mount whose locks are local to each machine does not keep out other machines; these share PostgreSQL instead.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -16,7 +14,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 import filelock
 import orjson
@@ -35,7 +33,6 @@ class FileLock:
 
     Args:
         path: the lock file; created if it does not exist.
-        wait_s: how many seconds to wait for the holder; `math.inf`: without a limit.
         on_wait: called once, before waiting, with an error that names the holder.
 
     Raises:
@@ -101,10 +98,8 @@ class FileLock:
                 os.ftruncate(self._descriptor, 0)
             self._lock.release()
 
-    def __enter__(self) -> FileLock:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -4,8 +4,6 @@ It needs the package botocore (the extra `s3`). This module does not know what t
 botocore.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +22,6 @@ def object_creator(url: str, region: str) -> CreateObject | None:
 
     Args:
         url: the URL as `pyarrow.fs` takes it, with its keys and its query.
-        region: the bucket's region.
     """
     if importlib.util.find_spec("botocore") is None:
         return None

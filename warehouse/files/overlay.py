@@ -4,8 +4,6 @@ A dry run (`plan`) runs the stages' own code on it, as far as that needs no mode
 found. Nothing in the data folder changes, not even what is damaged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,6 @@ class OverlayFiles:
     """File operations (`Files`) that only read the data folder.
 
     Args:
-        data: the files of the data folder.
         folder: an empty local folder for everything that is written; its creator removes it.
     """
 

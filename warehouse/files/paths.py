@@ -3,8 +3,6 @@
 It imports nothing heavy: the environment is prepared with it before pyarrow may be imported.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -7,8 +7,6 @@ it looks first; if two processes write in the same moment, the later file stays.
 This module does not know what the bytes mean. Paths are relative to the root, with forward slashes.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -34,7 +32,6 @@ class RemoteFiles:
 
     Args:
         root: the URL, for messages and views.
-        filesystem: a `pyarrow.fs.FileSystem`.
         base: the root's path within that file system.
         create_object: creates an object unless there is one; None: the place cannot do that in one step.
     """

@@ -2,8 +2,8 @@
 
 Readers open the snapshot read-only, for one query or for hours: a newly published snapshot is another file under the
 same name, which the next opening sees. The rules that queries share are in `warehouse.snapshot.views`. What other
-thresholds would keep is in `warehouse.what_if`, the path of one document in `warehouse.explain`. Every query raises
-`SnapshotError` if there is no snapshot, or if data that it refers to is gone.
+thresholds would keep is in `warehouse.what_if`, the path of one document in `warehouse.queries.explain`. Every query
+raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
 from warehouse.queries.builds import (

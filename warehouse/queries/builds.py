@@ -1,7 +1,5 @@
 """Queries on the current build: where its rows went, what thresholds would keep, and which run it is."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any
 
 from warehouse.queries.rows import open_snapshot, rows_in, rows_of
 from warehouse.snapshot.outcomes import THRESHOLDS
-from warehouse.snapshot.views import query
+from warehouse.snapshot.views import queries_beside, query
 
 __all__ = [
     "BenchmarkInCorpus",
@@ -27,41 +25,7 @@ __all__ = [
     "yield_by_threshold",
 ]
 
-_STATS = """
-SELECT c.stage, c.tool, b.unit, b.kind, b.reason, sum(b.rows)::BIGINT, count(DISTINCT c.commit_id)
-FROM facts.balances AS b JOIN facts.commits AS c USING (commit_id) JOIN facts.current USING (commit_id)
-JOIN facts.stages AS s ON s.stage = c.stage
-GROUP BY s.rank, c.stage, c.tool, b.unit, b.kind, b.reason ORDER BY s.rank, c.tool, b.unit, b.kind, b.reason"""
-
-# For every assembled shard its documents, and the tools that had enough examples before it.
-_COVERAGE = """
-SELECT c.config::JSON->'not_annotated' AS tools, sum(b.rows)::BIGINT AS documents
-FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.balances AS b USING (commit_id)
-WHERE c.stage = 'assemble' AND b.unit = 'documents' AND b.kind = 'in' GROUP BY c.commit_id, c.config"""
-
-# Of benchmarks that the corpus must not hold: their items, those that documents hold, and the documents dropped.
-_BENCHMARKS = """
-SELECT counter[7:] AS benchmark, (i.counters->>counter)::BIGINT AS items,
-       (i.counters->>('found:' || counter[7:]))::BIGINT AS found, coalesce(b.rows, 0)::BIGINT AS documents,
-       CASE WHEN i.drops = 'calls' THEN (
-           SELECT coalesce(sum(l.rows), 0)::BIGINT
-           FROM facts.balances AS l JOIN facts.commits AS c USING (commit_id) JOIN facts.current USING (commit_id)
-           WHERE c.stage = 'assemble' AND l.reason = 'benchmark:' || counter[7:]) END AS calls
-FROM (SELECT commit_id, config::JSON->>'decontaminate' AS drops, counters::JSON AS counters,
-             unnest(json_keys(counters::JSON)) AS counter
-      FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'ingest') AS i
-LEFT JOIN facts.balances AS b
-    ON b.commit_id = i.commit_id AND b.kind = 'dropped' AND b.reason = 'benchmark:' || counter[7:]
-WHERE starts_with(counter, 'items:') ORDER BY benchmark"""
-
-_KEPT = """
-SELECT call.tool, count(*) AS calls, count(DISTINCT call.input) AS inputs, count(DISTINCT call.response) AS responses
-FROM (SELECT unnest(calls) AS call FROM examples) GROUP BY call.tool ORDER BY call.tool"""
-
-# Whether the current calls were scored with decoys.
-_DECOYS = """SELECT coalesce(bool_or(TRY_CAST(c.config::JSON->>'decoys' AS INTEGER) > 0), false) AS decoys
-FROM facts.commits AS c JOIN facts.current USING (commit_id) WHERE c.stage = 'score'"""
-_RATES = "FROM false_discovery_rate($tau_f)"
+_SQL = queries_beside(__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +184,15 @@ def yield_by_threshold(path: str | Path) -> list[Yield]:
 def stats(path: str | Path) -> Stats:
     """Return the balances of all current shards, in the order of the stages, yields, and rates if there are decoys."""
     with open_snapshot(path) as connection:
-        counts = rows_in(connection, _STATS)
-        thresholds = THRESHOLDS if rows_in(connection, _DECOYS)[0]["decoys"] else ()
-        rated = [row for tau_f in thresholds for row in rows_in(connection, _RATES, {"tau_f": tau_f})]
+        counts = rows_in(connection, _SQL["balances"])
+        thresholds = THRESHOLDS if rows_in(connection, _SQL["has_decoys"])[0]["decoys"] else ()
+        sql = "FROM false_discovery_rate($tau_f)"
+        rated = [row for tau_f in thresholds for row in rows_in(connection, sql, {"tau_f": tau_f})]
         rates = tuple(sorted((FalseDiscoveryRate(**row) for row in rated), key=lambda rate: (rate.tool, rate.tau_f)))
         yields = rows_in(connection, "FROM yield_by_threshold")
-        assembled = rows_in(connection, _COVERAGE)
+        assembled = rows_in(connection, _SQL["coverage"])
         tools = tuple(ToolCosts(**row) for row in rows_in(connection, "FROM tool_costs"))
-        benchmarks = tuple(BenchmarkInCorpus(**row) for row in rows_in(connection, _BENCHMARKS))
+        benchmarks = tuple(BenchmarkInCorpus(**row) for row in rows_in(connection, _SQL["benchmarks"]))
     grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in counts:
         stage, tool, unit, kind, reason, rows, shards = row.values()
@@ -244,12 +209,12 @@ def stats(path: str | Path) -> Stats:
 
 def kept_calls(path: str | Path) -> tuple[KeptCalls, ...]:
     """Return the kept calls of each tool, and how many are distinct; it reads C*, unlike `stats`."""
-    return tuple(KeptCalls(**row) for row in rows_of(path, _KEPT))
+    return tuple(KeptCalls(**row) for row in rows_of(path, _SQL["kept_calls"]))
 
 
 def coverage(path: str | Path) -> tuple[Coverage, ...]:
     """Return the tools that were not annotated on every shard (`--stop-when-full`), and on how many they were."""
-    return _coverage(rows_of(path, _COVERAGE))
+    return _coverage(rows_of(path, _SQL["coverage"]))
 
 
 def _coverage(assembled: list[dict[str, Any]]) -> tuple[Coverage, ...]:

@@ -1,7 +1,5 @@
 """Queries on calls: the best ones with the text around them, and how much the calls of each tool gain."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from warehouse.errors import SnapshotError
 from warehouse.queries.rows import data_root, open_snapshot, rows_in, rows_of
 from warehouse.snapshot.index import BIN_NATS
 from warehouse.snapshot.relations import parquet_sql
-from warehouse.snapshot.views import CHAIN_PRECEDENCE, MEASURED, PRECEDENCE, RULES
+from warehouse.snapshot.views import CHAIN_PRECEDENCE, MEASURED, PRECEDENCE, queries_beside
 
 __all__ = [
     "GainBin",
@@ -28,38 +26,10 @@ __all__ = [
     "tool_names",
 ]
 
-_PRECEDING_TOOLS = "SELECT slot, preceding_tools FROM facts.slots WHERE slot IN (SELECT unnest($slots))"
+WIDTH = 60  # characters of text before and after the position of a call that is shown
+_LOW, _HIGH, _BIN = -2.0, 4.0, 0.5  # nats: the first and the last bin of gains end and begin here
 
-_FILES_OF_DOCUMENTS = """SELECT DISTINCT f.path
-FROM facts.document_locations AS l JOIN facts.document_files AS d USING (file)
-JOIN facts.slots AS s USING (shard) JOIN facts.files AS f USING (commit_id)
-WHERE l.doc_id IN (SELECT unnest($ids)) AND f.table_name = $table ORDER BY ALL"""
-
-_TOOL_NAMES = "SELECT parameters::JSON->'tool_names' AS names FROM facts.runs ORDER BY started, run_id"
-
-# The index has hashes of documents, which decide among equal gains.
-_BEST = """
-SELECT slot, tool, doc, "position", gain FROM facts.gains JOIN facts.slots USING (slot)
-WHERE best AND ($tool IS NULL OR tool = $tool) ORDER BY gain DESC, tool, doc, "position" LIMIT $n"""
-
-_KEPT = """
-SELECT doc_id, call.tool AS tool, call.position AS "position", call.input AS input, call.response AS response,
-       call.gain AS gain
-FROM (SELECT doc_id, unnest(calls) AS call FROM examples) WHERE $tool IS NULL OR call.tool = $tool
-ORDER BY gain DESC, doc_id, "position", tool LIMIT $n"""
-
-_NEAREST = f"""
-SELECT c.doc_id, c.tool, c."position", c.input, c.response, c.gain,
-       substring(d.text, greatest(c."position" - $width, 0) + 1, least($width, c."position")) AS before,
-       substring(d.text, c."position" + 1, $width) AS after
-FROM scored AS c JOIN documents AS d USING (doc_id) WHERE c.tool = $tool AND {MEASURED}
-ORDER BY abs(c.gain - $gain), c.doc_id, c."position", c.input LIMIT 1"""
-
-# Bins include their lower bound; the first and the last are open.
-_GAINS = """
-SELECT tool, least(greatest(floor(gain / $width), $low / $width - 1), $high / $width)::INT AS bin,
-       sum(calls)::BIGINT AS calls
-FROM ({}) GROUP BY ALL ORDER BY tool, bin"""
+_SQL = queries_beside(__file__)
 _BINNED = f"SELECT tool, bin * {BIN_NATS} AS gain, calls FROM facts.gain_bins JOIN facts.slots USING (slot)"
 _EACH = f"SELECT tool, gain, 1 AS calls FROM (SELECT * REPLACE ({{gain}} AS gain) FROM scored) WHERE {MEASURED}"
 
@@ -109,67 +79,46 @@ class GainBin:
         return f"{self.low:+.1f} and more" if self.high is None else f"{self.low:+.1f} to {self.high:+.1f}"
 
 
-def samples(
-    path: str | Path,
-    n: int = 10,
-    tool: str | None = None,
-    width: int = 60,
-    kept: bool = False,
-) -> list[Sample]:
-    """Return the calls with the largest gains.
-
-    Args:
-        n: how many calls at most.
-        tool: only calls of this tool; None: of all tools.
-        width: characters of text before and after the call's position.
-        kept: only calls in C*; False: all calls that a lower threshold could keep.
-    """
-    values = {"n": n, "tool": tool}
+def samples(path: str | Path, n: int = 10, kept: bool = False) -> list[Sample]:
+    """Return the `n` calls with the largest gains: of C*, or of all calls that a lower threshold could keep."""
     with open_snapshot(path) as connection:
         if not kept:
-            found = calls_with_text(connection, rows_in(connection, _BEST, values), width)
+            found = calls_with_text(connection, rows_in(connection, _SQL["best"], {"n": n}))
             return sorted(found, key=lambda call: (-call.gain, call.doc_id, call.position, call.tool))
-        calls = rows_in(connection, _KEPT, values)
+        calls = rows_in(connection, _SQL["kept"], {"n": n})
         texts = _texts(connection, sorted({row["doc_id"] for row in calls}))
-        return [_sample(row, texts, width) for row in calls]
+        return [_sample(row, texts) for row in calls]
 
 
 def tool_names(path: str | Path) -> dict[str, str]:
     """Return the names in calls of the tools of all builds, by key."""
     names: dict[str, str] = {}
-    for row in rows_of(path, _TOOL_NAMES):
+    for row in rows_of(path, _SQL["tool_names"]):
         names |= json.loads(row["names"] or "null") or {}
     return names
 
 
-def nearest_call(path: str | Path, tool: str, gain: float, width: int = 40) -> Sample | None:
+def nearest_call(path: str | Path, tool: str, gain: float) -> Sample | None:
     """Return the tool's scored call, kept or not, whose gain (nats) is nearest; None if the tool has no calls."""
-    rows = rows_of(path, _NEAREST, {"tool": tool, "gain": gain, "width": width})
+    rows = rows_of(path, _SQL["nearest"], {"tool": tool, "gain": gain, "width": 40})
     return Sample(**rows[0]) if rows else None
 
 
-def gain_histogram(
-    path: str | Path, low: float = -2.0, high: float = 4.0, width: float = 0.5, gain: str = "gain"
-) -> list[GainBin]:
+def gain_histogram(path: str | Path, gain: str = "gain") -> list[GainBin]:
     """Return how many scored calls of every tool, kept or not, gain how much: by tool, all its bins in rising order.
 
     Args:
-        low: all calls below this gain (nats) are in one bin; a multiple of `width`, like `high`.
-        high: all calls from this gain on are in one bin.
-        width: nats of a bin between them.
         gain: SQL of the gain of a scored row; any but the stored one has every call read.
     """
-    with open_snapshot(path) as connection:
-        binned = gain == "gain" and width % BIN_NATS == 0
-        sql = _GAINS.format(_BINNED if binned else _EACH.format(gain=gain))
-        rows = rows_in(connection, sql, {"low": low, "high": high, "width": width})
+    sql = _SQL["gains"].format(_BINNED if gain == "gain" else _EACH.format(gain=gain))
+    rows = rows_of(path, sql, {"low": _LOW, "high": _HIGH, "width": _BIN})
     counts = {(row["tool"], row["bin"]): row["calls"] for row in rows}
-    first, last = round(low / width) - 1, round(high / width)
+    first, last = round(_LOW / _BIN) - 1, round(_HIGH / _BIN)
     return [
         GainBin(
             tool,
-            None if number == first else number * width,
-            None if number == last else (number + 1) * width,
+            None if number == first else number * _BIN,
+            None if number == last else (number + 1) * _BIN,
             counts.get((tool, number), 0),
         )
         for tool in sorted({tool for tool, _ in counts})
@@ -178,13 +127,12 @@ def gain_histogram(
 
 
 def calls_with_text(
-    connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], width: int, gain: str = "gain"
+    connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], gain: str = "gain", width: int = WIDTH
 ) -> tuple[Sample, ...]:
     """Return calls of the index with the text around them, in the same order; only their shards' files are read.
 
     Args:
         picked: the calls, with `slot`, `tool`, `doc` and `position` as in `facts.gains`.
-        width: characters of text before and after a call's position.
         gain: SQL of the gain of a scored row, by which the best call at a position is found.
 
     Raises:
@@ -192,7 +140,7 @@ def calls_with_text(
     """
     if not picked:
         return ()
-    slots = rows_in(connection, _PRECEDING_TOOLS, {"slots": _slots(picked)})
+    slots = rows_in(connection, _SQL["preceding_tools"], {"slots": _slots(picked)})
     chains = {row["slot"] for row in slots if row["preceding_tools"]}
     found: dict[tuple[int, int, int], dict[str, Any]] = {}
     for table, chained in (("scored", False), ("chain_scored", True)):
@@ -220,36 +168,14 @@ def _scored_rows(
     root, relation, chained = data_root(connection), table, table == "chain_scored"
     slots = _slots(picked)
     if root is not None:
-        files = rows_in(
-            connection,
-            """SELECT DISTINCT f.path FROM facts.slots AS s JOIN facts.files AS f USING (commit_id)
-            WHERE s.slot IN (SELECT unnest($slots)) AND f.table_name = $table ORDER BY ALL""",
-            {"slots": slots, "table": table},
-        )
+        files = rows_in(connection, _SQL["files_of_slots"], {"slots": slots, "table": table})
         relation = parquet_sql(f"{root}/{row['path']}" for row in files)
     tools, front, order = "[]::VARCHAR[]", "", PRECEDENCE
     if chained:
         tools, front, order = "[one.tool FOR one IN s.preceding_calls]", ", preceding_calls", CHAIN_PRECEDENCE
-    return rows_in(
-        connection,
-        f"""
-WITH picked AS (
-    SELECT doc, "position", slot, tool, preceding_tools
-    FROM (SELECT unnest($docs) AS doc, unnest($positions) AS "position", unnest($slots) AS slot)
-    JOIN facts.slots USING (slot)
-)
-SELECT doc_id, tool, "position", input, response, gain{front}, doc, slot
-FROM (
-    SELECT s.*, p.doc, p.slot FROM (FROM (SELECT * REPLACE ({gain} AS gain) FROM {relation}) WHERE {RULES}) AS s
-    JOIN picked AS p
-        ON p.doc = hash(s.doc_id) AND p."position" = s."position" AND p.tool = s.tool AND p.preceding_tools = {tools}
-)
-QUALIFY row_number() OVER (PARTITION BY slot, doc_id, "position" ORDER BY {order}) = 1""",
-        {
-            name: [row[one] for row in picked]
-            for name, one in (("docs", "doc"), ("positions", "position"), ("slots", "slot"))
-        },
-    )
+    names = {"docs": "doc", "positions": "position", "slots": "slot"}
+    sql = _SQL["picked"].format(front=front, gain=gain, relation=relation, tools=tools, order=order)
+    return rows_in(connection, sql, {name: [row[column] for row in picked] for name, column in names.items()})
 
 
 def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[str, Any]]:
@@ -264,7 +190,7 @@ def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[st
         for table in ("chain_scored", "scored"):
             relation = table
             if root is not None:
-                files = rows_in(connection, _FILES_OF_DOCUMENTS, {"ids": ids, "table": table})
+                files = rows_in(connection, _SQL["files_of_documents"], {"ids": ids, "table": table})
                 if not files:
                     continue
                 relation = parquet_sql(f"{root}/{row['path']}" for row in files)
@@ -274,7 +200,7 @@ def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[st
     return found
 
 
-def _sample(call: dict[str, Any], texts: dict[str, str], width: int) -> Sample:
+def _sample(call: dict[str, Any], texts: dict[str, str], width: int = WIDTH) -> Sample:
     text, at = texts.get(call["doc_id"], ""), call["position"]
     links = tuple(Link(**one) for one in call.get("preceding_calls", ()))
     around = {"before": text[max(0, at - width) : at], "after": text[at : at + width]}
@@ -285,12 +211,7 @@ def _texts(connection: duckdb.DuckDBPyConnection, doc_ids: list[str]) -> dict[st
     """Return the texts of documents by id; only the files that contain them are read."""
     root, relation = data_root(connection), "documents"
     if root is not None:
-        files = rows_in(
-            connection,
-            """SELECT DISTINCT d.path FROM facts.document_locations AS l JOIN facts.document_files AS d USING (file)
-            WHERE l.doc_id IN (SELECT unnest($ids))""",
-            {"ids": doc_ids},
-        )
+        files = rows_in(connection, _SQL["files_of_texts"], {"ids": doc_ids})
         if not files:
             return {}
         relation = parquet_sql(f"{root}/{row['path']}" for row in files)

@@ -4,8 +4,6 @@ A call is the same one in both if document, tool, position, input and response a
 files, so it works whatever is current.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,22 +12,9 @@ import duckdb
 
 from warehouse.errors import SnapshotError
 from warehouse.queries.rows import open_snapshot, rows_in, version_sql
+from warehouse.snapshot.views import queries_beside
 
-_NO_CALLS = """
-SELECT '' AS doc_id, '' AS tool, 0 AS "position", '' AS input, '' AS response, 0.0 AS gain WHERE false"""
-_SAME = 'doc_id, "position", tool, input, response'
-
-_COUNTS = f"""
-SELECT tool, count(*) FILTER (f AND s) AS both, count(*) FILTER (f AND NOT s) AS only_first,
-       count(*) FILTER (s AND NOT f) AS only_second,
-       count(DISTINCT doc_id) FILTER (f) AS first_examples, count(DISTINCT doc_id) FILTER (s) AS second_examples
-FROM (SELECT {_SAME}, bool_or(side = 1) AS f, bool_or(side = 2) AS s FROM calls GROUP BY ALL)
-GROUP BY tool ORDER BY tool"""
-
-_ONLY = f"""
-SELECT {_SAME}, any_value(gain) AS gain FROM calls GROUP BY {_SAME} HAVING bool_and(side = $side)
-AND ($doc_id IS NULL OR (doc_id, "position", tool, input, response) > ($doc_id, $position, $tool, $input, $response))
-ORDER BY {_SAME} LIMIT $limit"""
+_SQL = queries_beside(__file__)
 
 
 class CallPlace(NamedTuple):
@@ -81,9 +66,6 @@ def compare_versions(
     """Compare two versions of C*.
 
     Args:
-        first: name and version.
-        second: name and version.
-        n: how many calls of each list to return at most.
         goes_after: the last call of the page before, of those that only the first holds; None: this is the first page.
         comes_after: ... of those that only the second holds.
 
@@ -96,7 +78,7 @@ def compare_versions(
         ]
         connection.execute(f"CREATE OR REPLACE TEMP TABLE calls AS {' UNION ALL '.join(sides)}")
         try:
-            tools = tuple(ComparedTool(**row) for row in rows_in(connection, _COUNTS))
+            tools = tuple(ComparedTool(**row) for row in rows_in(connection, _SQL["counts"]))
             goes, more_goes = _only(connection, 1, n, goes_after)
             comes, more_comes = _only(connection, 2, n, comes_after)
         finally:
@@ -106,14 +88,11 @@ def compare_versions(
 
 def _calls_sql(connection: duckdb.DuckDBPyConnection, version: tuple[str, str]) -> str:
     dataset, digest = version
-    known = "SELECT 1 FROM facts.datasets WHERE name = $dataset AND version = $version LIMIT 1"
-    values = {"dataset": dataset, "version": digest}
-    if not rows_in(connection, known, values):
+    if not rows_in(connection, _SQL["version"], {"dataset": dataset, "version": digest}):
         raise SnapshotError(f"there is no version {dataset}@{digest}")
     if (relation := version_sql(connection, dataset, digest)) is None:
-        return _NO_CALLS
-    names = ", ".join(f'c."{name}"' for name in ("tool", "position", "input", "response", "gain"))
-    return f"SELECT doc_id, {names} FROM (SELECT doc_id, unnest(calls) AS c FROM {relation})"
+        return _SQL["no_calls"]
+    return _SQL["calls"].format(relation)
 
 
 def _only(
@@ -121,6 +100,6 @@ def _only(
 ) -> tuple[tuple[VersionCall, ...], bool]:
     """Return a page of the calls of one side alone, and whether there are further ones."""
     place: dict[str, Any] = dict.fromkeys(CallPlace._fields) if after is None else after._asdict()
-    rows = rows_in(connection, _ONLY, {"side": side, "limit": n + 1, **place})
+    rows = rows_in(connection, _SQL["only"], {"side": side, "limit": n + 1, **place})
     calls = [VersionCall(CallPlace(*(row[name] for name in CallPlace._fields)), row["gain"]) for row in rows]
     return tuple(calls[:n]), len(calls) > n

@@ -5,8 +5,6 @@ with its page or when its time is over, and says after which document it goes on
 however rare what is sought is. This module knows no rule by which a call is kept; what is in C* it reads there.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator
@@ -18,48 +16,22 @@ import duckdb
 
 from warehouse.queries.rows import data_root, open_snapshot, rows_in, version_sql
 from warehouse.snapshot.relations import HOST, parquet_sql
-from warehouse.snapshot.views import MEASURED
+from warehouse.snapshot.views import MEASURED, queries_beside
 
 _WORDS = re.compile(r'"([^"]+)"|(\S+)')
 _MAX_WORDS = 16
 _BEGIN_CHARS = 200  # of a text, that a list shows
 _BEFORE_CHARS = 60  # of these before the first word that was sought
 
-# The current files of documents, with their shards; in a version, those from which its files were made.
-_CURRENT = """
-SELECT path AS documents, shard, path AS name, NULL AS examples FROM facts.document_files
-WHERE path >= $after ORDER BY path LIMIT $limit"""
-_OF_VERSION = """
-SELECT any_value(d.path) AS documents, NULL AS shard, v.path AS name, v.path AS examples FROM facts.version_files AS v
-LEFT JOIN facts.files AS f ON f.path = v.path LEFT JOIN facts.commit_inputs AS i USING (commit_id)
-LEFT JOIN facts.files AS d ON d.digest = i.digest AND d.table_name = 'documents'
-WHERE v.dataset = $dataset AND v.version = $version AND v.path >= $after GROUP BY v.path ORDER BY v.path LIMIT $limit"""
 _PARTS = 64  # files that are listed at once
+_SQL = queries_beside(__file__)
 
-_FILES = """
-SELECT c.shard, f.table_name, f.path FROM facts.commits AS c JOIN facts.current USING (commit_id)
-JOIN facts.files AS f USING (commit_id)
-WHERE c.shard IN (SELECT unnest($shards)) AND commit_id NOT IN (FROM facts.broken)
-  AND f.table_name IN ('prefiltered', 'sampled', 'executed', 'scored', 'examples') ORDER BY ALL"""
-
-# Stage -> the tables that say why, and the documents of which something was dropped for a reason.
-DROP_STAGES: dict[str, tuple[tuple[str, ...], str]] = {
-    "prefilter": (
-        ("prefiltered",),
-        "SELECT doc_id FROM prefiltered WHERE NOT kept AND reason = $reason AND {tool}",
-    ),
-    "sample": (("sampled",), "SELECT doc_id FROM sampled WHERE outcome = $reason AND {tool}"),
-    "execute": (
-        ("executed", "sampled", "prefiltered"),
-        """SELECT sampled.doc_id FROM sampled JOIN executed USING (tool, input)
-        LEFT JOIN prefiltered ON prefiltered.doc_id = sampled.doc_id AND prefiltered.tool = sampled.tool
-        WHERE sampled.outcome = 'ok' AND executed.failure = $reason AND {tool}
-          AND (prefiltered.context IS NULL OR prefiltered.context = executed.context)""",
-    ),
+# Stage -> the tables that say why something was dropped there; its query finds the documents of which something was.
+DROP_STAGES = {
+    "prefilter": ("prefiltered",),
+    "sample": ("sampled",),
+    "execute": ("executed", "sampled", "prefiltered"),
 }
-
-_NO_EXAMPLES = """SELECT NULL::VARCHAR AS doc_id, NULL::VARCHAR AS text,
-    NULL::STRUCT(tool VARCHAR, gain DOUBLE)[] AS calls WHERE false"""
 _LAST = chr(0x10FFFF)  # sorts after every id
 _NEXT = "\x01"  # a name with this after it is followed by the same names as the name itself
 
@@ -132,8 +104,6 @@ def find_documents(
     """Search documents.
 
     Args:
-        wanted: what they must be like.
-        n: how many to return at most.
         after: where the last page ended; None: this is the first page.
         seconds: after which no further file is searched; one always is.
 
@@ -178,13 +148,13 @@ def _parts(connection: duckdb.DuckDBPyConnection, wanted: DocumentFilter, first:
     """Yield the files to search, from one name on."""
     root = data_root(connection)
     parameters: dict[str, Any] = {"limit": _PARTS}
-    sql = _CURRENT
+    sql = _SQL["current"]
     if wanted.version:
-        sql, parameters = _OF_VERSION, {**parameters, "dataset": wanted.dataset, "version": wanted.version}
+        sql, parameters = _SQL["of_version"], {**parameters, "dataset": wanted.dataset, "version": wanted.version}
     while True:
         rows = rows_in(connection, sql, {**parameters, "after": first})
         shards = [row["shard"] for row in rows if row["shard"]]
-        files = rows_in(connection, _FILES, {"shards": shards}) if shards else []
+        files = rows_in(connection, _SQL["files"], {"shards": shards}) if shards else []
         for row in rows:
             own = {"documents": [row["documents"]] if row["documents"] else [], "examples": [row["examples"]]}
             if row["shard"]:
@@ -213,7 +183,7 @@ def _search(
     if not tables - {"examples"} <= part.files.keys():
         return  # nothing was sampled, executed or scored there
     relations = {table: f"FROM {parquet_sql(part.files[table])}" for table in tables & part.files.keys()}
-    relations.setdefault("examples", _NO_EXAMPLES)
+    relations.setdefault("examples", _SQL["no_examples"])
     columns = "doc_id, text, url, created"
     relations["documents"] = (
         f"SELECT {columns} FROM {parquet_sql(part.files['documents'])}"
@@ -274,8 +244,8 @@ def _conditions(wanted: DocumentFilter) -> list[_Condition]:
     if wanted.stage:
         if wanted.stage not in DROP_STAGES:
             raise ValueError(f"reasons are searched in {', '.join(DROP_STAGES)}, not in {wanted.stage!r}")
-        tables, sql = DROP_STAGES[wanted.stage]
-        dropped = sql.format(tool=own_tool.replace("tool =", f"{tables[0]}.tool ="))
+        tables = DROP_STAGES[wanted.stage]
+        dropped = _SQL[f"dropped_by_{wanted.stage}"].format(tool=own_tool.replace("tool =", f"{tables[0]}.tool ="))
         out.append(_Condition(f"d.doc_id IN ({dropped})", tables, {"reason": wanted.reason, **tool}))
     if tool and not gains and not wanted.stage:
         out.append(_Condition("list_contains(list_transform(e.calls, lambda call: call.tool), $tool)", (), tool))

@@ -1,31 +1,19 @@
 """Queries on evaluations: accuracies and perplexities of completed runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 from warehouse.queries.rows import rows_of
-from warehouse.snapshot.views import NEWEST
+from warehouse.snapshot.views import queries_beside
 
 __all__ = ["accuracies", "call_counts", "evaluation_limits", "perplexities"]
 
-_LIMITS = f"""
-SELECT c.config::JSON->>'evaluation' AS evaluation, (r.parameters::JSON->>'limit')::BIGINT AS "limit",
-       (r.parameters::JSON->>'seed')::BIGINT AS seed
-FROM facts.run_commits AS rc JOIN facts.runs AS r USING (run_id) JOIN facts.commits AS c USING (commit_id)
-WHERE r.state = 'completed' AND c.stage IN ('evaluate', 'perplexity')
-QUALIFY row_number() OVER (PARTITION BY evaluation ORDER BY {NEWEST}) = 1"""
+_SQL = queries_beside(__file__)
 
 
 def accuracies(path: str | Path, task: str | None = None) -> list[dict[str, Any]]:
-    """Return the rows of the view `accuracy` for completed runs, oldest first.
-
-    Args:
-        task: only this task; None: all tasks.
-    """
-    sql = "FROM accuracy WHERE completed AND ($task IS NULL OR task = $task) ORDER BY run_number, evaluated, evaluation"
-    return rows_of(path, sql, {"task": task})
+    """Return the rows of the view `accuracy` for completed runs, oldest first."""
+    return rows_of(path, _SQL["accuracies"], {"task": task})
 
 
 def call_counts(path: str | Path) -> dict[tuple[str, str], int]:
@@ -35,7 +23,7 @@ def call_counts(path: str | Path) -> dict[tuple[str, str], int]:
 
 def evaluation_limits(path: str | Path) -> dict[str, tuple[int | None, int | None]]:
     """Return evaluation -> `limit` and `seed` of its items in the run whose figures the views show; None: not given."""
-    return {row["evaluation"]: (row["limit"], row["seed"]) for row in rows_of(path, _LIMITS)}
+    return {row["evaluation"]: (row["limit"], row["seed"]) for row in rows_of(path, _SQL["limits"])}
 
 
 def perplexities(path: str | Path) -> list[dict[str, Any]]:

@@ -5,8 +5,6 @@ no setting can be changed. As it could still write files there (COPY TO), only s
 A query that takes too long is interrupted; one that needs too much memory fails, as nothing is spilled to disk.
 """
 
-from __future__ import annotations
-
 import glob
 import re
 import threading
@@ -27,12 +25,7 @@ _EXPLAIN = re.compile(r"\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
 
 
 class Rows:
-    """The rows of a query, fetched as they are needed.
-
-    Args:
-        columns: their names.
-        batches: the rows in batches.
-    """
+    """The rows of a query, fetched as they are needed."""
 
     def __init__(self, columns: tuple[str, ...], batches: Iterator[list[tuple[Any, ...]]]) -> None:
         self.columns = columns
@@ -62,7 +55,6 @@ def run_query(path: str | Path, sql: str, timeout_s: float = TIMEOUT_S, memory: 
 
     Args:
         sql: one statement that returns rows: SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN.
-        timeout_s: seconds for the query and for reading its rows.
         memory: how much it may use, e.g. `500MB`.
 
     Raises:

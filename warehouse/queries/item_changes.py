@@ -7,8 +7,6 @@ side called, else the one that the first called, else "". Only the two sides' ow
 the items on the page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,49 +16,13 @@ import duckdb
 
 from warehouse.queries.rows import data_root, open_snapshot, rows_in, rows_of
 from warehouse.snapshot.relations import parquet_sql
+from warehouse.snapshot.views import queries_beside
 
 # Of an item that both sides answered; `unpaired`: only one of them did, as under another --limit.
 Change = Literal["right_both", "turned_right", "turned_wrong", "wrong_both", "unpaired"]
 CHANGES: tuple[Change, ...] = get_args(Change)
 
-_SIDES = """
-SELECT evaluation, task, coalesce(source, '') AS source, arm, k, model, base, coalesce(model_digest, '') AS digest
-FROM evaluations WHERE completed AND evaluation IN (
-    SELECT config::JSON->>'evaluation' FROM facts.commits JOIN facts.current USING (commit_id) WHERE stage = 'evaluate')
-ORDER BY run_number, evaluated, evaluation"""
-_FILES = """
-SELECT DISTINCT f.path FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.files AS f
-    USING (commit_id)
-WHERE c.stage = 'evaluate' AND f.table_name = 'predictions' AND f.rows > 0 AND commit_id NOT IN (FROM facts.broken)
-    AND c.config::JSON->>'evaluation' IN (SELECT unnest($evaluations)) ORDER BY ALL"""
-_EVALUATED = """
-evaluated AS (SELECT unnest($evaluations) AS evaluation, unnest($tasks) AS task, unnest($sources) AS source,
-                     unnest($sides) AS side)"""
-_PAIRS = """
-WITH {evaluated}, answers AS (
-    SELECT a.task, source, side, item_id, correct, CASE WHEN called THEN tool END AS tool
-    FROM {predictions} AS p JOIN evaluated AS a USING (evaluation)
-), paired AS (
-    SELECT task, source, item_id, bool_or(correct) FILTER (side = 1) AS f, bool_or(correct) FILTER (side = 2) AS s,
-           coalesce(any_value(tool) FILTER (side = 2), any_value(tool) FILTER (side = 1), '') AS tool
-    FROM answers GROUP BY ALL
-), pairs AS (
-    SELECT task, source, item_id, tool, CASE WHEN f IS NULL OR s IS NULL THEN 'unpaired' WHEN f AND s THEN 'right_both'
-        WHEN s THEN 'turned_right' WHEN f THEN 'turned_wrong' ELSE 'wrong_both' END AS change FROM paired)"""
-_COUNTS = "SELECT task, tool, change, count(*) AS items FROM pairs GROUP BY ALL ORDER BY ALL"
-_LIST = """
-SELECT task, source, item_id, tool, change FROM pairs
-WHERE ($task = '' OR task = $task) AND ($tool IS NULL OR tool = $tool) AND change IN (SELECT unnest($changes))
-    AND ($item IS NULL OR (task, source, item_id) > ($after_task, $after_source, $item))
-ORDER BY task, source, item_id LIMIT $limit"""
-_TEXTS = """
-WITH {evaluated}, picked AS (
-    SELECT unnest($picked_tasks) AS task, unnest($picked_sources) AS source, unnest($items) AS item_id)
-SELECT a.task, a.source, side, p.item_id, prompt, answers, continuation, clean, correct,
-       CASE WHEN called THEN p.tool END AS tool, failure, problem
-FROM {predictions} AS p JOIN evaluated AS a USING (evaluation)
-JOIN picked AS i ON i.task = a.task AND i.source = a.source AND i.item_id = p.item_id
-WHERE p.item_id IN (SELECT unnest($items))"""
+_SQL = queries_beside(__file__)
 
 
 class ItemPlace(NamedTuple):
@@ -119,7 +81,7 @@ class EvaluatedItem:
 def evaluated_sides(path: str | Path) -> list[EvaluatedSide]:
     """Return every arm that completed runs have evaluated, the one that was evaluated last first."""
     found: dict[tuple[str, int, str], EvaluatedSide] = {}
-    for row in rows_of(path, _SIDES):  # the newest last
+    for row in rows_of(path, _SQL["sides"]):  # the newest last
         key = row["arm"], row["k"], row["digest"]
         before = found.pop(key, None)
         evaluations = {**(before.evaluations if before else {}), (row["task"], row["source"]): row["evaluation"]}
@@ -133,7 +95,7 @@ def count_changes(path: str | Path, first: EvaluatedSide, second: EvaluatedSide)
     if evaluations is None:
         return []
     with open_snapshot(path) as connection:
-        sql = _PAIRS.format(evaluated=_EVALUATED, predictions=_predictions(connection, evaluations)) + _COUNTS
+        sql = _SQL["counts"].format(pairs=_SQL["pairs"].format(_predictions(connection, evaluations)))
         return [ChangeCount(**row) for row in rows_in(connection, sql, evaluations)]
 
 
@@ -151,8 +113,6 @@ def changed_items(
     """Return a page of items by task, source and id, and the place after which the next page begins (None: no more).
 
     Args:
-        n: how many items to return at most.
-        changes: only items with one of these changes.
         task: only items of this task; "": of all.
         tool: only items of this tool, "" for those without a call; None: of all.
         after: the last item of the page before; None: this is the first page.
@@ -172,9 +132,8 @@ def changed_items(
     }
     with open_snapshot(path) as connection:
         predictions = _predictions(connection, evaluations)
-        listed = rows_in(
-            connection, _PAIRS.format(evaluated=_EVALUATED, predictions=predictions) + _LIST, {**evaluations, **wanted}
-        )
+        sql = _SQL["page"].format(pairs=_SQL["pairs"].format(predictions))
+        listed = rows_in(connection, sql, {**evaluations, **wanted})
         page = listed[:n]
         texts = _texts(connection, predictions, evaluations, page)
     items = tuple(_item(row, texts) for row in page)
@@ -199,7 +158,7 @@ def _predictions(connection: duckdb.DuckDBPyConnection, evaluations: Mapping[str
     root = data_root(connection)
     if root is None:
         return "predictions"
-    files = rows_in(connection, _FILES, {"evaluations": sorted(set(evaluations["evaluations"]))})
+    files = rows_in(connection, _SQL["files"], {"evaluations": sorted(set(evaluations["evaluations"]))})
     if not files:
         return "(FROM predictions WHERE false)"
     return parquet_sql(f"{root}/{row['path']}" for row in files)
@@ -218,8 +177,7 @@ def _texts(
         "picked_sources": [row["source"] for row in page],
         "items": [row["item_id"] for row in page],
     }
-    sql = _TEXTS.format(evaluated=_EVALUATED, predictions=predictions)
-    rows = rows_in(connection, sql, {**evaluations, **picked})
+    rows = rows_in(connection, _SQL["texts"].format(predictions), {**evaluations, **picked})
     return {(_place(row), row["side"]): row for row in rows}
 
 

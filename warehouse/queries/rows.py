@@ -1,7 +1,5 @@
 """Opening the published snapshot, the rows of a query as dicts, and the data files that a snapshot refers to."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
@@ -108,7 +106,6 @@ def rows_of(path: str | Path, sql: str, parameters: dict[str, Any] | None = None
 
     Args:
         sql: any SELECT; named parameters are written `$name`.
-        parameters: the parameters' values.
 
     Raises:
         SnapshotError: there is no snapshot, or the query fails.

@@ -7,8 +7,6 @@ that differ are read from the source. Of a run's list of commits, length and dig
 This module knows no view and opens no database.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -68,23 +66,19 @@ def apply_changes(connection: duckdb.DuckDBPyConnection, source: FactsSource) ->
 
     The temporary tables `new_commits` and `gone_commits` (commit_id) stay, for what is derived from the facts.
 
-    Args:
-        connection: to the snapshot that is being written, in a transaction.
-        source: where the facts come from.
-
     Raises:
         CatalogError: the source cannot be read.
         duckdb.Error: the snapshot cannot be written.
     """
     for name, declared in METADATA.tables.items():
-        _register(connection, "_rows", arrow_schema(declared).empty_table())
+        connection.register("_rows", arrow_schema(declared).empty_table())
         connection.execute(f"CREATE TABLE IF NOT EXISTS facts.{name} AS FROM _rows")
     new: Facts = {}
     counts: dict[str, int] = {}
     identities = source.identities()
-    _register(connection, "_summaries", identities.pop("run_commits"))
+    connection.register("_summaries", identities.pop("run_commits"))
     for name, rows in identities.items():
-        _register(connection, "_rows", rows)
+        connection.register("_rows", rows)
         new[name], counts[name] = _compare(connection, name)
     facts = source.facts_of(new) if any(keys.num_rows for keys in new.values()) else None
     for table in COMMIT_TABLES:
@@ -128,13 +122,13 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -
         return
     owner = "commits" if table in COMMIT_TABLES else "datasets" if table in DATASET_TABLES else table
     keys = ", ".join(column.name for column in METADATA.tables[owner].primary_key.columns)
-    _register(connection, "_rows", rows)
+    connection.register("_rows", rows)
     connection.execute(f"INSERT INTO facts.{table} BY NAME SELECT * FROM _rows SEMI JOIN new_{owner} USING ({keys})")
 
 
 def _update_run_commits(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
     """Make the commits of the runs in `new_runs` equal to the source's; what both have is not written again."""
-    _register(connection, "_rows", rows)
+    connection.register("_rows", rows)
     connection.execute(
         """DELETE FROM facts.run_commits WHERE run_id IN (FROM new_runs)
         AND (run_id, commit_id) NOT IN (SELECT (run_id, commit_id) FROM _rows)"""
@@ -143,7 +137,3 @@ def _update_run_commits(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -
         """INSERT INTO facts.run_commits BY NAME SELECT * FROM _rows SEMI JOIN new_runs USING (run_id)
         ANTI JOIN facts.run_commits USING (run_id, commit_id)"""
     )
-
-
-def _register(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
-    connection.register(name, rows)

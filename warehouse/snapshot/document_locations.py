@@ -4,62 +4,31 @@ Documents of new files are appended, sorted among themselves. Once there are mor
 all are sorted again: finding an id reads few rows, and each id is written a few times at most.
 """
 
-from __future__ import annotations
-
 import duckdb
 import pyarrow as pa
 
 from warehouse.snapshot.relations import parquet_sql
 from warehouse.snapshot.remote import connect
+from warehouse.snapshot.views import queries_beside
 from warehouse.store import Store
 
 _BATCH = 400_000  # rows that are read at once
 _UNSORTED = 200_000  # documents that may stay unsorted: finding an id among them takes a few milliseconds
 _MEMORY = "512MB"
 
-# The current files of documents; the shard is that of the current commits that read the file. What is found out about
-# a part of the corpus reads it too, and belongs to no run.
-_CURRENT_FILES = """
-CREATE OR REPLACE TEMP TABLE current_files AS
-WITH reading AS (
-    SELECT i.digest, c.shard FROM facts.commit_inputs AS i
-    JOIN facts.commits AS c USING (commit_id) JOIN facts.current USING (commit_id)
-)
-SELECT f.path, f.digest, min(r.shard) AS shard
-FROM facts.files AS f JOIN facts.current USING (commit_id) LEFT JOIN reading AS r ON r.digest = f.digest
-WHERE f.table_name = 'documents' AND f.rows > 0 AND f.commit_id NOT IN (FROM facts.broken)
-GROUP BY ALL"""
+_SQL = queries_beside(__file__)
 
 
 def update_document_locations(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Make `facts.document_files` and `facts.document_locations` those of the current files of documents.
 
-    Args:
-        connection: to the snapshot that is being written, whose other facts are those of the store.
-
     Raises:
         duckdb.Error: a file cannot be read, or the snapshot cannot be written.
     """
-    connection.execute(
-        """CREATE TABLE IF NOT EXISTS facts.document_files (file INTEGER, path VARCHAR, digest VARCHAR, shard VARCHAR);
-        CREATE TABLE IF NOT EXISTS facts.document_locations (doc_id VARCHAR, file INTEGER)"""
-    )
-    connection.execute(_CURRENT_FILES)
-    connection.execute(
-        """CREATE OR REPLACE TEMP TABLE gone_files AS
-        SELECT file FROM facts.document_files ANTI JOIN current_files USING (path, digest);
-        DELETE FROM facts.document_locations WHERE file IN (FROM gone_files);
-        DELETE FROM facts.document_files WHERE file IN (FROM gone_files);
-        UPDATE facts.document_files SET shard = c.shard FROM current_files AS c
-        WHERE document_files.path = c.path AND document_files.digest = c.digest
-        AND document_files.shard IS DISTINCT FROM c.shard"""
-    )
-    new = connection.execute(
-        """INSERT INTO facts.document_files
-        SELECT (SELECT coalesce(max(file), -1) FROM facts.document_files) + row_number() OVER (ORDER BY path),
-               path, digest, shard
-        FROM current_files ANTI JOIN facts.document_files USING (path, digest) RETURNING file, path"""
-    ).fetchall()
+    connection.execute(_SQL["tables"])
+    connection.execute(_SQL["current_files"])
+    connection.execute(_SQL["remove_gone"])
+    new = connection.execute(_SQL["add_files"]).fetchall()
     if new:
         _add_documents(connection, store, sorted(new))
 
@@ -81,9 +50,7 @@ def _add_documents(connection: duckdb.DuckDBPyConnection, store: Store, new: lis
     if not before:
         in_order = after
     elif after - in_order > max(in_order, _UNSORTED):
-        connection.execute(
-            "CREATE OR REPLACE TABLE facts.document_locations AS FROM facts.document_locations ORDER BY doc_id, file"
-        )
+        connection.execute(_SQL["sort"])
         in_order = after
     connection.execute("DELETE FROM facts.about WHERE name = $name", {"name": name})
     connection.execute("INSERT INTO facts.about VALUES ($name, $rows)", {"name": name, "rows": str(in_order)})

@@ -35,7 +35,7 @@ from warehouse.snapshot.document_locations import update_document_locations
 from warehouse.snapshot.outcomes import YIELDS, Tools, best, columns_of, filter_of_current, yields
 from warehouse.snapshot.relations import parquet_sql, sql_text
 from warehouse.snapshot.remote import connect
-from warehouse.snapshot.views import CHAIN_PRECEDENCE, MEASURED, RULES
+from warehouse.snapshot.views import CHAIN_PRECEDENCE, MEASURED, RULES, queries_beside
 from warehouse.store import Store
 
 FORMAT = f"9, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ between versions of DuckDB
@@ -58,37 +58,7 @@ _TABLES = {
 }
 
 _STAGES = ("score", *(f"score_{depth}" for depth in CHAIN_DEPTHS))
-_SCORES = f"({', '.join(map(sql_text, _STAGES))})"
-
-# The current commits with scores, and the shards whose commits are not those of the index.
-_CHANGED = f"""
-CREATE OR REPLACE TEMP TABLE indexed AS
-SELECT commit_id, c.shard, {{repeats}}::VARCHAR[] AS repeats
-FROM facts.commits AS c JOIN facts.current USING (commit_id)
-SEMI JOIN (SELECT commit_id FROM facts.files WHERE table_name <> 'rejects') USING (commit_id)
-WHERE c.stage IN {_SCORES} AND commit_id NOT IN (FROM facts.broken);
-CREATE OR REPLACE TEMP TABLE changed AS SELECT DISTINCT shard FROM (
-    (FROM indexed EXCEPT SELECT commit_id, shard, repeats FROM facts.slots)
-    UNION ALL (SELECT commit_id, shard, repeats FROM facts.slots EXCEPT FROM indexed)
-    UNION ALL (FROM indexed SEMI JOIN new_commits USING (commit_id)));
-CREATE OR REPLACE TEMP TABLE gone_slots AS SELECT slot FROM facts.slots SEMI JOIN changed USING (shard);
-DELETE FROM facts.gains WHERE slot IN (FROM gone_slots);
-DELETE FROM facts.gain_bins WHERE slot IN (FROM gone_slots);
-DELETE FROM facts.yields WHERE shard IN (FROM changed);
-DELETE FROM facts.slots WHERE slot IN (FROM gone_slots)"""
-
-# The files of the changed shards' scores, each with the files of the draws that its single calls come from.
-_SOURCES = f"""
-WITH files AS (
-    SELECT c.stage, c.tool, c.shard, c.commit_id, f.path, f.rows
-    FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.files AS f USING (commit_id)
-    WHERE (c.stage = 'sample' OR c.stage IN {_SCORES}) AND f.table_name <> 'rejects'
-      AND commit_id NOT IN (FROM facts.broken) AND c.shard IN (FROM changed)
-)
-SELECT s.shard, s.tool, s.commit_id, s.path, s.rows, s.stage <> 'score' AS chained, d.path AS draws
-FROM files AS s LEFT JOIN files AS d ON d.stage = 'sample' AND d.tool = s.tool AND d.shard = s.shard
-WHERE s.stage IN {_SCORES} ORDER BY s.shard, s.stage, s.tool, s.commit_id, s.path, d.path"""
-
+_SQL = queries_beside(__file__)
 _NO_RANKS = """SELECT '' AS doc_id, '' AS opener, 0 AS "position", 0 AS "rank" WHERE false"""
 _PRECEDING_TOOLS = "[one.tool FOR one IN preceding_calls]"
 
@@ -120,14 +90,15 @@ def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         connection.execute(f"CREATE TABLE IF NOT EXISTS facts.{name} AS FROM _rows")
         connection.unregister("_rows")
     repeats = sorted(filter_of_current(connection).keep_repeats)
-    connection.execute(_CHANGED.format(repeats=f"[{', '.join(map(sql_text, repeats))}]"))
+    scores = f"({', '.join(map(sql_text, _STAGES))})"
+    connection.execute(_SQL["changed"].format(repeats=f"[{', '.join(map(sql_text, repeats))}]", scores=scores))
     _add_gains(connection, store, repeats)
     update_document_locations(connection, store)
 
 
 def _add_gains(connection: duckdb.DuckDBPyConnection, store: Store, repeats: Sequence[str]) -> None:
     """Add the rows of the changed shards."""
-    sources = connection.execute(_SOURCES).fetchall()
+    sources = connection.execute(_SQL["sources"], {"scores": list(_STAGES)}).fetchall()
     [(first,)] = connection.execute("SELECT coalesce(max(slot), -1) + 1 FROM facts.slots").fetchall()
     slots = _Slots(first)
     commits = {commit_id: (tool, shard) for shard, tool, commit_id, *_ in sources}

@@ -5,8 +5,6 @@ of all files with their commits. Where many files are to be checked, the store l
 one request per thousand files instead of one per file. Only a file that changed after its commit is read.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import duckdb
@@ -30,7 +28,6 @@ def update_broken(connection: duckdb.DuckDBPyConnection, store: Store, recheck: 
 
     Args:
         connection: to the snapshot that is being written; `changes.apply_changes` has made its temporary tables.
-        recheck: check the files of all commits; False: those of new commits and of broken ones.
     """
     connection.execute("CREATE TABLE IF NOT EXISTS facts.broken (commit_id VARCHAR)")
     connection.execute(_CHECKED.format("true" if recheck else "false"))

@@ -6,8 +6,6 @@
 Equal calls nearby count as the current C* was assembled, which every row of `facts.slots` notes as `repeats`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ its views could be opened. It contains what the snapshot showed when the packing
 files are left out: `toolformer explain` and `what-if` need the data folder.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable, Collection
@@ -50,7 +48,6 @@ def pack(
     """Write a snapshot and the data that it refers to into one file, replacing an existing one.
 
     Args:
-        out: the file to write.
         on_table: called with each table and its number of rows before it is copied.
         tables: the tables to copy, of those that the snapshot only refers to; views of others are left out. None: all.
 
@@ -101,11 +98,8 @@ def _copy_tables(
     """Copy all tables; return the number of rows of those that the snapshot only refers to.
 
     Args:
-        temporary: the file to write.
         root: the folder of the data files; "" if unknown.
         spill: the folder for what does not fit into memory.
-        tables: those of the latter that are copied.
-        on_table: see `pack`.
     """
     with duckdb.connect(config={"memory_limit": _MEMORY, "temp_directory": spill, "threads": _THREADS}) as connection:
         connection.execute(f"ATTACH {sql_text(str(snapshot))} AS snapshot (READ_ONLY)")

@@ -9,8 +9,6 @@ one file. If there is none, if another version of this program wrote it, or with
 applied to an empty file: the result has the same rows. This module does not know what the tables mean.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -92,8 +90,6 @@ def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
 
     Args:
         store: the data folder; files of commits that the published snapshot shows are not checked again.
-        catalog: contains the run and its commits.
-        run_id: the run's id.
 
     Raises:
         SnapshotError: the snapshot could not be written.

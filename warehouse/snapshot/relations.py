@@ -4,8 +4,6 @@ A list of more than a few files is one text that DuckDB splits. As a list of lit
 by path, sixteen times as slowly, whenever a view is opened.
 """
 
-from __future__ import annotations
-
 import glob
 from collections.abc import Iterable
 
@@ -24,7 +22,6 @@ def parquet_sql(paths: Iterable[str], *, union_by_name: bool = False) -> str:
     """Return SQL of a relation: the rows of Parquet files, given by absolute path or URL, with `file_index`.
 
     Args:
-        paths: of the files.
         union_by_name: whether some files may lack columns that others have; each file is opened to see.
     """
     escaped, option = [glob.escape(path) for path in paths], ", union_by_name = true" if union_by_name else ""

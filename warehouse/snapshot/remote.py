@@ -31,11 +31,7 @@ _BLOCK = 1 << 20  # bytes of one request for a part of a larger file
 
 
 def connect(store: Store, config: dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
-    """Open an empty database in memory that can read the store's files.
-
-    Args:
-        config: DuckDB's settings.
-    """
+    """Open an empty database in memory that can read the store's files."""
     connection = duckdb.connect(config=config or {})
     register_files(connection, store)
     return connection
@@ -151,7 +147,6 @@ def _file_system(open_files: Callable[[], Files], root: str) -> Any:
 
     Args:
         open_files: returns the store's files; called when the first is read.
-        root: the store's URL without its options.
     """
     from fsspec.spec import AbstractFileSystem
 

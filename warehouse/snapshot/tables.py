@@ -6,8 +6,6 @@ version whose files are not all there is left out completely. If a version was m
 same: the last of them whose files are there is shown. This module does not know the filtering rules or any query.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from functools import cache
@@ -19,7 +17,7 @@ import pyarrow as pa
 from warehouse.commits import DataFile, digest
 from warehouse.schema import STAGES, TABLES
 from warehouse.snapshot.relations import HOST, parquet_sql, sql_text
-from warehouse.snapshot.views import query, statements
+from warehouse.snapshot.views import queries_beside, query, statements
 from warehouse.store import Store
 
 # The comment of each table and of the views over files.
@@ -31,38 +29,13 @@ _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
 
 _OVER_FACTS = ""  # stands for all views and macros over the facts in `facts.views`
 
-# The current files of every table whose commits can be shown.
-_SHOWN = """
-SELECT table_name, list(DISTINCT path ORDER BY path) AS paths FROM facts.files JOIN facts.current USING (commit_id)
-WHERE rows > 0 AND commit_id NOT IN (FROM facts.broken) GROUP BY table_name"""
+_SQL = queries_beside(__file__)
 
 # Columns that files of earlier versions of the program lack.
 _ADDED_LATER = {
     "rejects": " UNION ALL BY NAME SELECT NULL::VARCHAR AS doc_id, NULL::VARCHAR AS like_doc_id, "
     "NULL::DOUBLE AS likeness, NULL::VARCHAR AS benchmark, NULL::VARCHAR AS item_id WHERE false"
 }
-
-# The files of every dataset record, with whether an intact commit lists each.
-_FILES = """
-CREATE OR REPLACE TEMP TABLE version_parts AS
-WITH whole AS (
-    SELECT DISTINCT path, digest FROM facts.files WHERE commit_id NOT IN (FROM facts.broken)
-)
-SELECT d.name, d.version, d.made, d.number, d.created, f.path, f.digest, f.rows, f.bytes, w.path IS NOT NULL AS whole
-FROM facts.datasets AS d JOIN facts.dataset_files AS f USING (name, version, made)
-LEFT JOIN whole AS w ON w.path = f.path AND w.digest = f.digest"""
-
-# The last made of the records of a version whose files are all there, and the number of each of its files.
-_VERSION_FILES = """
-CREATE OR REPLACE TABLE facts.version_files AS
-WITH chosen AS (
-    SELECT name, version, made FROM version_parts GROUP BY name, version, made HAVING bool_and(whole)
-    QUALIFY row_number() OVER (PARTITION BY name, version
-                                 ORDER BY any_value(number) DESC, any_value(created) DESC, made DESC) = 1
-), parts AS (SELECT DISTINCT name, version, path FROM version_parts SEMI JOIN chosen USING (name, version, made)
-             WHERE rows > 0)
-SELECT dense_rank() OVER (ORDER BY path) - 1 AS file, name AS dataset, version, path
-FROM parts ORDER BY file, name, version"""
 
 
 def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
@@ -74,7 +47,7 @@ def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     Raises:
         duckdb.Error: a file that a view refers to cannot be read, or the snapshot cannot be written.
     """
-    shown = dict(connection.execute(_SHOWN).fetchall())
+    shown = dict(connection.execute(_SQL["shown"]).fetchall())
     wanted: dict[str, str] = {}  # name -> SQL of a view
     empty: dict[str, pa.Schema] = {}  # name -> columns of a table without rows
     if (examples := _version_examples_sql(connection, store)) is not None:
@@ -105,22 +78,16 @@ def _version_examples_sql(connection: duckdb.DuckDBPyConnection, store: Store) -
     Returns None if no version has rows that are there. The digests of files that no commit lists are compared, once
     for each change of such a file.
     """
-    connection.execute(_FILES)
-    unlisted = connection.execute(
-        "SELECT DISTINCT path, digest, rows, bytes FROM version_parts WHERE NOT whole"
-    ).fetchall()
+    connection.execute(_SQL["version_parts"])
+    unlisted = connection.execute(_SQL["unlisted"]).fetchall()
     intact = [
         (path, digest)
         for path, digest, rows, size in unlisted
         if store.is_unaltered(DataFile(path, digest, rows, size), -math.inf)
     ]
     paths, digests = [path for path, _ in intact], [digest for _, digest in intact]
-    connection.execute(
-        """UPDATE version_parts SET whole = true
-        WHERE (path, digest) IN (SELECT (unnest($paths), unnest($digests)))""",
-        {"paths": paths, "digests": digests},
-    )
-    connection.execute(_VERSION_FILES)
+    connection.execute(_SQL["mark_whole"], {"paths": paths, "digests": digests})
+    connection.execute(_SQL["version_files"])
     files = connection.execute("SELECT DISTINCT file, path FROM facts.version_files ORDER BY file").fetchall()
     if not files:
         return None
@@ -208,7 +175,5 @@ def create_views(connection: duckdb.DuckDBPyConnection, partial: bool = False) -
 
 def _kinds(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Return the names of all tables and views that users query, each with VIEW or TABLE."""
-    rows = connection.execute(
-        "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'main'"
-    ).fetchall()
+    rows = connection.execute(_SQL["kinds"]).fetchall()
     return {name: "VIEW" if kind == "VIEW" else "TABLE" for name, kind in rows}

@@ -5,8 +5,6 @@ takes in is: calls that no threshold can keep are left out, and calls at one pos
 test compares both with that module. This module opens no database.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import NamedTuple
 
 from warehouse.schema import EVALUATION_STAGES, WHAT_IF
 from warehouse.snapshot.outcomes import THRESHOLDS
+from warehouse.snapshot.relations import HOST
 
 # A gain that could be measured. For DuckDB NaN is the largest number, and since a file's statistics leave NaN out, it
 # concludes that there is none and does not evaluate `isnan(gain)`. It cannot draw this conclusion through TRY.
@@ -35,6 +34,18 @@ CHAIN_PRECEDENCE = f"len(preceding_calls) DESC, {PRECEDENCE}, preceding_calls"
 NEWEST = "r.number DESC, r.started DESC, r.run_id DESC"
 
 _HEAD = re.compile(r"^-- (query|view|macro) (\w+)(?:\((.*)\))?: (.*)\n", re.MULTILINE)
+# What stands in .sql files as a name after a dollar sign.
+_NAMES = {
+    "measured": MEASURED,
+    "looked_ahead": LOOKED_AHEAD,
+    "rules": RULES,
+    "precedence": PRECEDENCE,
+    "newest": NEWEST,
+    "what_if": f"'{WHAT_IF}'",
+    "evaluation_stages": ", ".join(f"'{stage}'" for stage in EVALUATION_STAGES),
+    "thresholds": ", ".join(f"({value!r}::DOUBLE)" for value in THRESHOLDS),
+    "host": HOST,
+}
 
 
 class Statement(NamedTuple):
@@ -47,17 +58,19 @@ class Statement(NamedTuple):
 @cache
 def statements() -> dict[str, Statement]:
     """Return the statements of `views.sql` by name; a view may read those in front of it."""
-    text = Template(Path(__file__).with_name("views.sql").read_text(encoding="utf-8")).substitute(
-        measured=MEASURED,
-        looked_ahead=LOOKED_AHEAD,
-        rules=RULES,
-        precedence=PRECEDENCE,
-        newest=NEWEST,
-        what_if=f"'{WHAT_IF}'",
-        evaluation_stages=", ".join(f"'{stage}'" for stage in EVALUATION_STAGES),
-        thresholds=", ".join(f"({value!r}::DOUBLE)" for value in THRESHOLDS),
-    )
-    _, *parts = _HEAD.split(text)
+    return _read(Path(__file__).with_name("views.sql"))
+
+
+def queries_beside(module: str) -> dict[str, str]:
+    """Return the queries of the .sql file beside a module (its `__file__`), by name.
+
+    A name after a dollar sign is one of `_NAMES`, or a parameter of the query.
+    """
+    return {name: statement.sql.strip() for name, statement in _read(Path(module).with_suffix(".sql")).items()}
+
+
+def _read(file: Path) -> dict[str, Statement]:
+    _, *parts = _HEAD.split(Template(file.read_text(encoding="utf-8")).safe_substitute(_NAMES))
     return {
         name: Statement(kind, parameters or "", comment, sql)
         for kind, name, parameters, comment, sql in zip(*[iter(parts)] * 5, strict=True)

@@ -13,8 +13,8 @@ from flows.build_dataset.plan import plan_build
 from tasks.stages import BUILD_STAGES
 from tests.support.length_stage import LENGTHS
 from tests.support.small_builds import small_build
-from warehouse.explain import explain
 from warehouse.queries import rows_of, stats
+from warehouse.queries.explain import explain
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.build_dataset.summary import build_summary
+from flows.build_dataset.flow import build_summary
 from warehouse.queries import StageBalance
 
 BALANCES = (

@@ -20,9 +20,9 @@ from tasks.shards import arrow as translate
 from tests.support.plain_filter import plain_survivors
 from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.commits import Commit, Dataset
-from warehouse.explain import explain, ids_with_prefix, nearest_ids
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.queries import Yield, rows_of, yield_by_threshold
+from warehouse.queries.explain import explain, ids_with_prefix, nearest_ids
 from warehouse.snapshot import index
 from warehouse.snapshot.publish import publish
 from warehouse.snapshot.views import MEASURED

@@ -15,9 +15,9 @@ from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, RowCounts, dataset_version, fingerprint
 from warehouse.errors import SnapshotError
-from warehouse.explain import explain
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.queries import Yield, gain_histogram, rows_of, samples, stats, yield_by_threshold
+from warehouse.queries.explain import explain
 from warehouse.schema import REJECTS, TABLES
 from warehouse.snapshot import views
 from warehouse.snapshot.publish import publish
@@ -88,12 +88,15 @@ def test_yield_by_threshold_by_hand(snapshot: Path) -> None:
 
 def test_gains_are_counted_in_bins_closed_below(snapshot: Path) -> None:
     # calculator: 0.4 | 0.7 | 1.2 | 2.0, and one that is no number; mt: 0.6 | 2.5, 3.0; qa: 0.5 | 1.0
-    found = {tool: [] for tool in ("calculator", "mt", "qa")}
-    for one in gain_histogram(snapshot, 0.0, 2.0):
-        found[one.tool].append(one.calls)
-    assert found == {"calculator": [0, 1, 1, 1, 0, 1], "mt": [0, 0, 1, 0, 0, 2], "qa": [0, 0, 1, 1, 0, 0]}
-    labels = [one.label for one in gain_histogram(snapshot, 0.0, 2.0)][:6]
-    assert labels == ["below +0.0", "+0.0 to +0.5", "+0.5 to +1.0", "+1.0 to +1.5", "+1.5 to +2.0", "+2.0 and more"]
+    found = {tool: {} for tool in ("calculator", "mt", "qa")}
+    for one in gain_histogram(snapshot):
+        found[one.tool] |= {one.low: one.calls} if one.calls else {}
+    assert found["calculator"] == {0.0: 1, 0.5: 1, 1.0: 1, 2.0: 1}
+    assert found["mt"] == {0.5: 1, 2.5: 1, 3.0: 1}
+    assert found["qa"] == {0.5: 1, 1.0: 1}
+    # from -2 to 4 in steps of 0.5 there are 12 bins, between two that are open
+    labels = [one.label for one in gain_histogram(snapshot)][:14]
+    assert (labels[0], labels[1], labels[-1]) == ("below -2.0", "-2.0 to -1.5", "+4.0 and more")
 
 
 def test_with_a_threshold_per_tool_a_loser_may_win(snapshot: Path) -> None:
@@ -121,11 +124,9 @@ def test_stats_add_up(snapshot: Path) -> None:
 
 
 def test_samples_show_the_text_around_the_position(snapshot: Path) -> None:
-    best = samples(snapshot, n=2, width=2)
+    best = samples(snapshot, n=2)
     assert [(s.tool, s.doc_id, s.gain) for s in best] == [("mt", "d3", 2.5), ("calculator", "d2", 2.0)]
-    assert [(s.before, s.after) for s in best] == [("hi", "j"), ("", "ab")]
-    (one,) = samples(snapshot, n=1, tool="qa", width=3)
-    assert (one.doc_id, one.before, one.after) == ("d3", "ab", "😀de")
+    assert [(s.before, s.after) for s in best] == [("ab😀defghi", "j"), ("", "ab😀defghij")]
 
 
 def test_samples_of_kept_calls_are_those_that_stand_in_the_texts(snapshot: Path) -> None:

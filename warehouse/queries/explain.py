@@ -5,8 +5,6 @@ are opened. The rows are returned as they are stored; this module knows no rule 
 Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,50 +12,17 @@ from typing import Any
 
 import duckdb
 
-from warehouse.queries.rows import data_root, open_snapshot, rows_in
+from warehouse.queries.rows import data_root, open_snapshot, rows_in, rows_of
 from warehouse.snapshot.relations import parquet_sql
+from warehouse.snapshot.views import queries_beside
 
 _LAST = chr(0x10FFFF)  # sorts after every text
 
-_FILE_OF_DOCUMENT = """
-SELECT f.path, f.digest, f.shard FROM facts.document_locations JOIN facts.document_files AS f USING (file)
-WHERE doc_id = $doc_id LIMIT 1"""
-
-_FILES = """
-SELECT f.table_name, f.path, c.config FROM facts.commits AS c JOIN facts.current USING (commit_id)
-JOIN facts.files AS f USING (commit_id)
-WHERE c.shard = $shard AND f.table_name NOT IN ('documents', 'rejects', 'call_outcomes')
-  AND commit_id NOT IN (FROM facts.broken)
-ORDER BY f.table_name, f.path"""
-
-# The files of every dataset version that were made from the document's file; for versions without such a file, all.
-_IN_DATASETS = """
-WITH dataset_files AS (
-    SELECT DISTINCT df.name, df.version, df.path, EXISTS (
-        FROM facts.files AS f JOIN facts.commit_inputs AS i USING (commit_id)
-        WHERE f.path = df.path AND f.digest = df.digest AND i.digest = $digest) AS made
-    FROM facts.dataset_files AS df WHERE df.rows > 0
-)
-SELECT name, version, path FROM dataset_files
-WHERE made OR (name, version) NOT IN (SELECT (name, version) FROM dataset_files WHERE made) ORDER BY ALL"""
-
-_LIKE = "FROM dropped_documents WHERE like_doc_id = $doc_id ORDER BY likeness DESC, doc_id"
-
-# One query per table, over relations with the names of the tables and the rows of one shard.
-_PARTS = {
-    "prefiltered": "SELECT * FROM prefiltered WHERE doc_id = $doc_id ORDER BY tool",
-    "sampled": 'SELECT * FROM sampled WHERE doc_id = $doc_id ORDER BY tool, "rank", "position", raw',
-    "executed": """
-SELECT DISTINCT e.* FROM executed AS e
-JOIN (SELECT DISTINCT tool, input FROM sampled WHERE doc_id = $doc_id AND outcome = 'ok') AS s USING (tool, input)
-LEFT JOIN prefiltered AS p ON p.doc_id = $doc_id AND p.tool = e.tool
-WHERE p.context IS NULL OR p.context = e.context ORDER BY e.tool, e.input, e.context""",
-    "scored": 'SELECT * FROM scored WHERE doc_id = $doc_id ORDER BY tool, "position", gain DESC, input, response',
-    "examples": "SELECT * FROM examples WHERE doc_id = $doc_id",
-}
+_SQL = queries_beside(__file__)
+_PARTS = ("prefiltered", "sampled", "executed", "scored", "examples")  # tables, each with a query of its name
 # Of chains: their rows follow those of single calls, and say in `preceding_calls` what they go on from.
 _CHAIN_PARTS = {
-    name: _PARTS[name].replace("FROM sampled", "FROM chain_sampled").replace(f"FROM {name}", f"FROM chain_{name}")
+    name: _SQL[name].replace("FROM sampled", "FROM chain_sampled").replace(f"FROM {name}", f"FROM chain_{name}")
     for name in ("sampled", "executed", "scored")
 }
 _KNOWN = {"documents", *_PARTS, *(f"chain_{name}" for name in _CHAIN_PARTS)}
@@ -87,24 +52,14 @@ class Explanation:
     near_duplicates: tuple[dict[str, Any], ...] = ()  # documents that were dropped because they are like this one
 
 
-def ids_with_prefix(path: str | Path, start: str, limit: int = 2) -> list[str]:
-    """Return the first document ids that begin with a text, sorted."""
-    sql = " UNION ".join(
-        f"SELECT doc_id FROM {table} WHERE doc_id >= $start AND doc_id < $end"
-        for table in ("facts.document_locations", "dropped_documents")
-    )
-    sql += " ORDER BY doc_id LIMIT $limit"
-    with open_snapshot(path) as connection:
-        rows = rows_in(connection, sql, {"start": start, "end": start + _LAST, "limit": limit})
-    return [row["doc_id"] for row in rows]
+def ids_with_prefix(path: str | Path, start: str) -> list[str]:
+    """Return the first two document ids that begin with a text, sorted."""
+    return [row["doc_id"] for row in rows_of(path, _SQL["ids_with_prefix"], {"start": start, "end": start + _LAST})]
 
 
-def nearest_ids(path: str | Path, doc_id: str, limit: int = 3) -> list[str]:
-    """Return the document ids that are most similar to an id, the most similar first."""
-    likeness = "jaro_winkler_similarity(doc_id, $id)"
-    sql = f"SELECT doc_id FROM facts.document_locations ORDER BY {likeness} DESC, doc_id LIMIT $limit"
-    with open_snapshot(path) as connection:
-        return [row["doc_id"] for row in rows_in(connection, sql, {"id": doc_id, "limit": limit})]
+def nearest_ids(path: str | Path, doc_id: str) -> list[str]:
+    """Return the three document ids that are most similar to an id, the most similar first."""
+    return [row["doc_id"] for row in rows_of(path, _SQL["nearest_ids"], {"id": doc_id})]
 
 
 def explain(path: str | Path, doc_id: str) -> Explanation:
@@ -113,31 +68,29 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
     Of a document that `ingest` dropped this is the reason alone.
     """
     with open_snapshot(path) as connection:
-        found = rows_in(connection, _FILE_OF_DOCUMENT, {"doc_id": doc_id})
+        found = rows_in(connection, _SQL["file_of_document"], {"doc_id": doc_id})
         if not found:
-            dropped = rows_in(connection, "FROM dropped_documents WHERE doc_id = $doc_id LIMIT 1", {"doc_id": doc_id})
+            dropped = rows_in(connection, _SQL["dropped"], {"doc_id": doc_id})
             return Explanation(None, "", (), (), (), (), (), None, (), dropped=dropped[0] if dropped else None)
         root = str(data_root(connection))
         [own] = found
         files: dict[str, list[str]] = {"documents": [f"{root}/{own['path']}"]}
         assembled: dict[str, Any] | None = None
         models = ("", "")
-        for row in rows_in(connection, _FILES, {"shard": own["shard"]}):
+        for row in rows_in(connection, _SQL["files"], {"shard": own["shard"]}):
             files.setdefault(row["table_name"], []).append(f"{root}/{row['path']}")
             if row["table_name"] == "examples":
                 assembled = json.loads(row["config"])
             elif row["table_name"] == "scored":
                 config = json.loads(row["config"])
                 models = config.get("sampled_by", ""), config.get("scored_by", "")
-        document = _of_table(connection, files, "documents", "SELECT * FROM documents WHERE doc_id = $doc_id", doc_id)
-        parts: dict[str, Any] = {
-            name: tuple(_of_table(connection, files, name, sql, doc_id)) for name, sql in _PARTS.items()
-        }
+        document = _of_table(connection, files, "documents", _SQL["documents"], doc_id)
+        parts: dict[str, Any] = {name: tuple(_of_table(connection, files, name, _SQL[name], doc_id)) for name in _PARTS}
         for name, sql in _CHAIN_PARTS.items():
             rows = _of_table(connection, files, f"chain_{name}", sql, doc_id)
             parts[name] += tuple(row for row in rows if row not in parts[name])
         further = {name: tuple(_further_rows(connection, files[name], doc_id)) for name in files.keys() - _KNOWN}
-        near = rows_in(connection, _LIKE, {"doc_id": doc_id})
+        near = rows_in(connection, _SQL["like"], {"doc_id": doc_id})
         datasets = _datasets(connection, root, own["digest"], doc_id)
     return Explanation(
         document[0] if document else None,
@@ -173,7 +126,7 @@ def _further_rows(connection: duckdb.DuckDBPyConnection, paths: list[str], doc_i
 
 
 def _datasets(connection: duckdb.DuckDBPyConnection, root: str, digest: str, doc_id: str) -> tuple[dict[str, Any], ...]:
-    files = rows_in(connection, _IN_DATASETS, {"digest": digest})
+    files = rows_in(connection, _SQL["in_datasets"], {"digest": digest})
     if "://" in root:
         there = {row["path"] for row in rows_in(connection, "SELECT path FROM facts.version_files")}
     else:
@@ -184,8 +137,5 @@ def _datasets(connection: duckdb.DuckDBPyConnection, root: str, digest: str, doc
     sql = f"SELECT file_index, calls FROM {parquet_sql(f'{root}/{path}' for path in paths)} WHERE doc_id = $doc_id"
     calls = {paths[row["file_index"]]: row["calls"] for row in rows_in(connection, sql, {"doc_id": doc_id})}
     versions = {(row["name"], row["version"]): calls[row["path"]] for row in files if row["path"] in calls}
-    order = rows_in(
-        connection,
-        "SELECT name, version FROM facts.datasets GROUP BY ALL ORDER BY min(number), min(created), name, version",
-    )
+    order = rows_in(connection, _SQL["versions"])
     return tuple({**row, "calls": versions[key]} for row in order if (key := (row["name"], row["version"])) in versions)
