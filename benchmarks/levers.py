@@ -37,13 +37,12 @@ from warehouse.queries import rows_of
 from warehouse.snapshot.publish import SNAPSHOT
 
 _SHARDS = ("--shard-documents", "25")  # what is lost at most when a run is ended
-_K20 = ("--draw-form", "forced", "--numbers", "new", "--temperature", "0.7", "--score-from", "word", "--top-k", "20")
+_K20 = ("--draw-form", "forced", "--numbers", "new", "--temperature", "0.7", "--top-k", "20")
 LEVERS: dict[str, tuple[str, ...]] = {  # alone: beside the paper's k and m of a calculator, 20 and 10, and nothing else
     "paper": (),
     "alone: forced": ("--draw-form", "forced"),
     "alone: new numbers": ("--numbers", "new"),
     "alone: T 0.7": ("--temperature", "0.7"),
-    "alone: from word": ("--score-from", "word"),
     "alone: k 10": ("--top-k", "10"),
     "alone: m 20": ("--draws", "20"),
     "alone: chat template": ("--chat-template", "auto"),

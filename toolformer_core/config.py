@@ -210,7 +210,6 @@ class ScoreConfig:
     """
 
     decay: float = PAPER_DECAY
-    from_word: bool = False  # the weights begin at a word or number, see `lm.base`
     floor: float | None = 0.0  # nats
     decoys: int = 0  # of a call, at most; 0: none are scored
     decoy_seed: int = 0

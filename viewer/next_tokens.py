@@ -61,18 +61,16 @@ def next_tokens(call: Mapping[str, Any], texts: Sequence[str] | None) -> list[Ne
     ]
 
 
-def token_texts(model: str, text: str, call: Mapping[str, Any], *, from_word: bool = False) -> list[str] | None:
+def token_texts(model: str, text: str, call: Mapping[str, Any]) -> list[str] | None:
     """Return the texts of the tokens that a scored call is judged by; None if they are not known.
 
     Args:
         model: the run's model: `embedded`, a folder, or a hub name in the cache.
-        from_word: whether the build was scored so, see `ScoreRequest`.
     """
     file = ModelRef.of(model).local_file("tokenizer.json")
     count, end = len(call.get("log_p_plain") or ()), call.get("window_end")
     if file is None or not count or end is None:
         return None
-    from toolformer_core.lm.base import ScoreRequest
     from toolformer_core.lm.tokens import tokenize
 
     tokenizer = _tokenizer(file, file.stat().st_mtime_ns)
@@ -82,11 +80,9 @@ def token_texts(model: str, text: str, call: Mapping[str, Any], *, from_word: bo
         return {"input_ids": [one.ids for one in encoded], "offset_mapping": [one.offsets for one in encoded]}
 
     [tokens] = tokenize(encode, [text])
-    all_cuts = [*tokens.cuts.tolist(), len(text)]
     at = tokens.token_at(call["position"])
-    first = tokens.first_for(ScoreRequest("", text, call["position"], count, from_word))
-    cuts = all_cuts[first : first + count + 1]
-    if len(cuts) != count + 1 or all_cuts[at + count] != end:
+    cuts = [*tokens.cuts.tolist(), len(text)][at : at + count + 1]
+    if len(cuts) != count + 1 or cuts[-1] != end:
         return None
     return [text[begin:stop] for begin, stop in pairwise(cuts)]
 

@@ -135,11 +135,6 @@ class BuildParameters(ToolChoice):
         "tokenizer; a path: by that Jinja file; none: in plain text, as in the paper. Scores need no prompt and do not "
         "change",
     )
-    score_from: Annotated[Literal["position", "word"], _CALLS] = Field(
-        "position",
-        description="Where the five tokens begin by which a call is judged. position: right after the call, as in "
-        "the paper; word: at the first one with a letter or digit, for tokenizers whose blanks are tokens of their own",
-    )
     tau_f: Annotated[TauF, _CALLS] = Field(
         default_factory=dict,
         description=f"Filtering threshold on L- - L+ per tool, in nats {_paper(tau_f_for)}; or the rate of false "

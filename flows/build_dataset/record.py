@@ -1,7 +1,7 @@
 """The parameters of a build's run as its manifest holds them: those of the form, and what the build found out.
 
 They are read and written here alone, so that their keys are known in one place; only the snapshot's SQL
-(`score_from`, `tool_names`) and the list of runs read the manifest itself.
+(`tool_names`) and the list of runs read the manifest itself.
 """
 
 from __future__ import annotations

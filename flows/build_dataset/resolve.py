@@ -217,7 +217,6 @@ def _score(p: BuildParameters, thresholds: list[float]) -> ScoreConfig:
             "--tau-f fdr=... finds thresholds by decoys, and --decoys 0 scores none: leave one of them out"
         )
     return ScoreConfig(
-        from_word=p.score_from == "word",
         floor=min([0.0, *thresholds]),
         decoys=decoys,
         decoy_seed=p.seed if decoys else 0,

@@ -66,7 +66,7 @@ class PlainLM:
     def _log_probs(self, r: ScoreRequest) -> NDArray[np.float32]:
         hf_model = self.hf_model
         (tokens,) = tokenize(hf_model.tokenizer, [r.text])
-        first = tokens.first_for(r)
+        first = tokens.token_at(r.position)
         last = min(first + r.tokens, len(tokens.ids))
         start = score_start(first, r.tokens, hf_model.context_length // 2)
         lead = [*([] if hf_model.bos is None else [hf_model.bos]), *(hf_model.encode(r.prefix) if r.prefix else [])]

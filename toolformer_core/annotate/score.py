@@ -127,7 +127,7 @@ def score(
     doc_ids = list(by_document)
     for at in range(0, len(doc_ids), _DOCUMENTS_PER_CALL):
         chunk = [
-            _requests(tool_name, names, texts[doc_id], len(w), call, response, decoys, config.from_word)
+            _requests(tool_name, names, texts[doc_id], len(w), call, response, decoys)
             for doc_id in doc_ids[at : at + _DOCUMENTS_PER_CALL]
             for (_, _, response, _), call in by_document[doc_id].items()
         ]
@@ -162,13 +162,12 @@ def _requests(
     drawn: DrawnCall,
     response: str,
     pool: DecoyPool | None,
-    from_word: bool,
 ) -> _CallRequests:
     links = [(Call(names.get(one.tool, one.tool), one.input), one.response) for one in drawn.preceding_calls]
     before = linearize_chain(links)
 
     def request(prefix: str) -> ScoreRequest:
-        return ScoreRequest(prefix, text, drawn.position, tokens, from_word)
+        return ScoreRequest(prefix, text, drawn.position, tokens)
 
     def with_response(given: str) -> ScoreRequest:
         return request(before + linearize(Call(tool_name, drawn.input), given))

@@ -66,17 +66,12 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """A request for log p(x_j | z, x_1:j-1) of the first `tokens` tokens x_j of the text from `position` on.
-
-    With `from_word`, tokens of neither letters nor digits that stand there first are passed over: where a blank is a
-    token of its own, it says nothing about the word after it.
-    """
+    """A request for log p(x_j | z, x_1:j-1) of the first `tokens` tokens x_j of the text from `position` on."""
 
     prefix: str  # z, e.g. e(c, r); "" for the plain text
     text: str  # x
     position: int  # character offset of token i
     tokens: int
-    from_word: bool = False
 
 
 class Scan(Protocol):

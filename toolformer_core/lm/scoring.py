@@ -50,7 +50,7 @@ def score_requests(
     lead = model.lead
     out: list[NDArray[np.float32]] = [np.zeros(0, dtype=np.float32)] * len(requests)
     for i, r in enumerate(requests):
-        first = tokens[r.text].first_for(r)
+        first = tokens[r.text].token_at(r.position)
         start = score_start(first, r.tokens, width)
         last = min(first + r.tokens, len(tokens[r.text].ids))
         if len(lead) + len(prefixes[r.prefix]) + last - start > longest:

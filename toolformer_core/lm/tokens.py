@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from toolformer_core.errors import ModelError, TokenizerError
-from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.records import Call
 from toolformer_core.syntax import OPEN, call_pieces, find_calls, linearize
 
@@ -51,16 +50,6 @@ class Tokens:
         """Return the first token that starts at or after a character offset; n if there is none."""
         usable = np.flatnonzero(self.starts_character & (self.cuts >= position))
         return int(usable[0]) if len(usable) else len(self.ids)
-
-    def first_for(self, request: ScoreRequest) -> int:
-        """Return the first token that a request asks for; n if there is none."""
-        first = self.token_at(request.position)
-        if request.from_word:
-            ends = self.ends(len(request.text))
-            for token in range(first, len(self.ids)):
-                if any(map(str.isalnum, request.text[self.cuts[token] : ends[token]])):
-                    return token
-        return first
 
     def ends(self, length: int) -> NDArray[np.int64]:
         """Return the character offset after each token, (n,), of a text of `length` characters."""

@@ -206,8 +206,7 @@ def _panel(
     """Return everything about one call."""
     document = trace.explanation.document or {}
     build = viewed.build()
-    from_word = build is not None and build.score_from == "word"
-    texts = token_texts(build.model, document["text"], chosen, from_word=from_word) if build else None
+    texts = token_texts(build.model, document["text"], chosen) if build else None
     place = {"tool": chosen["tool"], "position": chosen["position"]}
     position = next((row for row in trace.positions if place.items() <= row.items()), None)
     at = calls.index(chosen)

@@ -38,7 +38,6 @@ class CurrentBuild:
     state: str
     corpus: str
     model: str
-    score_from: str  # where the tokens begin by which calls are judged: position | word
     name: str  # of the dataset; "" until there is one
     version: str
     created: str | None  # when the version was made

@@ -30,7 +30,6 @@ QUALIFY row_number() OVER (PARTITION BY stage, tool, shard ORDER BY number DESC,
 
 -- query current_build: The build whose commits are current, and its version of C*, which an earlier run may have made.
 SELECT r.run_id, r.flow, r.started, r.state, r.corpus, r.model,
-       coalesce(r.parameters::JSON ->> 'score_from', 'position') AS score_from,
        coalesce(d.name, '') AS name, coalesce(d.version, '') AS version, d.created
 FROM facts.runs AS r LEFT JOIN facts.datasets AS d
     ON r.run_id = d.run_id OR r.dataset = d.name || '/' || d.version || '-' || d.made

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from tiny import PROMPT, TEXTS, encode, plain_log_probs, sentencepiece, tiny_lm
 
-from tests.support.plain_lm import PlainLM
 from toolformer_core.errors import ContextError, ModelError
 from toolformer_core.lm.base import DrawRequest, ScoreRequest
 from toolformer_core.lm.hf import prefixes
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.randomness import uniform
-from toolformer_core.lm.tokens import tokenize
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import find_close
 
@@ -90,21 +86,6 @@ def test_scores_equal_the_plain_computation(family: str) -> None:
         wanted = [float(table[len(lead) + j - 1, ids[j]]) for j in range(first, min(first + 5, len(ids)))]
         assert len(got) == len(wanted)
         assert np.abs(got - np.asarray(wanted, dtype=np.float32)).max(initial=0) < CLOSE
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_scores_from_the_word_on_are_those_of_a_later_token(family: str) -> None:
-    lm, plain = tiny_lm(family, token_budget=256), PlainLM(tiny_lm(family).hf_model)
-    text = "They paid  $ 1,240 in all."
-    for position in (9, 10, 12):  # in front of two blanks, a blank, a blank behind the $
-        request = ScoreRequest(" [Calculator(1 + 1) -> 2]", text, position, 5, from_word=True)
-        (tokens,) = tokenize(lm.hf_model.tokenizer, [text])
-        first = tokens.first_for(request)
-        later = replace(request, position=int(tokens.cuts[first]), from_word=False)
-        assert later.position >= position
-        (got,), (wanted,) = lm.log_probs([request]), lm.log_probs([later])
-        assert got.tolist() == wanted.tolist()
-        assert np.abs(got - plain.log_probs([request])[0]).max() < CLOSE
 
 
 def plain_draw(lm: TransformersLM, ids: list[int], seed: int, max_tokens: int) -> tuple[str, bool]:

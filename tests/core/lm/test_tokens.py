@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from toolformer_core.embedded import MODEL
-from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.lm.tokens import tokenize
 
 TOKENIZER = AutoTokenizer.from_pretrained(MODEL)
@@ -24,21 +23,6 @@ def test_a_token_starts_behind_a_character_of_several() -> None:
     (tokens,) = tokenize(TOKENIZER, ["他说x今"])
     assert tokens.cuts.tolist() == [0, 1, 1, 1, 2, 2, 2, 3, 4, 4]
     assert [tokens.token_at(position) for position in range(5)] == [0, 3, 6, 7, 10]
-
-
-def test_a_request_from_the_word_on_passes_over_blanks_and_marks() -> None:
-    text = "for $ 31, 他!?"
-    (tokens,) = tokenize(TOKENIZER, [text])
-
-    def first(position: int, *, from_word: bool) -> str:
-        token = tokens.first_for(ScoreRequest("", text, position, 5, from_word))
-        return text[int(tokens.cuts[token]) :] if token < len(tokens.ids) else ""
-
-    assert first(3, from_word=False) == " $ 31, 他!?"  # the blank and the $ are tokens of their own, `Ġ3` is one
-    assert first(3, from_word=True) == " 31, 他!?"
-    assert first(0, from_word=True) == first(0, from_word=False) == text
-    assert first(8, from_word=True) == "他!?"
-    assert first(11, from_word=True) == first(11, from_word=False) == "!?"  # no word follows
 
 
 @given(st.text(st.sampled_from("a b😀é他ﷺ\n"), min_size=1))
