@@ -17,6 +17,8 @@ The first database of each Prefect version is kept, empty, in the user's cache f
 copy.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import json
