@@ -136,7 +136,7 @@ def test_a_schedule_makes_runs(up: Running) -> None:
     deployment = up.ask("/deployments/name/export/export")["id"]
     daily = {"schedule": {"interval": 86_400}, "active": True}
     up.ask(f"/deployments/{deployment}/schedules", [daily])
-    made = {"deployments": {"id": {"any_": [deployment]}}, "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}
+    made = {"deployments": {"id": {"any_": [deployment]}}, "flow_runs": {"tags": {"all_": ["auto-scheduled"]}}}
     soon(lambda: up.ask("/flow_runs/count", made), 120)
     logs = [log.read_text() for log in Path(up.told["logs"]).glob("*.log")]
     assert logs

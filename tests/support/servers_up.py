@@ -59,7 +59,7 @@ class Running:
     def ask(self, path: str, body: Any = None) -> Any:
         told = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.told['api']}{path}", told, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             return json.loads(answer.read() or b"null")
 
     def submit(self, name: str, parameters: dict[str, Any]) -> str:
