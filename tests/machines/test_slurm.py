@@ -49,6 +49,11 @@ def happened(jobs: Path, event: str) -> int:
     return [one["event"] for one in events(jobs)].count(event)
 
 
+def waits(command: Command) -> bool:
+    """Return whether a command has said that its job is queued, and why."""
+    return any(f"queued: PENDING ({words}" in command.text for words in DRAINED)
+
+
 @pytest.fixture
 def launcher() -> SlurmLauncher:
     return SlurmLauncher(accelerator="cpu")
@@ -60,19 +65,22 @@ def test_a_queued_job_says_why_it_waits_and_is_withdrawn(
 ) -> None:
     slurm.node("DRAIN")
     command = finetune(*ENDLESS)
-    command.await_(lambda: any(f"queued: PENDING ({words}" in command.text for words in DRAINED))
+    command.await_(lambda: waits(command))
     command.process.send_signal(number)
     assert command.ended() == 128 + number
     assert slurm.jobs() == []
     assert "withdrawn" in command.text
 
 
-def test_a_cancellation_by_a_person_ends_the_training(slurm: Slurm, finetune: Finetune, jobs: Path) -> None:
+@pytest.mark.parametrize("state", ["pending", "running"])
+def test_a_cancellation_by_a_person_ends_the_training(slurm: Slurm, finetune: Finetune, jobs: Path, state: str) -> None:
+    if state == "pending":
+        slurm.node("DRAIN")
     command = finetune(*ENDLESS, "--retries", "3")
-    command.await_(lambda: happened(jobs, "step"))
+    command.await_(lambda: waits(command) if state == "pending" else happened(jobs, "step"))
     slurm.ask("scancel", *slurm.jobs())
-    assert command.ended() == UNFINISHED, command.text
-    assert happened(jobs, "started") == 1
+    assert command.ended() == UNFINISHED, command.text  # it submits no second job, which would wait, too
+    assert happened(jobs, "started") == (state == "running")
     assert slurm.jobs() == []
 
 

@@ -166,7 +166,7 @@ def test_who_waits_for_a_stop_leaves_a_job_alone_that_was_launched_again(tmp_pat
 
 
 def test_a_queued_job_that_is_asked_to_stop_is_withdrawn(tmp_path: Path) -> None:
-    launcher = Told((JobState.PENDING, "Resources"))
+    launcher = Told((JobState.PENDING, "Resources"), (JobState.PENDING, "Resources"), (JobState.CANCELLED, "CANCELLED"))
     stopped = follow(
         launcher,
         "handle",
