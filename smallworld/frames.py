@@ -44,7 +44,8 @@ def read_tables(name: str) -> dict[str, Any]:
             return {key: read(inner) for key, inner in value.items()}
         return tuple(value.splitlines()) if "\n" in value else value
 
-    return read(tomllib.loads(Path(__file__).with_name(name).read_text("utf-8")))  # type: ignore[no-any-return]
+    tables = tomllib.loads(Path(__file__).with_name(name).read_text("utf-8"))
+    return {key: read(value) for key, value in tables.items()}
 
 
 _TABLES = read_tables("frames.toml")

@@ -20,7 +20,7 @@ __all__ = ["export", "run_export"]
 
 @flow(name="export", flow_run_name=run_name_from("export {dataset} as {format}"))
 def export(parameters: ExportParameters) -> ExportResult:
-    """Write C* in the format that a trainer reads, with a card and a manifest; push it to the hub if asked."""
+    """Write C* in the format that a trainer reads, with a card and a manifest; push it to the hub on request."""
     begin_flow()
     progress = WorkProgress("export")
 

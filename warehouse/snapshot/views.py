@@ -58,7 +58,7 @@ class Statement(NamedTuple):
 @cache
 def statements() -> dict[str, Statement]:
     """Return the statements of `views.sql` by name; a view may read those in front of it."""
-    return _read(Path(__file__).with_name("views.sql"))
+    return _read(Template(Path(__file__).with_name("views.sql").read_text("utf-8")).substitute(_NAMES))
 
 
 def queries_beside(module: str) -> dict[str, str]:
@@ -66,11 +66,12 @@ def queries_beside(module: str) -> dict[str, str]:
 
     A name after a dollar sign is one of `_NAMES`, or a parameter of the query.
     """
-    return {name: statement.sql.strip() for name, statement in _read(Path(module).with_suffix(".sql")).items()}
+    text = Template(Path(module).with_suffix(".sql").read_text("utf-8")).safe_substitute(_NAMES)
+    return {name: statement.sql.strip() for name, statement in _read(text).items()}
 
 
-def _read(file: Path) -> dict[str, Statement]:
-    _, *parts = _HEAD.split(Template(file.read_text(encoding="utf-8")).safe_substitute(_NAMES))
+def _read(text: str) -> dict[str, Statement]:
+    _, *parts = _HEAD.split(text)
     return {
         name: Statement(kind, parameters or "", comment, sql)
         for kind, name, parameters, comment, sql in zip(*[iter(parts)] * 5, strict=True)

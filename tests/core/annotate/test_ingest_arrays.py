@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.annotate.corpora import C4, CCNET, lines, read
-from toolformer_core.annotate.readers.arrays import BEHIND, CUT_OFF, WHOLE, elements
+from toolformer_core.annotate.readers.arrays import CUT_OFF, TRAILING, WHOLE, elements
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -51,11 +51,11 @@ def test_a_compressed_json_array_that_breaks_off(tmp_path):
     assert len(kept) > 9
 
 
-def test_an_array_with_something_behind_it_keeps_its_rows(tmp_path):
+def test_an_array_with_something_after_it_keeps_its_rows(tmp_path):
     (tmp_path / "c.json").write_bytes(b'[{"text": "a"}, {"text": "b"}]\n[{"text": "c"}]\n')
-    first, second, behind = read(tmp_path / "c.json")
+    first, second, rest = read(tmp_path / "c.json")
     assert (first.text, second.text) == ("a", "b")
-    assert (behind.line, behind.reason) == (2, "broken_json")
+    assert (rest.line, rest.reason) == (2, "broken_json")
 
 
 def test_a_row_that_is_not_closed_says_how_much_was_lost(tmp_path):
@@ -92,7 +92,7 @@ def test_elements_are_those_of_the_document_however_it_is_cut(values, size, inde
 
 
 def test_an_element_stands_on_the_line_where_it_starts():
-    # line 1 ends behind `[`; 1 stands on line 2, the object on lines 3 and 4, "x" on line 6
+    # line 1 ends after `[`; 1 stands on line 2, the object on lines 3 and 4, "x" on line 6
     text = '\n 1,\n {"a":\n 2}\n,\n "x"]'
     assert [(one.line, one.text) for one in elements([text], 100)] == [(2, "1"), (3, '{"a":\n 2}'), (6, '"x"')]
 
@@ -118,10 +118,10 @@ def test_an_array_that_is_not_closed(text, last):
     assert all(one.state == WHOLE for one in closed)
 
 
-def test_text_behind_the_array_is_seen():
-    one, behind = elements(["1] ", "\n", "\n{} and", " more"], 100)
+def test_text_after_the_array_is_seen():
+    one, rest = elements(["1] ", "\n", "\n{} and", " more"], 100)
     assert (one.text, one.state) == ("1", WHOLE)
-    assert (behind.text, behind.state, behind.line) == ("{} and more", BEHIND, 3)
+    assert (rest.text, rest.state, rest.line) == ("{} and more", TRAILING, 3)
 
 
 def test_of_a_long_element_only_the_start_is_held():

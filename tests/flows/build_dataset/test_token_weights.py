@@ -61,7 +61,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("built"))
 
 
-def asked(snapshot: Path, tau: float = 0.5, **given: Any) -> WhatIfQuery:
+def query_of(snapshot: Path, tau: float = 0.5, **given: Any) -> WhatIfQuery:
     file = snapshot.parent / f"{given}.parquet"
     return ask(snapshot, {"calculator": tau}, gains_of=lambda w: reweigh(snapshot, w, file), **given)
 
@@ -69,7 +69,7 @@ def asked(snapshot: Path, tau: float = 0.5, **given: Any) -> WhatIfQuery:
 def test_gains_by_hand(snapshot: Path) -> None:
 
     def gains(**given: Any) -> list[tuple[int, float]]:
-        relation = asked(snapshot, **given).gains.relation
+        relation = query_of(snapshot, **given).gains.relation
         found = rows_of(snapshot, f'SELECT "position", gain FROM {relation} ORDER BY ALL')
         return [(row["position"], pytest.approx(row["gain"], abs=1e-6)) for row in found]
 
@@ -82,12 +82,12 @@ def test_gains_by_hand(snapshot: Path) -> None:
 
 
 def test_what_comes_and_goes_with_its_gain(snapshot: Path) -> None:
-    query = asked(snapshot, window=1)
+    query = query_of(snapshot, window=1)
     assert [(one.examples, one.calls) for one in IndexedCalls(snapshot, query.gains).yields(query.after)] == [(1, 1)]
     answer = what_if(snapshot, query.before, query.after, gains=query.gains)
     assert [(one.input, one.gain) for one in answer.goes] == [("3", pytest.approx(0.8))]  # 0 < 0.5
     assert answer.comes == ()  # at 5 there is a call as before
-    high = asked(snapshot, 2.2, window=1)
+    high = query_of(snapshot, 2.2, window=1)
     moved = what_if(snapshot, ask(snapshot, {"calculator": 2.2}).after, high.after, gains=high.gains)
     assert [(one.input, one.gain) for one in moved.comes] == [("1 + 1", pytest.approx(2.4))]
     bins = {one.low: one.calls for one in gain_histogram(snapshot, gain=query.gains.of_call) if one.calls}
@@ -95,17 +95,17 @@ def test_what_comes_and_goes_with_its_gain(snapshot: Path) -> None:
 
 
 def test_calls_that_were_not_computed_to_the_end_are_counted_and_not_kept(snapshot: Path) -> None:
-    [weighed, unknown] = asked(snapshot, 1.0, window=1).notes
+    [weighed, unknown] = query_of(snapshot, 1.0, window=1).notes
     assert weighed == "what calls gain afterwards is counted with the weights 1.000 of the next tokens"
     assert unknown.startswith("1 call (calculator 1) may reach their threshold with these weights, but L(e(c, eps))")
-    assert len(asked(snapshot, 1.01, window=1).notes) == 1  # its bound is 1
-    low = asked(snapshot, -1.0, window=1)
+    assert len(query_of(snapshot, 1.01, window=1).notes) == 1  # its bound is 1
+    low = query_of(snapshot, -1.0, window=1)
     assert IndexedCalls(snapshot, low.gains).yields(low.after)[0].calls == 2  # also below the floor
 
 
 def test_the_build_s_own_weights_change_nothing(snapshot: Path) -> None:
     for given in ({"decay": 0.2}, {"window": 5}, {"decay": 0.2, "window": 5}):
-        assert asked(snapshot, **given) == asked(snapshot)
+        assert query_of(snapshot, **given) == query_of(snapshot)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_build_s_own_weights_change_nothing(snapshot: Path) -> None:
 )
 def test_what_is_not_stored_is_refused(snapshot: Path, given: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        asked(snapshot, **given)
+        query_of(snapshot, **given)
 
 
 @pytest.mark.parametrize("given", [{"window": 1}, {"decay": 0.0, "window": 5}])

@@ -23,7 +23,7 @@ from toolformer_core.compression import TruncatedError, open_chunks
 _FIRST_LINE = 1 << 16  # bytes
 WHOLE = "whole"
 CUT_OFF = "cut_off"  # the text ends inside the element, or before the array's `]`
-BEHIND = "behind"  # not an element, but text after the end of the array
+TRAILING = "trailing"  # not an element, but text after the end of the array
 _IN_STRING = re.compile(r'["\\]')
 _OUTSIDE = re.compile(r'["{}\[\],]')
 _UNDECODED = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of bytes that are not UTF-8
@@ -80,7 +80,7 @@ def array_row(element: Element, max_characters: int) -> RawRow | BadRow:
         if not raw:
             detail = "the file ends before the array does"
         return BadRow(element.line, "truncated", detail, printable(raw))
-    if element.state == BEHIND:
+    if element.state == TRAILING:
         return BadRow(element.line, "broken_json", "text after the end of the array", printable(raw))
     if not raw:
         return BadRow(element.line, "broken_json", "nothing stands between two commas")
@@ -170,4 +170,4 @@ def _rest(current: _PartialElement, chunks: Iterable[str]) -> Iterator[Element]:
     for chunk in chunks:
         current.add(chunk)
     if current.characters:
-        yield current.element(BEHIND)
+        yield current.element(TRAILING)

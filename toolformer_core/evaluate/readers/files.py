@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from toolformer_core.annotate.readers.arrays import BEHIND, array_row, elements
+from toolformer_core.annotate.readers.arrays import TRAILING, array_row, elements
 from toolformer_core.annotate.readers.files import NOT_ROWS, rows_of
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
 from toolformer_core.compression import TruncatedError, open_chunks
@@ -184,7 +184,7 @@ def _elements(text: str, start: int) -> Iterator[tuple[int, Any] | RejectedRow]:
     """Yield the elements of the array that starts at `start`; text after an array inside an object is ignored."""
     inside = text.lstrip().startswith("{")
     for element in elements([text[start:]], _MAX_LINE_BYTES, line=1 + text.count("\n", 0, start)):
-        if inside and element.state == BEHIND:
+        if inside and element.state == TRAILING:
             return
         row = array_row(element, _MAX_LINE_BYTES)
         yield RejectedRow(row.line, row.reason, row.detail) if isinstance(row, BadRow) else (row.line, row.value)
