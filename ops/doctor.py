@@ -319,7 +319,7 @@ def _training(options: DoctorOptions) -> Findings:
         yield (
             "fail",
             f"no profile {options.profile}",
-            "give --profile a name (cpu, amx, core, gpu, lora) or a JSON file",
+            "give --profile a name (cpu, bf16, core, gpu, lora) or a JSON file",
         )
         return
     needed = {

@@ -24,6 +24,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from smallworld.lessons import lessons
 from toolformer_core.errors import UsageError
+from toolformer_core.lm.load import cpu_has_bfloat16
 from toolformer_core.records import digest_of
 
 END = "<|end|>"
@@ -255,7 +256,7 @@ def pretrain(
 
 def _has_bfloat16(device: str) -> bool:
     """Return whether the device multiplies in bfloat16; on a CPU that cannot, it is three times slower than float32."""
-    return device != "cpu" or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return device != "cpu" or cpu_has_bfloat16()
 
 
 def _average_with_start(model: Any, start: Path | None) -> None:

@@ -39,7 +39,7 @@ class FinetuneParameters(BaseModel):
         "toolformer", description="toolformer: C*; cc: the same documents without their calls (M + CC)"
     )
     profile: Annotated[str, OneOf(_profiles, "^/.+[.]json$")] = Field(
-        "auto", description="Where to train: auto, cpu, amx, core, gpu, lora, or the path of a JSON file of your own"
+        "auto", description="Where to train: auto, cpu, bf16, core, gpu, lora, or the path of a JSON file of your own"
     )
     processes: int = Field(0, ge=0, description="Processes per node; 0: as the profile says")
     steps: Annotated[int, _RECIPE] = Field(2000, gt=0, description="Optimiser steps (paper: up to 2,000)")

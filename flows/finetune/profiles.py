@@ -1,7 +1,7 @@
 """Training profiles: where a training runs and how it is laid out there, by name or as a JSON file.
 
     cpu    this machine's cores, float32, one process with PyTorch alone; several with DeepSpeed ZeRO-3
-    amx    this machine's cores, bf16: several times faster where they have matrix units for it (Intel AMX)
+    bf16   this machine's cores, bf16: two to four times faster where they multiply in it (AVX-512 BF16, AMX)
     core   one core of this machine: for small trainings side by side
     gpu    all GPUs of this machine, bf16, DeepSpeed ZeRO-3 (Toolformer, App. B)
     lora   one GPU, bf16, low-rank adapters
@@ -126,7 +126,7 @@ class Profile(BaseModel):
 
 PROFILES = {
     "cpu": Profile(device="cpu", precision="fp32", micro_batch=1),  # a row of 1,024 tokens stays in the caches
-    "amx": Profile(device="cpu", micro_batch=4),
+    "bf16": Profile(device="cpu", micro_batch=4),
     "core": Profile(device="cpu", precision="fp32", micro_batch=1, local={"cores": 1}),
     "gpu": Profile(device="cuda", engine="deepspeed", gradient_checkpointing=True),
     "lora": Profile(device="cuda", processes=1, lora=Lora(rank=16), gradient_checkpointing=True),
@@ -137,7 +137,7 @@ def load_profile(name: str, model: str = "") -> Profile:
     """Return a profile by name, or from a JSON file.
 
     Args:
-        name: `auto` is gpu where this machine has one, amx where it is faster for the model, else cpu.
+        name: `auto` is gpu where this machine has one, bf16 where it is faster for the model, else cpu.
         model: the model to train, for `auto`.
 
     Raises:
@@ -149,7 +149,7 @@ def load_profile(name: str, model: str = "") -> Profile:
 
         if torch.cuda.is_available():
             return PROFILES["gpu"]
-        return PROFILES["amx" if _is_here(model) and faster_in_bfloat16(model_folder(model)) else "cpu"]
+        return PROFILES["bf16" if _is_here(model) and faster_in_bfloat16(model_folder(model)) else "cpu"]
     if name in PROFILES:
         return PROFILES[name]
     path = Path(name)

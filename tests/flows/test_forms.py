@@ -134,20 +134,20 @@ def test_the_documents_profiles_can_be_launched(text: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("model", "matrix_units", "large", "trains"),
+    ("model", "multiplies", "large", "trains"),
     [
-        ("embedded", True, 1, "amx"),
+        ("embedded", True, 1, "bf16"),
         ("embedded", True, 1 << 40, "cpu"),
         ("embedded", False, 1, "cpu"),
         ("nobody/has-this", True, 1, "cpu"),  # a model that is not here is not downloaded to choose
         ("remote+http://127.0.0.1:9/v1#m", True, 1, "cpu"),
     ],
 )
-def test_auto_trains_a_large_model_in_bfloat16_where_the_cpu_has_matrix_units_for_it(
-    monkeypatch: pytest.MonkeyPatch, model: str, matrix_units: bool, large: int, trains: str
+def test_auto_trains_a_large_model_in_bfloat16_where_the_cpu_multiplies_in_it(
+    monkeypatch: pytest.MonkeyPatch, model: str, multiplies: bool, large: int, trains: str
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"amx_bf16": matrix_units})
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": multiplies})
     monkeypatch.setattr("toolformer_core.lm.load._LARGE", large)
     assert load_profile("auto", model) == PROFILES[trains]
 

@@ -157,7 +157,7 @@ def test_the_command_prints_each_finding_and_ends_with_1_if_one_fails(
     shown = capsys.readouterr().out.splitlines()
     assert shown[1:] == [
         "fail  training  no profile abacus",
-        "                -> give --profile a name (cpu, amx, core, gpu, lora) or a JSON file",
+        "                -> give --profile a name (cpu, bf16, core, gpu, lora) or a JSON file",
         "",
         "1 failed, 0 to know of",
     ]

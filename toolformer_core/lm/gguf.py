@@ -23,7 +23,7 @@ def gguf_folder(file: Path) -> Path:
     """Return the folder of a GGUF file's model, which is made at first and found by the file's content afterwards.
 
     Raises:
-        ModelError: it is no GGUF file, transformers cannot read its kind of model, or the package gguf is missing.
+        ModelError: it is no GGUF file, transformers cannot read its kind of model, or a package is missing.
     """
     with file.open("rb") as stream:
         if stream.read(len(_MAGIC)) != _MAGIC:
@@ -55,8 +55,9 @@ def _converted(file: Path, size: int, modified_ns: int) -> Path:
 
 
 def _convert(file: Path, folder: Path) -> None:
-    if not is_installed("gguf"):
-        raise ModelError(f"reading {file} needs the package gguf: {how_to_install('gguf')}")
+    for package in ("gguf", "accelerate"):
+        if not is_installed(package):
+            raise ModelError(f"reading {file} needs the package {package}: {how_to_install('gguf')}")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

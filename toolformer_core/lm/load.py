@@ -10,7 +10,6 @@ network once, or the hub's cache; with HF_HUB_OFFLINE=1 only the cache is read.
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import logging
 import pickle
 import re
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolformer_core.errors import ModelError
+from toolformer_core.extras import is_installed
 from toolformer_core.folders import file_digest
 from toolformer_core.lm.gguf import gguf_folder
 from toolformer_core.lm.reference import EMBEDDED, Credentials, ModelRef
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TOKENIZER_FILES",
     "LoadedTokenizer",
+    "cpu_has_bfloat16",
     "faster_in_bfloat16",
     "load_model",
     "load_parts",
@@ -213,8 +214,8 @@ def load_model(
         credentials: the server's credentials; default: those in the name. The loaded model's name never holds them.
 
     Returns:
-        The model, in bfloat16 on a GPU, and on a CPU whose matrix units compute in it (Intel's AMX) unless the model
-        is small; else in float32.
+        The model, in bfloat16 on a GPU, and on a CPU that multiplies in it (AVX-512 BF16, AMX) unless the model is
+        small; else in float32.
 
     Raises:
         ModelError: the model cannot be found or loaded, is not a causal LM with a fast tokenizer, or does not fit
@@ -246,10 +247,6 @@ def load_model(
     return VllmLM(lm, server, name=name, digest=lm.digest)
 
 
-def _installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
-
-
 def _device_for(folder: Path) -> str:
     """Return `cpu`, `cuda`, or `auto` for a model whose weights do not fit into the first of several GPUs."""
     import torch
@@ -261,10 +258,15 @@ def _device_for(folder: Path) -> str:
 
 
 def faster_in_bfloat16(folder: Path) -> bool:
-    """Return whether the CPU has matrix units for bfloat16 and the model's products are large enough for them."""
+    """Return whether the CPU multiplies in bfloat16 and the model's products are large enough to gain by it."""
+    return cpu_has_bfloat16() and _weights_size(folder) >= _LARGE
+
+
+def cpu_has_bfloat16() -> bool:
+    """Return whether the CPU has instructions that multiply in bfloat16: AVX-512 BF16, with or without Intel's AMX."""
     import torch
 
-    return bool(torch.cpu.get_capabilities().get("amx_bf16")) and _weights_size(folder) >= _LARGE
+    return bool(torch.cpu.get_capabilities().get("avx512_bf16"))
 
 
 def _weights_size(folder: Path) -> int:
@@ -285,7 +287,7 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
         ModelError: it is not a causal LM, has no tokenizer, or weights are missing, NaN or infinite; or `spread` is
             set and accelerate is missing.
     """
-    if spread and not _installed("accelerate"):
+    if spread and not is_installed("accelerate"):
         raise ModelError(
             f"spreading model {name!r} over devices needs accelerate: pip install accelerate, or name one device that "
             "holds the model"

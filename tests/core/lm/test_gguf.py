@@ -104,6 +104,17 @@ def test_a_gguf_file_is_the_model_that_was_written_into_it(tmp_path: Path) -> No
     read.save_pretrained(tmp_path / "again")  # transformers refuses this of a model that it read from GGUF itself
 
 
+@pytest.mark.parametrize("package", ["gguf", "accelerate"])
+def test_a_missing_package_is_named_with_the_extra_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    file = tmp_path / "tiny.gguf"
+    file.write_bytes(b"GGUF")
+    monkeypatch.setattr(gguf, "is_installed", lambda name: name != package)
+    with pytest.raises(ModelError, match=rf"needs the package {package}: .*\[gguf\]"):
+        model_folder(str(file))
+
+
 def test_what_is_no_gguf_file_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     page = tmp_path / "model.gguf"
     page.write_text("<html>not found</html>")

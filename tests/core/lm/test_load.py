@@ -24,13 +24,13 @@ def test_a_folder_is_loaded_in_float32_with_its_digest(saved: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("matrix_units", "large", "dtype"),
+    ("multiplies", "large", "dtype"),
     [(True, 1, torch.bfloat16), (True, 1 << 40, torch.float32), (False, 1, torch.float32)],
 )
-def test_a_large_model_is_in_bfloat16_where_the_cpu_has_matrix_units_for_it(
-    saved: Path, monkeypatch: pytest.MonkeyPatch, matrix_units: bool, large: int, dtype: torch.dtype
+def test_a_large_model_is_in_bfloat16_where_the_cpu_multiplies_in_it(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, multiplies: bool, large: int, dtype: torch.dtype
 ) -> None:
-    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"amx_bf16": matrix_units})
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": multiplies})
     monkeypatch.setattr("toolformer_core.lm.load._LARGE", large)
     assert load_model(str(saved), device="cpu").hf_model.model.dtype == dtype
 
@@ -114,7 +114,7 @@ def test_a_model_whose_weights_are_fetched_for_each_layer() -> None:
 
 
 def test_spreading_needs_accelerate(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolformer_core.lm.load._installed", lambda _: False)
+    monkeypatch.setattr("toolformer_core.lm.load.is_installed", lambda _: False)
     with pytest.raises(ModelError, match="needs accelerate: pip install accelerate"):
         load_model(str(saved), device="auto")
 
