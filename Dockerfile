@@ -25,14 +25,15 @@ COPY toolformer_core ./toolformer_core
 COPY viewer ./viewer
 COPY warehouse ./warehouse
 RUN pip install --constraint constraints.txt ".[$EXTRAS]"
-# What nothing here runs: packages' tests (but numpy's, which its own modules import), Arrow's Flight, AWS's services but S3.
-# DeepSpeed compiles with torch's headers.
+# What nothing here runs: pip, packages' tests (but numpy's, which its own modules import), Arrow's Flight, AWS's
+# services but S3. DeepSpeed compiles with headers and sources.
 WORKDIR /opt/toolformer/lib/python3.11/site-packages
-RUN rm -rf torch/test pyarrow/*flight* && \
+RUN rm -rf pip pip-*.dist-info /opt/toolformer/bin/pip* torch/test pyarrow/*flight* && \
     find torch/bin -type f ! -name torch_shm_manager -delete && \
     find . -path './numpy*' -prune -o -type d -name tests -prune -exec rm -rf {} + && \
     find . -path './botocore/data/*' -prune -type d ! -name s3 ! -name 'sso*' ! -name sts -exec rm -rf {} + && \
-    case "$EXTRAS" in *deepspeed*) ;; *) rm -rf torch/include pyarrow/include ;; esac
+    case "$EXTRAS" in *deepspeed*) ;; *) rm -rf torch/include pyarrow/include && \
+        find . -path ./torch -prune -o -type f -regex '.*\.\(c\|cpp\|h\|pxd\|pxi\|pyi\|pyx\)' -exec rm {} + ;; esac
 
 FROM python:3.11-slim
 
