@@ -6,8 +6,8 @@ Overhead: the same prompts, the same tokens (checked), batches of 1 and of 8; th
 (k = 1) and no call is made. Both ways run in turn, in changing order; the figure is the median of the ratios of
 neighbours, as a busy machine slows both.
 
-Batch: 32 prompts whose text is a sum with worked examples before it, k = 200, so that nearly all make a call; once
-together, once one by one. The generations must be equal.
+Batch: 32 prompts that are continued with a call (k = 200), once together, once one by one. The generations must be
+equal, and each must have a call.
 
 On the embedded model, on this machine's CPU. Ratios count: absolute times are those of the hour.
 """
@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.report import EXAMPLES, parser_of, print_json, say, say_figures
+from benchmarks.report import parser_of, print_json, say, say_figures, sum_prompt
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.embedded import CORPUS
@@ -97,11 +97,13 @@ def batch(lm: TransformersLM, rows: int, repeats: int) -> dict[str, float]:
     """Measure a batch with calls; exits if its generations are not those of one by one."""
     t = Toolformer(lm, [Calculator()], max_rows=rows)
     settings = GenerationSettings(max_new_tokens=_TOKENS, top_k=200)
-    prompts = [f"{EXAMPLES}The sum of {10 + 7 * i % 89} and {11 + 5 * i % 83} is" for i in range(rows)]
+    prompts = [sum_prompt(i) for i in range(rows)]
     alone = [t.generate([p], settings)[0] for p in prompts]
     together = t.generate(prompts, settings)
     if [g.ids for g in alone] != [g.ids for g in together]:
         sys.exit("the batch is not its sequences one by one")
+    if not all(g.calls for g in together):
+        sys.exit("not every prompt is continued with a call")
     singly, jointly = [], []
     for _ in range(repeats):
         singly.append(_seconds(lambda: [t.generate([p], settings) for p in prompts]))

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-EXAMPLES = (  # in front of a sum, so that most continuations call the calculator
-    "The sum of 12 and 30 is [Calculator(12 + 30) -> 42] 42. "
-    "The farm keeps 8 sheep and 3 goats, that is [Calculator(8 + 3) -> 11] 11 animals. "
-)
+
+def sum_prompt(i: int) -> str:
+    """Return the i-th of many prompts that the embedded model continues with a call of the calculator at k = 200."""
+    example = "The baker made 14 rolls and 8 cakes, [Calculator(14 + 8) -> 22] 22 in all."
+    return f"{example} The tailor made {10 + 7 * i % 89} coats and {11 + 5 * i % 83} hats,"
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:

@@ -3,7 +3,7 @@
     python benchmarks/serve.py [--requests 200] [--concurrency 200] [--rows 32] [--tokens 32] [--json]
 
 The server is `toolformer serve` in a process of its own, on the embedded model; the clients are in this one. Half of
-the prompts are sums with worked examples before them, so that most of those call the calculator. Every stream must end
+the prompts ask for a sum, and are continued with a call of the calculator. Every stream must end
 with its finish reason and [DONE], or the program fails. Peak memory is the server process's, above what it held with
 the model loaded. On the machine at hand: clients and server share its cores.
 """
@@ -22,15 +22,13 @@ from typing import Any
 import httpx
 import psutil
 
-from benchmarks.report import EXAMPLES, parser_of, print_json, say_figures
+from benchmarks.report import parser_of, print_json, say_figures, sum_prompt
 
 _START_S = 120.0
 
 
 def _prompt(i: int) -> str:
-    if i % 2:
-        return f"Text {i}: the shop"
-    return f"{EXAMPLES}The sum of {10 + 7 * i % 89} and {11 + 5 * i % 83} is"
+    return f"Text {i}: the shop" if i % 2 else sum_prompt(i)
 
 
 async def _one(client: httpx.AsyncClient, i: int, tokens: int) -> tuple[float, float, int, int]:

@@ -170,11 +170,18 @@ class Tracking:
             new = [Param(k, v) for k, v in flat.items() if k not in known]
             labels = [RunTag(k, v[:MAX_TAG_VAL_LENGTH]) for k, v in all_tags.items()]
             self.client.log_batch(run.info.run_id, params=new, tags=labels, synchronous=True)
-            self.client.log_inputs(run.info.run_id, [_dataset_input(d) for d in datasets])
+            self._log_datasets(run.info.run_id, datasets)
             started = TrainingRun(self.client, run.info.run_id, folder=folder)
             if system_metrics:
                 started.sample_machine()  # last: its thread can be stopped only through the run
         return started
+
+    def _log_datasets(self, run_id: str, datasets: Sequence[DatasetRef]) -> None:
+        inputs = [_dataset_input(dataset) for dataset in datasets]
+        try:
+            self.client.log_inputs(run_id, inputs)
+        except MlflowException:  # MLflow fails when another run has added the same dataset meanwhile: now it finds it
+            self.client.log_inputs(run_id, inputs)
 
     def find(self, experiment: str, tags: Mapping[str, str]) -> str | None:
         """Return the id of the newest finished run of an experiment that has these tags; None if there is none."""

@@ -13,6 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.store.tracking.dbmodels.models import SqlDataset
+from sqlalchemy import event
+from sqlalchemy.orm import Session
 
 from tasks import settings
 from tasks.tracking import TrackedRun, Tracking, TrackingError, flatten, project, store
@@ -42,6 +45,24 @@ def test_telemetry_stays_off_and_no_time_goes_into_matplotlib(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], env={"PATH": ""}, cwd=Path(__file__).parents[3], check=False)
     assert done.returncode == 0
+
+
+def test_two_runs_may_log_a_dataset_at_the_same_time(tracking, client):
+    """Between MLflow's look for the dataset and its insert, another run inserts it."""
+    begun = []
+
+    def before_flush(session, *_):
+        if any(isinstance(row, SqlDataset) for row in session.new) and not begun:
+            begun.append("other")
+            begun.append(start(Tracking(tracking.uri), name="other").run_id)
+
+    event.listen(Session, "before_flush", before_flush)
+    try:
+        first = start(tracking).run_id
+    finally:
+        event.remove(Session, "before_flush", before_flush)
+    names = [{one.dataset.name for one in client.get_run(run).inputs.dataset_inputs} for run in (first, begun[1])]
+    assert names == [{"demo/train", "demo/dev"}] * 2
 
 
 def test_what_mlflow_refuses_is_told_in_one_line(tracking, client, tmp_path):
