@@ -265,7 +265,6 @@ def _apply(client: Any, entry: dict[str, Any], schema: dict[str, Any]) -> str:
         parameters=entry["parameters"],
         parameter_openapi_schema=schema,
         enforce_parameter_schema=entry["enforce_parameter_schema"],
-        job_variables={},  # an earlier version set `env` here, which the pools refuse now
         schedules=_schedules(entry.get("schedules", ()), before),
     )
     for trigger in entry.get("triggers", ()):

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -30,10 +29,8 @@ from tests.support.stage_runs import calculator_spec, ingest
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.records import document_id
-from warehouse import store as store_module
 from warehouse.queries import rows_of, stats
 from warehouse.queries.builds import BenchmarkInCorpus
-from warehouse.schema import REJECTS
 from warehouse.snapshot.publish import publish
 
 PROBLEM = {"Body": "Dan has 8 pens and gives 3 of them away.", "Question": "How many are left?", "Answer": 5}
@@ -209,24 +206,6 @@ def test_near_duplicates_are_dropped_and_explained(tmp_path: Path, run: Run) -> 
         (document_id(texts[3], None), 1.0),
     }
     assert "near-duplicates dropped" in run("explain", first, "--data", data).out
-
-
-@pytest.mark.parametrize("new", [True, False])
-def test_rejected_rows_of_earlier_versions_are_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: bool
-) -> None:
-    (tmp_path / "c.jsonl").write_text('{"text": "Of 587 books 58 are lent."}\n[]\n', encoding="utf-8")
-    monkeypatch.setattr(store_module, "REJECTS", pa.schema(list(REJECTS)[:5]))
-    monkeypatch.setattr(store_module, "conform", lambda table, schema: table.select(schema.names))
-    spec = calculator_spec(tmp_path / "data", tmp_path / "c.jsonl")
-    ingest(spec)
-    monkeypatch.undo()
-    if new:
-        (tmp_path / "own.txt").write_text("of 587 books 58 are lent\n", encoding="utf-8")
-        ingest(replace(spec, decontamination=Decontamination.of([str(tmp_path / "own.txt")], 13)))
-    rows = rows_of(publish(spec.store(), None), "SELECT DISTINCT reason, benchmark FROM rejects ORDER BY ALL")
-    expected = [{"reason": "benchmark:own", "benchmark": "own"}, {"reason": "not_an_object", "benchmark": None}]
-    assert rows == expected[0 if new else 1 :]
 
 
 @pytest.mark.parametrize(

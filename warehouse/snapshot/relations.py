@@ -18,13 +18,9 @@ def sql_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def parquet_sql(paths: Iterable[str], *, union_by_name: bool = False) -> str:
-    """Return SQL of a relation: the rows of Parquet files, given by absolute path or URL, with `file_index`.
-
-    Args:
-        union_by_name: whether some files may lack columns that others have; each file is opened to see.
-    """
-    escaped, option = [glob.escape(path) for path in paths], ", union_by_name = true" if union_by_name else ""
+def parquet_sql(paths: Iterable[str]) -> str:
+    """Return SQL of a relation: the rows of Parquet files, given by absolute path or URL, with `file_index`."""
+    escaped = [glob.escape(path) for path in paths]
     if len(escaped) <= _FEW or any(_SEPARATOR in path for path in escaped):
-        return f"read_parquet([{', '.join(map(sql_text, escaped))}]{option})"
-    return f"read_parquet(string_split({sql_text(_SEPARATOR.join(escaped))}, {sql_text(_SEPARATOR)}){option})"
+        return f"read_parquet([{', '.join(map(sql_text, escaped))}])"
+    return f"read_parquet(string_split({sql_text(_SEPARATOR.join(escaped))}, {sql_text(_SEPARATOR)}))"

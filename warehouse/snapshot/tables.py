@@ -31,12 +31,6 @@ _OVER_FACTS = ""  # stands for all views and macros over the facts in `facts.vie
 
 _SQL = queries_beside(__file__)
 
-# Columns that files of earlier versions of the program lack.
-_ADDED_LATER = {
-    "rejects": " UNION ALL BY NAME SELECT NULL::VARCHAR AS doc_id, NULL::VARCHAR AS like_doc_id, "
-    "NULL::DOUBLE AS likeness, NULL::VARCHAR AS benchmark, NULL::VARCHAR AS item_id WHERE false"
-}
-
 
 def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Make the tables and views those of the facts and the index.
@@ -57,9 +51,9 @@ def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         if table in wanted:
             continue
         if paths := shown.get(table):
-            files = parquet_sql((store.locate(path) for path in paths), union_by_name=table == "rejects")
+            files = parquet_sql(store.locate(path) for path in paths)
             columns = ", ".join(filter(None, ("*", added_columns.get(table, ""))))
-            wanted[table] = f"SELECT {columns} FROM {files}{_ADDED_LATER.get(table, '')}"
+            wanted[table] = f"SELECT {columns} FROM {files}"
         else:
             empty[table] = TABLES[table]
     _replace_changed(connection, wanted, empty)
