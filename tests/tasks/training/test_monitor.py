@@ -385,10 +385,11 @@ def test_a_stop_that_nobody_confirms_ends_the_job_hard(tmp_path: Path, monkeypat
         ("pod room-3 failed: BloomForCausalLM", "gone"),
     ],
 )
-def test_an_end_without_a_word_has_a_reason(tmp_path: Path, detail: str, reason: str) -> None:
+def test_an_end_without_a_word_has_a_reason_and_names_the_log(tmp_path: Path, detail: str, reason: str) -> None:
     with pytest.raises(TrainingError) as failed:
         follow(Told((JobState.FAILED, detail)), "handle", tmp_path, lambda events: None, every_s=0.001)
     assert failed.value.reason == reason
+    assert failed.value.message.endswith(f"what it printed is in {tmp_path}/log.txt")
 
 
 def test_a_failure_without_room_for_a_word_is_a_full_disk(tmp_path: Path) -> None:
