@@ -36,6 +36,7 @@ from flows.runtime.artifacts import publish_link, publish_summary, run_name_from
 from flows.runtime.cancelling import stopping_if_cancelled
 from flows.runtime.runners import choose_runner
 from flows.runtime.running import begin_flow
+from tasks.launch.local import side_by_side
 from tasks.provenance import versions
 from tasks.settings import tracking_uri
 from tasks.training.outcome import TrainingEvent
@@ -140,6 +141,7 @@ def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any], store: Store) 
     with nullcontext() if observer is None else observer(forms) as report:
 
         def run(index: int) -> Any:
+            side_by_side.set(len(unit))  # in a context of its own, if there are several
             if report is None:
                 return _run(unit[index], forms[index], store)
             with reporting_events_to(lambda event: report(index, event)):

@@ -7,6 +7,7 @@ are: the program finds out.
 from __future__ import annotations
 
 import shlex
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +15,8 @@ import psutil
 
 from tasks.launch import processes
 from tasks.launch.base import LOG, Accelerator, JobState, LaunchRequest, rank_variables
+
+side_by_side = ContextVar("side_by_side", default=1)  # jobs on a CPU that are started together and share its cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,9 @@ class LocalLauncher:
         if self.devices and self.accelerator != Accelerator.CPU:
             own["CUDA_VISIBLE_DEVICES"] = self.devices
         if self.accelerator == Accelerator.CPU:
-            own["OMP_NUM_THREADS"] = str(max(1, (self.cores or _count_cores()) // request.processes))
+            own["OMP_NUM_THREADS"] = str(
+                max(1, (self.cores or _count_cores() // side_by_side.get()) // request.processes)
+            )
         return rank_variables(self.accelerator, own, request)
 
 

@@ -13,13 +13,18 @@ from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
 
+from flows.recipe import flow as recipe_flow
 from flows.recipe.flow import RecipeResult, observed_by, run_recipe
+from flows.recipe.nodes import Place
 from flows.recipe.page import Section, write_page
 from flows.recipe.parameters import RecipeParameters
 from flows.recipe.plan import RecipePlan, plan_recipe
+from flows.recipe.steps import Step
 from flows.runtime.ledger import reporting_to
+from tasks.launch.local import side_by_side
 from tasks.shards.run_shard import ShardResult
 from warehouse.queries import rows_of
+from warehouse.store import Store
 
 RECIPE = """\
 tools: [calculator]
@@ -114,6 +119,14 @@ def test_a_plan_says_what_is_done_and_what_waits_for_what(
     after = plan_recipe(parameters)
     assert all(step.done for step in after.steps)
     assert result.results["build"].version in after.steps[0].note
+
+
+def test_trainings_side_by_side_share_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe_flow, "_run", lambda *_: side_by_side.get())
+    place = Place("r.yaml", 1)
+    steps = [Step(f"finetune.{arm}", "finetune", {}, {}, {}, place) for arm in ("toolformer", "cc")]
+    assert recipe_flow._run_side_by_side(steps, [None, None], Store(tmp_path)) == [2, 2]
+    assert recipe_flow._run_side_by_side(steps[:1], [None], Store(tmp_path)) == [1]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from contextvars import copy_context
 from dataclasses import replace
 
 import psutil
@@ -12,7 +13,7 @@ import pytest
 
 from tasks.launch import processes
 from tasks.launch.base import LaunchError, LaunchRequest, read_tail
-from tasks.launch.local import LocalLauncher
+from tasks.launch.local import LocalLauncher, side_by_side
 from tests.tasks.launch.launch_cases import wait_for_file, wait_until_ended
 from toolformer_core.errors import UsageError
 
@@ -250,3 +251,12 @@ def test_mistakes_are_named_before_anything_is_started(tmp_path):
     with pytest.raises(UsageError, match="full path"):
         LocalLauncher().submit(LaunchRequest("job", tmp_path, python="/nowhere/python"))
     assert os.listdir(tmp_path) == []
+
+
+def test_jobs_that_are_started_side_by_side_share_the_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(psutil.Process, "cpu_affinity", lambda process: [0, 1, 2, 3, 4, 5, 6])
+    request, launcher = LaunchRequest("job", tmp_path), LocalLauncher(accelerator="cpu")
+    assert "OMP_NUM_THREADS=7 " in launcher.preview(request)
+    shared = copy_context()
+    shared.run(side_by_side.set, 3)
+    assert "OMP_NUM_THREADS=2 " in shared.run(launcher.preview, request)  # 7 // 3
