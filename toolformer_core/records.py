@@ -194,7 +194,7 @@ class DrawnCall:
     outcome: str  # ok | unterminated | wrong_tool | unparsable
     input: str  # the call's input; "" unless the outcome is ok
     count: int  # how many of the m draws gave exactly this text
-    window_end: int | None = None  # offset of the end of the five tokens from here on, as sampled; None: not recorded
+    window_end: int | None = None  # offset of the end of the five tokens that judge a call here; None: not recorded
     log_p_form: float | None = None  # log p(begins with "Name(" | P(x), x_1:i-1, " ["), if requested; None: a free draw
     preceding_calls: tuple[AnsweredCall, ...] = ()  # in a chain: those that it was drawn after
 

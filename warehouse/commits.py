@@ -256,7 +256,7 @@ class Dataset:
     counts: dict[str, int]  # tool -> examples with at least one of its calls
     thresholds: dict[str, float]  # tool -> tau_f
     run_id: str
-    model: str  # the model that annotated, and scored unless `score_model` did
+    model: str  # the model that annotated and scored
     corpus: str
     created: str  # ISO UTC
     licence: str = ""  # the corpus's licence, as its owner states it
@@ -265,7 +265,6 @@ class Dataset:
     yields: tuple[tuple[str, float, int], ...] = ()  # tool, tau_f in nats applied to all tools, examples
     sources: tuple[tuple[str, int], ...] = ()  # the largest files of the corpus, with their number of documents
     more_sources: int = 0  # number of files that `sources` leaves out
-    score_model: str = ""  # the model that scored what `model` sampled; "": `model` itself
     number: int = 0  # of the run that made it
     texts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # what is counted of them -> texts by name
 
@@ -311,7 +310,7 @@ def made_id(dataset: Dataset, run: Run) -> str:
     It covers the record's values (except the run and the time) and every commit that the run used: their fingerprints
     distinguish corpora, models, prompts, tools and settings even if all files are empty.
     """
-    names = ("thresholds", "model", "score_model", "corpus", "licence", "notes")
+    names = ("thresholds", "model", "corpus", "licence", "notes")
     values = {name: getattr(dataset, name) for name in names}
     files = [(file.path, file.digest) for file in dataset.files]
     commits = sorted({key.id for key in run.commits})

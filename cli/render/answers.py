@@ -37,8 +37,6 @@ _HEADERS = {
 def print_plan(plan: Plan) -> None:
     """Print what a build would do per stage and tool, why, and what it is expected to cost."""
     console = Console()
-    if plan.score_model:
-        console.print(escape(_models(plan.model, plan.score_model)), highlight=False, soft_wrap=True)
     table = narrow_table("What this build would do")
     stages_by_reason: dict[str, list[str]] = {}  # printed below the table, which has room for figures alone
     for name in ("stage", "tool"):
@@ -87,10 +85,6 @@ def print_plan(plan: Plan) -> None:
         console.print("Estimated in part from runs with another model.")
 
 
-def _models(sampled_by: str, scored_by: str) -> str:
-    return f"Calls are sampled by {sampled_by} and scored by {scored_by}."
-
-
 def _format_estimate(estimate: Estimate | None, to_do: int) -> tuple[str, str, str]:
     """Return seconds, LM tokens and kB as texts."""
     if estimate is None:
@@ -124,9 +118,6 @@ def print_document_trace(trace: DocumentTrace) -> None:
         return
     if near := explanation.near_duplicates:
         _print_rows(console, "near-duplicates dropped", near, ("doc_id", "likeness", "source", "line"))
-    if explanation.scored_by:
-        models = _models(explanation.sampled_by, explanation.scored_by)
-        console.print(escape(models), highlight=False, soft_wrap=True)
     if trace.not_annotated:
         tools = ", ".join(trace.not_annotated)
         reason = "they had enough examples before its shard (--stop-when-full)"
@@ -258,7 +249,6 @@ def print_datasets(versions: Iterable[tuple[Dataset, Sequence[str]]]) -> None:
         card = {
             "examples": kept,
             "model": dataset.model,
-            "scored by": dataset.score_model,
             "corpus": dataset.corpus,
             "licence": dataset.licence,
             "run": dataset.run_id,

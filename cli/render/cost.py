@@ -56,9 +56,6 @@ def print_cost(plan: CostPlan) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
     say(f"[bold]{amount(plan.documents)} documents, {escape(plan.model)}, {escape(plan.where)}[/bold]")
-    if plan.score_model:
-        shape = f"is computed with the shape of {escape(plan.model)}; what a sample build has measured stands"
-        say(f"Scoring by {escape(plan.score_model)} {shape}.")
     _print_stages(console, plan)
     if plan.sample:
         say(f"Measured from the sample build: {escape(plan.sample)}.")

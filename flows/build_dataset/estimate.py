@@ -95,7 +95,6 @@ class Plan:
     documents: int
     model: str
     data: str
-    score_model: str = ""  # scores what `model` samples; "": `model` itself
     pilot: str = ""  # command of a small build to estimate from, if a stage has no past run
     notes: tuple[str, ...] = ()  # sentences for the user
 

@@ -115,7 +115,6 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
                 assembled.decided.config.tau_f,
                 snapshot,
                 licence=parameters.licence,
-                score_model=record.score_model,
                 notes="\n\n".join(filter(None, notes)),
             )
             balances, gains = stats(snapshot).balances, gain_histogram(snapshot)

@@ -72,22 +72,15 @@ def _invented(tool: str, p: BuildParameters) -> bool:
     return tool == "mt" and p.translator is None
 
 
-def notes_on_training(model: str, annotated_by: str, scored_by: str = "") -> list[str]:
-    """Return a note if a model is finetuned on calls that another model scored.
+def notes_on_training(model: str, annotated_by: str) -> list[str]:
+    """Return a note if a model is finetuned on calls that another model sampled and scored.
 
     Args:
         model: the model that is finetuned, as the user named it.
         annotated_by: the model that made the dataset, as the user named it.
-        scored_by: the model that scored its calls, if that was another one.
     """
-    if _identity(model) == _identity(scored_by or annotated_by):
+    if _identity(model) == _identity(annotated_by):
         return []
-    if scored_by:
-        return [
-            f"the calls of this dataset were sampled by {annotated_by} and scored by {scored_by}, and {model} is "
-            "finetuned on them: what helps the one that scores need not help the other; build with --score-model to "
-            "score with the model that is finetuned"
-        ]
     return [
         f"the calls of this dataset were sampled and scored by {annotated_by}, and {model} is finetuned on them: what "
         "helps the one need not help the other; build with --model to annotate with the model that is finetuned"

@@ -89,11 +89,6 @@ class BuildParameters(ToolChoice):
         "(#MODEL?tokenizer=FOLDER if MODEL does not name its tokenizer), "
         "vllm+http://HOST/v1#MODEL for one that is, and whose draws the server makes",
     )
-    score_model: ModelName | None = Field(
-        None,
-        description="Model that scores what `model` has sampled: 'embedded', a folder or a hub name (default: "
-        "`model` itself, as in the paper); both are loaded",
-    )
     tools: Tools = Field(list(TOOL_NAMES), description=f"Tools to teach: {', '.join(TOOL_NAMES)}")
     tool: References = []  # noqa: RUF012 - pydantic copies it
     dataset: DatasetName = Field(

@@ -110,9 +110,7 @@ class _Planner:
             results = {shard.name: self._add_annotation(shard, spec.tools) for shard in shards}
         self._add_assembly(shards, results, tools)
         notes = (*self.notes, *self._transient_notes(), *notes_on_chains(spec, documents))
-        scorer = spec.other_model.name if spec.other_model is not None else ""
-        stages = tuple(self._stage_plans())
-        return Plan(stages, tuple(self.planned), documents, spec.model, spec.data, scorer, notes=notes)
+        return Plan(tuple(self._stage_plans()), tuple(self.planned), documents, spec.model, spec.data, notes=notes)
 
     def _add_annotation_until_full(self, shards: list[Shard]) -> tuple[dict[str, tuple[str, ...]], dict[str, _Results]]:
         """Plan the annotation of each shard for the tools that do not have enough examples yet.
@@ -309,13 +307,13 @@ class _Planner:
         draw_stages = {  # whose cost grows with the number of draws
             stage.name for stage in self.stages if stage.per == "tool" and "sample" in (stage.name, *stage.reads)
         }
+        model = self.spec.weights_digest
         for (name, tool), group in groups.items():
             states = Counter(planned.state for planned in group)
             to_do = sum(planned.documents for planned in group if planned.state == TO_DO)
             depends = sum(planned.documents for planned in group if planned.state == DEPENDS)
             config = self.spec.sample[tool] if name in draw_stages else None
             draws = config.top_k * config.draws if config is not None else 0
-            model = (self.spec.for_scoring() if name in SCORES else self.spec).weights_digest
             yield StagePlan(
                 stage=name,
                 tool=tool,

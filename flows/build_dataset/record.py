@@ -37,7 +37,6 @@ class BuildRecord:
             "data": spec.store().root,  # a URL may hold keys
             "tool_names": dict(spec.tool_names),
             "shard_documents": spec.ingest.shard_documents,  # what `auto` came to
-            "score_model": p.score_model if spec.other_model is not None else None,  # `model` is no other one
             **_marked(spec.marks),
             **({_REMOTE: spec.remote.as_json()} if spec.remote is not None else {}),
         }
@@ -71,11 +70,6 @@ class BuildRecord:
     def licence(self) -> str:
         """The corpus's licence."""
         return str(self.parameters.get("licence", ""))
-
-    @property
-    def score_model(self) -> str:
-        """The model that scored; "": the one that sampled."""
-        return self.parameters.get("score_model") or ""
 
     @property
     def remote(self) -> RemoteModel | None:

@@ -18,7 +18,7 @@ from flows.forms.chosen_tools import chosen_tools
 from flows.report.judging import chosen_marks
 from tasks.provenance import new_run_id
 from tasks.shards.corpus import corpus_digest
-from tasks.specs.build_spec import BuildModel, BuildSpec, keep_tools
+from tasks.specs.build_spec import BuildSpec, keep_tools
 from tasks.specs.decontamination import Decontamination
 from toolformer_core.annotate.ingest import file_digest, read_corpus
 from toolformer_core.annotate.sample import read_candidates
@@ -112,7 +112,6 @@ def resolve(p: BuildParameters) -> BuildSpec:
         model_digest=whole,
         weights_digest=weights,
         tokenizer_digest=tokenizer,
-        other_model=_score_model(p.score_model, model, whole),
         remote=remote,
         tools=tuple(built),
         tool_names={key: tool.name for key, tool in built.items()},
@@ -160,20 +159,6 @@ def _after_all_calls(store: Store) -> str:
     commits = (one for stage in STAGES if stage.startswith("execute") for one in store.commits(stage))
     made = [dt.datetime.fromisoformat(commit.created) for commit in commits]
     return (max([dt.datetime.now(dt.UTC), *made]) + dt.timedelta(microseconds=1)).isoformat()
-
-
-def _score_model(name: str | None, model: ModelRef, model_digest: str) -> BuildModel | None:
-    """Return the model that scores, if it is another one than the model that samples."""
-    if name is None:
-        return None
-    scoring = ModelRef.of(name).absolute()
-    if scoring.url:
-        raise UsageError("--score-model is loaded here: name the model without its server")
-    check_model(scoring)
-    digests = model_digests(scoring)
-    # Where a server draws for the model, the model itself is here, and scores.
-    here = model_digests(model.here)[0] if model.kind == "vllm" else model_digest
-    return None if digests[0] == here else BuildModel(scoring.name, *digests)
 
 
 def _digests(model: ModelRef, remote: RemoteModel | None) -> tuple[str, str, str]:

@@ -88,7 +88,6 @@ def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) 
             "dataset_digest": dataset.version,
             **call_settings(store, dataset),
             "model": dataset.model,
-            **({"score_model": dataset.score_model} if dataset.score_model else {}),
             "corpus": dataset.corpus,
             "corpus_digest": digest,
             "licence": dataset.licence,

@@ -44,7 +44,6 @@ def write_version(
     snapshot: Path,
     *,
     licence: str = "",
-    score_model: str = "",
     notes: str = "",
 ) -> Dataset:
     """Record a version of C*, inside the run that assembled it.
@@ -53,7 +52,6 @@ def write_version(
         tools: the build's tools; a tool without examples is counted as 0.
         tau_f: thresholds that are not the paper's, per tool.
         snapshot: a snapshot that holds only this run, from `ledger.own_snapshot()`.
-        score_model: the model that scored, if it is not the run's.
     """
     files = tuple(file for done in assembled for file in done.files)
     run, mask_pii = ledger.run, bool(ledger.run.parameters.get("mask_pii"))
@@ -66,7 +64,6 @@ def write_version(
         thresholds={tool: tau_f_for(tool, tau_f) for tool in tools},
         run_id=run.run_id,
         model=run.model,
-        score_model=score_model,
         corpus=run.corpus,
         created=now(),
         licence=licence,

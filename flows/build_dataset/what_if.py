@@ -120,8 +120,9 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         for result in assembled:
             ledger.add(result)
         with ledger.own_snapshot() as snapshot:
-            fields = {"licence": record.licence, "score_model": record.score_model, "notes": notes}
-            dataset = write_version(ledger, name, assembled, base.tools, thresholds, snapshot, **fields)
+            dataset = write_version(
+                ledger, name, assembled, base.tools, thresholds, snapshot, licence=record.licence, notes=notes
+            )
     write_card(store, dataset)
     return dataset
 

@@ -69,7 +69,6 @@ class CostPlan:
 
     documents: float
     model: str
-    score_model: str  # its work is computed with the shape of `model`; "": `model` scores
     where: str  # the cards or the cores
     stages: tuple[StageCost, ...]
     hours: Mapping[str, float]  # what the work after ingest passes through -> how long it takes, the longest first
@@ -263,7 +262,6 @@ class _Run:
         return CostPlan(
             documents=self.documents,
             model=self.p.model,
-            score_model=self.p.score_model or "",
             where=f"{gpu_count} x {self.gpu}" if self.gpu else f"{self.p.workers} workers without a card",
             stages=stages,
             hours=dict(sorted(hours.items(), key=lambda one: -one[1])),

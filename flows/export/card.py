@@ -104,7 +104,6 @@ def asked_of(dataset: Dataset, settings: ExportSettings, tokenizer: LoadedTokeni
             "version": dataset.version,
             "made": dataset.made,
             "model": dataset.model,
-            **({"score_model": dataset.score_model} if dataset.score_model else {}),
             "licence": dataset.licence,
             "weights_licence": weights_licence(dataset.model),
             "thresholds": dataset.thresholds,

@@ -168,11 +168,10 @@ def _hf_folder(folder: Path, dataset: Dataset, fingerprint: str) -> Iterator[Sin
 
         yield write
         write_batch()
-    scored = f", scored by {dataset.score_model}" if dataset.score_model else ""
     text = {"dtype": "string", "_type": "Value"}
     info = {
         "citation": "",
-        "description": f"C* {dataset.name}@{dataset.version}, annotated by {dataset.model}{scored}",
+        "description": f"C* {dataset.name}@{dataset.version}, annotated by {dataset.model}",
         "features": {"doc_id": text, "text": text},
         "homepage": "",
         "license": dataset.licence,

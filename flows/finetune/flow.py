@@ -189,7 +189,7 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     begin_flow()
     plan = resolved(parameters, resolve)
     check_machine(plan)
-    for note in notes_on_training(parameters.model, plan.spec.dataset.model, plan.spec.dataset.score_model):
+    for note in notes_on_training(parameters.model, plan.spec.dataset.model):
         get_run_logger().warning(note)
     with job_lock(plan.spec.folder):
         card = prepare_job(plan.spec, parameters.data)

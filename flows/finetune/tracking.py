@@ -50,7 +50,6 @@ def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
             "model": p.model,
             "model_digest": spec.model_digest,
             "annotator": spec.dataset.model,
-            **({"scorer": spec.dataset.score_model} if spec.dataset.score_model else {}),
             "recipe": _recipe_params(spec.recipe),
             "dev_documents": card.dev,
             "profile": p.profile,

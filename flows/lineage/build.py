@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flows.build_dataset.record import BuildRecord
 from flows.lineage.names import benchmark_at, model_at, place, table_at, training_of
 from flows.lineage.steps import Data, Step
 from tasks.stages import BUILD_STAGES, EVALUATION_STAGES
@@ -227,15 +226,13 @@ def model(name: str, version: str, checkpoints: Mapping[str, str]) -> Data:
 def _named_models(run: Run, commit: Commit) -> Iterator[tuple[str, str]]:
     """Yield name and digest of each model of a commit.
 
-    Evaluations have both in the commit. A build has the digest there and the name among its parameters: that of a
-    stage's own model (`score_model`) before that of all stages.
+    Evaluations have both in the commit; a build has the digest there, and the name in its run.
     """
     for name in _MODELS:
         if commit.config.get(name) and commit.config.get(f"{name}_digest"):
             yield str(commit.config[name]), str(commit.config[f"{name}_digest"])
     if "model" in commit.parts and "model_digest" not in commit.config:
-        scored_by = BuildRecord(run.parameters).score_model if commit.stage == "score" else ""
-        yield scored_by or run.model, commit.parts["model"]
+        yield run.model, commit.parts["model"]
     if "encoder" in commit.parts and run.parameters.get("encoder"):
         yield str(run.parameters["encoder"]), commit.parts["encoder"]
 

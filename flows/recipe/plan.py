@@ -25,7 +25,7 @@ from toolformer_core.lm.load import model_digest
 from warehouse.store import Store
 
 # Parameters on which no result depends, and those of which a run records what they came to.
-_NOT_COMPARED = frozenset({"workers", "gpus", "data", "shard_documents", "score_model"})
+_NOT_COMPARED = frozenset({"workers", "gpus", "data", "shard_documents"})
 
 Gives = dict[str, str]  # what a step gives to others, by kind
 

@@ -40,7 +40,7 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "build": Kind(BuildParameters, {"model": MODEL, "score_model": MODEL}, frozenset({DATASET})),
+    "build": Kind(BuildParameters, {"model": MODEL}, frozenset({DATASET})),
     "finetune": Kind(
         FinetuneParameters, {"dataset": DATASET, "model": MODEL}, frozenset({MODEL, TEXTS}), frozenset({"dataset"})
     ),

@@ -2,8 +2,8 @@
 
 On a CPU, every thread that ever computes gets its own permanent team of OpenMP threads. If the teams have more threads
 than there are cores, waiting threads sleep and wake at every operation instead of spinning, and small models take twice
-as long. Loading a model computes as well. This module also keeps the loaded model, or the two of a build whose calls
-another model scores; the one thread uses both. It does not know what shards ask of the model.
+as long. Loading a model computes as well. This module also keeps the process's one loaded model. It does not know what
+shards ask of the model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import gc
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -183,10 +183,10 @@ def in_model_thread(work: Callable[[], Result], *, finishing: bool = False, wait
 
 
 class _Resident:
-    """The models that a process keeps loaded: one, as two would not always fit into memory, unless work needs both."""
+    """The one model that a process keeps loaded; two would not always fit into memory."""
 
     def __init__(self) -> None:
-        self.held: dict[tuple[str, str], LanguageModel] = {}  # by name and digest; replaced, never changed
+        self.held: tuple[tuple[str, str], LanguageModel] | None = None  # (name, digest), and the model
         self.users: list[Callable[[], None]] = []
 
 
@@ -194,40 +194,35 @@ _RESIDENT = _Resident()
 
 
 def on_model_dropped(release: Callable[[], None]) -> None:
-    """Register a function to call, in the model's thread, whenever resident models make room for another."""
+    """Register a function to call, in the model's thread, whenever the resident model is dropped for another."""
     _RESIDENT.users.append(release)
 
 
-def resident_model(
-    name: str, digest: str, load: Callable[[], LanguageModel], *, beside: Iterable[tuple[str, str]] = ()
-) -> LanguageModel:
-    """Return a model, loading it if it is not resident; other models are dropped first.
-
-    Args:
-        beside: name and digest of models that stay resident if they are, because the same work needs them.
-    """
-    key, wanted = (name, digest), {(name, digest), *beside}
-    if (lm := _RESIDENT.held.get(key)) is not None and _RESIDENT.held.keys() <= wanted:
-        return lm
-    del lm  # else this frame could keep a model alive that is dropped
+def resident_model(name: str, digest: str, load: Callable[[], LanguageModel]) -> LanguageModel:
+    """Return a model, loading it if it is not resident; the one that is resident is dropped first."""
+    key = (name, digest)
+    held = _RESIDENT.held
+    if held is not None and held[0] == key:
+        return held[1]
+    del held  # else this frame would keep the old model alive
 
     def replaced() -> LanguageModel:
-        if not (key in _RESIDENT.held and _RESIDENT.held.keys() <= wanted):
-            _RESIDENT.held = {one: lm for one, lm in _RESIDENT.held.items() if one in wanted}
+        if _RESIDENT.held is None or _RESIDENT.held[0] != key:
+            _RESIDENT.held = None
             for release in _RESIDENT.users:
                 release()
             gc.collect()  # flows make automatic collection rare, and a model may be part of a cycle
-            if key not in _RESIDENT.held:
-                _RESIDENT.held = {**_RESIDENT.held, key: load()}
-        return _RESIDENT.held[key]
+            _RESIDENT.held = (key, load())
+        return _RESIDENT.held[1]
 
     loaded: LanguageModel = _THREAD.result(_Job(replaced, counted=False), True)  # no shard's work
     return loaded
 
 
 def tokens_of_resident() -> int:
-    """Return how many tokens have passed through this process's models, if they count them; 0 without a model."""
-    return sum(map(tokens_passed, _RESIDENT.held.values()))
+    """Return how many tokens have passed through this process's model, if it counts them; 0 without a model."""
+    held = _RESIDENT.held
+    return 0 if held is None else tokens_passed(held[1])
 
 
 class _HeldScan(ScanWrapper[Scan]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
@@ -46,14 +46,6 @@ if TYPE_CHECKING:
 
 class NotInOverlayError(ToolformerError):
     """Work that is only tried out came to a model or a tool, which it may not call."""
-
-
-@dataclass(frozen=True, slots=True)
-class BuildModel:
-    name: str
-    digest: str  # of its files
-    weights_digest: str = ""  # of its files but its tokenizer's; "": not distinguished
-    tokenizer_digest: str = ""  # of its tokenizer's files
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +89,6 @@ class BuildSpec:
     weights_digest: str = ""  # of the model's files but its tokenizer's; "": not distinguished
     tokenizer_digest: str = ""  # of its tokenizer's files
     marks: MarkFilter | None = None  # which calls take part by what people say of them; None: all
-    other_model: BuildModel | None = None  # scores what `model` sampled (see `for_scoring`); None: `model` does
     remote: RemoteModel | None = None  # the model, if it lives behind a server alone
     overlay: Files | None = None  # stands before the data where work is only tried out: no model, no tool is called
 
@@ -107,19 +98,6 @@ class BuildSpec:
     def model_digests(self) -> dict[str, str]:
         """Return the parts of a fingerprint that say which model answers."""
         return {"model": self.weights_digest or self.model_digest, "tokenizer": self.tokenizer_digest}
-
-    def for_scoring(self) -> BuildSpec:
-        """Return the build as `score` sees it: `model` is the model that scores, `other_model` the one that samples."""
-        if (scoring := self.other_model) is None:
-            return self
-        return replace(
-            self,
-            model=scoring.name,
-            model_digest=scoring.digest,
-            weights_digest=scoring.weights_digest,
-            tokenizer_digest=scoring.tokenizer_digest,
-            other_model=BuildModel(self.model, self.model_digest, self.weights_digest, self.tokenizer_digest),
-        )
 
 
 _LOADING = threading.Lock()  # two threads asking for one model must not load it twice
@@ -176,9 +154,7 @@ def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
 
 
 def model_of(spec: BuildSpec) -> LanguageModel:
-    """Return the build's model, loaded once a process as long as no other build's is requested.
-
-    The model that scores is that of `spec.for_scoring()`. Of two models, both stay loaded.
+    """Return the build's model, loaded once a process as long as no other is requested.
 
     Raises:
         ModelError: it cannot be loaded.
@@ -194,8 +170,7 @@ def model_of(spec: BuildSpec) -> LanguageModel:
             return load_remote_model(spec.model, served=spec.remote, credentials=credentials)
         return load_model(spec.model, digest=spec.model_digest, credentials=credentials)
 
-    beside = [(other.name, other.digest)] if (other := spec.other_model) is not None else []
-    return resident_model(spec.model, spec.model_digest, load, beside=beside)
+    return resident_model(spec.model, spec.model_digest, load)
 
 
 def tool_of(spec: BuildSpec, key: str) -> Tool:

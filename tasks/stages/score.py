@@ -1,10 +1,6 @@
 """Score: the three losses of every call that has a response, and the gains of its decoys if any are requested.
 
 At each depth of chains there is such a stage.
-
-Another model may score than has sampled (`--score-model`). What reaches it of a call is text, and the position as an
-offset in characters: its tokens from there on count, or, where a token of its own goes across the position, those from
-the next one on.
 """
 
 from collections.abc import Mapping
@@ -24,7 +20,7 @@ from warehouse.commits import RowCounts
 
 
 def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
-    spec = inputs.spec.for_scoring()
+    spec = inputs.spec
     contexts = {v.doc_id: v.context for v in inputs.records("prefilter", arrow.prefilter_results)}
     executions = {(e.input, e.context): e for e in inputs.records(at_depth("execute", depth), arrow.executions_of)}
     calls = inputs.records(at_depth("sample", depth), arrow.parsed_calls_of)
@@ -59,7 +55,7 @@ def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOut
 
 
 def _digests(depth: int, inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
-    spec = inputs.spec.for_scoring()
+    spec = inputs.spec
     return spec.model_digests() | ({} if depth == 1 else {"tools": names_digest(spec)})
 
 
@@ -69,11 +65,7 @@ def names_digest(spec: BuildSpec) -> str:
 
 
 def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
-    spec = inputs.spec
-    notes = {"reserve": RESERVE_NAME} if spec.score.decoys else {}
-    if spec.other_model is not None:
-        notes |= {"sampled_by": spec.model, "scored_by": spec.other_model.name}
-    return notes
+    return {"reserve": RESERVE_NAME} if inputs.spec.score.decoys else {}
 
 
 def score_stage(depth: int) -> Stage[BuildSpec]:

@@ -32,7 +32,6 @@ def test_all_that_was_asked_for_is_told(run: Run, nowhere: tuple[str, str]) -> N
     assert re.search(r"Money [\d,.]+: all cards and cores for the wall time", out)
     assert "Finetuning: C* of at most" in out
     assert "replace any of them with --assume NAME=VALUE" in out
-    assert "Scoring by" not in out
     assert re.search(r"tflops +989\.4 TFLOP/s bf16 +vendor +NVIDIA H100 data sheet", out)
     assert re.search(r"calendar\.kept_share +0\.18 share +paper +Toolformer, App\. A\.1", out)
     assert max(map(len, out.split("No sample build")[0].splitlines())) <= 80
@@ -48,11 +47,6 @@ def test_json_has_the_same_figures_and_every_assumption(run: Run, nowhere: tuple
         assert told["total"][figure] == pytest.approx(sum(stage[figure] for stage in told["stages"]))
     assert told["build_money"] > told["training_money"] > 0
     assert {line["origin"] for line in told["assumptions"]} >= {"paper", "vendor", "measured", "computed", "assumed"}
-
-
-def test_a_model_that_only_scores_is_named_and_not_computed_with(run: Run, nowhere: tuple[str, str]) -> None:
-    out = run("plan", *SIXTY_FOUR, *nowhere, "--score-model", "judge")[1]
-    assert "Scoring by judge is computed with the shape of gpt-j-6b" in out
 
 
 def test_an_assumption_that_was_given_is_shown_as_given(run: Run, nowhere: tuple[str, str]) -> None:

@@ -50,7 +50,7 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
     "ground": (GroundParameters, {"--no-answers", "--runner", "--json"}),
 }
 # What users have in their scripts.
-_BUILD = """--corpus --data --model --score-model --tools --tool --dataset --limit --tau-s --top-k --draws
+_BUILD = """--corpus --data --model --tools --tool --dataset --limit --tau-s --top-k --draws
         --numbers --draw-form --candidates --chat-template
         --tau-f --decoys --keep-repeats --ratings
         --chain-depth --max-examples --max-same-call --stop-when-full --temperature

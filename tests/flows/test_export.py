@@ -204,7 +204,7 @@ def test_card_and_manifest(store: Store, tmp_path: Path) -> None:
         data = (tmp_path / file["name"]).read_bytes()
         assert (file["bytes"], file["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
     assert [file["name"] for file in manifest["files"]] == ["out.jsonl", "out.card.md"]
-    assert (manifest["dataset"]["model"], "score_model" in manifest["dataset"]) == ("m", False)
+    assert manifest["dataset"]["model"] == "m"
     card = (tmp_path / "out.card.md").read_text(encoding="utf-8")
     _, header, body = card.split("---\n", 2)
     assert yaml.safe_load(header) == {
@@ -221,13 +221,6 @@ def test_card_and_manifest(store: Store, tmp_path: Path) -> None:
     assert {path.name for path in done.files} == {"out.jsonl", "out.manifest.json", "out.card.md"}
     again = export_to(store, "cstar", tmp_path / "again" / "out.jsonl", ExportSettings("chat", dialect="sharegpt"))
     assert [p.read_bytes() for p in again.files] == [p.read_bytes() for p in done.files]
-
-
-def test_the_manifest_names_both_models_where_another_one_scored(store: Store, tmp_path: Path) -> None:
-    [dataset] = store.datasets()
-    store.write_dataset(replace(dataset, score_model="judge", made="f" * 12, created="9999"))
-    done = export_to(store, "cstar", tmp_path / "out.jsonl", ExportSettings("segments"))
-    assert (done.manifest["dataset"]["model"], done.manifest["dataset"]["score_model"]) == ("m", "judge")
 
 
 def test_a_licence_that_the_hub_does_not_know_is_named(tmp_path: Path) -> None:

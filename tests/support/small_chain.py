@@ -102,7 +102,7 @@ def chain(folder: Path, *, state: str = "completed") -> Store:
             finished="2024-05-01T12:00:02.000000+00:00" if state != "running" else None,
             corpus="/corpora/five.jsonl",
             model="gpt2",
-            parameters={"model": "gpt2", "score_model": "big/judge"},
+            parameters={"model": "gpt2"},
             dataset=dataset.key if done else "",
         )
     )

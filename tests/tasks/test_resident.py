@@ -12,7 +12,7 @@ from tiny import tiny_lm
 
 from tasks.shards import model_thread as models
 from tasks.shards.model_thread import in_model_thread
-from tasks.specs.build_spec import BuildModel, BuildSpec, model_of
+from tasks.specs.build_spec import BuildSpec, model_of
 from tasks.specs.evaluation_spec import Evaluation, toolformer_of
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.tools.build import ToolSettings
@@ -47,13 +47,11 @@ def drop() -> None:
     """Leave nothing of this test to those after it."""
     for release in models._RESIDENT.users:
         release()
-    models._RESIDENT.held = {}
+    models._RESIDENT.held = None
 
 
-def build(model: str, beside: str = "") -> None:
-    """Ask for a build's model; `beside` is the other one, of two."""
-    other = BuildModel(beside, f"digest of {beside}") if beside else None
-    spec = SimpleNamespace(remote=None, overlay=None, model=model, model_digest=f"digest of {model}", other_model=other)
+def build(model: str) -> None:
+    spec = SimpleNamespace(remote=None, overlay=None, model=model, model_digest=f"digest of {model}")
     model_of(cast(BuildSpec, spec))
 
 
@@ -77,30 +75,14 @@ def test_at_most_one_model_is_in_memory_and_none_while_another_is_loaded(loader:
     assert loader.alive() == ["base"]
 
 
-def test_the_two_models_of_a_build_stay_until_other_work_comes(loader: Loader) -> None:
-    build("base")
-    for _ in range(2):
-        build("base", beside="judge")
-        build("judge", beside="base")
-    assert loader.loads == [("base", []), ("judge", ["base"])]
-    build("judge", beside="third")  # another build, of which one model is there
-    assert loader.alive() == ["judge"]
-    build("third", beside="judge")
-    assert loader.loads[2:] == [("third", ["judge"])]
-    build("judge")  # a build with this model alone
-    assert loader.alive() == ["judge"]
-    assert len(loader.loads) == 3
-    evaluate("cc")
-    assert loader.alive() == ["cc"]
-
-
 def test_tokens_are_those_of_the_model_that_is_loaded(loader: Loader) -> None:
     in_model_thread(drop)
     assert models.tokens_of_resident() == 0
     build("base")
     fresh = models.tokens_of_resident()  # a few that tried it out
-    [held] = models._RESIDENT.held.values()
-    cast(Any, held).hf_model.tokens += 1000
+    held = models._RESIDENT.held
+    assert held is not None
+    cast(Any, held[1]).hf_model.tokens += 1000
     assert models.tokens_of_resident() == fresh + 1000
     del held
     build("cc")

@@ -15,7 +15,7 @@ from fakes import FakeTool, a_scored
 from tasks.shards.run_shard import ShardResult, on_shard_done
 from tasks.shards.stage import Inputs, run_stage, shards_of
 from tasks.shards.tool_cache import OLDEST_ANSWER
-from tasks.specs.build_spec import BuildModel, BuildSpec
+from tasks.specs.build_spec import BuildSpec
 from tasks.stages.extend import STARTS, extend_stage
 from tasks.stages.ingest import with_latest_date
 from tasks.stages.prefilter import PREFILTER
@@ -73,7 +73,6 @@ CHANGES: dict[str, tuple[Change, list[str]]] = {
     "prompt": (lambda s: replace(s, prompts={"calculator": Prompt("calculator", "Other.", "\n")}), ["sample"]),
     "draws": (lambda s: replace(s, sample={"calculator": SampleConfig(draws=3)}), ["sample"]),
     "model": (lambda s: replace(s, model_digest="m2"), ["sample", "score"]),
-    "score model": (lambda s: replace(s, other_model=BuildModel("s", "s1")), ["score"]),
     "tool": (lambda s: replace(s, tool_digests={"calculator": "2/v2"}), ["execute"]),
     "timeout_s": (lambda s: replace(s, execute=ExecuteConfig(timeout_s=5)), ["execute"]),
     "decay": (lambda s: replace(s, score=ScoreConfig(decay=0.5)), ["score"]),
@@ -96,14 +95,6 @@ def test_what_a_stage_depends_on_and_nothing_else_makes_it_work_again(spec: Buil
     assert worked(spec) == ALL
     assert worked(change(spec)) == expected
     assert worked(spec) == []  # what was done first still stands
-
-
-def test_where_another_model_scores_the_one_that_samples_is_no_part_of_it(spec: BuildSpec) -> None:
-    spec = replace(spec, other_model=BuildModel("judge", "j1"))
-    assert worked(spec) == ALL
-    assert worked(replace(spec, model_digest="m2")) == ["sample"]  # which draws the same here
-    assert worked(replace(spec, other_model=BuildModel("judge", "j2"))) == ["score"]
-    assert worked(replace(spec, model="judge", model_digest="j1", other_model=None)) == ["sample"]  # j1 has scored it
 
 
 def test_a_stage_is_told_of_before_the_next_begins(spec: BuildSpec) -> None:

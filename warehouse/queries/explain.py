@@ -46,8 +46,6 @@ class Explanation:
     assembled: dict[str, Any] | None  # the config of the current C*; None until it is assembled
     datasets: tuple[dict[str, Any], ...]  # name, version, calls: the versions of C* with it, oldest first
     further: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)  # stage of the user's own -> rows
-    sampled_by: str = ""  # the model that sampled, where another one scored; else ""
-    scored_by: str = ""  # that other model; "": one model did both
     dropped: dict[str, Any] | None = None  # of a document that no stage after `ingest` read: why
     near_duplicates: tuple[dict[str, Any], ...] = ()  # documents that were dropped because they are like this one
 
@@ -76,14 +74,10 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
         [own] = found
         files: dict[str, list[str]] = {"documents": [f"{root}/{own['path']}"]}
         assembled: dict[str, Any] | None = None
-        models = ("", "")
         for row in rows_in(connection, _SQL["files"], {"shard": own["shard"]}):
             files.setdefault(row["table_name"], []).append(f"{root}/{row['path']}")
             if row["table_name"] == "examples":
                 assembled = json.loads(row["config"])
-            elif row["table_name"] == "scored":
-                config = json.loads(row["config"])
-                models = config.get("sampled_by", ""), config.get("scored_by", "")
         document = _of_table(connection, files, "documents", _SQL["documents"], doc_id)
         parts: dict[str, Any] = {name: tuple(_of_table(connection, files, name, _SQL[name], doc_id)) for name in _PARTS}
         for name, sql in _CHAIN_PARTS.items():
@@ -99,8 +93,6 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
         assembled=assembled,
         datasets=datasets,
         further=further,
-        sampled_by=models[0],
-        scored_by=models[1],
         near_duplicates=tuple(near),
     )
 

@@ -54,7 +54,7 @@ def test_three_losses_worked_by_hand():
 
 
 def test_within_a_token_the_next_one_is_the_first_that_counts():
-    """Another model may have sampled the call, in other tokens: a position is an offset in characters."""
+    """A call of `--candidates` may stand inside a token: a position is an offset in characters."""
     lm = tiny_lm()
     text = "The Nile is 6,853 km long; its source is the White Nile."
     cuts = tokenize(lm.hf_model.tokenizer, [text])[0].cuts.tolist()

@@ -63,7 +63,7 @@ def test_each_stage_reads_what_its_commits_name(store: Store) -> None:
         "execute.calculator": {tables["prefilter"]: 5, tables["sample"]: 2},
         "score.calculator": {
             **{documents: 5, tables["prefilter"]: 5, tables["sample"]: 2, tables["execute"]: 2},
-            "big/judge": None,  # its own model, not that of the other stages
+            "gpt2": None,
         },
         "assemble": {documents: 5, tables["score"]: 2},
         "version": {assembled: 1},
