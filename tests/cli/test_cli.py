@@ -154,7 +154,11 @@ def test_other_mistakes(run: Run, arguments: list[str], says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["stats"], ["explain", "3f"], ["what-if"], ["export", "out"], ["datasets"], ["reconcile"]]
+    "arguments",
+    [
+        *(["stats"], ["explain", "3f"], ["what-if"], ["export", "out"], ["datasets"], ["reconcile"], ["tables"]),
+        *(["finetune"], ["finetune", "--dry-run"]),
+    ],
 )
 def test_a_folder_in_which_nothing_was_built(run: Run, tmp_path: Path, arguments: list[str]) -> None:
     for folder in (tmp_path, tmp_path / "none"):
@@ -216,18 +220,6 @@ def test_explain(run: Run, built: Built) -> None:
     shown = run("explain", row["doc_id"], "--data", data)
     assert shown.code == 0
     assert row["text"].split()[0] in shown.out
-
-
-def test_explain_wants_one_document(run: Run, built: Built) -> None:
-    result, data, _ = built
-    none, all_ = run("explain", "zzz", "--data", data), run("explain", "", "--data", data)
-    assert none.code == all_.code == 2
-    assert "no document has an id beginning with 'zzz'; list them: toolformer sql " in none.err  # none is like it
-    assert "an id beginning with ''; list them: toolformer sql " in all_.err
-    (wanted,) = (row["doc_id"] for row in rows_of(result.snapshot, "SELECT min(doc_id) AS doc_id FROM documents"))
-    misspelt = run("explain", wanted[:-1] + ("0" if wanted[-1] != "0" else "1"), "--data", data)
-    assert (misspelt.code, misspelt.err.count("\n")) == (2, 1)
-    assert f"nearest: {wanted}" in misspelt.err
 
 
 def test_explain_says_why_every_call_was_kept_or_not(run: Run, built: Built) -> None:
@@ -349,22 +341,6 @@ def test_export_to_where_nothing_can_be_written(run: Run, built: Built, tmp_path
     said = run("export", "--data", data, tmp_path / "file" / "out.jsonl")
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith(f"error: {tmp_path / 'file' / 'out.jsonl'} cannot be written: ")
-
-
-def test_reconcile_rebuilds_what_was_lost(run: Run, built: Built, few_documents: Path) -> None:
-    _, data, _ = built
-    before = json.loads(run("stats", "--data", data, "--json").out)
-    for name in ("catalog.duckdb", "warehouse.duckdb"):
-        (data / name).unlink()
-    said = run("stats", "--data", data)
-    assert (said.code, said.err) == (
-        2,
-        f"error: there is no {data / 'warehouse.duckdb'}; run toolformer reconcile --data {data}\n",
-    )
-    counts = json.loads(run("reconcile", "--data", data, "--json").out)
-    assert counts["commits"] >= 28  # ingest, four stages of two tools and three shards, assemble of three shards
-    assert counts["datasets"] >= 1
-    assert json.loads(run("stats", "--data", data, "--json").out) == before
 
 
 def test_a_passage_that_is_none_is_told_before_anything_starts(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
@@ -14,18 +15,35 @@ from typer.testing import CliRunner, Result
 from cli.main import app
 from cli.render.diagnosis import DiagnosisDisplay, format_measure, gain_lines
 from tests.support.chat_templates import AS_PLAIN
+from toolformer_core.annotate.in_memory import OnProgress
 from toolformer_core.diagnose.figures import Gains
+from toolformer_core.diagnose.observe import Observed, observe
 from toolformer_core.diagnose.verdict import STEPS, Check
 from toolformer_core.errors import UsageError
 
 FEW = ["--tools", "calculator", "--documents", "8", "--top-k", "3", "--draws", "2"]
 
 
+@pytest.fixture(scope="module")
+def observed_once() -> Iterator[None]:
+    """The model is asked once: what it draws, and what calls gain, depends on no threshold."""
+    kept: list[Observed] = []
+
+    def remembered(*given: Any, on_progress: OnProgress, **more: Any) -> Observed:
+        kept[:] = kept or [observe(*given, on_progress=on_progress, **more)]
+        on_progress("calculator", 8, 8)
+        return kept[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("toolformer_core.diagnose.run.observe", remembered)
+        yield
+
+
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["diagnose", *arguments])
 
 
-def test_a_model_that_can_be_taught_exits_with_0() -> None:
+def test_a_model_that_can_be_taught_exits_with_0(observed_once: None) -> None:
     result = run(*FEW, "--json")
     assert result.exit_code == 0
     report = json.loads(result.stdout)
@@ -35,7 +53,7 @@ def test_a_model_that_can_be_taught_exits_with_0() -> None:
     assert tool["figures"]["documents"] == report["documents"] == 8
 
 
-def test_a_step_in_the_way_is_named_with_what_to_do_and_exits_with_1() -> None:
+def test_a_step_in_the_way_is_named_with_what_to_do_and_exits_with_1(observed_once: None) -> None:
     result = run(*FEW, "--tau-f", "calculator=50")
     assert result.exit_code == 1
     assert "cannot be taught as it is: threshold" in result.stdout

@@ -65,7 +65,7 @@ def test_evaluate_and_tables_as_json_and_in_print(prefect_server: None, run: Run
     ("options", "says"),
     [
         (["--task", "svanp"], "Did you mean 'svamp'"),
-        (["--task", "small-world", "--k", "ten"], "--k: 'ten'"),
+        (["--task", "small-world", "--k", "ten"], "--k: 'ten' is not a whole number; write e.g. 0,1,3,10"),
         (["--task", "small-world", "--arms", "toolformer"], "--toolformer PATH"),
         (["--task", "small-world", "--runner", "cluster"], "--runner"),
     ],

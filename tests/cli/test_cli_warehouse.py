@@ -129,6 +129,15 @@ def test_pack_writes_one_file_and_says_what_is_in_it(
     told = json.loads(run(store, "pack", str(other), "--json").stdout)
     assert (told["file"], told["bytes"], told["tables"]["documents"]) == (str(other), other.stat().st_size, 1)
     assert "kept_calls" in told["views"]
+    some = out.with_name("some.duckdb")
+    told = json.loads(run(store, "pack", str(some), "--tables", "documents", "--json").stdout)
+    assert told["tables"] == {"documents": 1}
+    assert "shards" in told["views"]  # over the facts alone
+    assert "kept_calls" not in told["views"]  # it needs examples and scored
+    assert rows_of(some, "SELECT count(*) AS n FROM documents") == [{"n": 1}]
+    wrong = run(store, "pack", str(out.with_name("none.duckdb")), "--tables", "nosuch")
+    assert isinstance(wrong.exception, UsageError)
+    assert "there is no table nosuch" in str(wrong.exception)
     assert "duckdb c4.duckdb" in CliRunner().invoke(app, ["pack", "--help"]).stdout
 
 
@@ -154,19 +163,3 @@ def test_sql_prints_a_table_json_or_csv_and_refuses_to_write(store: Store) -> No
         )
     with pytest.raises(UsageError, match="not both"):
         CliRunner().invoke(app, ["sql", "SELECT 1", "--csv", "--json", "--data", store.root], catch_exceptions=False)
-
-
-def test_pack_takes_some_tables_and_the_views_over_these(store: Store, tmp_path: Path) -> None:
-    assert run(store, "reconcile").exit_code == 0
-    packed = run(store, "pack", str(tmp_path / "out.duckdb"), "--tables", "documents", "--json")
-    printed = json.loads(packed.stdout)
-    assert printed["tables"] == {"documents": 1}
-    assert "shards" in printed["views"]  # over the facts alone
-    assert "kept_calls" not in printed["views"]  # it needs examples and scored
-    assert rows_of(tmp_path / "out.duckdb", "SELECT count(*) AS n FROM documents") == [{"n": 1}]
-    with pytest.raises(UsageError, match="there is no table nosuch"):
-        CliRunner().invoke(
-            app,
-            ["pack", str(tmp_path / "x.duckdb"), "--tables", "nosuch", "--data", store.root],
-            catch_exceptions=False,
-        )

@@ -27,7 +27,6 @@ from flows.forms.calls import TauF, thresholds
 from flows.forms.fields import DataFolder, Listed, Option, as_text
 from flows.ground.parameters import GroundParameters
 from flows.recipe.parameters import RecipeParameters
-from tests.support.commands import Run
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UsageError
 
@@ -310,12 +309,6 @@ def test_the_command_that_a_build_prints_asks_for_the_same_build(parameters: Bui
     command = COMMANDS[name]
     asked = command.make_context(name, words).params
     assert filled(BuildParameters, **{field: asked[field] for field in BuildParameters.model_fields}) == parameters
-
-
-def test_a_number_of_k_that_is_none_is_named(run: Run, tmp_path: Path) -> None:
-    said = run("evaluate", "--task", "small-world", "--k", "0,x", "--data", tmp_path / "d")
-    assert (said.code, said.out) == (2, "")
-    assert said.err == "error: --k: 'x' is not a whole number; write e.g. 0,1,3,10\n"
 
 
 def test_a_value_of_every_tool_or_by_tool() -> None:

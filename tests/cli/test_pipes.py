@@ -13,8 +13,8 @@ import pytest
 
 @pytest.mark.parametrize(
     "words",
-    [["tools", "test", "calculator", "1 + 1"], ["tools", "--help"], ["tools", "list", "--json"]],
-    ids=["print", "rich", "json"],
+    [["tools", "test", "calculator", "1 + 1"], ["tools", "--help"]],
+    ids=["print", "rich"],
 )
 def test_a_pipe_that_nobody_reads_is_no_answer_of_the_command(words: list[str]) -> None:
     reader, writer = os.pipe()
@@ -35,25 +35,17 @@ def test_what_processes_print_that_a_tool_starts_does_not_stand_in_the_json(tmp_
     assert json.loads(ended.stdout)[-1]["key"] == "loud"
 
 
-@pytest.mark.parametrize(
-    ("words", "closed"),
-    [
-        (["tools", "test", "calculator", "1 + 1"], (1,)),
-        (["tools", "list", "--json"], (1,)),
-        (["tools", "list", "--json"], (2,)),
-        (["tools", "list", "--json"], (0, 1, 2)),
-    ],
-)
-def test_a_closed_stream_changes_no_result(tmp_path: Path, words: list[str], closed: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("closed", [(2,), (0, 1, 2)])
+def test_a_closed_stream_changes_no_result(tmp_path: Path, closed: tuple[int, ...]) -> None:
     """Without standard output (`>&-`), the next file that is opened would have its number, and take what is printed."""
     (tmp_path / "opens.py").write_text(
         "kept = open('kept', 'w')\ndef answer(text):\n    print('noise', flush=True)\n    return text\n"
     )
-    tool = ["--tool", "opens.py:answer"] if "list" in words else []
+    words = ["tools", "list", "--json", "--tool", "opens.py:answer"]
     closing = " ".join(f"{number}>&-" for number in closed)
-    command = ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "cli.main", *words, *tool]
+    command = ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "cli.main", *words]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert bool(ended.stdout) == (1 not in closed)
-    assert not tool or (tmp_path / "kept").read_text() == ""
+    assert (tmp_path / "kept").read_text() == ""

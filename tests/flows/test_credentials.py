@@ -93,8 +93,8 @@ def test_what_is_secret_in_a_models_url_stays_nowhere(
     assert named.encode() in (data / "mlflow.db").read_bytes()
 
     # The same server with another key is the same model, and a key in the environment is enough: all is found done.
-    again = run("build", *words, "--model", named)
-    assert (again.code, json.loads(again.out)["done"]) == (0, 0)
+    again = run("plan", *words, "--model", named)
+    assert (again.code, json.loads(again.out)["nothing_to_do"]) == (0, True)
 
 
 def test_a_server_that_refuses_repeats_no_secret(

@@ -7,7 +7,6 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,19 +106,13 @@ def test_tasks_have_no_tags_for_which_they_would_wait_for_the_server(prefect_ser
         assert tags_seen() == (["terminal", "toolformer"], [])
 
 
-def test_threads_are_sixteen_times_the_workers_that_the_form_asks_for(
-    prefect_server: None, own_environment: pytest.MonkeyPatch
-) -> None:
-    assert chosen(3)._max_workers == 48
-
-
 def test_a_deployed_flow_goes_where_its_workers_environment_says(
     prefect_server: None, own_environment: pytest.MonkeyPatch
 ) -> None:
     own_environment.setenv("TOOLFORMER_RUNNER", "dask")
     assert chosen(3).cluster_kwargs["n_workers"] == 3
     with choose_runner("threads"):  # whoever calls it knows better
-        assert chosen(3)._max_workers == 48
+        assert chosen(3)._max_workers == 48  # sixteen times the workers that the form asks for
 
 
 @pytest.mark.parametrize("cluster", [{"plain": {}, "with-gpu": {"GPU": 1.0}}], indirect=True)
@@ -195,22 +188,6 @@ def test_a_build_in_groups_gives_what_it_gives_shard_by_shard(
     assert (together.done, together.skipped) == (single.done, single.skipped) == (3, 1 + 3 * 2 * 4)
     assert told[-1] == "assemble 3/3"
     assert max(single.counts.values()) == 2 or limit > 2
-
-
-def test_of_a_builds_tasks_those_that_ask_the_model_take_a_gpu(
-    built: Built, few_documents: Path, as_built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[bool] = []
-
-    @contextmanager
-    def noting(*, model: bool) -> Iterator[None]:
-        taken.append(model)
-        yield
-
-    monkeypatch.setattr("flows.runtime.stage_tasks.task_resources", noting)
-    run_build(small_build(few_documents, as_built))
-    # of one group of shards: prefilter, sample, execute and score of two tools, stage by stage, then assemble
-    assert taken == [False, False, True, True, False, False, True, True, False]
 
 
 @flow

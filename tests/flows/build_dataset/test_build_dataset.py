@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import save_file
 
-from flows.build_dataset.flow import BuildResult, run_build
+from flows.build_dataset.flow import BuildResult, _why_rejected, run_build
 from flows.build_dataset.resolve import resolve
+from flows.export.find import find_dataset
 from flows.export.run import export_dataset
 from flows.runtime.ledger import Ledger
 from tasks.shards import arrow as translate
 from tests.support.small_builds import small_build
 from tests.support.stage_runs import ingest
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
+from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.syntax import strip
 from warehouse.catalog import Catalog
 from warehouse.commits import Run
@@ -89,24 +90,6 @@ def test_the_snapshot_answers(built: tuple[BuildResult, Path, list[str]]) -> Non
     assert rows_of(result.snapshot, "SELECT count(*) AS n FROM rejects")[0]["n"] == 3
 
 
-def test_the_same_build_again_does_nothing(
-    built: tuple[BuildResult, Path, list[str]], few_documents: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result, data, _ = built
-
-    def no_model(*_: object) -> None:
-        raise AssertionError("a model was loaded")
-
-    for stage in ("sample", "score"):
-        monkeypatch.setattr(f"tasks.stages.{stage}.model_of", no_model)
-    again = run_build(small_build(few_documents, data))
-    assert (again.done, again.skipped) == (0, 28)
-    assert again.version == result.version
-    # one changed threshold assembles anew, and runs no model
-    other = run_build(small_build(few_documents, data, tau_f={"calendar": 0.1}))
-    assert (other.done, other.skipped) == (3, 25)
-
-
 def test_altered_data_is_found_and_done_again(built: tuple[BuildResult, Path, list[str]], few_documents: Path) -> None:
     result, data, _ = built
     victim = sorted((data / "shards" / "score" / "calendar").glob("*.parquet"))[0]
@@ -119,50 +102,23 @@ def test_altered_data_is_found_and_done_again(built: tuple[BuildResult, Path, li
     assert list((data / "quarantine").rglob("*.parquet"))
 
 
-@pytest.mark.parametrize("format_", ["text", "jsonl", "hf"])
-def test_export(built: tuple[BuildResult, Path, list[str]], tmp_path: Path, format_: str) -> None:
-    result, data, _ = built
-    out = tmp_path / "out"
-    store = Store(data)
-    assert export_dataset(store, f"cstar@{result.version[:6]}", format_, out) == result.examples
-    if format_ == "jsonl":
-        rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-        texts = {r["doc_id"]: r["text"] for r in rows_of(result.snapshot, "SELECT doc_id, text FROM documents")}
-        assert [strip(r["text"], [(c["start"], c["end"]) for c in r["calls"]]) for r in rows] == [
-            texts[r["doc_id"]] for r in rows
-        ]
-    if format_ == "text":
-        jsonl = tmp_path / "jsonl"
-        export_dataset(store, "cstar", "jsonl", jsonl)
-        texts = [json.loads(line)["text"] for line in jsonl.read_text(encoding="utf-8").splitlines()]
-        assert out.read_text(encoding="utf-8").split("\n<|endoftext|>\n") == [*texts, ""]
-    if format_ == "hf":
-        assert {p.name for p in out.iterdir()} == {"data-00000-of-00001.arrow", "dataset_info.json", "state.json"}
-    with pytest.raises(UsageError, match="exists already"):
-        export_dataset(store, "cstar", format_, out)
-    with pytest.raises(UnknownNameError, match="Did you mean 'cstar'"):
-        export_dataset(store, "cstra", format_, tmp_path / "other")
-
-
 def test_a_separator_that_a_text_holds_is_refused(built: tuple[BuildResult, Path, list[str]], tmp_path: Path) -> None:
     _, data, _ = built
-    out = tmp_path / "out"
-    export_dataset(Store(data), "cstar", "text", out, separator="###")
-    first = out.read_text(encoding="utf-8").splitlines()[0]
+    store, out = Store(data), tmp_path / "out"
+    export_dataset(store, "cstar", "text", out, separator="###")
+    texts = [e.text for file in find_dataset(store, "cstar").files for e in translate.examples_of(store.read(file))]
+    assert out.read_text(encoding="utf-8").split("\n###\n") == [*texts, ""]
+    first = texts[0].splitlines()[0]
     for separator, says in ((first, "holds a line"), ("", "not blank"), ("a\nb", "one line")):
         with pytest.raises(UsageError, match=says):
-            export_dataset(Store(data), "cstar", "text", tmp_path / "other", separator=separator)
+            export_dataset(store, "cstar", "text", tmp_path / "other", separator=separator)
         assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.card.md", "out.manifest.json"]
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "says"),
     [
-        ({"tools": ["calcualtor"]}, UnknownNameError, "Did you mean 'calculator'"),
-        ({"model": "embeded"}, ModelError, "Did you mean 'embedded'"),
         ({"model": "./no/such/folder"}, ModelError, "give 'embedded', a folder"),
-        ({"corpus": "no-such.jsonl"}, CorpusError, "no-such.jsonl"),
-        ({"tau_f": {"calender": 1.0}}, UnknownNameError, "Did you mean 'calendar'"),
         ({"prompts": "no-such-folder"}, UsageError, "no-such-folder"),
     ],
 )
@@ -190,15 +146,20 @@ def test_a_users_mistake_is_answered_before_anything_runs(
         (b"\n\n[1]\n", "blank 2, not_an_object 1 (each row must be one JSON object)"),
     ],
 )
-def test_a_corpus_without_a_usable_row_is_told_by_reasons(
-    prefect_server: None, tmp_path: Path, corpus: bytes, says: str
-) -> None:
+def test_why_no_row_is_a_usable_document(tmp_path: Path, corpus: bytes, says: str) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(corpus)
+    spec = resolve(small_build(path, tmp_path / "data"))
+    assert _why_rejected(spec.store(), ingest(spec)).startswith(f"{says}; every row's own is in ")
+
+
+def test_a_corpus_without_a_usable_row_ends_the_build(prefect_server: None, tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("\n", encoding="utf-8")
     for _ in range(2):  # the second build finds the corpus read
         with pytest.raises(UsageError) as caught:
             run_build(small_build(path, tmp_path / "data"))
-        assert f"no row of {path} is a usable document: {says}" in str(caught.value)
+        assert f"no row of {path} is a usable document: blank 1; " in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
@@ -224,29 +185,6 @@ def test_workers_in_other_folders_are_told_the_same_paths(
     (tmp_path / "embedded").mkdir()
     other = resolve(asked.model_copy(update={"data": "memory://data", "model": "embedded"}))
     assert (other.data, other.model) == ("memory://data", "embedded")
-
-
-def test_one_more_document_makes_only_the_last_shard_anew(
-    prefect_server: None, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    corpus = tmp_path / "grows.jsonl"
-    corpus.write_bytes(few_documents.read_bytes())
-    asked = small_build(Path("grows.jsonl"), Path("data"), tools=["calendar"], top_k=1, draws=1)
-    first = run_build(asked)
-    # 16 documents in shards of 6, 6 and 4: ingest, four stages of three shards, assemble of three
-    assert (first.done, first.skipped) == (1 + 4 * 3 + 3, 0)
-    with corpus.open("a", encoding="utf-8") as stream:
-        # dated as all the others are, and earlier: the corpus's latest date stays
-        stream.write(json.dumps({"text": "A text that was not there before.", "timestamp": "2000-01-01"}) + "\n")
-    second = run_build(asked)
-    # ingest, and of the last shard alone four stages and assemble; the rest of the 16 stands
-    assert (second.done, second.skipped) == (1 + 4 + 1, 10)
-    commits = [c for c in Store(tmp_path / "data").commits() if c.stage not in ("read", "ingest")]
-    assert {c.shard for c in commits} == {"part-00000", "part-00001", "part-00002"}
-    assert {c.shard for c in commits if c.run_id == second.run_id} == {"part-00002"}
-    # a card names the corpus as its owner did
-    assert {d.corpus for d in Store(tmp_path / "data").datasets()} == {"grows.jsonl"}
 
 
 def test_work_that_went_elsewhere_is_not_passed_over(few_documents: Path, tmp_path: Path) -> None:

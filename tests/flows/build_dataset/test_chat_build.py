@@ -74,27 +74,26 @@ def test_the_models_own_template_is_in_the_prompts_digest_and_in_no_digest_of_th
     assert (len(prompts), len(digests)) == (2, 1)
 
 
-def test_contents_as_in_a_plain_prompt_give_the_very_build(few_documents: Path, tmp_path: Path) -> None:
+def test_contents_as_in_a_plain_prompt_give_the_very_build(few_documents: Path, as_built: Path, tmp_path: Path) -> None:
     """The template is other work for `sample`, whose rows are the same to the byte; so all that follows is done."""
-    data, template = tmp_path / "data", tmp_path / "contents.jinja"
+    template = tmp_path / "contents.jinja"
     template.write_text(AS_PLAIN, encoding="utf-8")
-    plain = small_build(few_documents, data, tools=["calendar"], limit=6, shard_documents=2)
+    plain = small_build(few_documents, as_built)
     chat = plain.model_copy(update={"chat_template": str(template)})
-    run_build(plain)
-    (own,) = (one for one in plan_build(chat).stages if one.stage == "sample")
-    assert own.because == {"prompt": 3}
+    sampling = [one for one in plan_build(chat).stages if one.stage == "sample"]
+    assert [one.because for one in sampling] == [{"prompt": 3}] * 2
     run_build(chat)
     assert {shard.state for shard in plan_build(chat).shards} == {"cached"}
     assert {shard.state for shard in plan_build(plain).shards} == {"cached"}
 
-    store = Store(data)
+    store = Store(as_built)
     files = [{file.digest for c in commits for file in c.files} for commits in _sampled(store)]
     assert files[0] == files[1] != set()
-    assert len(list(store.commits("score"))) == 3  # of the first build
+    assert len(list(store.commits("score"))) == 2 * 3  # of the first build
     runs = {run.parameters["chat_template"] for run in store.runs()}
     assert runs == {"none", str(template)}
-    texts = rows_of(data / "warehouse.duckdb", 'SELECT text FROM prompts WHERE "current"')
-    assert len(texts) == 1
+    texts = rows_of(as_built / "warehouse.duckdb", 'SELECT text FROM prompts WHERE "current"')
+    assert len(texts) == 2
 
 
 def _sampled(store: Store) -> list[list[object]]:

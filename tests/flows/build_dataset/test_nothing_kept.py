@@ -12,6 +12,7 @@ from flows.build_dataset.notes import nothing_kept
 from flows.build_dataset.parameters import BuildParameters
 from tests.support.small_builds import small_build
 from warehouse.queries import Sample, StageBalance, rows_of
+from warehouse.store import Store
 
 TAU = {"calculator": 0.5, "qa": 1.0}
 ASKED = BuildParameters(corpus="embedded", model="gpt2", tools=["calculator", "qa"], tau_s=0.1)
@@ -80,9 +81,10 @@ def test_where_nothing_was_scored_the_step_at_which_nothing_was_left_is_named() 
 
 
 def test_a_build_whose_thresholds_nothing_reaches(
-    prefect_server: None, few_documents: Path, as_built: Path, capsys: pytest.CaptureFixture[str]
+    few_documents: Path, as_built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = run_build(small_build(few_documents, as_built, tau_f={"calculator": 9.0, "calendar": 9.0}))
+    monkeypatch.chdir(few_documents.parent)
+    result = run_build(small_build(Path(few_documents.name), as_built, tau_f={"calculator": 9.0, "calendar": 9.0}))
     assert (result.examples, result.thresholds) == (0, {"calculator": 9.0, "calendar": 9.0})
     (row,) = rows_of(result.snapshot, "SELECT count(*) AS n FROM scored WHERE NOT isnan(TRY(gain))")
     print_summary(result)
@@ -95,6 +97,7 @@ def test_a_build_whose_thresholds_nothing_reaches(
     assert "Next: toolformer what-if --tau calculator=" in shown
     card = as_built / "datasets" / "cstar" / f"{result.version}.md"
     assert "No texts: no tool call was kept." in card.read_text(encoding="utf-8")
+    assert Store(as_built).datasets()[-1].corpus == few_documents.name  # as its owner named it
 
 
 def test_only_calls_that_were_kept_are_called_the_most_helpful(

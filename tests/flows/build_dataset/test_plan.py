@@ -127,6 +127,7 @@ def test_what_is_planned_is_done(
     few_documents: Path,
     as_built: Path,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     change: Callable[[BuildParameters, Path], BuildParameters],
     to_do: dict[str, int],
     because: set[str],
@@ -142,7 +143,13 @@ def test_what_is_planned_is_done(
     assert plan.nothing_to_do == (not to_do)
     if change is another_tokenizer:  # what is done is as for another model
         return
+    if to_do.keys() <= {"assemble"}:
+        for stage in ("sample", "score"):
+            monkeypatch.setattr(f"tasks.stages.{stage}.model_of", lambda *_: pytest.fail("a model was loaded"))
     worked = done_by(asked)
+    if change is one_more_document:
+        assert {shard for (_, _, shard), done in worked.items() if done} == {"corpus", "part-00002"}
+    assert len(Store(as_built).datasets()) == 1 + bool(to_do)
     assert planned.keys() == worked.keys()
     assert {work for work, state in planned.items() if state == TO_DO} <= {w for w, done in worked.items() if done}
     assert not {work for work, state in planned.items() if state == CACHED} & {w for w, done in worked.items() if done}

@@ -70,7 +70,7 @@ def asked(corpus: Path, data: Path, **changes: object) -> BuildParameters:
 
 
 @pytest.fixture(scope="module")
-def built(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[BuildResult, Path]:
+def promised(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[BuildResult, Path]:
     data = tmp_path_factory.mktemp("promised")
     with pytest.MonkeyPatch.context() as patch:
         use(patch)
@@ -78,11 +78,11 @@ def built(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathF
 
 
 def test_the_threshold_lies_above_the_decoys_and_keeps_what_the_papers_would_not(
-    built: tuple[BuildResult, Path], run: Run
+    promised: tuple[BuildResult, Path], run: Run
 ) -> None:
     # Twelve calls and three decoys each. At 0.2 all 36 decoys and all 12 calls pass: the rate is 1. Above, none does.
     # So the next call's gain is the threshold, 0.4, where the paper's 0.5 would keep nine.
-    result, data = built
+    result, data = promised
     assert result.thresholds["calculator"] == 0.4
     assert (result.examples, result.counts) == (12, {"calculator": 12})
     store = Store(data)
@@ -95,8 +95,8 @@ def test_the_threshold_lies_above_the_decoys_and_keeps_what_the_papers_would_not
     assert "12 of 12" in card
 
 
-def test_decoys_are_stored_with_the_scores_and_counted(built: tuple[BuildResult, Path]) -> None:
-    _, data = built
+def test_decoys_are_stored_with_the_scores_and_counted(promised: tuple[BuildResult, Path]) -> None:
+    _, data = promised
     store = Store(data)
     calls = [
         call
@@ -108,15 +108,17 @@ def test_decoys_are_stored_with_the_scores_and_counted(built: tuple[BuildResult,
     assert {commit.counters["decoys_from_reserve"] for commit in store.commits("score")} == {0}
 
 
-def test_the_same_build_again_finds_everything_done(built: tuple[BuildResult, Path], corpus: Path, model: None) -> None:
-    result, data = built
+def test_the_same_build_again_finds_everything_done(
+    promised: tuple[BuildResult, Path], corpus: Path, model: None
+) -> None:
+    result, data = promised
     assert plan_build(asked(corpus, data)).nothing_to_do
     again = run_build(asked(corpus, data))
     assert (again.done, again.version, again.made) == (0, result.version, result.made)
 
 
-def test_the_rate_at_any_threshold_is_asked_in_sql(built: tuple[BuildResult, Path], run: Run) -> None:
-    result, data = built
+def test_the_rate_at_any_threshold_is_asked_in_sql(promised: tuple[BuildResult, Path], run: Run) -> None:
+    result, data = promised
     for tau, expected in ((0.1, (12, 36, 1.0)), (0.3, (12, 0, 0.0)), (3.0, (0, 0, None))):
         (row,) = rows_of(result.snapshot, f"SELECT tool, calls, decoys, rate FROM false_discovery_rate({tau})")
         assert tuple(row.values()) == ("calculator", *expected)
@@ -125,8 +127,8 @@ def test_the_rate_at_any_threshold_is_asked_in_sql(built: tuple[BuildResult, Pat
     assert [one["rate"] for one in said] == [0.0, 0.0, 0.0]  # at 0.5, 1 and 2
 
 
-def test_what_if_finds_thresholds_without_a_model(built: tuple[BuildResult, Path], run: Run) -> None:
-    result, data = built
+def test_what_if_finds_thresholds_without_a_model(promised: tuple[BuildResult, Path], run: Run) -> None:
+    result, data = promised
     store = Store(data)
     strict, loose = thresholds_for(store, result.snapshot, [0.01, 0.2])
     assert (strict.reason, loose.reason) == ("too_few", "")  # 0.01 of 36 decoys are fewer than 3
@@ -139,23 +141,21 @@ def test_what_if_finds_thresholds_without_a_model(built: tuple[BuildResult, Path
 
 
 def test_what_the_papers_thresholds_gave_with_decoys_can_be_assembled_anew_by_a_rate(
-    built: tuple[BuildResult, Path], corpus: Path, tmp_path: Path, model: None
+    promised: tuple[BuildResult, Path], corpus: Path, tmp_path: Path, model: None
 ) -> None:
     paper = run_build(asked(corpus, tmp_path, tau_f={}, decoys=3))
     assert (paper.examples, paper.thresholds["calculator"]) == (9, 0.5)
     store = Store(tmp_path)
     (found,) = thresholds_for(store, paper.snapshot, [0.1])
     made = materialise(store, ask(paper.snapshot, {"calculator": found.tau_f}), "promised")
-    assert made.version == built[0].version
+    assert made.version == promised[0].version
 
 
-def test_without_decoys_there_is_nothing_to_promise(
-    built: tuple[BuildResult, Path], corpus: Path, tmp_path: Path, model: None
-) -> None:
-    plain = run_build(asked(corpus, tmp_path, tau_f={}))
-    assert stats(plain.snapshot).rates == ()
+def test_without_decoys_there_is_nothing_to_promise(as_built: Path) -> None:
+    snapshot = as_built / "warehouse.duckdb"
+    assert stats(snapshot).rates == ()
     with pytest.raises(UsageError, match="with --decoys 3"):
-        thresholds_for(Store(tmp_path), plain.snapshot, [0.05])
+        thresholds_for(Store(as_built), snapshot, [0.05])
 
 
 def test_a_rate_is_for_all_tools_or_for_one(corpus: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,10 +54,18 @@ def waits_on(run: TaskRun, runs: dict[str, TaskRun]) -> set[str]:
 
 
 def test_every_step_of_every_tool_and_group_is_a_task_run(
-    prefect_server: None, few_documents: Path, tmp_path: Path, flow_runs: list[str], monkeypatch: pytest.MonkeyPatch
+    few_documents: Path, as_built: Path, flow_runs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gpu_asked: list[bool] = []
+
+    @contextmanager
+    def noting(*, model: bool) -> Iterator[None]:
+        gpu_asked.append(model)
+        yield
+
+    monkeypatch.setattr("flows.runtime.stage_tasks.task_resources", noting)
     monkeypatch.setattr(pipeline, "tasks_at_most", lambda: 18)  # two tools of four tasks each and assemble, twice
-    run_build(small_build(few_documents, tmp_path / "data"))
+    run_build(small_build(few_documents, as_built))  # whether a task finds its shards done or not
     runs = task_runs(flow_runs[0])
     steps = ("prefilter", "sample", "execute", "score")
     groups = ("0", "1-2")  # of three shards
@@ -66,6 +76,8 @@ def test_every_step_of_every_tool_and_group_is_a_task_run(
     before = {"prefilter calendar 0", "sample calendar 0", "execute calendar 0"}
     assert waits_on(runs["score calendar 0"], runs) == before
     assert waits_on(runs["assemble 0"], runs) == {"score calculator 0", "score calendar 0"}
+    # of each group: prefilter, sample, execute and score of two tools, stage by stage, then assemble
+    assert gpu_asked == [False, False, True, True, False, False, True, True, False] * 2
 
 
 def test_a_failed_step_is_seen_as_that_step_and_a_second_try_repeats_it_alone(

@@ -176,16 +176,14 @@ def test_the_same_again_finds_all_done_and_more_items_reuse_whole_shards(done: R
 
 
 def test_of_a_file_that_has_changed_only_the_changed_shard_is_answered_again(
-    prefect_server: None, problems: Path, tmp_path: Path
+    done: Ran, problems: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / problems.name
-    file.write_text(problems.read_text())
-    parameters = asked(file, tmp_path / "data", arms=["base"])
-    assert run_evaluate(parameters).done == 1 + 3
     file.write_text(problems.read_text().replace("12 loaves", "14 loaves"))  # the third problem, of the second shard
-    result = run_evaluate(parameters)
+    data = shutil.copytree(done[1].data, tmp_path / "data", ignore=shutil.ignore_patterns("prefect"))
+    result = run_evaluate(asked(file, data, arms=["base"]))
     assert (result.done, result.skipped) == (1 + 1, 2)
-    prompts = [r["prompt"] for r in rows_of(result.snapshot, "SELECT prompt FROM predictions")]
+    prompts = [r["prompt"] for r in rows_of(result.snapshot, "SELECT prompt FROM predictions WHERE arm = 'base'")]
     assert len(prompts) == 5
     assert sum("14 loaves" in prompt for prompt in prompts) == 1
     assert not any("12 loaves" in prompt for prompt in prompts)
@@ -257,17 +255,17 @@ def test_perplexity_of_two_arms_and_texts(
     assert result.paper == {"gpt-j": 9.9, "gpt-j + cc": 10.3, "toolformer (disabled)": 10.3}
     # the same text under a name that says nothing: no figure of the paper stands beside it, unless the task says more
     other = Path(shutil.copy(text, tmp_path / "mine.txt"))
-    for task, paper in (("perplexity", {}), ("wikitext", result.paper)):
-        again = run_evaluate(asked(other, tmp_path / "data", task=task, arms=["base"]))
-        assert again.perplexities[0].perplexity == pytest.approx(one.perplexity)
-        assert again.paper == paper
-        _print_result(again)
+    again = run_evaluate(asked(other, tmp_path / "data", task="perplexity", arms=["base"]))
+    assert again.perplexities[0].perplexity == pytest.approx(one.perplexity)
+    assert again.paper == {}
+    table = next(t for t in paper_tables(Path(again.snapshot), "d") if t.name == "Table 8")
+    assert [row[2] for row in table.rows if row[0] == "mine.txt"] == [None]
+    assert measured_text("wikitext", "mine.txt") == "wikitext"
+    for printed in (result, again):
+        _print_result(printed)
         shown = " ".join(capsys.readouterr().out.split())
-        assert ("The paper: gpt-j 9.9" in shown) == bool(paper)
-        assert ("this text is not known to be one of them" in shown) == (not paper)
-        table = next(t for t in paper_tables(Path(again.snapshot), "d") if t.name == "Table 8")
-        (row,) = (row for row in table.rows if row[0] == "mine.txt")
-        assert row[2] == paper.get("gpt-j")
+        assert ("The paper: gpt-j 9.9" in shown) == bool(printed.paper)
+        assert ("this text is not known to be one of them" in shown) == (not printed.paper)
     plan = resolve(asked(None, tmp_path / "data", task="perplexity"))  # from the hub, where it is WikiText
     assert measured_text(plan.task.name, plan.benchmark.source) == "wikitext"
 

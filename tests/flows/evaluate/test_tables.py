@@ -158,20 +158,22 @@ def test_the_shares_of_items_with_a_call_stand_beside_the_papers(written: Writte
     written.evaluated("mlqa-de", "mlqa", 0, 2, tools="mt")
     written.evaluated("dateset", "", 0, 2, tools="calendar qa")
 
-    def shares(tasks: str) -> list[tuple[Any, ...]]:
-        return [row[1:] for row in written.tables()["§4.2"].rows if row[0] == tasks]
+    def shares() -> dict[str, list[tuple[Any, ...]]]:
+        rows = written.tables()["§4.2"].rows
+        return {str(row[0]): [other[1:] for other in rows if other[0] == row[0]] for row in rows}
 
     # of LAMA's three tasks one has not been run: no share of all three
-    assert shares("LAMA") == [("qa", None, 98.1), ("other", None, 0.7), ("none", None, 1.2)]
+    assert shares()["LAMA"] == [("qa", None, 98.1), ("other", None, 0.7), ("none", None, 1.2)]
     written.evaluated("lama-google-re", "re", 0, 2, tools="qa calculator")
+    told = shares()
     # of 4 + 4 + 2 items QA was called for 3 + 4 + 1, another tool for 1, and none for 1
-    assert shares("LAMA") == [("qa", 80.0, 98.1), ("other", 10.0, 0.7), ("none", 10.0, 1.2)]
-    assert shares("math") == [("calculator", None, 97.9)]
-    assert shares("QA") == [("wikisearch", None, 99.3)]
-    assert shares("MLQA German") == [("mt", 50.0, "63.8 to 94.9")]
-    assert shares("MLQA Hindi") == [("mt", None, 7.3)]
-    assert shares("TempLAMA") == [("calendar", None, 0.2)]
-    assert shares("Dateset") == [("calendar", 50.0, 54.8)]
+    assert told["LAMA"] == [("qa", 80.0, 98.1), ("other", 10.0, 0.7), ("none", 10.0, 1.2)]
+    assert told["math"] == [("calculator", None, 97.9)]
+    assert told["QA"] == [("wikisearch", None, 99.3)]
+    assert told["MLQA German"] == [("mt", 50.0, "63.8 to 94.9")]
+    assert told["MLQA Hindi"] == [("mt", None, 7.3)]
+    assert told["TempLAMA"] == [("calendar", None, 0.2)]
+    assert told["Dateset"] == [("calendar", 50.0, 54.8)]
 
 
 def test_what_people_say_of_a_call_stands_beside_its_gain(written: Written) -> None:

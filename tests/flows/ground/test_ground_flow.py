@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -216,15 +215,6 @@ def test_tables_set_figures_beside_the_papers_and_the_summary_holds_them(done: R
     said = summary(result)
     assert "| benchmark | gear |" in said
     assert "| ground | 5.0 |" in said
-
-
-@pytest.mark.slow
-def test_the_queries_of_the_docs_run(done: Ran) -> None:
-    docs = Path(__file__).parents[3] / "docs" / "evaluating.md"
-    found = re.findall(r"```sql\n(.*?)```", docs.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(found) >= 3
-    for sql in found:
-        rows_of(done[0].snapshot, sql)
 
 
 class StopHereError(Exception):
