@@ -10,23 +10,27 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from tasks.environment import environment
 from toolformer_core.errors import ToolformerError, UsageError
 
 LOG = "log.txt"
 EXIT = "exit"
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")  # DNS allows 63 characters, and queues append some
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME_LENGTH = 40  # DNS allows 63 characters, and queues append some
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*")
 _PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
-_TAIL_BYTES = 256 * 1024
+# Of a user's filters for squeue, and of the Slurm job in which this program may itself run.
+_NOT_PASSED_ON = ("SQUEUE_", "SLURM_CPUS_PER_TASK")
+
+Accelerator = Literal["auto", "cpu", "cuda"]
 
 
 class LaunchError(ToolformerError):
@@ -49,56 +53,30 @@ class JobState(StrEnum):
     GONE = "gone"
 
 
-class Accelerator(StrEnum):
-    """The device that DeepSpeed computes on; `AUTO` leaves the choice to DeepSpeed."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """A program to start, and where.
 
     Args:
-        name: the job's name in queues: lower-case letters, digits and hyphens, at most 40 (see `dns_name`). Each
-            attempt needs its own name; otherwise the previous attempt's job is taken for it.
+        name: the job's name in queues, of which lower-case letters, digits and hyphens are kept: `C* (v2)` is `c-v2`.
+            Each attempt needs its own name; otherwise the previous attempt's job is taken for it.
         folder: the job folder, on a file system that all nodes share; made absolute, without resolving links.
         processes: number of processes per node.
         program: arguments of python: `("-m", module, ...)` or `(script, ...)`; the folder is appended.
-        environment: further environment variables for every process.
         python: the interpreter on the nodes; default: this one.
-
-    Raises:
-        UsageError: a value that no launcher could use.
     """
 
     name: str
     folder: Path
     processes: int = 1
     program: tuple[str, ...] = ("-m", "toolformer_core.finetune")
-    environment: Mapping[str, str] = field(default_factory=dict)
     python: str = sys.executable
 
     def __post_init__(self) -> None:
+        name = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
+        name = name if name[:1].isalpha() else f"job-{name}"
+        object.__setattr__(self, "name", name[:_NAME_LENGTH].strip("-"))
         object.__setattr__(self, "folder", Path(self.folder).absolute())
-        if not _NAME.fullmatch(self.name):
-            raise UsageError(
-                f"job name {self.name!r}: use up to 40 lower-case letters, digits and hyphens, e.g. 'cc-7b'"
-            )
-        if self.processes < 1:
-            raise UsageError(f"processes is {self.processes}: at least one process per node is needed")
-        head = self.program[1:2] if self.program[:1] == ("-m",) else self.program[:1]
-        if not head or head[0].startswith("-"):
-            raise UsageError(f"program {self.program}: give ('-m', module, ...) or (script, ...)")
-        for name, value in self.environment.items():
-            if not _VARIABLE.fullmatch(name):
-                raise UsageError(f"{name!r} is not a variable's name: use letters, digits and underscores")
-            if any(ord(letter) < 32 for letter in value):
-                raise UsageError(f"the variable {name} holds a line break or a control character: take it out")
-        if any(ord(letter) < 32 for word in (str(self.folder), self.python, *self.program) for letter in word):
-            raise UsageError("the folder, the program or python's path holds a control character: take it out")
 
     @property
     def log(self) -> Path:
@@ -114,13 +92,41 @@ class LaunchRequest:
         return [*self.program, str(self.folder)]
 
     def check_folder(self) -> None:
-        """Check that the job folder exists.
-
-        Raises:
-            UsageError: it does not.
-        """
+        """Raise a UsageError if there is no job folder."""
         if not self.folder.is_dir():
             raise UsageError(f"there is no job folder {self.folder}: write the job before it is launched")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSettings:
+    """The settings that every launcher has.
+
+    Args:
+        accelerator: what DeepSpeed and torch compute on: `cpu` hides all GPUs, `cuda` requires them, `auto` takes what
+            a node has.
+        environment: variables for every rank, e.g. of NCCL; they have precedence over those that the launcher sets.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # where a profile's settings are read
+
+    accelerator: Accelerator = "auto"
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def variables(self, **defaults: str) -> dict[str, str]:
+        """Return the variables of every rank.
+
+        Raises:
+            UsageError: `environment` holds what is not a variable.
+        """
+        for name, value in self.environment.items():
+            if not _VARIABLE.fullmatch(f"{name}={value}"):
+                raise UsageError(f"variable {name!r}: letters, digits and _ make a name, and one line of text a value")
+        device = {"cpu": {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}, "cuda": {"DS_ACCELERATOR": "cuda"}}
+        return {"PYTHONUNBUFFERED": "1", **device.get(self.accelerator, {}), **defaults, **self.environment}
+
+    def exports(self) -> str:
+        """Return shell lines that export the variables of every rank."""
+        return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.variables().items())
 
 
 class Launcher(Protocol):
@@ -159,73 +165,26 @@ class Launcher(Protocol):
         """
 
 
-def dns_name(text: str) -> str:
-    """Make a name for queues and pods from any text: `"C* (v2)"` gives `"c-v2"`."""
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    if not name[:1].isalpha():
-        name = f"job-{name}"
-    return name[:40].strip("-")
-
-
-def check_plain_words(kind: str, *words: str) -> None:
-    """Check that a remote shell, pdsh and a batch script pass these words on unchanged.
-
-    Args:
-        kind: what the words are, for the error message.
-        *words: to check.
+def check_plain(kind: str, word: str) -> None:
+    """Check that a remote shell and a batch script pass a word on unchanged; `kind` is for the error message.
 
     Raises:
-        UsageError: a word holds a space, a quote, `%`, `$` or the like.
+        UsageError: it holds a space, a quote, `%`, `$` or the like.
     """
-    for word in words:
-        if not _PLAIN.fullmatch(word):
-            raise UsageError(f"{kind} {word!r}: only letters, digits and @+=:,./_- can be passed to other machines")
+    if not _PLAIN.fullmatch(word):
+        raise UsageError(f"{kind} {word!r}: only letters, digits and @+=:,./_- can be passed to other machines")
 
 
-def derived_port(folder: Path) -> int:
-    """Return a port in 20000-28999 that depends on the folder's path alone.
-
-    Two jobs on one node seldom share a port, and a preview shows the port that will be used.
-    """
-    offset = 0
-    for byte in str(folder).encode():
-        offset = (offset * 31 + byte) % 9000
-    return 20000 + offset
-
-
-def accelerator_variables(accelerator: Accelerator | str) -> dict[str, str]:
-    """Return the environment variables that restrict DeepSpeed and torch to one kind of device."""
-    if accelerator == Accelerator.CPU:
-        return {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
-    return {"DS_ACCELERATOR": "cuda"} if accelerator == Accelerator.CUDA else {}
-
-
-def gpus_to_request(gpus_per_node: int, accelerator: Accelerator | str, processes: int) -> int:
+def gpus_to_request(gpus_per_node: int, accelerator: Accelerator, processes: int) -> int:
     """Return how many GPUs to request on a node, of a launcher's settings and the processes per node."""
     if gpus_per_node >= 0:
         return gpus_per_node
-    return 0 if accelerator == Accelerator.CPU else processes
-
-
-def rank_variables(accelerator: Accelerator | str, own: Mapping[str, str], request: LaunchRequest) -> dict[str, str]:
-    """Return the variables of every rank: the launcher's own, over which the request's have precedence."""
-    return {"PYTHONUNBUFFERED": "1", **accelerator_variables(accelerator), **own, **request.environment}
+    return 0 if accelerator == "cpu" else processes
 
 
 def last_line(text: str) -> str:
     """Return the last line of a text that is not empty; "" if there is none."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-
-
-def read_tail(path: Path, lines: int = 40) -> str:
-    """Return a text file's last lines, reading at most its last 256 KiB; "" if there is no such file."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
-            text = file.read().decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:]) if lines > 0 else ""
 
 
 def write_file(path: Path, text: str) -> Path:
@@ -245,13 +204,8 @@ def write_file(path: Path, text: str) -> Path:
 def parse_handle(handle: str, launcher: str, *keys: str) -> dict[str, Any]:
     """Return the record that a handle holds as JSON.
 
-    Args:
-        handle: what `submit` returned.
-        launcher: name of the launcher that must have made it.
-        *keys: that the record must have.
-
     Raises:
-        UsageError: it is not a handle of this launcher.
+        UsageError: it is not a handle of this launcher, or lacks one of the keys.
     """
     try:
         record = json.loads(handle)
@@ -262,24 +216,20 @@ def parse_handle(handle: str, launcher: str, *keys: str) -> dict[str, Any]:
     return record
 
 
-def run_command(
-    argv: Sequence[str], *, hint: str, timeout: float = 60.0, without_prefix: str = ""
-) -> subprocess.CompletedProcess[str]:
+def run_command(argv: Sequence[str], *, hint: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
     """Run a short command of a queue or of SSH in the C locale; return its output, whatever its exit code.
 
     Args:
         argv: the command.
         hint: what to do if the command is not installed.
         timeout: in seconds.
-        without_prefix: environment variables whose names begin with it are not passed on; "": all are.
 
     Raises:
         UsageError: there is no such command.
         LostError: it did not answer in time.
     """
-    variables = {**environment(), "LC_ALL": "C"}
-    if without_prefix:
-        variables = {name: value for name, value in variables.items() if not name.startswith(without_prefix)}
+    passed_on = {name: value for name, value in environment().items() if not name.startswith(_NOT_PASSED_ON)}
+    variables = {**passed_on, "LC_ALL": "C"}
     try:
         return subprocess.run(
             argv, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False

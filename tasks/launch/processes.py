@@ -40,9 +40,7 @@ def new_mark() -> str:
     return uuid.uuid4().hex
 
 
-def start(
-    launcher: str, argv: Sequence[str], folder: Path, variables: Mapping[str, str], mark: str, **extra: Any
-) -> str:
+def start(launcher: str, argv: Sequence[str], folder: Path, variables: Mapping[str, str], mark: str = "") -> str:
     """Start a command in the job folder, with its output appended to `log.txt`; return the job's handle.
 
     Args:
@@ -50,13 +48,13 @@ def start(
         argv: the command.
         folder: the job folder; the exit code will be in its file `exit`.
         variables: environment variables, in addition to those of this process.
-        mark: see `new_mark`.
-        **extra: further values to store in the handle.
+        mark: the job's mark, if the command knows it already; default: a new one.
 
     Raises:
         UsageError: there is no such command.
         LaunchError: the process cannot be started, or the log cannot be written.
     """
+    mark = mark or new_mark()
     inherited = {name: value for name, value in environment().items() if name not in _RANK_VARIABLES}
     inherited = {name: value for name, value in inherited.items() if not name.startswith(_TORCHRUN_PREFIXES)}
     env = {**inherited, **variables, LAUNCH_VARIABLE: mark}
@@ -77,37 +75,29 @@ def start(
     except OSError as exc:
         raise LaunchError(f"{argv[0]} cannot be started in {folder}: {exc.strerror}") from exc
     threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie while this process lives
-    return make_handle(launcher, folder, mark, process.pid, **extra)
+    return _make_handle(launcher, folder, mark, process.pid)
 
 
-def make_handle(launcher: str, folder: Path, mark: str, pid: int, **extra: Any) -> str:
+def _make_handle(launcher: str, folder: Path, mark: str, pid: int) -> str:
     """Return the handle of a job; `pid` is the shell that records the exit code, its supervisor."""
-    record = {"launcher": launcher, "host": host(), "folder": str(folder), "mark": mark}
-    return json.dumps({**record, "pid": pid, **extra})
+    return json.dumps({"launcher": launcher, "host": host(), "folder": str(folder), "mark": mark, "pid": pid})
 
 
-def find_job(folder: Path, launcher: str) -> tuple[str, int] | None:
-    """Return the mark and process id of the launcher's job that runs in a folder on this machine; None if none does."""
+def find_job(folder: Path, launcher: str) -> str | None:
+    """Return the handle of the launcher's job that runs in a folder on this machine; None if none does."""
     prefix = ["sh", "-c", _SUPERVISE, launcher, str(folder / EXIT)]
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            argv = process.cmdline()
-            mark = argv[len(prefix)] if argv[: len(prefix)] == prefix and len(argv) > len(prefix) else None
-            if not mark or not _carries(process, mark, LAUNCH_VARIABLE):
-                continue
-            if _read_end({"folder": folder, "mark": mark}) is None:
-                return mark, process.pid
+    for process in psutil.process_iter(["cmdline"]):
+        argv = process.info["cmdline"] or []  # None: of a process that may not be looked at
+        if argv[: len(prefix)] == prefix and len(argv) > len(prefix):
+            mark = argv[len(prefix)]
+            if _carries(process, mark, LAUNCH_VARIABLE) and _read_end({"folder": folder, "mark": mark}) is None:
+                return _make_handle(launcher, folder, mark, process.pid)
     return None
 
 
 def find(mark: str, variable: str = LAUNCH_VARIABLE) -> list[psutil.Process]:
-    """Return the living processes of this machine that carry a mark in a variable, oldest first."""
-    marked = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if _carries(process, mark, variable):
-                marked.append((process.create_time(), process.pid, process))
-    return [process for _, _, process in sorted(marked, key=lambda item: item[:2])]
+    """Return the living processes of this machine that carry a mark in a variable."""
+    return [process for process in psutil.process_iter() if _carries(process, mark, variable)]
 
 
 def _carries(process: psutil.Process, mark: str, variable: str) -> bool:
@@ -116,12 +106,13 @@ def _carries(process: psutil.Process, mark: str, variable: str) -> bool:
     In the middle of an exec the kernel shows a program without an environment, so the environment is read again. Kernel
     threads and zombies have neither program nor environment.
     """
-    for _ in range(_EXEC_TRIES):
-        variables = process.environ()
-        if variables or not process.exe():
-            break
-        time.sleep(_EXEC_POLL_S)
-    return variables.get(variable) == mark and process.status() != psutil.STATUS_ZOMBIE
+    with contextlib.suppress(psutil.Error, OSError):
+        for _ in range(_EXEC_TRIES):
+            variables = process.environ()
+            if variables or not process.exe():
+                return variables.get(variable) == mark and process.status() != psutil.STATUS_ZOMBIE
+            time.sleep(_EXEC_POLL_S)
+    return False
 
 
 def state(handle: str, launcher: str) -> tuple[JobState, str]:
@@ -132,32 +123,22 @@ def state(handle: str, launcher: str) -> tuple[JobState, str]:
         LostError: the job runs on another machine.
     """
     record = _parse_handle(handle, launcher)
-    end = _read_end(record)
-    if end is not None:
+    if (end := _read_end(record)) is not None:
         return end
     _check_host(record)
     if _find_supervisor(record) is not None:
         return JobState.RUNNING, f"process {record['pid']}"
-    remaining = find(record["mark"])
-    if remaining:
+    if remaining := find(record["mark"]):
         return JobState.RUNNING, f"process {remaining[0].pid}, whose exit code nobody will record"
-    end = _read_end(record)
-    if end is not None:
-        return end
-    return JobState.GONE, "its processes are gone and left no exit code (killed, or a reboot?)"
+    gone = JobState.GONE, "its processes are gone and left no exit code (killed, or a reboot?)"
+    return _read_end(record) or gone  # it may have ended since the first look
 
 
 def cancel(handle: str, launcher: str, grace_s: float) -> None:
     """End a job's processes: send SIGTERM, after the grace period SIGKILL to those still alive; then wait for them.
 
-    Args:
-        handle: the job's handle.
-        launcher: name of the launcher that made the handle.
-        grace_s: seconds between the two signals.
-
     Raises:
-        UsageError: not a handle of this launcher.
-        LostError: the job runs on another machine.
+        UsageError, LostError: as `state`.
         LaunchError: a process cannot be ended.
     """
     record = _parse_handle(handle, launcher)
@@ -196,20 +177,16 @@ def _read_end(record: Mapping[str, Any]) -> tuple[JobState, str] | None:
         return None
     if mark != record["mark"] or not code.isdecimal():  # of an earlier attempt
         return None
-    number = int(code)
-    if number == 0:
-        return JobState.SUCCEEDED, "exit code 0"
-    signal_names = {item.value: item.name for item in signal.Signals}
-    name = signal_names.get(number - 128)
-    return JobState.FAILED, f"exit code {number}" + (f" ({name})" if name else "")
+    signal_names = {128 + item.value: f" ({item.name})" for item in signal.Signals}
+    detail = f"exit code {int(code)}{signal_names.get(int(code), '')}"
+    return JobState.SUCCEEDED if int(code) == 0 else JobState.FAILED, detail
 
 
 def _find_supervisor(record: Mapping[str, Any]) -> psutil.Process | None:
     """Return the shell that started the command; None if it has ended, even if its process id is in use again."""
-    with contextlib.suppress(psutil.Error, OSError, ValueError):
+    with contextlib.suppress(psutil.Error, ValueError):
         process = psutil.Process(int(record["pid"]))
-        if _carries(process, record["mark"], LAUNCH_VARIABLE):
-            return process
+        return process if _carries(process, record["mark"], LAUNCH_VARIABLE) else None
     return None
 
 

@@ -96,13 +96,11 @@ PermitRootLogin prohibit-password
             time.sleep(0.02)
         yield SshLauncher(
             NODES,
-            port=port,
-            ssh_args=f"-F none -i {folder}/user -o UserKnownHostsFile={folder}/known_hosts -o LogLevel=ERROR",
+            ssh_args=f"-p {port} -F none -i {folder}/user -o UserKnownHostsFile={folder}/known_hosts -o LogLevel=ERROR",
             master_address="127.0.0.1",
             master_port=free_port(),
-            network_interface="lo",
             accelerator="cpu",
-            environment={"OMP_NUM_THREADS": "1", "NOTE": "the request's has precedence"},
+            environment={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NOTE": NOTE},
             grace_s=5,
         )
     finally:
@@ -138,7 +136,7 @@ def quick(tmp_path):
         python = tmp_path / "python"
         python.write_text(QUICK_PYTHON)
         python.chmod(0o755)
-        return LaunchRequest("job", folder, environment={"NOTE": NOTE}, python=str(python))
+        return LaunchRequest("job", folder, python=str(python))
 
     return request
 
@@ -160,7 +158,7 @@ def test_two_nodes_meet(sshd, launched, tmp_path):
     folder = tmp_path / "job"
     folder.mkdir()
     (tmp_path / "program.py").write_text(ALL_REDUCE)
-    request = LaunchRequest("job", folder, program=(str(tmp_path / "program.py"),), environment={"NOTE": NOTE})
+    request = LaunchRequest("job", folder, program=(str(tmp_path / "program.py"),))
     handle = launched(request)
     ended = wait_until_ended(sshd, handle, 120)
     assert ended == ("succeeded", "exit code 0"), request.log.read_text()
@@ -225,7 +223,7 @@ def test_a_node_that_is_late_starts_nothing_of_a_job_that_ends(sshd, quick, tmp_
 
 def test_nodes_are_asked_before_anything_is_started(sshd, quick, tmp_path):
     request = quick("exit 0")
-    unreachable = replace(sshd, port=free_port(), connect_s=3)
+    unreachable = replace(sshd, ssh_args=f"-p {free_port()} {sshd.ssh_args}")
     with pytest.raises(LaunchError, match=r"127\.0\.0\.1 cannot be reached by ssh \(.*refused.*; localhost cannot"):
         unreachable.submit(request)
     with pytest.raises(LaunchError, match="has no /nowhere/python: install"):
@@ -242,25 +240,16 @@ def test_without_ssh(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("launcher", "told"),
     [
-        (SshLauncher(), "either `hosts`"),
-        (SshLauncher(("a",), hostfile="b"), "either `hosts`"),
+        (SshLauncher(), "name the nodes in `hosts`"),
         (SshLauncher(("a b",)), "each node once"),
         (SshLauncher(("a", "a slots=2")), "each node once"),
         (SshLauncher(("a slots=0",)), "each node once"),
         (SshLauncher(("a;id",)), "letters"),
-        (SshLauncher(hostfile="/nowhere/hosts"), "cannot be read"),
     ],
 )
 def test_hosts_that_make_no_sense(launcher, told):
     with pytest.raises(UsageError, match=told):
         launcher.preview(LaunchRequest("job", Path("/shared/job")))
-
-
-def test_a_hostfile_with_comments(tmp_path):
-    (tmp_path / "hosts").write_text("# our nodes\n\nnode1 slots=2  # old\nnode2\n")
-    preview = SshLauncher(hostfile=str(tmp_path / "hosts")).preview(LaunchRequest("job", Path("/shared/job"), 4))
-    for rank, node, slots in ((0, "node1", 2), (1, "node2", 4)):
-        assert f"{node} env TOOLFORMER_JOB=JOB sh /shared/job/launch/node.sh {rank} {slots} &\n" in preview
 
 
 @pytest.mark.parametrize("folder", ["/a b", "/a$b", "/a%n", "/a'b"])
