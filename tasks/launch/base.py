@@ -13,7 +13,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -24,7 +23,6 @@ from toolformer_core.errors import ToolformerError, UsageError
 
 LOG = "log.txt"
 EXIT = "exit"
-_NAME_LENGTH = 40  # DNS allows 63 characters, and queues append some
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*")
 _PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 # Of a user's filters for squeue, and of the Slurm job in which this program may itself run.
@@ -75,16 +73,8 @@ class LaunchRequest:
     def __post_init__(self) -> None:
         name = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
         name = name if name[:1].isalpha() else f"job-{name}"
-        object.__setattr__(self, "name", name[:_NAME_LENGTH].strip("-"))
+        object.__setattr__(self, "name", name[:40].strip("-"))  # DNS allows 63 characters, and queues append some
         object.__setattr__(self, "folder", Path(self.folder).absolute())
-
-    @property
-    def log(self) -> Path:
-        return self.folder / LOG
-
-    @property
-    def exit_file(self) -> Path:
-        return self.folder / EXIT
 
     @property
     def arguments(self) -> list[str]:
@@ -96,37 +86,14 @@ class LaunchRequest:
         if not self.folder.is_dir():
             raise UsageError(f"there is no job folder {self.folder}: write the job before it is launched")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankSettings:
-    """The settings that every launcher has.
-
-    Args:
-        accelerator: what DeepSpeed and torch compute on: `cpu` hides all GPUs, `cuda` requires them, `auto` takes what
-            a node has.
-        environment: variables for every rank, e.g. of NCCL; they have precedence over those that the launcher sets.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # where a profile's settings are read
-
-    accelerator: Accelerator = "auto"
-    environment: dict[str, str] = field(default_factory=dict)
-
-    def variables(self, **defaults: str) -> dict[str, str]:
-        """Return the variables of every rank.
-
-        Raises:
-            UsageError: `environment` holds what is not a variable.
-        """
-        for name, value in self.environment.items():
-            if not _VARIABLE.fullmatch(f"{name}={value}"):
-                raise UsageError(f"variable {name!r}: letters, digits and _ make a name, and one line of text a value")
-        device = {"cpu": {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}, "cuda": {"DS_ACCELERATOR": "cuda"}}
-        return {"PYTHONUNBUFFERED": "1", **device.get(self.accelerator, {}), **defaults, **self.environment}
-
-    def exports(self) -> str:
-        """Return shell lines that export the variables of every rank."""
-        return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.variables().items())
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the launcher into the job folder's `launch/`, or raise a LaunchError."""
+        path = self.folder / "launch" / name
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as exc:
+            raise LaunchError(f"{path} cannot be written: {exc.strerror}; make room, or mend its permissions") from exc
 
 
 class Launcher(Protocol):
@@ -165,76 +132,79 @@ class Launcher(Protocol):
         """
 
 
-def check_plain(kind: str, word: str) -> None:
-    """Check that a remote shell and a batch script pass a word on unchanged; `kind` is for the error message.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseLauncher:
+    """What the launchers share: two settings, and helpers.
 
-    Raises:
-        UsageError: it holds a space, a quote, `%`, `$` or the like.
+    Args:
+        accelerator: what DeepSpeed and torch compute on: `cpu` hides all GPUs, `cuda` requires them, `auto` takes what
+            a node has.
+        environment: variables for every rank, e.g. of NCCL; they have precedence over those that the launcher sets.
     """
-    if not _PLAIN.fullmatch(word):
-        raise UsageError(f"{kind} {word!r}: only letters, digits and @+=:,./_- can be passed to other machines")
 
+    accelerator: Accelerator = "auto"
+    environment: dict[str, str] = field(default_factory=dict)
 
-def gpus_to_request(gpus_per_node: int, accelerator: Accelerator, processes: int) -> int:
-    """Return how many GPUs to request on a node, of a launcher's settings and the processes per node."""
-    if gpus_per_node >= 0:
-        return gpus_per_node
-    return 0 if accelerator == "cpu" else processes
+    name: ClassVar[str]
+    handle_keys: ClassVar[tuple[str, ...]]  # what the record in a handle holds besides the launcher's name
+    hint: ClassVar[str] = ""  # what to do if a command that the launcher runs is not installed
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # where a profile's settings are read
+
+    def variables(self, **defaults: str) -> dict[str, str]:
+        """Return the variables of every rank, or raise a UsageError if `environment` holds what is none."""
+        for name, value in self.environment.items():
+            if not _VARIABLE.fullmatch(f"{name}={value}"):
+                raise UsageError(f"variable {name!r}: letters, digits and _ make a name, and one line of text a value")
+        device = {"cpu": {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}, "cuda": {"DS_ACCELERATOR": "cuda"}}
+        return {"PYTHONUNBUFFERED": "1", **device.get(self.accelerator, {}), **defaults, **self.environment}
+
+    def exports(self) -> str:
+        """Return shell lines that export the variables of every rank."""
+        return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.variables().items())
+
+    def gpus_to_request(self, gpus_per_node: int, processes: int) -> int:
+        """Return how many GPUs to request on a node: if the setting is negative, one for each process on a GPU."""
+        if gpus_per_node >= 0:
+            return gpus_per_node
+        return 0 if self.accelerator == "cpu" else processes
+
+    @staticmethod
+    def check_plain(kind: str, word: str) -> None:
+        """Raise a UsageError unless a remote shell and a batch script pass a word, of some kind, on unchanged."""
+        if not _PLAIN.fullmatch(word):
+            raise UsageError(f"{kind} {word!r}: only letters, digits and @+=:,./_- can be passed to other machines")
+
+    def make_handle(self, **record: object) -> str:
+        return json.dumps({"launcher": self.name, **record})
+
+    def parse_handle(self, handle: str) -> dict[str, Any]:
+        """Return the record that a handle holds, or raise a UsageError if it is not a handle of this launcher."""
+        try:
+            record = json.loads(handle)
+        except ValueError:
+            record = None
+        keys = {"launcher", *self.handle_keys}
+        if not isinstance(record, dict) or not keys <= record.keys() or record["launcher"] != self.name:
+            raise UsageError(f"{handle!r} is not a job of the launcher {self.name}: pass what its submit returned")
+        return record
+
+    def run(self, *argv: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Run a short command of a queue or of SSH in the C locale; return its output, whatever its exit code.
+
+        Raises:
+            UsageError: there is no such command.
+            LostError: it did not answer within `timeout` seconds.
+        """
+        variables = {name: value for name, value in environment().items() if not name.startswith(_NOT_PASSED_ON)}
+        options: dict[str, Any] = {"env": {**variables, "LC_ALL": "C"}, "timeout": timeout, "stdin": subprocess.DEVNULL}
+        try:
+            return subprocess.run(argv, capture_output=True, text=True, check=False, **options)
+        except (FileNotFoundError, PermissionError) as exc:
+            raise UsageError(f"{argv[0]} is not on this machine's PATH: {self.hint}") from exc
+        except subprocess.TimeoutExpired as exc:
+            raise LostError(f"{argv[0]} did not answer within {timeout:.0f} s: see whether its service is up") from exc
 
 
 def last_line(text: str) -> str:
     """Return the last line of a text that is not empty; "" if there is none."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-
-
-def write_file(path: Path, text: str) -> Path:
-    """Write a file into the job folder's `launch/`, which is made if it does not exist.
-
-    Raises:
-        LaunchError: the disk is full, or the folder cannot be written.
-    """
-    try:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as exc:
-        raise LaunchError(f"{path} cannot be written: {exc.strerror}; make room, or mend its permissions") from exc
-    return path
-
-
-def parse_handle(handle: str, launcher: str, *keys: str) -> dict[str, Any]:
-    """Return the record that a handle holds as JSON.
-
-    Raises:
-        UsageError: it is not a handle of this launcher, or lacks one of the keys.
-    """
-    try:
-        record = json.loads(handle)
-    except ValueError:
-        record = None
-    if not isinstance(record, dict) or record.get("launcher") != launcher or any(key not in record for key in keys):
-        raise UsageError(f"{handle!r} is not a job of the launcher {launcher}: pass what its submit returned")
-    return record
-
-
-def run_command(argv: Sequence[str], *, hint: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
-    """Run a short command of a queue or of SSH in the C locale; return its output, whatever its exit code.
-
-    Args:
-        argv: the command.
-        hint: what to do if the command is not installed.
-        timeout: in seconds.
-
-    Raises:
-        UsageError: there is no such command.
-        LostError: it did not answer in time.
-    """
-    passed_on = {name: value for name, value in environment().items() if not name.startswith(_NOT_PASSED_ON)}
-    variables = {**passed_on, "LC_ALL": "C"}
-    try:
-        return subprocess.run(
-            argv, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
-        )
-    except (FileNotFoundError, PermissionError) as exc:
-        raise UsageError(f"{argv[0]} is not on this machine's PATH: {hint}") from exc
-    except subprocess.TimeoutExpired as exc:
-        raise LostError(f"{argv[0]} did not answer within {timeout:.0f} s: see whether its service is up") from exc

@@ -1,8 +1,5 @@
 """The launcher for Kubernetes: an indexed Job, with one pod per node.
 
-The job folder must lie on a PersistentVolumeClaim that this machine sees too. The official client is imported when it
-is needed.
-
 The container's main process is a shell that copies the program's output to the log in the job folder and exits with
 the program's exit code. The first pod writes its address into the job folder, where the others wait for it. When a pod
 is told to end, a hook writes the job's stop file and waits, so that the program can save a checkpoint within the grace
@@ -12,6 +9,7 @@ node 3, for example, to `log-3.txt`.
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,23 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.launch.base import (
-    LOG,
-    JobState,
-    LaunchError,
-    LaunchRequest,
-    LostError,
-    RankSettings,
-    gpus_to_request,
-    last_line,
-    parse_handle,
-)
+from tasks.launch.base import LOG, BaseLauncher, JobState, LaunchError, LaunchRequest, LostError, last_line
 from toolformer_core.errors import UsageError
 
-_TIMEOUT_S = 30
 _NOT_FOUND, _CONFLICT = 404, 409
-_TAIL_LINES = 20  # of a failed pod's log, in which the last line that is not empty is looked for
-_END_STATES = {"Complete": JobState.SUCCEEDED, "Failed": JobState.FAILED}
+# What the client calls a custom object stays as it is; of a Job of its own it would drop what it does not know.
+_JOBS = {"group": "batch", "version": "v1", "plural": "jobs"}
 _FOLDER = "toolformer-platform/folder"  # the annotation that holds the job folder's path, by which a job is recognised
 _LABEL = "app.kubernetes.io/name"
 _FIELDS = {  # variables of every pod; a job's uid is its own, whereas another attempt may have its name
@@ -66,12 +53,12 @@ class _ConflictError(LaunchError):
 
 
 @dataclass(frozen=True, slots=True)
-class KubernetesLauncher(RankSettings):
+class KubernetesLauncher(BaseLauncher):
     """Starts the program in pods, one per node.
 
     Args:
         image: the container image, with this project and its extra `deepspeed` installed; required.
-        claim: the PersistentVolumeClaim with the data folder (ReadWriteMany for several nodes); required.
+        claim: the PersistentVolumeClaim with the data folder, mounted here, too (ReadWriteMany for several nodes).
         mount_path: where the pods mount the claim.
         local_root: path of the claim's root on this machine; default: `mount_path`.
         namespace: the namespace in which the job is created.
@@ -101,6 +88,7 @@ class KubernetesLauncher(RankSettings):
     kubeconfig: str = ""
 
     name: ClassVar[str] = "kubernetes"
+    handle_keys: ClassVar[tuple[str, ...]] = ("namespace", "job", "uid")
     poll_s: ClassVar[float] = 5.0
 
     def preview(self, request: LaunchRequest) -> str:
@@ -112,7 +100,7 @@ class KubernetesLauncher(RankSettings):
         manifest = self._manifest(request)
         with _connect(self.kubeconfig, self.context) as ask:
             try:
-                job = ask("create_namespaced_custom_object", **_jobs(self.namespace), body=manifest)
+                job = ask("create_namespaced_custom_object", namespace=self.namespace, body=manifest)
             except _ConflictError as exc:
                 # An earlier request whose answer got lost may have created it.
                 job = _read_job(ask, {"namespace": self.namespace, "job": request.name}) or {"metadata": {}}
@@ -121,12 +109,11 @@ class KubernetesLauncher(RankSettings):
                 if not ours or job["metadata"].get("deletionTimestamp"):
                     see = f"see `kubectl -n {self.namespace} get job {request.name}`"
                     raise LaunchError(f"{exc}; it is going, or another's: {see}") from exc
-        location = {"namespace": self.namespace, "job": request.name}
-        return json.dumps({"launcher": self.name, **location, "uid": job["metadata"]["uid"]})
+        return self.make_handle(namespace=self.namespace, job=request.name, uid=job["metadata"]["uid"])
 
     def state(self, handle: str) -> tuple[JobState, str]:
         """Return the job's state; the detail of a failed job is its failed pod's reason and last log line."""
-        record = self._parse_handle(handle)
+        record = self.parse_handle(handle)
         try:
             with _connect(self.kubeconfig, self.context) as ask:
                 return _read_state(ask, record)
@@ -135,14 +122,11 @@ class KubernetesLauncher(RankSettings):
 
     def cancel(self, handle: str) -> None:
         """Delete the job and its pods; `state` says `cancelled` when the last pod has ended."""
-        record = self._parse_handle(handle)
-        job = {**_jobs(record["namespace"]), "name": record["job"]}
+        record = self.parse_handle(handle)
+        options = {"name": record["job"], "namespace": record["namespace"], "propagation_policy": "Foreground"}
         with _connect(self.kubeconfig, self.context) as ask:
             if _read_job(ask, record) is not None:
-                ask("delete_namespaced_custom_object", **job, propagation_policy="Foreground")
-
-    def _parse_handle(self, handle: str) -> dict[str, Any]:
-        return parse_handle(handle, self.name, "namespace", "job", "uid")
+                ask("delete_namespaced_custom_object", **options)
 
     def _manifest(self, request: LaunchRequest) -> dict[str, Any]:
         """Return the Job: one pod per node, and no retries, as those are up to the caller.
@@ -151,25 +135,17 @@ class KubernetesLauncher(RankSettings):
             UsageError: a setting is missing, or the job folder does not lie on the claim.
         """
         if not self.image or not self.claim:
-            raise UsageError(
-                "name the container `image` and the PersistentVolumeClaim `claim` that holds the data folder"
-            )
+            raise UsageError("name the container `image` and the PersistentVolumeClaim `claim` with the data folder")
         root = Path(self.local_root or self.mount_path)
         if not request.folder.is_relative_to(root):
-            raise UsageError(
-                f"the job folder {request.folder} is not on the claim {self.claim}: put the data folder under {root}"
-            )
+            problem = f"the job folder {request.folder} is not on the claim {self.claim}"
+            raise UsageError(f"{problem}: put the data folder under {root}")
         folder = str(Path(self.mount_path) / request.folder.relative_to(root))
-        labels = {_LABEL: request.name}
+        place, labels = {"name": request.name, "namespace": self.namespace}, {_LABEL: request.name}
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": {
-                "name": request.name,
-                "namespace": self.namespace,
-                "labels": labels,
-                "annotations": {_FOLDER: folder},
-            },
+            "metadata": {**place, "labels": labels, "annotations": {_FOLDER: folder}},
             "spec": {
                 "completionMode": "Indexed",
                 "completions": self.nodes,
@@ -186,7 +162,7 @@ class KubernetesLauncher(RankSettings):
         torchrun = [request.python, "-m", "torch.distributed.run", *options, "--master-port=29500"]
         program = [_escape(word) for word in (*request.program, folder)]
         fields = [{"name": n, "valueFrom": {"fieldRef": {"fieldPath": path}}} for n, path in _FIELDS.items()]
-        gpus = gpus_to_request(self.gpus_per_node, self.accelerator, request.processes)
+        gpus = self.gpus_to_request(self.gpus_per_node, request.processes)
         container = {
             "name": "trainer",
             "image": self.image,
@@ -206,8 +182,7 @@ class KubernetesLauncher(RankSettings):
                 {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}},  # for NCCL and data loaders
             ],
         }
-        merged: dict[str, Any] = _merge(pod, self.pod)
-        return merged
+        return _merge(pod, self.pod)
 
 
 def _escape(text: str) -> str:
@@ -215,21 +190,17 @@ def _escape(text: str) -> str:
     return text.replace("$(", "$$(")
 
 
-def _merge(ours: Any, theirs: Any) -> Any:
-    """Merge values of the API: objects by field, lists by name (and path, of mounts); others are replaced."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        return ours | {key: _merge(ours.get(key), value) for key, value in theirs.items()}
-    if isinstance(ours, list) and isinstance(theirs, list):
-        replaced = [_identity(item) for item in theirs]
-        return [*(item for item in ours if _identity(item) not in replaced), *theirs]
-    return theirs
-
-
-def _identity(item: Any) -> Any:
-    return (item.get("name"), item.get("mountPath")) if isinstance(item, dict) else item
-
-
-# The API.
+def _merge(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """Merge objects of the API by field, and lists of them by name (and path, of mounts); other values are replaced."""
+    merged = {**ours, **theirs}
+    for key in ours.keys() & theirs.keys():
+        if isinstance(ours[key], dict) and isinstance(theirs[key], dict):
+            merged[key] = _merge(ours[key], theirs[key])
+        elif isinstance(theirs[key], list) and isinstance(ours[key], list) and key != "command":
+            names = [(item.get("name"), item.get("mountPath")) for item in theirs[key] if isinstance(item, dict)]
+            kept = [item for item in ours[key] if (item.get("name"), item.get("mountPath")) not in names]
+            merged[key] = [*kept, *theirs[key]]
+    return merged
 
 
 @contextmanager
@@ -243,12 +214,11 @@ def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
         UsageError: the client is not installed, or no cluster is configured.
     """
     try:
-        from kubernetes import client, config
-        from urllib3.exceptions import HTTPError
+        client = importlib.import_module("kubernetes.client")
+        config = importlib.import_module("kubernetes.config")
+        errors = importlib.import_module("urllib3.exceptions")
     except ModuleNotFoundError as exc:
-        raise UsageError(
-            "the Kubernetes client is not installed: pip install 'toolformer-platform[kubernetes]'"
-        ) from exc
+        raise UsageError("there is no Kubernetes client: pip install 'toolformer-platform[kubernetes]'") from exc
     settings = client.Configuration()
     try:
         config.load_kube_config(kubeconfig or None, context=context or None, client_configuration=settings)
@@ -263,17 +233,16 @@ def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
     with client.ApiClient(settings) as connection:
         core, custom = client.CoreV1Api(connection), client.CustomObjectsApi(connection)
 
-        def ask(method: str, *names: str, **options: Any) -> Any:
-            api = custom if method.endswith("custom_object") else core
+        def ask(method: str, **options: Any) -> Any:
+            api, kind = (custom, _JOBS) if method.endswith("custom_object") else (core, {})
             try:
-                answer = getattr(api, method)(*names, **options, _request_timeout=_TIMEOUT_S)
-                raw = options.get("_preload_content") is False
-                return answer.data if raw else connection.sanitize_for_serialization(answer)
+                answer = getattr(api, method)(**kind, **options, _request_timeout=30)
+                return answer.data if "_preload_content" in options else connection.sanitize_for_serialization(answer)
             except client.ApiException as exc:
                 if exc.status == _NOT_FOUND and "body" not in options:
                     return None
                 raise _refusal(exc, options.get("body")) from exc
-            except (HTTPError, OSError) as exc:
+            except (errors.HTTPError, OSError) as exc:
                 reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
                 raise LostError(f"the cluster cannot be reached, see `kubectl cluster-info`: {reason}") from exc
 
@@ -293,15 +262,9 @@ def _refusal(exc: Any, body: dict[str, Any] | None) -> LaunchError:
     return LaunchError(text) if 400 <= (exc.status or 0) < 500 else LostError(text)
 
 
-def _jobs(namespace: str) -> dict[str, str]:
-    """Return the client's arguments for Jobs as plain values: its own classes drop what they do not know."""
-    return {"group": "batch", "version": "v1", "plural": "jobs", "namespace": namespace}
-
-
 def _read_job(ask: _Ask, record: dict[str, Any]) -> dict[str, Any] | None:
     """Return the job as the cluster describes it; None if there is none, or only one with another `uid`."""
-    job: dict[str, Any] | None
-    job = ask("get_namespaced_custom_object", **_jobs(record["namespace"]), name=record["job"])
+    job: dict[str, Any] | None = ask("get_namespaced_custom_object", namespace=record["namespace"], name=record["job"])
     return job if job and record.get("uid") in (None, job["metadata"]["uid"]) else None
 
 
@@ -312,10 +275,10 @@ def _read_state(ask: _Ask, record: dict[str, Any]) -> tuple[JobState, str]:
     if job["metadata"].get("deletionTimestamp"):
         return JobState.ENDING, "being deleted"  # until its last pod has ended
     conditions = job.get("status", {}).get("conditions") or []
-    end = next((c for c in conditions if c["type"] in _END_STATES and c["status"] == "True"), None)
-    if end is not None and _END_STATES[end["type"]] is JobState.SUCCEEDED:
+    end = next((c for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
+    if end is not None and end["type"] == "Complete":
         return JobState.SUCCEEDED, end["type"]
-    answer = ask("list_namespaced_pod", record["namespace"], label_selector=f"job-name={record['job']}")
+    answer = ask("list_namespaced_pod", namespace=record["namespace"], label_selector=f"job-name={record['job']}")
     pods = sorted(answer["items"] if answer else [], key=lambda pod: str(pod["metadata"]["name"]))
     if end is None:
         return _unfinished_state(pods)
@@ -325,27 +288,23 @@ def _read_state(ask: _Ask, record: dict[str, Any]) -> tuple[JobState, str]:
 
 def _explain_failure(ask: _Ask, namespace: str, pods: list[dict[str, Any]]) -> str:
     """Return why the pod that failed first failed, and its last log line; "" if no pod says why."""
-    ends = [(_container_end(pod), str(pod["metadata"]["name"])) for pod in pods]
-    failures = sorted((end["finishedAt"] or "", name, end) for end, name in ends if end and end["exitCode"] != 0)
+    ends = [(end, pod["metadata"]["name"]) for pod in pods for end in _container_states(pod, "terminated")]
+    failures = [(end, name) for end, name in ends if end["exitCode"] != 0]
     if not failures:
         return next((str(pod["status"]["reason"]) for pod in pods if pod["status"].get("reason")), "")
-    _, name, end = failures[0]
-    text = f"{name}: {end['reason'] or 'Error'}, exit code {end['exitCode']}"
+    end, name = min(failures, key=lambda failure: (failure[0].get("finishedAt") or "", failure[1]))
+    text = f"{name}: {end.get('reason') or 'Error'}, exit code {end['exitCode']}"
     log = None
     with suppress(LaunchError):  # e.g. the node is gone
-        log = ask("read_namespaced_pod_log", name, namespace, tail_lines=_TAIL_LINES, _preload_content=False)
+        log = ask("read_namespaced_pod_log", name=name, namespace=namespace, tail_lines=20, _preload_content=False)
     last = last_line((log or b"").decode("utf-8", errors="replace"))
     return f"{text}: {last[:300]}" if last else text
 
 
-def _container_statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    return list(pod["status"].get("containerStatuses") or [])
-
-
-def _container_end(pod: dict[str, Any]) -> dict[str, Any] | None:
-    states = [status.get("state", {}) for status in _container_statuses(pod)]
-    ends = [state["terminated"] for state in states if state.get("terminated")]
-    return {"finishedAt": None, "reason": None, **ends[0]} if ends else None
+def _container_states(pod: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """Return the states of one kind, such as `waiting`, of a pod's containers."""
+    states = [status.get("state", {}).get(kind) for status in pod["status"].get("containerStatuses") or []]
+    return [state for state in states if state]
 
 
 def _unfinished_state(pods: list[dict[str, Any]]) -> tuple[JobState, str]:
@@ -359,9 +318,7 @@ def _unfinished_state(pods: list[dict[str, Any]]) -> tuple[JobState, str]:
 
 
 def _pending_reason(pod: dict[str, Any]) -> str:
-    states = [status.get("state", {}) for status in _container_statuses(pod)]
-    waiting = [state["waiting"] for state in states if state.get("waiting")]
     conditions = pod["status"].get("conditions") or []
     unscheduled = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"]
-    reasons = [*waiting, *unscheduled]
+    reasons = [*_container_states(pod, "waiting"), *unscheduled]
     return ": ".join(reasons[0][key] for key in ("reason", "message") if reasons[0].get(key)) if reasons else "Pending"

@@ -7,17 +7,18 @@ are: the program finds out.
 from __future__ import annotations
 
 import shlex
+import uuid
 from dataclasses import dataclass
 from typing import ClassVar
 
 import psutil
 
-from tasks.launch import processes
-from tasks.launch.base import LOG, JobState, LaunchRequest, RankSettings
+from tasks.launch.base import LOG, LaunchRequest
+from tasks.launch.processes import ProcessLauncher
 
 
 @dataclass(frozen=True, slots=True)
-class LocalLauncher(RankSettings):
+class LocalLauncher(ProcessLauncher):
     """Starts the program on this machine. On a CPU, its processes share the cores that this process may use.
 
     Args:
@@ -31,19 +32,16 @@ class LocalLauncher(RankSettings):
 
     def preview(self, request: LaunchRequest) -> str:
         variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in self._variables(request).items())
-        command = shlex.join(_command(request))
-        return f"cd {shlex.quote(str(request.folder))} &&\n{variables} \\\n{command} >>{LOG} 2>&1\n"
+        folder, command = shlex.quote(str(request.folder)), shlex.join(_command(request))
+        return f"cd {folder} &&\n{variables} \\\n{command} >>{LOG} 2>&1\n"
 
     def submit(self, request: LaunchRequest) -> str:
         request.check_folder()
-        running = processes.find_job(request.folder, self.name)
-        return running or processes.start(self.name, _command(request), request.folder, self._variables(request))
-
-    def state(self, handle: str) -> tuple[JobState, str]:
-        return processes.state(handle, self.name)
+        running = self.find_job(request.folder)
+        return running or self.start(_command(request), request.folder, self._variables(request), uuid.uuid4().hex)
 
     def cancel(self, handle: str) -> None:
-        processes.cancel(handle, self.name, self.grace_s)
+        self.end(handle, self.grace_s)
 
     def _variables(self, request: LaunchRequest) -> dict[str, str]:
         if self.accelerator != "cpu":

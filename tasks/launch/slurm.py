@@ -8,29 +8,14 @@ exit code in the job folder.
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.launch.base import (
-    EXIT,
-    JobState,
-    LaunchError,
-    LaunchRequest,
-    LostError,
-    RankSettings,
-    check_plain,
-    gpus_to_request,
-    last_line,
-    parse_handle,
-    run_command,
-    write_file,
-)
+from tasks.launch.base import EXIT, LOG, BaseLauncher, JobState, LaunchError, LaunchRequest, LostError, last_line
 from toolformer_core.errors import UsageError
 
-_INSTALL = "run this where Slurm's commands are, e.g. on the cluster's login node"
 # In lower case, what Slurm's commands print:
 _UNKNOWN = "invalid job id"  # squeue and scancel, about a job that Slurm no longer knows
 _ALREADY_ENDED = "already completing or completed"  # scancel
@@ -49,8 +34,15 @@ _ALIVE = (JobState.PENDING, JobState.RUNNING, JobState.ENDING)
 # srun is told --cpus-per-task, which it does not take over from sbatch.
 _SCRIPT = """\
 #!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --chdir={folder}
+#SBATCH --output={folder}/{log}
+#SBATCH --open-mode=append
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --signal=B:TERM@{warn_s}
+#SBATCH --no-requeue
 {directives}
-
 {setup}{exports}
 
 nodes=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
@@ -77,7 +69,7 @@ exit "$code"
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmLauncher(RankSettings):
+class SlurmLauncher(BaseLauncher):
     """Submits the program as a batch job. The nodes meet at a port that is derived from the job id, in 20000-28999.
 
     Args:
@@ -102,6 +94,8 @@ class SlurmLauncher(RankSettings):
     srun_args: tuple[str, ...] = ()
 
     name: ClassVar[str] = "slurm"
+    handle_keys: ClassVar[tuple[str, ...]] = ("job", "cluster", "folder")
+    hint: ClassVar[str] = "run this where Slurm's commands are, e.g. on the cluster's login node"
     poll_s: ClassVar[float] = 5.0
 
     def preview(self, request: LaunchRequest) -> str:
@@ -110,63 +104,74 @@ class SlurmLauncher(RankSettings):
 
     def submit(self, request: LaunchRequest) -> str:
         request.check_folder()
-        script = self._script(request)
-        job, cluster = self._find_job(request), self._cluster
+        cluster = next((line.partition("=")[2] for line in self.directives if line.startswith("--clusters=")), "")
+        jobs = self._squeue(cluster, f"--name={request.name}", "--format=%i|%Z")  # those that wait or run
+        job = next((job for job, folder in jobs if folder == str(request.folder)), None)
         if job is None:
-            write_file(request.folder / "launch/job.sbatch", script)
-            completed = run_command(_sbatch(request), hint=_INSTALL)
+            request.write("job.sbatch", self._script(request))
+            completed = self.run(*_sbatch(request))
+            reason = _last_error(completed.stderr)
             job, _, cluster = completed.stdout.strip().partition(";")
             lost = completed.returncode < 0 or any(words in completed.stderr.lower() for words in _NO_ANSWER)
             if lost or (completed.returncode == 0 and not job.isdecimal()):
-                reason = _last_error(completed.stderr)
                 raise LostError(f"sbatch had no answer: {reason}; the job may be queued all the same")
             if completed.returncode != 0:
-                raise LaunchError(f"sbatch refused the job: {_last_error(completed.stderr)}")
-        return json.dumps({"launcher": self.name, "job": job, "cluster": cluster, "folder": str(request.folder)})
-
-    @property
-    def _cluster(self) -> str:
-        """The cluster of a federation that a directive names; "" if none does."""
-        clusters = [line.partition("=")[2] for line in self.directives if line.startswith("--clusters=")]
-        return clusters[0] if clusters else ""
-
-    def _find_job(self, request: LaunchRequest) -> str | None:
-        """Return the id of the job of this name and folder that waits or runs; None if there is none."""
-        jobs = _squeue(self._cluster, f"--name={request.name}", "--format=%i|%Z")
-        return next((job for job, folder in jobs if folder == str(request.folder)), None)
+                raise LaunchError(f"sbatch refused the job: {reason}")
+        return self.make_handle(job=job, cluster=cluster, folder=str(request.folder))
 
     def state(self, handle: str) -> tuple[JobState, str]:
         """Return the job's state from squeue; some minutes after its end, from sacct or the job folder."""
-        record = self._parse_handle(handle)
-        jobs = _squeue(record["cluster"], "--states=all", f"--jobs={record['job']}", "--format=%T|%r")
+        record = self.parse_handle(handle)
+        jobs = self._squeue(record["cluster"], "--states=all", f"--jobs={record['job']}", "--format=%T|%r")
         if jobs and _job_state(jobs[0][0]) in _ALIVE:
             return _job_state(jobs[0][0]), _format_state(*jobs[0])
-        end = _read_accounting(record) or _read_end(record, jobs)
+        end = self._read_accounting(record) or _read_end(record, jobs)
         return end or (JobState.GONE, "Slurm knows no such job any more")
 
     def cancel(self, handle: str) -> None:
-        record = self._parse_handle(handle)
-        completed = run_command(["scancel", *_cluster_option(record["cluster"]), record["job"]], hint=_INSTALL)
+        record = self.parse_handle(handle)
+        completed = self.run("scancel", *_cluster_option(record["cluster"]), record["job"])
         error = completed.stderr.lower()
         if completed.returncode != 0 and _UNKNOWN not in error and _ALREADY_ENDED not in error:
             raise LaunchError(f"scancel failed: {_last_error(completed.stderr)}")
 
-    def _parse_handle(self, handle: str) -> dict[str, Any]:
-        return parse_handle(handle, self.name, "job", "cluster", "folder")
+    def _squeue(self, cluster: str, *options: str) -> list[list[str]]:
+        """Return two fields of each job that squeue lists, which are none that Slurm has forgotten."""
+        completed = self.run("squeue", "--noheader", *_cluster_option(cluster), *options)
+        if completed.returncode != 0 and _UNKNOWN not in completed.stderr.lower():
+            raise LostError(f"squeue does not answer: {_last_error(completed.stderr)}")
+        return _fields(completed.stdout)
 
-    # The script.
+    def _read_accounting(self, record: dict[str, Any]) -> tuple[JobState, str] | None:
+        """Return a job's end from accounting; None if there is no accounting, or it does not know of the end yet."""
+        options = [*_cluster_option(record["cluster"]), f"--jobs={record['job']}", "--format=State,ExitCode"]
+        try:
+            completed = self.run("sacct", "--allocations", "--noheader", "--parsable2", *options)
+        except UsageError:
+            return None
+        jobs = _fields(completed.stdout) if completed.returncode == 0 else []
+        if not jobs or _job_state(jobs[0][0]) in _ALIVE:
+            return None
+        state, code = jobs[0]
+        return _job_state(state), _format_state(state, "" if code in ("", "0:0") else f"exit code {code}")
 
     def _script(self, request: LaunchRequest) -> str:
-        check_plain("job folder", str(request.folder))
+        self.check_plain("job folder", str(request.folder))
         for line in (*self.directives, *self.setup, *self.srun_args, self.partition, self.time_limit):
             if "\n" in line:
                 raise UsageError(f"{line!r} holds a line break: give one line each")
+        gpus = self.gpus_to_request(self.gpus_per_node, request.processes)
+        settings = {"gpus-per-node": gpus or "", "partition": self.partition, "time": self.time_limit}
+        directives = [*(f"--{name}={value}" for name, value in settings.items() if value), *self.directives]
         return _SCRIPT.format(
-            directives="\n".join(f"#SBATCH {line}" for line in self._directives(request)),
+            name=request.name,
+            folder=request.folder,
+            log=LOG,
+            exit=request.folder / EXIT,
+            warn_s=self.warn_s,
+            directives="".join(f"#SBATCH {line}\n" for line in directives),
             setup="".join(f"{line}\n" for line in self.setup),
             exports=self.exports(),
-            folder=request.folder,
-            exit=request.exit_file,
             srun_args="".join(f"{shlex.quote(word)} " for word in self.srun_args),
             python=shlex.quote(request.python),
             nodes=self.nodes,
@@ -174,38 +179,9 @@ class SlurmLauncher(RankSettings):
             arguments=shlex.join(request.arguments),
         )
 
-    def _directives(self, request: LaunchRequest) -> list[str]:
-        gpus = gpus_to_request(self.gpus_per_node, self.accelerator, request.processes)
-        options = {
-            "--job-name": request.name,
-            "--chdir": request.folder,
-            "--output": request.log,
-            "--open-mode": "append",
-            "--nodes": self.nodes,
-            "--ntasks-per-node": 1,
-            "--gpus-per-node": gpus or "",
-            "--partition": self.partition,
-            "--time": self.time_limit,
-            "--signal": f"B:TERM@{self.warn_s}",
-        }
-        lines = [f"{name}={value}" for name, value in options.items() if value != ""]
-        return [*lines, "--no-requeue", *self.directives]
-
 
 def _sbatch(request: LaunchRequest) -> list[str]:
     return ["sbatch", "--parsable", f"--job-name={request.name}", str(request.folder / "launch/job.sbatch")]
-
-
-def _squeue(cluster: str, *options: str) -> list[list[str]]:
-    """Return two fields of each job that squeue lists; a job that Slurm has forgotten is not among them.
-
-    Raises:
-        LostError: squeue does not answer.
-    """
-    completed = run_command(["squeue", "--noheader", *_cluster_option(cluster), *options], hint=_INSTALL)
-    if completed.returncode != 0 and _UNKNOWN not in completed.stderr.lower():
-        raise LostError(f"squeue does not answer: {_last_error(completed.stderr)}")
-    return _fields(completed.stdout)
 
 
 def _cluster_option(cluster: str) -> list[str]:
@@ -226,34 +202,19 @@ def _format_state(state: str, detail: str) -> str:
     return f"{state} ({detail})" if detail not in ("", "None") else state
 
 
-def _read_accounting(record: dict[str, Any]) -> tuple[JobState, str] | None:
-    """Return a job's end from accounting; None if there is no accounting, or it does not know of the end yet."""
-    job = [*_cluster_option(record["cluster"]), f"--jobs={record['job']}"]
-    command = ["sacct", "--allocations", "--noheader", "--parsable2", *job, "--format=State,ExitCode"]
-    try:
-        completed = run_command(command, hint=_INSTALL)
-    except UsageError:
-        return None
-    jobs = _fields(completed.stdout) if completed.returncode == 0 else []
-    if not jobs or _job_state(jobs[0][0]) in _ALIVE:
-        return None
-    state, code = jobs[0]
-    return _job_state(state), _format_state(state, "" if code in ("", "0:0") else f"exit code {code}")
-
-
 def _read_end(record: dict[str, Any], jobs: list[list[str]]) -> tuple[JobState, str] | None:
     """Return a job's end from squeue's fields, or else from the exit code that its script recorded."""
     if jobs:
-        state, reason = _job_state(jobs[0][0]), jobs[0][1]
-        waited_for = state is JobState.CANCELLED  # which squeue still tells
-        return state, _format_state(jobs[0][0], "" if waited_for else reason)
+        word, reason = jobs[0]
+        if _job_state(word) is JobState.CANCELLED:
+            reason = ""  # squeue still tells what it waited for
+        return _job_state(word), _format_state(word, reason)
     try:
         job, code = Path(record["folder"], EXIT).read_text().split()
     except (OSError, ValueError):
         return None
-    if job != record["job"]:
-        return None
-    return JobState.SUCCEEDED if code == "0" else JobState.FAILED, f"exit code {code}"
+    state = JobState.SUCCEEDED if code == "0" else JobState.FAILED
+    return (state, f"exit code {code}") if job == record["job"] else None
 
 
 def _last_error(text: str) -> str:

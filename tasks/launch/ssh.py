@@ -2,15 +2,13 @@
 
 A script on this machine holds an ssh to every node. If a node fails or no longer answers, or its ssh is ended, it ends
 the job on the others. The ranks carry the job's mark in their environment; only processes with that mark are ended.
-
-The module does not know which GPUs a node has: its line in `hosts` says how many processes it runs.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-import shutil
+import uuid
 import zlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,26 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from tasks.launch import processes
-from tasks.launch.base import (
-    LOG,
-    JobState,
-    LaunchError,
-    LaunchRequest,
-    LostError,
-    RankSettings,
-    check_plain,
-    last_line,
-    parse_handle,
-    run_command,
-    write_file,
-)
+from tasks.launch.base import LOG, JobState, LaunchError, LaunchRequest, LostError, last_line
+from tasks.launch.processes import ProcessLauncher
 from toolformer_core.errors import UsageError
 
 NODE_MARK = "TOOLFORMER_JOB"
-_INSTALL = "install an ssh client here (Debian: openssh-client)"
 _HOST = re.compile(r"(\S+)(?:\s+slots=(\d+))?")
-_CONNECT_S = 10
 
 _NODE = """\
 #!/bin/sh
@@ -92,67 +76,58 @@ exit "$(cat launch/ending/code 2>/dev/null || echo "$code")"
 
 
 @dataclass(frozen=True, slots=True)
-class SshLauncher(RankSettings):
+class SshLauncher(ProcessLauncher):
     """Starts the program on several machines that can be reached by ssh without a password.
 
-    The job folder and `LaunchRequest.python` must have the same path on this machine and on all nodes.
+    The job folder and `LaunchRequest.python` must have the same path on this machine and on all nodes. The ranks meet
+    at a port in 20000-28999 that is derived from the folder's path.
 
     Args:
         hosts: the nodes, e.g. `node1 slots=8`; without `slots` a node runs the request's number of processes.
         ssh_args: further options of ssh, e.g. `-p 2222 -i /home/me/.ssh/cluster`.
         master_address: the first node's name or address as the others see it; default: as in `hosts`.
-        master_port: port on which rank 0 listens; 0: one derived from the job folder's path, in 20000-28999.
         grace_s: seconds from SIGTERM to SIGKILL on the nodes when a job is cancelled.
     """
 
     hosts: tuple[str, ...] = ()
     ssh_args: str = ""
     master_address: str = ""
-    master_port: int = 0
     grace_s: int = 30
 
     name: ClassVar[str] = "ssh"
+    hint: ClassVar[str] = "install an ssh client here (Debian: openssh-client)"
     poll_s: ClassVar[float] = 1.0
 
     def preview(self, request: LaunchRequest) -> str:
         """Return the files that would be written, and the command that runs them."""
-        parts = [f"# {name}\n{text}" for name, text in self._files(request, "JOB").items()]
+        parts = [f"# launch/{name}\n{text}" for name, text in self._files(request, "JOB").items()]
         return "\n".join([*parts, f"# command\n{shlex.join(_command(request.folder, 'run'))} >>{LOG} 2>&1\n"])
 
     def submit(self, request: LaunchRequest) -> str:
-        """Check the nodes, then start the program on them; see `Launcher`."""
         request.check_folder()
-        if shutil.which("ssh") is None:
-            raise UsageError(f"ssh is not on this machine's PATH: {_INSTALL}")
-        if running := processes.find_job(request.folder, self.name):
+        if running := self.find_job(request.folder):
             return running
-        mark = processes.new_mark()
+        mark = uuid.uuid4().hex
         files = self._files(request, mark)
         self._check_nodes(request)
         for name, text in files.items():
-            write_file(request.folder / name, text)
-        return processes.start(self.name, _command(request.folder, "run"), request.folder, {}, mark)
-
-    def state(self, handle: str) -> tuple[JobState, str]:
-        return processes.state(handle, self.name)
+            request.write(name, text)
+        return self.start(_command(request.folder, "run"), request.folder, {}, mark)
 
     def cancel(self, handle: str) -> None:
         """End the job on all nodes, then its script here; see `Launcher`."""
-        folder = parse_handle(handle, self.name, "folder")["folder"]
-        if processes.state(handle, self.name)[0] in (JobState.SUCCEEDED, JobState.FAILED):
+        folder = self.parse_handle(handle)["folder"]
+        if self.state(handle)[0] in (JobState.SUCCEEDED, JobState.FAILED):
             return
-        end = [*_command(folder, "end"), str(self.grace_s)]
-        completed = run_command(end, hint=_INSTALL, timeout=self.grace_s + 60)
-        processes.cancel(handle, self.name, 15.0)
+        completed = self.run(*_command(folder, "end"), str(self.grace_s), timeout=self.grace_s + 60)
+        self.end(handle, 15.0)
         if completed.returncode != 0:
             reason = last_line(completed.stderr) or "no answer"
             raise LaunchError(f"the job may still run on a node that could not be reached: {reason}")
 
-    # Files and commands.
-
     def _files(self, request: LaunchRequest, mark: str) -> dict[str, str]:
-        """Return the scripts by their paths in the job folder. Two jobs on one node seldom share a port."""
-        check_plain("job folder", str(request.folder))
+        """Return the scripts in `launch/`. Two jobs on one node seldom share a port."""
+        self.check_plain("job folder", str(request.folder))
         nodes, launch = self._nodes(request), request.folder / "launch"
         start, end = ["env", f"{NODE_MARK}={mark}", "sh", f"{launch}/node.sh"], ["sh", f"{launch}/end-node.sh", mark]
         runs = [
@@ -166,14 +141,14 @@ class SshLauncher(RankSettings):
             python=shlex.quote(request.python),
             nodes=len(nodes),
             address=self.master_address or next(iter(nodes)).rpartition("@")[2],
-            port=self.master_port or 20000 + zlib.crc32(str(request.folder).encode()) % 9000,
+            port=20000 + zlib.crc32(str(request.folder).encode()) % 9000,
             arguments=shlex.join(request.arguments),
         )
         return {
-            "launch/node.sh": node_script,
-            "launch/end-node.sh": _END_NODE,
-            "launch/end.sh": _END.format(folder=request.folder, nodes=_in_background(ends)),
-            "launch/run.sh": _RUN.format(folder=request.folder, grace=self.grace_s, nodes=_in_background(runs)),
+            "node.sh": node_script,
+            "end-node.sh": _END_NODE,
+            "end.sh": _END.format(folder=request.folder, nodes=_in_background(ends)),
+            "run.sh": _RUN.format(folder=request.folder, grace=self.grace_s, nodes=_in_background(runs)),
         }
 
     def _ssh(self, *words: str) -> list[str]:
@@ -190,34 +165,29 @@ class SshLauncher(RankSettings):
             slots = int(match[2] or request.processes) if match else 0
             if match is None or match[1] in nodes or slots < 1:
                 raise UsageError(f"host {host!r}: name each node once, like 'node1 slots=8'")
-            check_plain("node", match[1])
+            self.check_plain("node", match[1])
             nodes[match[1]] = slots
         return nodes
 
     def _check_nodes(self, request: LaunchRequest) -> None:
-        """Check that every node can be reached, sees the job folder and has the interpreter.
-
-        Raises:
-            LaunchError: a node fails the check.
-        """
-        script = f"test -d {request.folder} || exit 91; command -v {shlex.quote(request.python)} >/dev/null || exit 92"
+        """Raise a LaunchError unless every node can be reached, sees the job folder and has the interpreter."""
+        folder, python = request.folder, shlex.quote(request.python)
+        script = f"test -d {folder} || exit 91; command -v {python} >/dev/null || exit 92"
 
         def check(node: str) -> str:
             """Return what is wrong with a node; "" if nothing is."""
-            command = self._ssh(f"-oConnectTimeout={_CONNECT_S}", node, script)
             try:
-                completed = run_command(command, hint=_INSTALL)
+                completed = self.run(*self._ssh("-oConnectTimeout=10", node, script))
             except LostError as exc:  # nothing was started
                 return f"{node}: {exc}"
             if completed.returncode == 0:
                 return ""
+            if completed.returncode == 91:
+                return f"{node} does not see the job folder {folder}: put the data folder on a shared file system"
+            if completed.returncode == 92:
+                return f"{node} has no {request.python}: install this project there under the same path"
             error = last_line(completed.stderr) or "no answer"
-            by_exit_code = {
-                91: f"does not see the job folder {request.folder}: put the data folder on a shared file system",
-                92: f"has no {request.python}: install this project there under the same path",
-            }
-            unreachable = f"cannot be reached by ssh ({error}): `ssh {node}` must work without a password"
-            return f"{node} " + by_exit_code.get(completed.returncode, unreachable)
+            return f"{node} cannot be reached by ssh ({error}): `ssh {node}` must work without a password"
 
         with ThreadPoolExecutor(max_workers=16) as pool:
             problems = [problem for problem in pool.map(check, self._nodes(request)) if problem]

@@ -38,7 +38,6 @@ def cases() -> dict[str, str]:
         "ssh.txt": SshLauncher(
             ("node1 slots=8", "train@node2 slots=4", "node3"),
             ssh_args="-p 2222 -i /home/me/.ssh/cluster -o StrictHostKeyChecking=accept-new",
-            master_port=29600,
             environment=variables,
         ).preview(fixed_request()),
         "slurm_small.txt": SlurmLauncher().preview(fixed_request(1)),

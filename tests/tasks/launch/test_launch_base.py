@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from tasks.launch.base import (
-    LaunchError,
-    LaunchRequest,
-    gpus_to_request,
-    parse_handle,
-    run_command,
-)
+from tasks.launch.base import LaunchError, LaunchRequest
 from tasks.launch.kubernetes import KubernetesLauncher
 from tasks.launch.local import LocalLauncher
 from tasks.launch.slurm import SlurmLauncher
@@ -71,17 +65,17 @@ def test_a_folder_is_made_absolute(tmp_path, monkeypatch):
 
 def test_a_cpu_needs_no_gpus_unless_they_are_asked_for():
     asked = [(-1, "cpu"), (-1, "auto"), (2, "cpu"), (0, "cuda")]
-    assert [gpus_to_request(gpus, accelerator, 4) for gpus, accelerator in asked] == [0, 4, 2, 0]
+    assert [SlurmLauncher(accelerator=one).gpus_to_request(gpus, 4) for gpus, one in asked] == [0, 4, 2, 0]
 
 
 @pytest.mark.parametrize("handle", ["", "7", "[]", "{}", '{"launcher": "slurm"}', '{"launcher": "ssh", "job": "1"}'])
 def test_a_handle_of_somebody_else(handle):
     with pytest.raises(UsageError, match="not a job of the launcher slurm"):
-        parse_handle(handle, "slurm", "job")
+        SlurmLauncher().parse_handle(handle)
 
 
 def test_commands_that_are_missing_or_hang(tmp_path):
-    with pytest.raises(UsageError, match="nosuchcommand is not on this machine's PATH: install it"):
-        run_command(["nosuchcommand"], hint="install it")
+    with pytest.raises(UsageError, match="nosuchcommand is not on this machine's PATH: install an ssh client"):
+        SshLauncher().run("nosuchcommand")
     with pytest.raises(LaunchError, match="did not answer within 0 s"):
-        run_command([sys.executable, "-c", "import time; time.sleep(60)"], hint="", timeout=0.2)
+        SshLauncher().run(sys.executable, "-c", "import time; time.sleep(60)", timeout=0.2)

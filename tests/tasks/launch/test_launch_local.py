@@ -77,7 +77,7 @@ def launched():
 
     yield submit
     for handle in handles:
-        processes.cancel(handle, "local", 0)
+        LocalLauncher().end(handle, 0)
 
 
 def nothing_left(handle: str) -> bool:
@@ -124,8 +124,8 @@ def test_a_killed_rank_fails_the_job_and_the_log_tells(job, launched):
     request = job(ONE_RANK_DIES, 2)
     handle = launched(LocalLauncher(accelerator="cpu"), request)
     assert wait_until_ended(LocalLauncher(), handle, 60) == ("failed", "exit code 1")
-    assert "rank 0 has started" in request.log.read_text()
-    assert "Signal 9 (SIGKILL)" in request.log.read_text()  # torchrun's report
+    assert "rank 0 has started" in (request.folder / "log.txt").read_text()
+    assert "Signal 9 (SIGKILL)" in (request.folder / "log.txt").read_text()  # torchrun's report
     assert nothing_left(handle)  # rank 0 would have slept for five minutes
 
 
@@ -136,7 +136,7 @@ def test_the_log_is_appended_to_and_an_old_exit_code_is_forgotten(job, launched)
     assert wait_until_ended(launcher, earlier) == ("failed", "exit code 7")
     second = job("print('second')")
     assert wait_until_ended(launcher, launched(launcher, second)) == ("succeeded", "exit code 0")
-    assert second.log.read_text() == "first\nsecond\n"
+    assert (second.folder / "log.txt").read_text() == "first\nsecond\n"
     assert launcher.state(earlier)[0] == "gone"  # that exit code is not of the first attempt
 
 
@@ -205,7 +205,7 @@ def test_a_process_id_that_has_gone_to_somebody_else(job, launched):
     launcher = LocalLauncher()
     record = json.loads(launched(launcher, request))
     wait_until_ended(launcher, json.dumps(record))
-    request.exit_file.unlink()
+    (request.folder / "exit").unlink()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         reused = json.dumps(record | {"pid": stranger.pid})
         assert launcher.state(reused)[0] == "gone"
@@ -237,7 +237,7 @@ def test_a_job_of_another_machine(job, launched):
     elsewhere = json.dumps(record | {"host": "elsewhere"})
     wait_until_ended(launcher, json.dumps(record))
     assert launcher.state(elsewhere)[0] == "succeeded"  # the job folder is shared
-    request.exit_file.unlink()
+    (request.folder / "exit").unlink()
     with pytest.raises(LaunchError, match="started on elsewhere"):
         launcher.state(elsewhere)
     with pytest.raises(LaunchError, match="started on elsewhere"):

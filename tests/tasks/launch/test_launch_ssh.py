@@ -98,7 +98,6 @@ PermitRootLogin prohibit-password
             NODES,
             ssh_args=f"-p {port} -F none -i {folder}/user -o UserKnownHostsFile={folder}/known_hosts -o LogLevel=ERROR",
             master_address="127.0.0.1",
-            master_port=free_port(),
             accelerator="cpu",
             environment={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NOTE": NOTE},
             grace_s=5,
@@ -122,7 +121,7 @@ def launched(sshd):
     yield submit
     for handle in handles:
         sshd.cancel(handle)
-        processes.cancel(handle, "ssh", 0)
+        sshd.end(handle, 0)
 
 
 @pytest.fixture
@@ -161,7 +160,7 @@ def test_two_nodes_meet(sshd, launched, tmp_path):
     request = LaunchRequest("job", folder, program=(str(tmp_path / "program.py"),))
     handle = launched(request)
     ended = wait_until_ended(sshd, handle, 120)
-    assert ended == ("succeeded", "exit code 0"), request.log.read_text()
+    assert ended == ("succeeded", "exit code 0"), (request.folder / "log.txt").read_text()
     for rank in (0, 1):  # 10 + 11
         assert (folder / f"rank-{rank}").read_text() == f"21.0 2 cpu {NOTE}"
     # What was run is what the preview shows, with the job's mark in it.
@@ -174,7 +173,7 @@ def test_when_one_node_fails_the_others_are_ended(sshd, launched, quick):
     request = quick('echo "node $1"; [ "$1" = 1 ] && exit 7; echo $$ >waits; exec sleep 300')
     handle = launched(request)
     assert wait_until_ended(sshd, handle) == ("failed", "exit code 7")
-    log = request.log.read_text()
+    log = (request.folder / "log.txt").read_text()
     assert "node 1\n" in log
     assert "localhost: exit code 7; the job is ended on every node\n" in log
     assert ranks(handle) == []
@@ -216,7 +215,7 @@ def test_a_node_that_is_late_starts_nothing_of_a_job_that_ends(sshd, quick, tmp_
     request = quick("echo $$ >pid.$1")
     files = sshd._files(request, "mark")
     (request.folder / "launch/ending").mkdir(parents=True)
-    (request.folder / "launch/node.sh").write_text(files["launch/node.sh"])
+    (request.folder / "launch/node.sh").write_text(files["node.sh"])
     assert subprocess.run(["sh", request.folder / "launch/node.sh", "0", "1"]).returncode == 1
     assert not (request.folder / "pid.0").exists()
 
