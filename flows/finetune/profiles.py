@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tasks.launch.base import Accelerator, Launcher
 from tasks.launch.kubernetes import KubernetesLauncher
@@ -44,7 +44,7 @@ class Profile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     launcher: Literal["local", "ssh", "slurm", "kubernetes"] = Field("local", description="What starts the processes")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes the GPU where there is one")
+    device: Accelerator = Field("auto", description="auto takes the GPU where there is one")
     processes: int = Field(0, ge=0, description="Processes per node; 0: one per GPU, or one on a CPU")
     engine: Literal["auto", "plain", "deepspeed"] = Field(
         "auto", description="plain: PyTorch alone, one process; auto: deepspeed for more than one"
@@ -58,11 +58,11 @@ class Profile(BaseModel):
     lora: Lora = Field(default_factory=lambda: Lora(rank=0), description="Low-rank adapters")
     python: str = Field("", description="Interpreter on the nodes, if not this one's path")
     jobs: str = Field("", description="Folder for training jobs that all nodes share; default: finetunes/ in the data")
-    local: dict[str, Any] = Field(default_factory=dict, description="Fields of LocalLauncher: devices, cores, ...")
-    ssh: dict[str, Any] = Field(default_factory=dict, description="Fields of SshLauncher: hosts, port, ...")
+    local: dict[str, Any] = Field(default_factory=dict, description="Fields of LocalLauncher: environment, ...")
+    ssh: dict[str, Any] = Field(default_factory=dict, description="Fields of SshLauncher: hosts, ssh_args, ...")
     slurm: dict[str, Any] = Field(default_factory=dict, description="Fields of SlurmLauncher: nodes, partition, ...")
     kubernetes: dict[str, Any] = Field(
-        default_factory=dict, description="Fields of KubernetesLauncher: image, claim, namespace, ..."
+        default_factory=dict, description="Fields of KubernetesLauncher: image, claim, pod, ..."
     )
 
     def processes_here(self) -> int:
@@ -107,27 +107,23 @@ class Profile(BaseModel):
         Raises:
             UsageError: a setting is unknown, missing or wrong.
         """
-        accelerator = Accelerator(self.device)
-        kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+        kinds: dict[str, tuple[type[Launcher], dict[str, Any]]] = {
             "local": (LocalLauncher, self.local),
             "ssh": (SshLauncher, self.ssh),
             "slurm": (SlurmLauncher, self.slurm),
             "kubernetes": (KubernetesLauncher, self.kubernetes),
         }
         kind, settings = kinds[self.launcher]
-        listed = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
         try:
-            return kind(accelerator=accelerator, **listed)  # type: ignore[no-any-return]
-        except TypeError as exc:
-            raise UsageError(
-                f"the profile's settings for {self.launcher}: {str(exc).split('__init__() ')[-1]}"
-            ) from exc
+            return TypeAdapter(kind).validate_python({"accelerator": self.device, **settings})
+        except ValidationError as exc:
+            raise UsageError(f"the profile's settings for {self.launcher}: {_first_error(exc)}") from exc
 
 
 PROFILES = {
     "cpu": Profile(device="cpu", precision="fp32", micro_batch=1),  # a row of 1,024 tokens stays in the caches
     "bf16": Profile(device="cpu", micro_batch=4),
-    "core": Profile(device="cpu", precision="fp32", micro_batch=1, local={"cores": 1}),
+    "core": Profile(device="cpu", precision="fp32", micro_batch=1, local={"environment": {"OMP_NUM_THREADS": "1"}}),
     "gpu": Profile(device="cuda", engine="deepspeed", gradient_checkpointing=True),
     "lora": Profile(device="cuda", processes=1, lora=Lora(rank=16), gradient_checkpointing=True),
 }
@@ -162,11 +158,14 @@ def load_profile(name: str, model: str = "") -> Profile:
             raise UnknownNameError("profile", base, PROFILES)
         return Profile.model_validate({**PROFILES[base].model_dump(), **fields})
     except ValidationError as exc:
-        first = exc.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"profile {name}: {where}: {first['msg']}") from exc
+        raise UsageError(f"profile {name}: {_first_error(exc)}") from exc
     except (OSError, ValueError, AttributeError) as exc:
         raise UsageError(f"profile {name} is no JSON object: {exc}") from exc
+
+
+def _first_error(exc: ValidationError) -> str:
+    first = exc.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
 
 
 def _is_here(model: str) -> bool:

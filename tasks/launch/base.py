@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from tasks.environment import environment
 from toolformer_core.errors import ToolformerError, UsageError
 
 LOG = "log.txt"
 EXIT = "exit"
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")  # DNS allows 63 characters, and queues append some
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*")
 _PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
-_TAIL_BYTES = 256 * 1024
+# Of a user's filters for squeue, and of the Slurm job in which this program may itself run.
+_NOT_PASSED_ON = ("SQUEUE_", "SLURM_CPUS_PER_TASK")
+
+Accelerator = Literal["auto", "cpu", "cuda"]
 
 
 class LaunchError(ToolformerError):
@@ -49,64 +51,30 @@ class JobState(StrEnum):
     GONE = "gone"
 
 
-class Accelerator(StrEnum):
-    """The device that DeepSpeed computes on; `AUTO` leaves the choice to DeepSpeed."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """A program to start, and where.
 
     Args:
-        name: the job's name in queues: lower-case letters, digits and hyphens, at most 40 (see `dns_name`). Each
-            attempt needs its own name; otherwise the previous attempt's job is taken for it.
+        name: the job's name in queues, of which lower-case letters, digits and hyphens are kept: `C* (v2)` is `c-v2`.
+            Each attempt needs its own name; otherwise the previous attempt's job is taken for it.
         folder: the job folder, on a file system that all nodes share; made absolute, without resolving links.
         processes: number of processes per node.
         program: arguments of python: `("-m", module, ...)` or `(script, ...)`; the folder is appended.
-        environment: further environment variables for every process.
         python: the interpreter on the nodes; default: this one.
-
-    Raises:
-        UsageError: a value that no launcher could use.
     """
 
     name: str
     folder: Path
     processes: int = 1
     program: tuple[str, ...] = ("-m", "toolformer_core.finetune")
-    environment: Mapping[str, str] = field(default_factory=dict)
     python: str = sys.executable
 
     def __post_init__(self) -> None:
+        name = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
+        name = name if name[:1].isalpha() else f"job-{name}"
+        object.__setattr__(self, "name", name[:40].strip("-"))  # DNS allows 63 characters, and queues append some
         object.__setattr__(self, "folder", Path(self.folder).absolute())
-        if not _NAME.fullmatch(self.name):
-            raise UsageError(
-                f"job name {self.name!r}: use up to 40 lower-case letters, digits and hyphens, e.g. 'cc-7b'"
-            )
-        if self.processes < 1:
-            raise UsageError(f"processes is {self.processes}: at least one process per node is needed")
-        head = self.program[1:2] if self.program[:1] == ("-m",) else self.program[:1]
-        if not head or head[0].startswith("-"):
-            raise UsageError(f"program {self.program}: give ('-m', module, ...) or (script, ...)")
-        for name, value in self.environment.items():
-            if not _VARIABLE.fullmatch(name):
-                raise UsageError(f"{name!r} is not a variable's name: use letters, digits and underscores")
-            if any(ord(letter) < 32 for letter in value):
-                raise UsageError(f"the variable {name} holds a line break or a control character: take it out")
-        if any(ord(letter) < 32 for word in (str(self.folder), self.python, *self.program) for letter in word):
-            raise UsageError("the folder, the program or python's path holds a control character: take it out")
-
-    @property
-    def log(self) -> Path:
-        return self.folder / LOG
-
-    @property
-    def exit_file(self) -> Path:
-        return self.folder / EXIT
 
     @property
     def arguments(self) -> list[str]:
@@ -114,13 +82,18 @@ class LaunchRequest:
         return [*self.program, str(self.folder)]
 
     def check_folder(self) -> None:
-        """Check that the job folder exists.
-
-        Raises:
-            UsageError: it does not.
-        """
+        """Raise a UsageError if there is no job folder."""
         if not self.folder.is_dir():
             raise UsageError(f"there is no job folder {self.folder}: write the job before it is launched")
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the launcher into the job folder's `launch/`, or raise a LaunchError."""
+        path = self.folder / "launch" / name
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as exc:
+            raise LaunchError(f"{path} cannot be written: {exc.strerror}; make room, or mend its permissions") from exc
 
 
 class Launcher(Protocol):
@@ -159,132 +132,79 @@ class Launcher(Protocol):
         """
 
 
-def dns_name(text: str) -> str:
-    """Make a name for queues and pods from any text: `"C* (v2)"` gives `"c-v2"`."""
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    if not name[:1].isalpha():
-        name = f"job-{name}"
-    return name[:40].strip("-")
-
-
-def check_plain_words(kind: str, *words: str) -> None:
-    """Check that a remote shell, pdsh and a batch script pass these words on unchanged.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseLauncher:
+    """What the launchers share: two settings, and helpers.
 
     Args:
-        kind: what the words are, for the error message.
-        *words: to check.
-
-    Raises:
-        UsageError: a word holds a space, a quote, `%`, `$` or the like.
+        accelerator: what DeepSpeed and torch compute on: `cpu` hides all GPUs, `cuda` requires them, `auto` takes what
+            a node has.
+        environment: variables for every rank, e.g. of NCCL; they have precedence over those that the launcher sets.
     """
-    for word in words:
+
+    accelerator: Accelerator = "auto"
+    environment: dict[str, str] = field(default_factory=dict)
+
+    name: ClassVar[str]
+    handle_keys: ClassVar[tuple[str, ...]]  # what the record in a handle holds besides the launcher's name
+    hint: ClassVar[str] = ""  # what to do if a command that the launcher runs is not installed
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # where a profile's settings are read
+
+    def variables(self, **defaults: str) -> dict[str, str]:
+        """Return the variables of every rank, or raise a UsageError if `environment` holds what is none."""
+        for name, value in self.environment.items():
+            if not _VARIABLE.fullmatch(f"{name}={value}"):
+                raise UsageError(f"variable {name!r}: letters, digits and _ make a name, and one line of text a value")
+        device = {"cpu": {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}, "cuda": {"DS_ACCELERATOR": "cuda"}}
+        return {"PYTHONUNBUFFERED": "1", **device.get(self.accelerator, {}), **defaults, **self.environment}
+
+    def exports(self) -> str:
+        """Return shell lines that export the variables of every rank."""
+        return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.variables().items())
+
+    def gpus_to_request(self, gpus_per_node: int, processes: int) -> int:
+        """Return how many GPUs to request on a node: if the setting is negative, one for each process on a GPU."""
+        if gpus_per_node >= 0:
+            return gpus_per_node
+        return 0 if self.accelerator == "cpu" else processes
+
+    @staticmethod
+    def check_plain(kind: str, word: str) -> None:
+        """Raise a UsageError unless a remote shell and a batch script pass a word, of some kind, on unchanged."""
         if not _PLAIN.fullmatch(word):
             raise UsageError(f"{kind} {word!r}: only letters, digits and @+=:,./_- can be passed to other machines")
 
+    def make_handle(self, **record: object) -> str:
+        return json.dumps({"launcher": self.name, **record})
 
-def derived_port(folder: Path) -> int:
-    """Return a port in 20000-28999 that depends on the folder's path alone.
+    def parse_handle(self, handle: str) -> dict[str, Any]:
+        """Return the record that a handle holds, or raise a UsageError if it is not a handle of this launcher."""
+        try:
+            record = json.loads(handle)
+        except ValueError:
+            record = None
+        keys = {"launcher", *self.handle_keys}
+        if not isinstance(record, dict) or not keys <= record.keys() or record["launcher"] != self.name:
+            raise UsageError(f"{handle!r} is not a job of the launcher {self.name}: pass what its submit returned")
+        return record
 
-    Two jobs on one node seldom share a port, and a preview shows the port that will be used.
-    """
-    offset = 0
-    for byte in str(folder).encode():
-        offset = (offset * 31 + byte) % 9000
-    return 20000 + offset
+    def run(self, *argv: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Run a short command of a queue or of SSH in the C locale; return its output, whatever its exit code.
 
-
-def accelerator_variables(accelerator: Accelerator | str) -> dict[str, str]:
-    """Return the environment variables that restrict DeepSpeed and torch to one kind of device."""
-    if accelerator == Accelerator.CPU:
-        return {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
-    return {"DS_ACCELERATOR": "cuda"} if accelerator == Accelerator.CUDA else {}
-
-
-def gpus_to_request(gpus_per_node: int, accelerator: Accelerator | str, processes: int) -> int:
-    """Return how many GPUs to request on a node, of a launcher's settings and the processes per node."""
-    if gpus_per_node >= 0:
-        return gpus_per_node
-    return 0 if accelerator == Accelerator.CPU else processes
-
-
-def rank_variables(accelerator: Accelerator | str, own: Mapping[str, str], request: LaunchRequest) -> dict[str, str]:
-    """Return the variables of every rank: the launcher's own, over which the request's have precedence."""
-    return {"PYTHONUNBUFFERED": "1", **accelerator_variables(accelerator), **own, **request.environment}
+        Raises:
+            UsageError: there is no such command.
+            LostError: it did not answer within `timeout` seconds.
+        """
+        variables = {name: value for name, value in environment().items() if not name.startswith(_NOT_PASSED_ON)}
+        options: dict[str, Any] = {"env": {**variables, "LC_ALL": "C"}, "timeout": timeout, "stdin": subprocess.DEVNULL}
+        try:
+            return subprocess.run(argv, capture_output=True, text=True, check=False, **options)
+        except (FileNotFoundError, PermissionError) as exc:
+            raise UsageError(f"{argv[0]} is not on this machine's PATH: {self.hint}") from exc
+        except subprocess.TimeoutExpired as exc:
+            raise LostError(f"{argv[0]} did not answer within {timeout:.0f} s: see whether its service is up") from exc
 
 
 def last_line(text: str) -> str:
     """Return the last line of a text that is not empty; "" if there is none."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-
-
-def read_tail(path: Path, lines: int = 40) -> str:
-    """Return a text file's last lines, reading at most its last 256 KiB; "" if there is no such file."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
-            text = file.read().decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:]) if lines > 0 else ""
-
-
-def write_file(path: Path, text: str) -> Path:
-    """Write a file into the job folder's `launch/`, which is made if it does not exist.
-
-    Raises:
-        LaunchError: the disk is full, or the folder cannot be written.
-    """
-    try:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as exc:
-        raise LaunchError(f"{path} cannot be written: {exc.strerror}; make room, or mend its permissions") from exc
-    return path
-
-
-def parse_handle(handle: str, launcher: str, *keys: str) -> dict[str, Any]:
-    """Return the record that a handle holds as JSON.
-
-    Args:
-        handle: what `submit` returned.
-        launcher: name of the launcher that must have made it.
-        *keys: that the record must have.
-
-    Raises:
-        UsageError: it is not a handle of this launcher.
-    """
-    try:
-        record = json.loads(handle)
-    except ValueError:
-        record = None
-    if not isinstance(record, dict) or record.get("launcher") != launcher or any(key not in record for key in keys):
-        raise UsageError(f"{handle!r} is not a job of the launcher {launcher}: pass what its submit returned")
-    return record
-
-
-def run_command(
-    argv: Sequence[str], *, hint: str, timeout: float = 60.0, without_prefix: str = ""
-) -> subprocess.CompletedProcess[str]:
-    """Run a short command of a queue or of SSH in the C locale; return its output, whatever its exit code.
-
-    Args:
-        argv: the command.
-        hint: what to do if the command is not installed.
-        timeout: in seconds.
-        without_prefix: environment variables whose names begin with it are not passed on; "": all are.
-
-    Raises:
-        UsageError: there is no such command.
-        LostError: it did not answer in time.
-    """
-    variables = {**environment(), "LC_ALL": "C"}
-    if without_prefix:
-        variables = {name: value for name, value in variables.items() if not name.startswith(without_prefix)}
-    try:
-        return subprocess.run(
-            argv, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
-        )
-    except (FileNotFoundError, PermissionError) as exc:
-        raise UsageError(f"{argv[0]} is not on this machine's PATH: {hint}") from exc
-    except subprocess.TimeoutExpired as exc:
-        raise LostError(f"{argv[0]} did not answer within {timeout:.0f} s: see whether its service is up") from exc

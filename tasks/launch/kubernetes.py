@@ -1,43 +1,214 @@
-"""The launcher for Kubernetes: posts the manifests of `manifests.py`, and reads the status of the job and its pods.
+"""The launcher for Kubernetes: an indexed Job, with one pod per node.
 
-The job folder must lie on a PersistentVolumeClaim that this machine sees too. The official client is imported when it
-is needed. This module does not know what the manifests contain, or what the program does.
+The container's main process is a shell that copies the program's output to the log in the job folder and exits with
+the program's exit code. The first pod writes its address into the job folder, where the others wait for it. When a pod
+is told to end, a hook writes the job's stop file and waits, so that the program can save a checkpoint within the grace
+period. When several machines append to one file on NFS, lines get lost; so only the first node writes to `log.txt`, and
+node 3, for example, to `log-3.txt`.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.launch import manifests
-from tasks.launch.base import JobState, LaunchError, LaunchRequest, LostError, last_line, parse_handle
-from tasks.launch.manifests import KubernetesSettings
+from tasks.launch.base import LOG, BaseLauncher, JobState, LaunchError, LaunchRequest, LostError, last_line
 from toolformer_core.errors import UsageError
 
-_TIMEOUT_S = 30
 _NOT_FOUND, _CONFLICT = 404, 409
-_TAIL_LINES = 20  # of a failed pod's log, in which the last line that is not empty is looked for
-_END_STATES = {"Complete": JobState.SUCCEEDED, "Failed": JobState.FAILED}
+# What the client calls a custom object stays as it is; of a Job of its own it would drop what it does not know.
+_JOBS = {"group": "batch", "version": "v1", "plural": "jobs"}
+_FOLDER = "toolformer-platform/folder"  # the annotation that holds the job folder's path, by which a job is recognised
+_LABEL = "app.kubernetes.io/name"
+_FIELDS = {  # variables of every pod; a job's uid is its own, whereas another attempt may have its name
+    "NODE_RANK": "metadata.annotations['batch.kubernetes.io/job-completion-index']",
+    "POD_IP": "status.podIP",
+    "JOB_UID": "metadata.labels['batch.kubernetes.io/controller-uid']",
+}
+_RUN = """\
+log=$1 master=launch/master-$JOB_UID; shift
+if [ "$NODE_RANK" = 0 ]; then
+    mkdir -p launch && echo "$POD_IP" >"$master.part" && mv "$master.part" "$master" || exit 1
+else
+    log="${log%.txt}-$NODE_RANK.txt"
+    until [ -s "$master" ]; do sleep 1; done
+fi
+export PET_MASTER_ADDR="$(cat "$master")"  # torchrun reads it
+exec 4>&1
+code=$({ { "$@" 2>&1 3>&-; echo $? >&3; } | tee -a "$log" >&4; } 3>&1)
+exit "$code"
+"""
+_STOP = 'echo "pod is being ended" >"$0"; while kill -0 1 2>/dev/null; do sleep 1; done'
+
+_Ask = Callable[..., Any]  # see `_connect`
+
+
+class _ConflictError(LaunchError):
+    """There is an object of that name."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Cluster:
-    """The parts of the official client that are used; typed `Any`, as the client has no type annotations."""
+class KubernetesLauncher(BaseLauncher):
+    """Starts the program in pods, one per node.
 
-    core: Any
-    custom: Any
-    to_dict: Any  # turns the client's object into the plain values that the API sent
-    api_error: Any  # the exception for an answer that is not a success
-    connection_errors: tuple[Any, ...]  # the exceptions when the cluster cannot be reached
+    Args:
+        image: the container image, with this project and its extra `deepspeed` installed; required.
+        claim: the PersistentVolumeClaim with the data folder, mounted here, too (ReadWriteMany for several nodes).
+        mount_path: where the pods mount the claim.
+        local_root: path of the claim's root on this machine; default: `mount_path`.
+        namespace: the namespace in which the job is created.
+        nodes: number of pods.
+        gpus_per_node: GPUs (`nvidia.com/gpu`) of a pod; -1: as many as there are processes on a node, none for the
+            accelerator `cpu`; 0: none, e.g. because `container` names another resource.
+        pod: fields of the pod's spec, in the API's form, e.g. `{"nodeSelector": {"gpu": "h100"}}`. They are merged over
+            ours: objects by field, lists by the elements' names. A pod that is told to end has 120 s for a checkpoint
+            (`terminationGracePeriodSeconds`), and the volume `shm`, at /dev/shm, 8Gi.
+        container: the same of its container, e.g. `{"resources": {"limits": {"cpu": "32", "memory": "400Gi"}}}`.
+        ttl_s: seconds after which the cluster removes a finished job; the default is a day.
+        context: context of the kubeconfig; default: its current one.
+        kubeconfig: default: the client's usual places, then the pod's own account.
+    """
+
+    image: str = ""
+    claim: str = ""
+    mount_path: str = "/data"
+    local_root: str = ""
+    namespace: str = "default"
+    nodes: int = 1
+    gpus_per_node: int = -1
+    pod: dict[str, Any] = field(default_factory=dict)
+    container: dict[str, Any] = field(default_factory=dict)
+    ttl_s: int = 86400
+    context: str = ""
+    kubeconfig: str = ""
+
+    name: ClassVar[str] = "kubernetes"
+    handle_keys: ClassVar[tuple[str, ...]] = ("namespace", "job", "uid")
+    poll_s: ClassVar[float] = 5.0
+
+    def preview(self, request: LaunchRequest) -> str:
+        """Return the manifest as JSON, which `kubectl apply -f` takes as well."""
+        return json.dumps(self._manifest(request), indent=2) + "\n"
+
+    def submit(self, request: LaunchRequest) -> str:
+        request.check_folder()
+        manifest = self._manifest(request)
+        with _connect(self.kubeconfig, self.context) as ask:
+            try:
+                job = ask("create_namespaced_custom_object", namespace=self.namespace, body=manifest)
+            except _ConflictError as exc:
+                # An earlier request whose answer got lost may have created it.
+                job = _read_job(ask, {"namespace": self.namespace, "job": request.name}) or {"metadata": {}}
+                folder = job["metadata"].get("annotations", {}).get(_FOLDER)
+                ours = folder == manifest["metadata"]["annotations"][_FOLDER]
+                if not ours or job["metadata"].get("deletionTimestamp"):
+                    see = f"see `kubectl -n {self.namespace} get job {request.name}`"
+                    raise LaunchError(f"{exc}; it is going, or another's: {see}") from exc
+        return self.make_handle(namespace=self.namespace, job=request.name, uid=job["metadata"]["uid"])
+
+    def state(self, handle: str) -> tuple[JobState, str]:
+        """Return the job's state; the detail of a failed job is its failed pod's reason and last log line."""
+        record = self.parse_handle(handle)
+        try:
+            with _connect(self.kubeconfig, self.context) as ask:
+                return _read_state(ask, record)
+        except LaunchError as exc:  # even if the cluster denies us the answer, the job may run
+            raise LostError(str(exc)) from exc
+
+    def cancel(self, handle: str) -> None:
+        """Delete the job and its pods; `state` says `cancelled` when the last pod has ended."""
+        record = self.parse_handle(handle)
+        options = {"name": record["job"], "namespace": record["namespace"], "propagation_policy": "Foreground"}
+        with _connect(self.kubeconfig, self.context) as ask:
+            if _read_job(ask, record) is not None:
+                ask("delete_namespaced_custom_object", **options)
+
+    def _manifest(self, request: LaunchRequest) -> dict[str, Any]:
+        """Return the Job: one pod per node, and no retries, as those are up to the caller.
+
+        Raises:
+            UsageError: a setting is missing, or the job folder does not lie on the claim.
+        """
+        if not self.image or not self.claim:
+            raise UsageError("name the container `image` and the PersistentVolumeClaim `claim` with the data folder")
+        root = Path(self.local_root or self.mount_path)
+        if not request.folder.is_relative_to(root):
+            problem = f"the job folder {request.folder} is not on the claim {self.claim}"
+            raise UsageError(f"{problem}: put the data folder under {root}")
+        folder = str(Path(self.mount_path) / request.folder.relative_to(root))
+        place, labels = {"name": request.name, "namespace": self.namespace}, {_LABEL: request.name}
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {**place, "labels": labels, "annotations": {_FOLDER: folder}},
+            "spec": {
+                "completionMode": "Indexed",
+                "completions": self.nodes,
+                "parallelism": self.nodes,
+                "backoffLimit": 0,
+                "ttlSecondsAfterFinished": self.ttl_s,
+                "template": {"metadata": {"labels": labels}, "spec": self._pod(request, folder)},
+            },
+        }
+
+    def _pod(self, request: LaunchRequest, folder: str) -> dict[str, Any]:
+        """Return the pods' spec; `folder` is the job folder's path in a pod."""
+        options = [f"--nnodes={self.nodes}", f"--nproc-per-node={request.processes}", "--node-rank=$(NODE_RANK)"]
+        torchrun = [request.python, "-m", "torch.distributed.run", *options, "--master-port=29500"]
+        program = [_escape(word) for word in (*request.program, folder)]
+        fields = [{"name": n, "valueFrom": {"fieldRef": {"fieldPath": path}}} for n, path in _FIELDS.items()]
+        gpus = self.gpus_to_request(self.gpus_per_node, request.processes)
+        container = {
+            "name": "trainer",
+            "image": self.image,
+            "workingDir": folder,
+            "command": ["sh", "-c", _escape(_RUN), "sh", _escape(f"{folder}/{LOG}"), *torchrun, *program],
+            "env": [*fields, *({"name": n, "value": _escape(value)} for n, value in self.variables().items())],
+            "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _STOP, f"{folder}/stop"]}}},
+            "volumeMounts": [{"name": "data", "mountPath": self.mount_path}, {"name": "shm", "mountPath": "/dev/shm"}],
+            **({"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}} if gpus else {}),
+        }
+        pod = {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 120,
+            "containers": [_merge(container, self.container)],
+            "volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": self.claim}},
+                {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}},  # for NCCL and data loaders
+            ],
+        }
+        return _merge(pod, self.pod)
+
+
+def _escape(text: str) -> str:
+    """Escape a text so that Kubernetes does not replace $(NAME) in it."""
+    return text.replace("$(", "$$(")
+
+
+def _merge(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """Merge objects of the API by field, and lists of them by name (and path, of mounts); other values are replaced."""
+    merged = {**ours, **theirs}
+    for key in ours.keys() & theirs.keys():
+        if isinstance(ours[key], dict) and isinstance(theirs[key], dict):
+            merged[key] = _merge(ours[key], theirs[key])
+        elif isinstance(theirs[key], list) and isinstance(ours[key], list) and key != "command":
+            names = [(item.get("name"), item.get("mountPath")) for item in theirs[key] if isinstance(item, dict)]
+            kept = [item for item in ours[key] if (item.get("name"), item.get("mountPath")) not in names]
+            merged[key] = [*kept, *theirs[key]]
+    return merged
 
 
 @contextmanager
-def _connect(kubeconfig: str, context: str) -> Iterator[_Cluster]:
-    """Open a cluster: a named kubeconfig, else the client's usual places, else the account of the pod we run in.
+def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
+    """Yield a function that calls a method of the official client and returns plain values, as the API sent them.
+
+    It returns None if the object that is asked for does not exist, and raises a LaunchError or LostError of one line.
+    The cluster is that of a named kubeconfig, else of the client's usual places, else of the pod that we run in.
 
     Raises:
         UsageError: the client is not installed, or no cluster is configured.
@@ -45,11 +216,9 @@ def _connect(kubeconfig: str, context: str) -> Iterator[_Cluster]:
     try:
         client = importlib.import_module("kubernetes.client")
         config = importlib.import_module("kubernetes.config")
-        urllib3 = importlib.import_module("urllib3.exceptions")
+        errors = importlib.import_module("urllib3.exceptions")
     except ModuleNotFoundError as exc:
-        raise UsageError(
-            "the Kubernetes client is not installed: pip install 'toolformer-platform[kubernetes]'"
-        ) from exc
+        raise UsageError("there is no Kubernetes client: pip install 'toolformer-platform[kubernetes]'") from exc
     settings = client.Configuration()
     try:
         config.load_kube_config(kubeconfig or None, context=context or None, client_configuration=settings)
@@ -62,198 +231,80 @@ def _connect(kubeconfig: str, context: str) -> Iterator[_Cluster]:
             raise UsageError(f"no cluster to launch on: {exc} Give a kubeconfig, or set KUBECONFIG") from exc
     settings.retries = 2
     with client.ApiClient(settings) as connection:
-        yield _Cluster(
-            core=client.CoreV1Api(connection),
-            custom=client.CustomObjectsApi(connection),
-            to_dict=connection.sanitize_for_serialization,
-            api_error=client.ApiException,
-            connection_errors=(urllib3.HTTPError, OSError),
-        )
+        core, custom = client.CoreV1Api(connection), client.CustomObjectsApi(connection)
 
-
-@dataclass(frozen=True, slots=True)
-class KubernetesLauncher(KubernetesSettings):
-    """Starts the program in pods, one per node."""
-
-    name: ClassVar[str] = "kubernetes"
-    poll_s: ClassVar[float] = 5.0
-
-    def preview(self, request: LaunchRequest) -> str:
-        """Return the manifests as JSON, which `kubectl apply -f` takes as well."""
-        return json.dumps({"apiVersion": "v1", "kind": "List", "items": self._manifests(request)}, indent=2) + "\n"
-
-    def submit(self, request: LaunchRequest) -> str:
-        """Post the manifests. The Job owns the Service, so that the cluster deletes both together."""
-        request.check_folder()
-        main, service = self._manifests(request)
-        existing = None
-        with self._api() as api:
+        def ask(method: str, **options: Any) -> Any:
+            api, kind = (custom, _JOBS) if method.endswith("custom_object") else (core, {})
             try:
-                created = api.custom.create_namespaced_custom_object(**_jobs(self.namespace), body=main)
-            except api.api_error as exc:
-                existing = self._find_job(api, main) if exc.status == _CONFLICT else None
-                if existing is None:
-                    see = f"; it is going, or another's: see `kubectl -n {self.namespace} get job {request.name}`"
-                    hint = see if exc.status == _CONFLICT else ""
-                    raise _refusal(exc, f" the Job {request.name}", hint) from exc
-                created = existing
-            uid = created["metadata"]["uid"]
-            owner = {"apiVersion": main["apiVersion"], "kind": main["kind"], "name": request.name, "uid": uid}
-            service["metadata"]["ownerReferences"] = [owner]
-            try:
-                api.core.create_namespaced_service(self.namespace, service, _request_timeout=_TIMEOUT_S)
-            except api.api_error as exc:
-                if exc.status != _CONFLICT or not self._is_owned_by(api, request.name, uid):
-                    if existing is None:
-                        self._delete(api, self.namespace, request.name)
-                    raise _refusal(exc, f" the Service {request.name}") from exc
-        location = {"namespace": self.namespace, "job": request.name}
-        return json.dumps({"launcher": self.name, **location, "uid": uid})
-
-    def state(self, handle: str) -> tuple[JobState, str]:
-        """Return the job's state; the detail of a failed job is its failed pod's reason and last log line."""
-        record = self._parse_handle(handle)
-        try:
-            return self._read_state(record)
-        except LaunchError as exc:  # even if the cluster denies us the answer, the job may run
-            raise LostError(str(exc)) from exc
-
-    def _read_state(self, record: dict[str, Any]) -> tuple[JobState, str]:
-        with self._api() as api:
-            job = self._read_job(api, record)
-            if job is None:
-                return JobState.CANCELLED, "deleted"  # by a person: a lost node takes pods along, not their job
-            if job["metadata"].get("deletionTimestamp"):
-                return JobState.ENDING, "being deleted"  # until its last pod has ended
-            pods = self._list_pods(api, record)
-            condition = _end_condition(job)
-            if condition is not None and _END_STATES[condition["type"]] is JobState.SUCCEEDED:
-                return JobState.SUCCEEDED, condition["type"]
-            if condition is not None:
-                reason = condition.get("reason") or condition.get("message") or "Failed"
-                return JobState.FAILED, self._explain_failure(api, record["namespace"], pods) or reason
-            return _unfinished_state(pods)
-
-    def cancel(self, handle: str) -> None:
-        """Delete the job, its pods and its Service; `state` says `cancelled` when the last pod has ended."""
-        record = self._parse_handle(handle)
-        with self._api() as api:
-            if self._read_job(api, record) is None:
-                return
-            try:
-                self._delete(api, record["namespace"], record["job"])
-            except api.api_error as exc:
-                if exc.status != _NOT_FOUND:
-                    raise LaunchError(f"the cluster did not delete {record['job']}: {_error_message(exc)}") from exc
-
-    # Handles and manifests.
-
-    def _parse_handle(self, handle: str) -> dict[str, Any]:
-        return parse_handle(handle, self.name, "namespace", "job", "uid")
-
-    def _manifests(self, request: LaunchRequest) -> list[dict[str, Any]]:
-        if not self.image or not self.claim:
-            raise UsageError(
-                "name the container `image` and the PersistentVolumeClaim `claim` that holds the data folder"
-            )
-        return [manifests.job(request, self), manifests.service(request, self)]
-
-    # The API.
-
-    @contextmanager
-    def _api(self) -> Iterator[_Cluster]:
-        """Yield the cluster's API; turn its errors into a LaunchError or LostError of one line."""
-        with _connect(self.kubeconfig, self.context) as api:
-            try:
-                yield api
-            except api.api_error as exc:
-                raise _refusal(exc) from exc
-            except api.connection_errors as exc:
+                answer = getattr(api, method)(**kind, **options, _request_timeout=30)
+                return answer.data if "_preload_content" in options else connection.sanitize_for_serialization(answer)
+            except client.ApiException as exc:
+                if exc.status == _NOT_FOUND and "body" not in options:
+                    return None
+                raise _refusal(exc, options.get("body")) from exc
+            except (errors.HTTPError, OSError) as exc:
                 reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
                 raise LostError(f"the cluster cannot be reached, see `kubectl cluster-info`: {reason}") from exc
 
-    def _find_job(self, api: _Cluster, main: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the job that an earlier `submit`, whose answer got lost, has created.
-
-        None if the job of this name belongs to another folder, or is being deleted.
-        """
-        metadata = main["metadata"]
-        job = self._read_job(api, {"namespace": self.namespace, "job": metadata["name"]})
-        if job is None or job["metadata"].get("deletionTimestamp"):
-            return None
-        folder = (job["metadata"].get("annotations") or {}).get(manifests.FOLDER)
-        return job if folder == metadata["annotations"][manifests.FOLDER] else None
-
-    def _is_owned_by(self, api: _Cluster, name: str, uid: str) -> bool:
-        """Return whether the Service of this name belongs to the job with this uid."""
-        service = api.to_dict(api.core.read_namespaced_service(name, self.namespace, _request_timeout=_TIMEOUT_S))
-        return any(owner["uid"] == uid for owner in service["metadata"].get("ownerReferences") or [])
-
-    def _read_job(self, api: _Cluster, record: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the job as the cluster describes it; None if there is none, or only one with another `uid`."""
-        jobs = _jobs(record["namespace"])
-        try:
-            job: dict[str, Any] = api.custom.get_namespaced_custom_object(**jobs, name=record["job"])
-        except api.api_error as exc:
-            if exc.status == _NOT_FOUND:
-                return None
-            raise
-        return job if record.get("uid") in (None, job["metadata"]["uid"]) else None
-
-    def _list_pods(self, api: _Cluster, record: dict[str, Any]) -> list[dict[str, Any]]:
-        answer = api.core.list_namespaced_pod(
-            record["namespace"], label_selector=f"job-name={record['job']}", _request_timeout=_TIMEOUT_S
-        )
-        return sorted(api.to_dict(answer)["items"], key=lambda pod: str(pod["metadata"]["name"]))
-
-    def _delete(self, api: _Cluster, namespace: str, name: str) -> None:
-        api.custom.delete_namespaced_custom_object(**_jobs(namespace), name=name, propagation_policy="Foreground")
-
-    def _explain_failure(self, api: _Cluster, namespace: str, pods: list[dict[str, Any]]) -> str:
-        """Return why the pod that failed first failed, and its last log line; "" if no pod says why."""
-        ends = [(_container_end(pod), str(pod["metadata"]["name"])) for pod in pods]
-        failures = sorted((end["finishedAt"] or "", name, end) for end, name in ends if end and end["exitCode"] != 0)
-        if not failures:
-            return next((str(pod["status"]["reason"]) for pod in pods if pod["status"].get("reason")), "")
-        _, name, end = failures[0]
-        text = f"{name}: {end['reason'] or 'Error'}, exit code {end['exitCode']}"
-        try:
-            log = api.core.read_namespaced_pod_log(
-                name, namespace, tail_lines=_TAIL_LINES, _request_timeout=_TIMEOUT_S, _preload_content=False
-            )
-            last = last_line(log.data.decode("utf-8", errors="replace"))
-        except (*api.connection_errors, api.api_error):  # e.g. the node or the log is gone
-            return text
-        return f"{text}: {last[:300]}" if last else text
+        yield ask
 
 
-def _jobs(namespace: str) -> dict[str, Any]:
-    """Return the arguments by which the client finds Jobs as plain values, without its own classes."""
-    return {"group": "batch", "version": "v1", "plural": "jobs", "namespace": namespace, "_request_timeout": _TIMEOUT_S}
+def _refusal(exc: Any, body: dict[str, Any] | None) -> LaunchError:
+    """Return the error for what the cluster refused: a LostError if it may have done it all the same."""
+    message = ""
+    with suppress(ValueError, TypeError, AttributeError):
+        message = json.loads(exc.body).get("message", "")
+    what = f" the {body['kind']} {body['metadata']['name']}" if body else ""
+    reasons = [reason for reason in (f"{exc.status or ''} {exc.reason or ''}".strip(), message) if reason]
+    text = " ".join(f"the cluster refused{what}: {': '.join(reasons) or type(exc).__name__}".split())
+    if exc.status == _CONFLICT:
+        return _ConflictError(text)
+    return LaunchError(text) if 400 <= (exc.status or 0) < 500 else LostError(text)
 
 
-def _refusal(api_error: Any, what: str = "", hint: str = "") -> LaunchError:
-    """Return the error for what the cluster refused.
-
-    It is a LostError if the cluster may have done it all the same: for a status of 500 or more, or without a status.
-    """
-    kind = LaunchError if 400 <= (api_error.status or 0) < 500 else LostError
-    return kind(f"the cluster refused{what}: {_error_message(api_error)}{hint}")
+def _read_job(ask: _Ask, record: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the job as the cluster describes it; None if there is none, or only one with another `uid`."""
+    job: dict[str, Any] | None = ask("get_namespaced_custom_object", namespace=record["namespace"], name=record["job"])
+    return job if job and record.get("uid") in (None, job["metadata"]["uid"]) else None
 
 
-def _end_condition(job: dict[str, Any]) -> dict[str, Any] | None:
+def _read_state(ask: _Ask, record: dict[str, Any]) -> tuple[JobState, str]:
+    job = _read_job(ask, record)
+    if job is None:
+        return JobState.CANCELLED, "deleted"  # by a person: a lost node takes pods along, not their job
+    if job["metadata"].get("deletionTimestamp"):
+        return JobState.ENDING, "being deleted"  # until its last pod has ended
     conditions = job.get("status", {}).get("conditions") or []
-    return next((c for c in conditions if c["type"] in _END_STATES and c["status"] == "True"), None)
+    end = next((c for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
+    if end is not None and end["type"] == "Complete":
+        return JobState.SUCCEEDED, end["type"]
+    answer = ask("list_namespaced_pod", namespace=record["namespace"], label_selector=f"job-name={record['job']}")
+    pods = sorted(answer["items"] if answer else [], key=lambda pod: str(pod["metadata"]["name"]))
+    if end is None:
+        return _unfinished_state(pods)
+    reason = end.get("reason") or end.get("message") or "Failed"
+    return JobState.FAILED, _explain_failure(ask, record["namespace"], pods) or reason
 
 
-def _container_statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    return list(pod["status"].get("containerStatuses") or [])
+def _explain_failure(ask: _Ask, namespace: str, pods: list[dict[str, Any]]) -> str:
+    """Return why the pod that failed first failed, and its last log line; "" if no pod says why."""
+    ends = [(end, pod["metadata"]["name"]) for pod in pods for end in _container_states(pod, "terminated")]
+    failures = [(end, name) for end, name in ends if end["exitCode"] != 0]
+    if not failures:
+        return next((str(pod["status"]["reason"]) for pod in pods if pod["status"].get("reason")), "")
+    end, name = min(failures, key=lambda failure: (failure[0].get("finishedAt") or "", failure[1]))
+    text = f"{name}: {end.get('reason') or 'Error'}, exit code {end['exitCode']}"
+    log = None
+    with suppress(LaunchError):  # e.g. the node is gone
+        log = ask("read_namespaced_pod_log", name=name, namespace=namespace, tail_lines=20, _preload_content=False)
+    last = last_line((log or b"").decode("utf-8", errors="replace"))
+    return f"{text}: {last[:300]}" if last else text
 
 
-def _container_end(pod: dict[str, Any]) -> dict[str, Any] | None:
-    states = [status.get("state", {}) for status in _container_statuses(pod)]
-    ends = [state["terminated"] for state in states if state.get("terminated")]
-    return {"finishedAt": None, "reason": None, **ends[0]} if ends else None
+def _container_states(pod: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """Return the states of one kind, such as `waiting`, of a pod's containers."""
+    states = [status.get("state", {}).get(kind) for status in pod["status"].get("containerStatuses") or []]
+    return [state for state in states if state]
 
 
 def _unfinished_state(pods: list[dict[str, Any]]) -> tuple[JobState, str]:
@@ -267,20 +318,7 @@ def _unfinished_state(pods: list[dict[str, Any]]) -> tuple[JobState, str]:
 
 
 def _pending_reason(pod: dict[str, Any]) -> str:
-    for status in _container_statuses(pod):
-        waiting = status.get("state", {}).get("waiting")
-        if waiting:
-            return ": ".join(part for part in (waiting.get("reason"), waiting.get("message")) if part)
-    for condition in pod["status"].get("conditions") or []:
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return ": ".join(part for part in (condition.get("reason"), condition.get("message")) if part)
-    return "Pending"
-
-
-def _error_message(exc: Any) -> str:
-    """Return an API error's status, reason and message, in one line."""
-    message = ""
-    with suppress(ValueError, TypeError, AttributeError):
-        message = json.loads(exc.body).get("message", "")
-    status = f"{getattr(exc, 'status', '')} {getattr(exc, 'reason', '') or ''}".strip() or type(exc).__name__
-    return " ".join(f"{status}: {message}".split()) if message else status
+    conditions = pod["status"].get("conditions") or []
+    unscheduled = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"]
+    reasons = [*_container_states(pod, "waiting"), *unscheduled]
+    return ": ".join(reasons[0][key] for key in ("reason", "message") if reasons[0].get(key)) if reasons else "Pending"

@@ -9,26 +9,26 @@ mark is never signalled. This module does not know what the command does.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import signal
 import subprocess
 import threading
 import time
-import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 
 from tasks.environment import environment
-from tasks.launch.base import EXIT, LOG, JobState, LaunchError, LostError, parse_handle
+from tasks.launch.base import EXIT, LOG, BaseLauncher, JobState, LaunchError, LostError
 from tasks.provenance import host
 from toolformer_core.errors import UsageError
 
 LAUNCH_VARIABLE = "TOOLFORMER_LAUNCH"
-_SUPERVISE = 'file=$1 mark=$2; shift 2; "$@"; code=$?; echo "$mark $code" >"$file.part" && mv "$file.part" "$file"'
+# Without the last word the shell would become mv, and while it does so it would not seem to carry the mark.
+_SUPERVISE = 'file=$1 mark=$2; shift 2; "$@"; echo "$mark $?" >"$file.part" && mv "$file.part" "$file"; exit'
 # Set where this process is itself a rank of a distributed job; a command must not inherit them. PET_: for torchrun.
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _TORCHRUN_PREFIXES = ("PET_", "TORCHELASTIC_")
@@ -36,78 +36,9 @@ _POLL_S = 0.05
 _EXEC_TRIES, _EXEC_POLL_S = 20, 0.002  # to read the environment of a process in the middle of an exec
 
 
-def new_mark() -> str:
-    return uuid.uuid4().hex
-
-
-def start(
-    launcher: str, argv: Sequence[str], folder: Path, variables: Mapping[str, str], mark: str, **extra: Any
-) -> str:
-    """Start a command in the job folder, with its output appended to `log.txt`; return the job's handle.
-
-    Args:
-        launcher: the launcher's name, which is stored in the handle.
-        argv: the command.
-        folder: the job folder; the exit code will be in its file `exit`.
-        variables: environment variables, in addition to those of this process.
-        mark: see `new_mark`.
-        **extra: further values to store in the handle.
-
-    Raises:
-        UsageError: there is no such command.
-        LaunchError: the process cannot be started, or the log cannot be written.
-    """
-    inherited = {name: value for name, value in environment().items() if name not in _RANK_VARIABLES}
-    inherited = {name: value for name, value in inherited.items() if not name.startswith(_TORCHRUN_PREFIXES)}
-    env = {**inherited, **variables, LAUNCH_VARIABLE: mark}
-    if shutil.which(argv[0], path=env.get("PATH")) is None:
-        raise UsageError(f"{argv[0]} is not a program of this machine: name the python to train with by its full path")
-    try:
-        (folder / EXIT).unlink(missing_ok=True)
-        with (folder / LOG).open("ab") as log:
-            process = subprocess.Popen(
-                ["sh", "-c", _SUPERVISE, launcher, str(folder / EXIT), mark, *argv],
-                cwd=folder,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-    except OSError as exc:
-        raise LaunchError(f"{argv[0]} cannot be started in {folder}: {exc.strerror}") from exc
-    threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie while this process lives
-    return make_handle(launcher, folder, mark, process.pid, **extra)
-
-
-def make_handle(launcher: str, folder: Path, mark: str, pid: int, **extra: Any) -> str:
-    """Return the handle of a job; `pid` is the shell that records the exit code, its supervisor."""
-    record = {"launcher": launcher, "host": host(), "folder": str(folder), "mark": mark}
-    return json.dumps({**record, "pid": pid, **extra})
-
-
-def find_job(folder: Path, launcher: str) -> tuple[str, int] | None:
-    """Return the mark and process id of the launcher's job that runs in a folder on this machine; None if none does."""
-    prefix = ["sh", "-c", _SUPERVISE, launcher, str(folder / EXIT)]
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            argv = process.cmdline()
-            mark = argv[len(prefix)] if argv[: len(prefix)] == prefix and len(argv) > len(prefix) else None
-            if not mark or not _carries(process, mark, LAUNCH_VARIABLE):
-                continue
-            if _read_end({"folder": folder, "mark": mark}) is None:
-                return mark, process.pid
-    return None
-
-
 def find(mark: str, variable: str = LAUNCH_VARIABLE) -> list[psutil.Process]:
-    """Return the living processes of this machine that carry a mark in a variable, oldest first."""
-    marked = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if _carries(process, mark, variable):
-                marked.append((process.create_time(), process.pid, process))
-    return [process for _, _, process in sorted(marked, key=lambda item: item[:2])]
+    """Return the living processes of this machine that carry a mark in a variable."""
+    return [process for process in psutil.process_iter() if _carries(process, mark, variable)]
 
 
 def _carries(process: psutil.Process, mark: str, variable: str) -> bool:
@@ -116,71 +47,94 @@ def _carries(process: psutil.Process, mark: str, variable: str) -> bool:
     In the middle of an exec the kernel shows a program without an environment, so the environment is read again. Kernel
     threads and zombies have neither program nor environment.
     """
-    for _ in range(_EXEC_TRIES):
-        variables = process.environ()
-        if variables or not process.exe():
-            break
-        time.sleep(_EXEC_POLL_S)
-    return variables.get(variable) == mark and process.status() != psutil.STATUS_ZOMBIE
+    with contextlib.suppress(psutil.Error, OSError):
+        for _ in range(_EXEC_TRIES):
+            variables = process.environ()
+            if variables or not process.exe():
+                return variables.get(variable) == mark and process.status() != psutil.STATUS_ZOMBIE
+            time.sleep(_EXEC_POLL_S)
+    return False
 
 
-def state(handle: str, launcher: str) -> tuple[JobState, str]:
-    """Return a job's state, and a short detail.
+@dataclass(frozen=True, slots=True)
+class ProcessLauncher(BaseLauncher):
+    """A launcher whose job is a command on this machine. A job's `pid` is the shell that records the exit code."""
 
-    Raises:
-        UsageError: not a handle of this launcher.
-        LostError: the job runs on another machine.
-    """
-    record = _parse_handle(handle, launcher)
-    end = _read_end(record)
-    if end is not None:
-        return end
-    _check_host(record)
-    if _find_supervisor(record) is not None:
-        return JobState.RUNNING, f"process {record['pid']}"
-    remaining = find(record["mark"])
-    if remaining:
-        return JobState.RUNNING, f"process {remaining[0].pid}, whose exit code nobody will record"
-    end = _read_end(record)
-    if end is not None:
-        return end
-    return JobState.GONE, "its processes are gone and left no exit code (killed, or a reboot?)"
+    handle_keys: ClassVar[tuple[str, ...]] = ("host", "folder", "mark", "pid")
 
+    def start(self, argv: Sequence[str], folder: Path, variables: Mapping[str, str], mark: str) -> str:
+        """Start a command in the job folder, with variables besides those of this process; return the job's handle.
 
-def cancel(handle: str, launcher: str, grace_s: float) -> None:
-    """End a job's processes: send SIGTERM, after the grace period SIGKILL to those still alive; then wait for them.
+        Its output is appended to `log.txt`, its exit code will be in `exit`. The mark must be this job's alone.
 
-    Args:
-        handle: the job's handle.
-        launcher: name of the launcher that made the handle.
-        grace_s: seconds between the two signals.
+        Raises:
+            UsageError: there is no such command.
+            LaunchError: the process cannot be started, or the log cannot be written.
+        """
+        inherited = {name: value for name, value in environment().items() if name not in _RANK_VARIABLES}
+        inherited = {name: value for name, value in inherited.items() if not name.startswith(_TORCHRUN_PREFIXES)}
+        env = {**inherited, **variables, LAUNCH_VARIABLE: mark}
+        if shutil.which(argv[0], path=env.get("PATH")) is None:
+            raise UsageError(f"{argv[0]} is no program of this machine: name the python to train with by its full path")
+        try:
+            (folder / EXIT).unlink(missing_ok=True)
+            with (folder / LOG).open("ab") as log:
+                process = subprocess.Popen(
+                    ["sh", "-c", _SUPERVISE, self.name, str(folder / EXIT), mark, *argv],
+                    cwd=folder,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as exc:
+            raise LaunchError(f"{argv[0]} cannot be started in {folder}: {exc.strerror}") from exc
+        threading.Thread(target=process.wait, daemon=True).start()  # or it leaves a zombie while this process lives
+        return self.make_handle(host=host(), folder=str(folder), mark=mark, pid=process.pid)
 
-    Raises:
-        UsageError: not a handle of this launcher.
-        LostError: the job runs on another machine.
-        LaunchError: a process cannot be ended.
-    """
-    record = _parse_handle(handle, launcher)
-    if _read_end(record) is None:
+    def find_job(self, folder: Path) -> str | None:
+        """Return the handle of the launcher's job that runs in a folder on this machine; None if none does."""
+        prefix = ["sh", "-c", _SUPERVISE, self.name, str(folder / EXIT)]
+        for process in psutil.process_iter(["cmdline"]):
+            argv = process.info["cmdline"] or []  # None: of a process that may not be looked at
+            if argv[: len(prefix)] == prefix and len(argv) > len(prefix):
+                mark = argv[len(prefix)]
+                if _carries(process, mark, LAUNCH_VARIABLE) and _read_end({"folder": folder, "mark": mark}) is None:
+                    return self.make_handle(host=host(), folder=str(folder), mark=mark, pid=process.pid)
+        return None
+
+    def state(self, handle: str) -> tuple[JobState, str]:
+        record = self.parse_handle(handle)
+        if (end := _read_end(record)) is not None:
+            return end
         _check_host(record)
-    deadline = time.monotonic() + grace_s
-    _send_signal(_find_workers(record), signal.SIGTERM)
-    while _find_workers(record) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
-    deadline = time.monotonic() + 10
-    # More than once, as a dying launcher may just have started another process.
-    while (remaining := _find_workers(record)) and time.monotonic() < deadline:
-        _send_signal(remaining, signal.SIGKILL)
-        time.sleep(_POLL_S)
-    if remaining:
-        pids = ", ".join(str(process.pid) for process in remaining)
-        raise LaunchError(f"processes {pids} on {record['host']} do not end: end them by hand (kill -9)")
-    while _find_supervisor(record) is not None and time.monotonic() < deadline:  # it is recording the exit code
-        time.sleep(_POLL_S)
+        if _is_supervised(record):
+            return JobState.RUNNING, f"process {record['pid']}"
+        if remaining := find(record["mark"]):
+            return JobState.RUNNING, f"process {remaining[0].pid}, whose exit code nobody will record"
+        gone = JobState.GONE, "its processes are gone and left no exit code (killed, or a reboot?)"
+        return _read_end(record) or gone  # it may have ended since the first look
 
-
-def _parse_handle(handle: str, launcher: str) -> dict[str, Any]:
-    return parse_handle(handle, launcher, "host", "folder", "mark", "pid")
+    def end(self, handle: str, grace_s: float) -> None:
+        """End a job's processes: send SIGTERM, `grace_s` seconds later SIGKILL to those still alive; wait for them."""
+        record = self.parse_handle(handle)
+        if _read_end(record) is None:
+            _check_host(record)
+        deadline = time.monotonic() + grace_s
+        _send_signal(_find_workers(record), signal.SIGTERM)
+        while _find_workers(record) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        deadline = time.monotonic() + 10
+        # More than once, as a dying launcher may just have started another process.
+        while (remaining := _find_workers(record)) and time.monotonic() < deadline:
+            _send_signal(remaining, signal.SIGKILL)
+            time.sleep(_POLL_S)
+        if remaining:
+            pids = ", ".join(str(process.pid) for process in remaining)
+            raise LaunchError(f"processes {pids} on {record['host']} do not end: end them by hand (kill -9)")
+        while _is_supervised(record) and time.monotonic() < deadline:  # until the exit code is recorded
+            time.sleep(_POLL_S)
 
 
 def _check_host(record: Mapping[str, Any]) -> None:
@@ -196,21 +150,16 @@ def _read_end(record: Mapping[str, Any]) -> tuple[JobState, str] | None:
         return None
     if mark != record["mark"] or not code.isdecimal():  # of an earlier attempt
         return None
-    number = int(code)
-    if number == 0:
-        return JobState.SUCCEEDED, "exit code 0"
-    signal_names = {item.value: item.name for item in signal.Signals}
-    name = signal_names.get(number - 128)
-    return JobState.FAILED, f"exit code {number}" + (f" ({name})" if name else "")
+    signal_names = {128 + item.value: f" ({item.name})" for item in signal.Signals}
+    detail = f"exit code {int(code)}{signal_names.get(int(code), '')}"
+    return JobState.SUCCEEDED if int(code) == 0 else JobState.FAILED, detail
 
 
-def _find_supervisor(record: Mapping[str, Any]) -> psutil.Process | None:
-    """Return the shell that started the command; None if it has ended, even if its process id is in use again."""
-    with contextlib.suppress(psutil.Error, OSError, ValueError):
-        process = psutil.Process(int(record["pid"]))
-        if _carries(process, record["mark"], LAUNCH_VARIABLE):
-            return process
-    return None
+def _is_supervised(record: Mapping[str, Any]) -> bool:
+    """Return whether the shell that started the command lives; if it has ended, its process id may be in use again."""
+    with contextlib.suppress(psutil.Error, ValueError):
+        return _carries(psutil.Process(int(record["pid"])), record["mark"], LAUNCH_VARIABLE)
+    return False
 
 
 def _find_workers(record: Mapping[str, Any]) -> list[psutil.Process]:

@@ -8,56 +8,54 @@ exit code in the job folder.
 
 from __future__ import annotations
 
-import json
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.launch.base import (
-    EXIT,
-    Accelerator,
-    JobState,
-    LaunchError,
-    LaunchRequest,
-    LostError,
-    check_plain_words,
-    gpus_to_request,
-    last_line,
-    parse_handle,
-    rank_variables,
-    run_command,
-    write_file,
-)
+from tasks.launch.base import EXIT, LOG, BaseLauncher, JobState, LaunchError, LaunchRequest, LostError, last_line
 from toolformer_core.errors import UsageError
 
-_INSTALL = "run this where Slurm's commands are, e.g. on the cluster's login node"
 # In lower case, what Slurm's commands print:
 _UNKNOWN = "invalid job id"  # squeue and scancel, about a job that Slurm no longer knows
 _ALREADY_ENDED = "already completing or completed"  # scancel
 _NO_ANSWER = ("timed out", "unable to contact", "zero bytes")  # sbatch, if the controller's answer got lost
-_FAILED = (
-    *("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"),
-    *("DEADLINE", "PREEMPTED", "REVOKED"),
-)
-_ENDING = ("COMPLETING", "STAGE_OUT")
-_PENDING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
-
+_STATES = {  # a job in another state counts as running
+    "COMPLETED": JobState.SUCCEEDED,
+    "CANCELLED": JobState.CANCELLED,
+    **dict.fromkeys(("COMPLETING", "STAGE_OUT"), JobState.ENDING),
+    **dict.fromkeys(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"), JobState.PENDING),
+    **dict.fromkeys(("SPECIAL_EXIT", "RESV_DEL_HOLD"), JobState.PENDING),
+    **dict.fromkeys(("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED"), JobState.FAILED),
+    **dict.fromkeys(("RECONFIG_FAIL", "DEADLINE", "PREEMPTED", "REVOKED"), JobState.FAILED),
+}
 _ALIVE = (JobState.PENDING, JobState.RUNNING, JobState.ENDING)
 
+# srun is told --cpus-per-task, which it does not take over from sbatch.
 _SCRIPT = """\
 #!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --chdir={folder}
+#SBATCH --output={folder}/{log}
+#SBATCH --open-mode=append
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --signal=B:TERM@{warn_s}
+#SBATCH --no-requeue
 {directives}
-
 {setup}{exports}
+
 nodes=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
 rm -f {exit}
 
 # The time limit is near: the ranks are to leave a checkpoint and end.
 trap 'echo "time limit" >{folder}/stop' TERM
 
-srun {srun} \\
-    {command} &
+srun --kill-on-bad-exit=1 --wait=0 ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}} {srun_args}\\
+    {python} -m torch.distributed.run \\
+    --nnodes={nodes} --nproc-per-node={processes} --rdzv-backend=c10d \\
+    --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="${{nodes[0]}}:$((20000 + SLURM_JOB_ID % 9000))" \\
+    {arguments} &
 step=$!
 wait "$step"
 code=$?
@@ -71,47 +69,33 @@ exit "$code"
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmLauncher:
-    """Submits the program as a batch job.
+class SlurmLauncher(BaseLauncher):
+    """Submits the program as a batch job. The nodes meet at a port that is derived from the job id, in 20000-28999.
 
     Args:
         nodes: number of nodes.
         gpus_per_node: -1: as many as there are processes on a node, none for the accelerator `cpu`; 0: requests none,
-            e.g. because a directive such as `--gres=gpu:8` does.
-        gpu_type: e.g. `h100`, if a cluster has several types; default: any.
-        cpus_per_node: 0: the partition's default.
-        memory: per node, e.g. `400G`; default: the partition's.
+            e.g. because a directive such as `--gres=gpu:h100:8` does.
         partition: default: the cluster's.
-        account: default: the user's own.
-        qos: default: the account's.
         time_limit: as sbatch takes it, e.g. `24:00:00` or `2-00`; default: the partition's.
         warn_s: seconds before the time limit at which the program is told to stop; it must have time for a checkpoint.
-        directives: further lines of the script's head, without `#SBATCH`, e.g. `--exclusive`.
+        directives: further lines of the script's head, without `#SBATCH`, e.g. `--cpus-per-task=64` or `--mem=400G`.
         setup: shell lines before the start, e.g. `module load cuda/12.4`.
         srun_args: further options of srun, e.g. `--mpi=none`.
-        master_port: port on the first node at which the nodes meet; 0: one derived from the job id, in 20000-28999.
-        accelerator: `cpu` or `cuda`; `auto`: what the nodes have.
-        environment: variables for every rank, e.g. of NCCL; the request's have precedence.
     """
 
     nodes: int = 1
     gpus_per_node: int = -1
-    gpu_type: str = ""
-    cpus_per_node: int = 0
-    memory: str = ""
     partition: str = ""
-    account: str = ""
-    qos: str = ""
     time_limit: str = ""
     warn_s: int = 120
     directives: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
     srun_args: tuple[str, ...] = ()
-    master_port: int = 0
-    accelerator: Accelerator = Accelerator.AUTO
-    environment: dict[str, str] = field(default_factory=dict)
 
     name: ClassVar[str] = "slurm"
+    handle_keys: ClassVar[tuple[str, ...]] = ("job", "cluster", "folder")
+    hint: ClassVar[str] = "run this where Slurm's commands are, e.g. on the cluster's login node"
     poll_s: ClassVar[float] = 5.0
 
     def preview(self, request: LaunchRequest) -> str:
@@ -120,172 +104,117 @@ class SlurmLauncher:
 
     def submit(self, request: LaunchRequest) -> str:
         request.check_folder()
-        script = self._script(request)
-        job, cluster = self._find_job(request), self._cluster
+        cluster = next((line.partition("=")[2] for line in self.directives if line.startswith("--clusters=")), "")
+        jobs = self._squeue(cluster, f"--name={request.name}", "--format=%i|%Z")  # those that wait or run
+        job = next((job for job, folder in jobs if folder == str(request.folder)), None)
         if job is None:
-            write_file(request.folder / "launch/job.sbatch", script)
-            completed = run_command(_sbatch(request), hint=_INSTALL)
+            request.write("job.sbatch", self._script(request))
+            completed = self.run(*_sbatch(request))
+            reason = _last_error(completed.stderr)
             job, _, cluster = completed.stdout.strip().partition(";")
             lost = completed.returncode < 0 or any(words in completed.stderr.lower() for words in _NO_ANSWER)
             if lost or (completed.returncode == 0 and not job.isdecimal()):
-                reason = _last_error(completed.stderr)
                 raise LostError(f"sbatch had no answer: {reason}; the job may be queued all the same")
             if completed.returncode != 0:
-                raise LaunchError(f"sbatch refused the job: {_last_error(completed.stderr)}")
-        return json.dumps({"launcher": self.name, "job": job, "cluster": cluster, "folder": str(request.folder)})
-
-    @property
-    def _cluster(self) -> str:
-        """The cluster of a federation that a directive names; "" if none does."""
-        clusters = [line.partition("=")[2] for line in self.directives if line.startswith("--clusters=")]
-        return clusters[0] if clusters else ""
-
-    def _find_job(self, request: LaunchRequest) -> str | None:
-        """Return the id of the job of this name and folder that waits or runs; None if there is none."""
-        option = _cluster_option({"cluster": self._cluster})
-        command = ["squeue", "--noheader", *option, f"--name={request.name}", "--format=%i|%Z"]
-        completed = run_command(command, hint=_INSTALL, without_prefix="SQUEUE_")  # which hold the user's filters
-        if completed.returncode != 0:
-            raise LostError(f"squeue does not answer: {_last_error(completed.stderr)}")
-        lines = [line.strip().partition("|") for line in completed.stdout.splitlines()]
-        return next((job for job, _, folder in lines if folder == str(request.folder)), None)
+                raise LaunchError(f"sbatch refused the job: {reason}")
+        return self.make_handle(job=job, cluster=cluster, folder=str(request.folder))
 
     def state(self, handle: str) -> tuple[JobState, str]:
         """Return the job's state from squeue; some minutes after its end, from sacct or the job folder."""
-        record = self._parse_handle(handle)
-        options = ["--noheader", "--states=all", *_cluster_option(record), f"--jobs={record['job']}", "--format=%T|%r"]
-        completed = run_command(["squeue", *options], hint=_INSTALL, without_prefix="SQUEUE_")
-        if completed.returncode != 0 and _UNKNOWN not in completed.stderr.lower():
-            raise LostError(f"squeue does not answer: {_last_error(completed.stderr)}")
-        fields = _first_fields(completed.stdout)
-        if fields and _job_state(fields[0]) in _ALIVE:
-            return _job_state(fields[0]), _format_state(fields[0], fields[1])
-        end = self._read_accounting(record) or _read_end(record, fields)
+        record = self.parse_handle(handle)
+        jobs = self._squeue(record["cluster"], "--states=all", f"--jobs={record['job']}", "--format=%T|%r")
+        if jobs and _job_state(jobs[0][0]) in _ALIVE:
+            return _job_state(jobs[0][0]), _format_state(*jobs[0])
+        end = self._read_accounting(record) or _read_end(record, jobs)
         return end or (JobState.GONE, "Slurm knows no such job any more")
 
     def cancel(self, handle: str) -> None:
-        record = self._parse_handle(handle)
-        completed = run_command(["scancel", *_cluster_option(record), record["job"]], hint=_INSTALL)
+        record = self.parse_handle(handle)
+        completed = self.run("scancel", *_cluster_option(record["cluster"]), record["job"])
         error = completed.stderr.lower()
         if completed.returncode != 0 and _UNKNOWN not in error and _ALREADY_ENDED not in error:
             raise LaunchError(f"scancel failed: {_last_error(completed.stderr)}")
 
-    def _parse_handle(self, handle: str) -> dict[str, Any]:
-        return parse_handle(handle, self.name, "job", "cluster", "folder")
+    def _squeue(self, cluster: str, *options: str) -> list[list[str]]:
+        """Return two fields of each job that squeue lists, which are none that Slurm has forgotten."""
+        completed = self.run("squeue", "--noheader", *_cluster_option(cluster), *options)
+        if completed.returncode != 0 and _UNKNOWN not in completed.stderr.lower():
+            raise LostError(f"squeue does not answer: {_last_error(completed.stderr)}")
+        return _fields(completed.stdout)
 
     def _read_accounting(self, record: dict[str, Any]) -> tuple[JobState, str] | None:
         """Return a job's end from accounting; None if there is no accounting, or it does not know of the end yet."""
-        options = ["--allocations", "--noheader", "--parsable2", *_cluster_option(record), f"--jobs={record['job']}"]
+        options = [*_cluster_option(record["cluster"]), f"--jobs={record['job']}", "--format=State,ExitCode"]
         try:
-            completed = run_command(["sacct", *options, "--format=State,ExitCode"], hint=_INSTALL)
+            completed = self.run("sacct", "--allocations", "--noheader", "--parsable2", *options)
         except UsageError:
             return None
-        fields = _first_fields(completed.stdout) if completed.returncode == 0 else None
-        if fields is None or _job_state(fields[0]) in _ALIVE:
+        jobs = _fields(completed.stdout) if completed.returncode == 0 else []
+        if not jobs or _job_state(jobs[0][0]) in _ALIVE:
             return None
-        detail = "" if fields[1] in ("", "0:0") else f"exit code {fields[1]}"
-        return _job_state(fields[0]), _format_state(fields[0], detail)
-
-    # The script.
+        state, code = jobs[0]
+        return _job_state(state), _format_state(state, "" if code in ("", "0:0") else f"exit code {code}")
 
     def _script(self, request: LaunchRequest) -> str:
-        check_plain_words("job folder", str(request.folder))
-        for line in (*self.directives, *self.setup, *self.srun_args, self.partition, self.account, self.qos):
+        self.check_plain("job folder", str(request.folder))
+        for line in (*self.directives, *self.setup, *self.srun_args, self.partition, self.time_limit):
             if "\n" in line:
                 raise UsageError(f"{line!r} holds a line break: give one line each")
-        variables = rank_variables(self.accelerator, self.environment, request)
-        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+        gpus = self.gpus_to_request(self.gpus_per_node, request.processes)
+        settings = {"gpus-per-node": gpus or "", "partition": self.partition, "time": self.time_limit}
+        directives = [*(f"--{name}={value}" for name, value in settings.items() if value), *self.directives]
         return _SCRIPT.format(
-            directives="\n".join(f"#SBATCH {line}" for line in self._directives(request)),
-            setup="".join(f"{line}\n" for line in self.setup),
-            exports=exports,
+            name=request.name,
             folder=request.folder,
-            exit=request.exit_file,
-            srun=shlex.join(self._srun()),
-            command=" \\\n    ".join(self._torchrun(request)),
+            log=LOG,
+            exit=request.folder / EXIT,
+            warn_s=self.warn_s,
+            directives="".join(f"#SBATCH {line}\n" for line in directives),
+            setup="".join(f"{line}\n" for line in self.setup),
+            exports=self.exports(),
+            srun_args="".join(f"{shlex.quote(word)} " for word in self.srun_args),
+            python=shlex.quote(request.python),
+            nodes=self.nodes,
+            processes=request.processes,
+            arguments=shlex.join(request.arguments),
         )
-
-    def _directives(self, request: LaunchRequest) -> list[str]:
-        gpus = gpus_to_request(self.gpus_per_node, self.accelerator, request.processes)
-        gpu_type = f"{self.gpu_type}:" if self.gpu_type else ""
-        options = {
-            "--job-name": request.name,
-            "--chdir": request.folder,
-            "--output": request.log,
-            "--open-mode": "append",
-            "--nodes": self.nodes,
-            "--ntasks-per-node": 1,
-            "--gpus-per-node": f"{gpu_type}{gpus}" if gpus else "",
-            "--cpus-per-task": self.cpus_per_node or "",
-            "--mem": self.memory,
-            "--partition": self.partition,
-            "--account": self.account,
-            "--qos": self.qos,
-            "--time": self.time_limit,
-            "--signal": f"B:TERM@{self.warn_s}",
-        }
-        lines = [f"{name}={value}" for name, value in options.items() if value != ""]
-        return [*lines, "--no-requeue", *self.directives]
-
-    def _srun(self) -> list[str]:
-        # srun does not take this option over from sbatch.
-        cpus = [f"--cpus-per-task={self.cpus_per_node}"] if self.cpus_per_node else []
-        return ["--kill-on-bad-exit=1", "--wait=0", *cpus, *self.srun_args]
-
-    def _torchrun(self, request: LaunchRequest) -> list[str]:
-        port = str(self.master_port) if self.master_port else "$((20000 + SLURM_JOB_ID % 9000))"
-        return [
-            f"{shlex.quote(request.python)} -m torch.distributed.run",
-            f"--nnodes={self.nodes} --nproc-per-node={request.processes} --rdzv-backend=c10d",
-            f'--rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="${{nodes[0]}}:{port}"',
-            shlex.join(request.arguments),
-        ]
 
 
 def _sbatch(request: LaunchRequest) -> list[str]:
     return ["sbatch", "--parsable", f"--job-name={request.name}", str(request.folder / "launch/job.sbatch")]
 
 
-def _cluster_option(record: dict[str, Any]) -> list[str]:
-    return [f"--clusters={record['cluster']}"] if record["cluster"] else []
+def _cluster_option(cluster: str) -> list[str]:
+    return [f"--clusters={cluster}"] if cluster else []
 
 
-def _first_fields(text: str) -> list[str] | None:
-    """Return the fields of the first line that has any; a line such as a cluster's name has none."""
-    return next((line.strip().split("|") for line in text.splitlines() if "|" in line), None)
+def _fields(text: str) -> list[list[str]]:
+    """Return the two fields of each line that has any; a line such as a cluster's name has none."""
+    return [line.strip().split("|", 1) for line in text.splitlines() if "|" in line]
 
 
 def _job_state(slurm_state: str) -> JobState:
-    """Translate a state such as `CANCELLED by 1000`; a job in an unknown state counts as running."""
-    word = slurm_state.split()[0].rstrip("+") if slurm_state.split() else ""
-    if word == "COMPLETED":
-        return JobState.SUCCEEDED
-    if word == "CANCELLED":
-        return JobState.CANCELLED
-    if word in _PENDING:
-        return JobState.PENDING
-    if word in _ENDING:
-        return JobState.ENDING
-    return JobState.FAILED if word in _FAILED else JobState.RUNNING
+    """Translate a state such as `CANCELLED by 1000`."""
+    return _STATES.get(slurm_state.partition(" ")[0].rstrip("+"), JobState.RUNNING)
 
 
 def _format_state(state: str, detail: str) -> str:
     return f"{state} ({detail})" if detail not in ("", "None") else state
 
 
-def _read_end(record: dict[str, Any], fields: list[str] | None) -> tuple[JobState, str] | None:
+def _read_end(record: dict[str, Any], jobs: list[list[str]]) -> tuple[JobState, str] | None:
     """Return a job's end from squeue's fields, or else from the exit code that its script recorded."""
-    if fields is not None:
-        state = _job_state(fields[0])
-        waited_for = state is JobState.CANCELLED  # which squeue still tells
-        return state, _format_state(fields[0], "" if waited_for else fields[1])
+    if jobs:
+        word, reason = jobs[0]
+        if _job_state(word) is JobState.CANCELLED:
+            reason = ""  # squeue still tells what it waited for
+        return _job_state(word), _format_state(word, reason)
     try:
         job, code = Path(record["folder"], EXIT).read_text().split()
     except (OSError, ValueError):
         return None
-    if job != record["job"]:
-        return None
-    return JobState.SUCCEEDED if code == "0" else JobState.FAILED, f"exit code {code}"
+    state = JobState.SUCCEEDED if code == "0" else JobState.FAILED
+    return (state, f"exit code {code}") if job == record["job"] else None
 
 
 def _last_error(text: str) -> str:

@@ -2,49 +2,35 @@
 
 A script on this machine holds an ssh to every node. If a node fails or no longer answers, or its ssh is ended, it ends
 the job on the others. The ranks carry the job's mark in their environment; only processes with that mark are ended.
-
-The module does not know which GPUs a node has: the hostfile says how many.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-import shutil
+import uuid
+import zlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from tasks.launch import processes
-from tasks.launch.base import (
-    LOG,
-    Accelerator,
-    JobState,
-    LaunchError,
-    LaunchRequest,
-    LostError,
-    check_plain_words,
-    derived_port,
-    last_line,
-    parse_handle,
-    rank_variables,
-    run_command,
-    write_file,
-)
+from tasks.launch.base import LOG, JobState, LaunchError, LaunchRequest, LostError, last_line
+from tasks.launch.processes import ProcessLauncher
 from toolformer_core.errors import UsageError
 
 NODE_MARK = "TOOLFORMER_JOB"
-_INSTALL = "install an ssh client here (Debian: openssh-client)"
-_HOST = re.compile(r"(\S+)\s+slots=(\d+)")
+_HOST = re.compile(r"(\S+)(?:\s+slots=(\d+))?")
 
 _NODE = """\
 #!/bin/sh
 # Runs on node $1: starts its $2 ranks, unless the job is being ended.
 cd {folder} && [ ! -e launch/ending ] || exit 1
 {exports}
-exec {torchrun}
+exec {python} -m torch.distributed.run --nnodes={nodes} --node-rank="$1" \\
+    --nproc-per-node="$2" --master-addr={address} --master-port={port} \\
+    {arguments}
 """
 
 _END_NODE = f"""\
@@ -90,157 +76,121 @@ exit "$(cat launch/ending/code 2>/dev/null || echo "$code")"
 
 
 @dataclass(frozen=True, slots=True)
-class SshLauncher:
+class SshLauncher(ProcessLauncher):
     """Starts the program on several machines that can be reached by ssh without a password.
 
-    The job folder and `LaunchRequest.python` must have the same path on this machine and on all nodes.
+    The job folder and `LaunchRequest.python` must have the same path on this machine and on all nodes. The ranks meet
+    at a port in 20000-28999 that is derived from the folder's path.
 
     Args:
         hosts: the nodes, e.g. `node1 slots=8`; without `slots` a node runs the request's number of processes.
-        hostfile: path of a file with such lines, instead of `hosts`.
-        port: port of sshd on the nodes; 0: as in ssh's configuration.
-        ssh_args: further options of ssh, e.g. `-i /home/me/.ssh/cluster -o StrictHostKeyChecking=accept-new`.
-        master_address: the first node's name or address as the others see it; default: as in the hostfile.
-        master_port: port on which rank 0 listens; 0: one derived from the job folder's path, in 20000-28999.
-        network_interface: for NCCL and Gloo, e.g. `ib0`; default: they choose.
-        accelerator: `cpu` or `cuda`; `auto`: what the nodes have.
-        environment: variables for every rank, e.g. of NCCL; the request's have precedence.
+        ssh_args: further options of ssh, e.g. `-p 2222 -i /home/me/.ssh/cluster`.
+        master_address: the first node's name or address as the others see it; default: as in `hosts`.
         grace_s: seconds from SIGTERM to SIGKILL on the nodes when a job is cancelled.
-        connect_s: seconds within which a node must answer.
     """
 
     hosts: tuple[str, ...] = ()
-    hostfile: str = ""
-    port: int = 0
     ssh_args: str = ""
     master_address: str = ""
-    master_port: int = 0
-    network_interface: str = ""
-    accelerator: Accelerator = Accelerator.AUTO
-    environment: dict[str, str] = field(default_factory=dict)
     grace_s: int = 30
-    connect_s: int = 10
 
     name: ClassVar[str] = "ssh"
+    hint: ClassVar[str] = "install an ssh client here (Debian: openssh-client)"
     poll_s: ClassVar[float] = 1.0
 
     def preview(self, request: LaunchRequest) -> str:
         """Return the files that would be written, and the command that runs them."""
-        parts = [f"# {name}\n{text}" for name, text in self._files(request, "JOB").items()]
+        parts = [f"# launch/{name}\n{text}" for name, text in self._files(request, "JOB").items()]
         return "\n".join([*parts, f"# command\n{shlex.join(_command(request.folder, 'run'))} >>{LOG} 2>&1\n"])
 
     def submit(self, request: LaunchRequest) -> str:
-        """Check the nodes, then start the program on them; see `Launcher`."""
         request.check_folder()
-        if shutil.which("ssh") is None:
-            raise UsageError(f"ssh is not on this machine's PATH: {_INSTALL}")
-        if (job := processes.find_job(request.folder, self.name)) is not None:
-            return processes.make_handle(self.name, request.folder, *job)
-        mark = processes.new_mark()
+        if running := self.find_job(request.folder):
+            return running
+        mark = uuid.uuid4().hex
         files = self._files(request, mark)
-        self._check_nodes(self._nodes(request), request)
+        self._check_nodes(request)
         for name, text in files.items():
-            write_file(request.folder / name, text)
-        return processes.start(self.name, _command(request.folder, "run"), request.folder, {}, mark)
-
-    def state(self, handle: str) -> tuple[JobState, str]:
-        return processes.state(handle, self.name)
+            request.write(name, text)
+        return self.start(_command(request.folder, "run"), request.folder, {}, mark)
 
     def cancel(self, handle: str) -> None:
         """End the job on all nodes, then its script here; see `Launcher`."""
-        folder = parse_handle(handle, self.name, "folder")["folder"]
-        if processes.state(handle, self.name)[0] in (JobState.SUCCEEDED, JobState.FAILED):
+        folder = self.parse_handle(handle)["folder"]
+        if self.state(handle)[0] in (JobState.SUCCEEDED, JobState.FAILED):
             return
-        end = [*_command(folder, "end"), str(self.grace_s)]
-        completed = run_command(end, hint=_INSTALL, timeout=self.grace_s + 60)
-        processes.cancel(handle, self.name, 15.0)
+        completed = self.run(*_command(folder, "end"), str(self.grace_s), timeout=self.grace_s + 60)
+        self.end(handle, 15.0)
         if completed.returncode != 0:
             reason = last_line(completed.stderr) or "no answer"
             raise LaunchError(f"the job may still run on a node that could not be reached: {reason}")
 
-    # Files and commands.
-
     def _files(self, request: LaunchRequest, mark: str) -> dict[str, str]:
-        nodes = self._nodes(request)
-        launch = request.folder / "launch"
-        check_plain_words("job folder", str(request.folder))
-        interface = self.network_interface
-        network = {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface} if interface else {}
-        variables = rank_variables(self.accelerator, network | self.environment, request)
-        exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
-        start = [["env", f"{NODE_MARK}={mark}", "sh", f"{launch}/node.sh"], ["sh", f"{launch}/end-node.sh", mark]]
-        runs = [f"run {n} {self._ssh(n, *start[0], str(rank), str(s))}" for rank, (n, s) in enumerate(nodes.items())]
-        ends = [f'{self._ssh(node, *start[1])} "$1"' for node in nodes]
-        texts = {
-            "node.sh": _NODE.format(folder=request.folder, exports=exports, torchrun=self._torchrun(request, nodes)),
+        """Return the scripts in `launch/`. Two jobs on one node seldom share a port."""
+        self.check_plain("job folder", str(request.folder))
+        nodes, launch = self._nodes(request), request.folder / "launch"
+        start, end = ["env", f"{NODE_MARK}={mark}", "sh", f"{launch}/node.sh"], ["sh", f"{launch}/end-node.sh", mark]
+        runs = [
+            f"run {node} {shlex.join(self._ssh(node, *start, str(rank), str(slots)))}"
+            for rank, (node, slots) in enumerate(nodes.items())
+        ]
+        ends = [f'{shlex.join(self._ssh(node, *end))} "$1"' for node in nodes]
+        node_script = _NODE.format(
+            folder=request.folder,
+            exports=self.exports(),
+            python=shlex.quote(request.python),
+            nodes=len(nodes),
+            address=self.master_address or next(iter(nodes)).rpartition("@")[2],
+            port=20000 + zlib.crc32(str(request.folder).encode()) % 9000,
+            arguments=shlex.join(request.arguments),
+        )
+        return {
+            "node.sh": node_script,
             "end-node.sh": _END_NODE,
             "end.sh": _END.format(folder=request.folder, nodes=_in_background(ends)),
             "run.sh": _RUN.format(folder=request.folder, grace=self.grace_s, nodes=_in_background(runs)),
         }
-        return {f"launch/{name}": text for name, text in texts.items()}
 
-    def _ssh(self, node: str, *command: str) -> str:
-        port = ("-p", str(self.port)) if self.port else ()
-        options = ["-oBatchMode=yes", *shlex.split(self.ssh_args), "-oServerAliveInterval=30", *port]
-        return shlex.join(["ssh", *options, node, *command])
-
-    def _torchrun(self, request: LaunchRequest, nodes: dict[str, int]) -> str:
-        address = self.master_address or next(iter(nodes)).rpartition("@")[2]
-        port = self.master_port or derived_port(request.folder)
-        return (
-            f'{shlex.quote(request.python)} -m torch.distributed.run --nnodes={len(nodes)} --node-rank="$1" \\\n'
-            f'    --nproc-per-node="$2" --master-addr={address} --master-port={port} \\\n'
-            f"    {shlex.join(request.arguments)}"
-        )
+    def _ssh(self, *words: str) -> list[str]:
+        """Return the ssh command of further options, a node and what to run there. Of two options the first counts."""
+        return ["ssh", "-oBatchMode=yes", *shlex.split(self.ssh_args), "-oServerAliveInterval=30", *words]
 
     def _nodes(self, request: LaunchRequest) -> dict[str, int]:
-        """Return the number of processes of each node, in the hostfile's order."""
-        if bool(self.hosts) == bool(self.hostfile):
-            raise UsageError("name the nodes: either `hosts`, e.g. 'node1 slots=8', or the path of a `hostfile`")
-        try:
-            lines = Path(self.hostfile).read_text().splitlines() if self.hostfile else list(self.hosts)
-        except OSError as exc:
-            raise UsageError(f"the hostfile {self.hostfile} cannot be read: {exc.strerror}") from exc
+        """Return the number of processes of each node, in the order of `hosts`."""
+        if not self.hosts:
+            raise UsageError("name the nodes in `hosts`, e.g. 'node1 slots=8'")
         nodes: dict[str, int] = {}
-        for line in (line.partition("#")[0].strip() for line in lines):
-            match = _HOST.fullmatch(line if "slots=" in line else f"{line} slots={request.processes}")
-            if line and (match is None or match[1] in nodes or int(match[2]) < 1):
-                raise UsageError(f"hostfile line {line!r}: each node once, like 'node1 slots=8'")
-            if line and match is not None:
-                check_plain_words("node", match[1])
-                nodes[match[1]] = int(match[2])
-        if not nodes:
-            raise UsageError(f"the hostfile {self.hostfile} names no node: add lines like 'node1 slots=8'")
+        for host in self.hosts:
+            match = _HOST.fullmatch(host.strip())
+            slots = int(match[2] or request.processes) if match else 0
+            if match is None or match[1] in nodes or slots < 1:
+                raise UsageError(f"host {host!r}: name each node once, like 'node1 slots=8'")
+            self.check_plain("node", match[1])
+            nodes[match[1]] = slots
         return nodes
 
-    def _check_nodes(self, nodes: Iterable[str], request: LaunchRequest) -> None:
-        """Check that every node can be reached, sees the job folder and has the interpreter.
-
-        Raises:
-            LaunchError: a node fails the check.
-        """
-        script = f"test -d {request.folder} || exit 91; command -v {shlex.quote(request.python)} >/dev/null || exit 92"
-        timeout = f"-oConnectTimeout={self.connect_s}"
+    def _check_nodes(self, request: LaunchRequest) -> None:
+        """Raise a LaunchError unless every node can be reached, sees the job folder and has the interpreter."""
+        folder, python = request.folder, shlex.quote(request.python)
+        script = f"test -d {folder} || exit 91; command -v {python} >/dev/null || exit 92"
 
         def check(node: str) -> str:
             """Return what is wrong with a node; "" if nothing is."""
             try:
-                ssh, *words = shlex.split(self._ssh(node, script))
-                completed = run_command([ssh, timeout, *words], hint=_INSTALL, timeout=self.connect_s + 20)
+                completed = self.run(*self._ssh("-oConnectTimeout=10", node, script))
             except LostError as exc:  # nothing was started
                 return f"{node}: {exc}"
             if completed.returncode == 0:
                 return ""
+            if completed.returncode == 91:
+                return f"{node} does not see the job folder {folder}: put the data folder on a shared file system"
+            if completed.returncode == 92:
+                return f"{node} has no {request.python}: install this project there under the same path"
             error = last_line(completed.stderr) or "no answer"
-            by_exit_code = {
-                91: f"does not see the job folder {request.folder}: put the data folder on a shared file system",
-                92: f"has no {request.python}: install this project there under the same path",
-            }
-            unreachable = f"cannot be reached by ssh ({error}): `ssh {node}` must work without a password"
-            return f"{node} " + by_exit_code.get(completed.returncode, unreachable)
+            return f"{node} cannot be reached by ssh ({error}): `ssh {node}` must work without a password"
 
         with ThreadPoolExecutor(max_workers=16) as pool:
-            problems = [problem for problem in pool.map(check, nodes) if problem]
+            problems = [problem for problem in pool.map(check, self._nodes(request)) if problem]
         if problems:
             raise LaunchError("; ".join(problems))
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tasks.launch.base import LOG, JobState, read_tail
+from tasks.launch.base import LOG, JobState
 from toolformer_core.errors import ToolformerError
 from toolformer_core.finetune.events import FAILURE_FILE
 
 TrainingEvent = dict[str, Any]  # a line of events.jsonl
+_TAIL_BYTES = 256 * 1024
 
 
 class TrainingError(ToolformerError):
@@ -59,6 +60,17 @@ def outcome_of(events: Sequence[TrainingEvent]) -> TrainingOutcome | None:
         if event["event"] == "stopped":
             return TrainingOutcome(False, event["step"], None, None)
     return None
+
+
+def read_tail(path: Path, lines: int = 40) -> str:
+    """Return a text file's last lines, reading at most its last 256 KiB; "" if there is no such file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
 
 
 def failure_of(folder: Path, state: JobState, detail: str) -> TrainingError:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tasks.launch.base import JobState, Launcher, LaunchError, LaunchRequest, LostError, dns_name
+from tasks.launch.base import JobState, Launcher, LaunchError, LaunchRequest, LostError
 from tasks.settings import seconds
 from toolformer_core.errors import ToolformerError, UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE, read_events
@@ -33,7 +33,7 @@ def launch_request(folder: Path, processes: int, python: str | None = None) -> L
     Its name in queues is made of the folder and the attempt. As long as the reply to a launch is unknown, the next
     launch uses the same name and so finds the job.
     """
-    name = dns_name(f"{folder.name[-33:]}-{_next_attempt(folder)}")
+    name = f"{folder.name[-33:]}-{_next_attempt(folder)}"
     return LaunchRequest(name=name, folder=folder, processes=processes, python=python or sys.executable)
 
 

@@ -264,6 +264,8 @@ def test_mistakes_are_answered_before_anything_starts(built: Built, tmp_path: Pa
         resolve(asked(built, tmp_path, profile={"processes": 2, "engine": "plain"}))
     with pytest.raises(UsageError, match="hostss"):
         resolve(asked(built, tmp_path, profile={"launcher": "ssh", "ssh": {"hostss": ["a"]}}))
+    with pytest.raises(UsageError, match="settings for ssh: hosts: Input should be a valid tuple"):
+        resolve(asked(built, tmp_path, profile={"launcher": "ssh", "ssh": {"hosts": "node1"}}))
 
 
 @pytest.mark.parametrize(

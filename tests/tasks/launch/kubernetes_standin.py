@@ -1,6 +1,6 @@
 """A cluster of no machines: an HTTP server on loopback that answers in the shapes of the Kubernetes API.
 
-It keeps jobs, services and pods, and records every request. What a cluster would do by itself (schedule,
+It keeps jobs and pods, and records every request. What a cluster would do by itself (schedule,
 fail, finish, collect garbage), a test does with its methods. `command` gives what a pod would execute on its node.
 """
 
@@ -17,9 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 
 _PATH = re.compile(
     r"/(?P<group>api/v1|apis/batch/v1)/namespaces/(?P<space>[^/]+)"
-    r"/(?P<kind>jobs|services|pods)(/(?P<name>[^/]+))?(?P<log>/log)?"
+    r"/(?P<kind>jobs|pods)(/(?P<name>[^/]+))?(?P<log>/log)?"
 )
-_GROUPS = {"services": "api/v1", "pods": "api/v1", "jobs": "apis/batch/v1"}
+_GROUPS = {"pods": "api/v1", "jobs": "apis/batch/v1"}
 NOW = "2026-01-02T03:04:05Z"
 
 
@@ -160,6 +160,11 @@ def command(manifest: dict[str, Any], index: int) -> tuple[list[str], dict[str, 
     """Return what a pod of an indexed Job executes, and the variables it has: references are replaced as there."""
     (container,) = manifest["spec"]["template"]["spec"]["containers"]
     variables: dict[str, str] = {}
+    fields = {
+        "metadata.annotations['batch.kubernetes.io/job-completion-index']": str(index),
+        "metadata.labels['batch.kubernetes.io/controller-uid']": "0-1-2",
+        "status.podIP": f"127.0.0.{index + 1}",
+    }
 
     def expanded(text: str) -> str:
         parts = re.split(r"(\$\$\(|\$\([A-Za-z_][A-Za-z0-9_]*\))", text)
@@ -170,7 +175,7 @@ def command(manifest: dict[str, Any], index: int) -> tuple[list[str], dict[str, 
 
     for entry in container["env"]:
         field = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
-        variables[entry["name"]] = str(index) if "job-completion-index" in field else expanded(entry.get("value", ""))
+        variables[entry["name"]] = fields[field] if field else expanded(entry["value"])
     return [expanded(word) for word in container["command"]], variables
 
 

@@ -21,43 +21,39 @@ FOLDER = Path("/shared/finetunes/job-1")
 PYTHON = "/opt/toolformer/bin/python"
 
 
-def fixed_request(processes: int = 8, **environment: str) -> LaunchRequest:
-    return LaunchRequest("cc-7b-1", FOLDER, processes, environment=environment, python=PYTHON)
+def fixed_request(processes: int = 8) -> LaunchRequest:
+    return LaunchRequest("cc-7b-1", FOLDER, processes, python=PYTHON)
 
 
 def cases() -> dict[str, str]:
     """Return what each golden file must hold."""
-    large = fixed_request(NCCL_DEBUG="WARN", NOTE="it's $5 (50 %)")
+    variables = {"NCCL_SOCKET_IFNAME": "ib0", "NOTE": "it's $5 (50 %)"}
     return {
         "local_one.txt": LocalLauncher().preview(fixed_request(1)),
-        "local_cpu.txt": LocalLauncher("cpu", cores=6).preview(fixed_request(2, NOTE="a b")),
-        "local_gpus.txt": LocalLauncher("cuda", devices="2,3").preview(fixed_request(2)),
+        "local_cpu.txt": LocalLauncher(accelerator="cpu", environment={"OMP_NUM_THREADS": "3", "NOTE": "a b"}).preview(
+            fixed_request(2)
+        ),
+        "local_gpus.txt": LocalLauncher(accelerator="cuda").preview(fixed_request(2)),
         "ssh_cpu.txt": SshLauncher(("node1",), accelerator="cpu").preview(fixed_request(1)),
         "ssh.txt": SshLauncher(
             ("node1 slots=8", "train@node2 slots=4", "node3"),
-            port=2222,
-            ssh_args="-i /home/me/.ssh/cluster -o StrictHostKeyChecking=accept-new",
-            network_interface="ib0",
-            master_port=29600,
-        ).preview(large),
+            ssh_args="-p 2222 -i /home/me/.ssh/cluster -o StrictHostKeyChecking=accept-new",
+            environment=variables,
+        ).preview(fixed_request()),
         "slurm_small.txt": SlurmLauncher().preview(fixed_request(1)),
         "slurm.txt": SlurmLauncher(
             nodes=4,
-            gpu_type="h100",
-            cpus_per_node=96,
-            memory="400G",
+            gpus_per_node=0,
             partition="train",
-            account="nlp",
-            qos="high",
             time_limit="24:00:00",
             warn_s=300,
-            directives=("--exclusive",),
+            directives=("--gres=gpu:h100:8", "--cpus-per-task=96", "--mem=400G", "--exclusive"),
             setup=("module load cuda/12.4",),
             srun_args=("--mpi=none",),
             accelerator="cuda",
-            environment={"NCCL_SOCKET_IFNAME": "ib0", "NCCL_DEBUG": "INFO"},
-        ).preview(large),
-        "kubernetes_job.json": full_kubernetes().preview(large),
+            environment=variables,
+        ).preview(fixed_request()),
+        "kubernetes_job.json": full_kubernetes().preview(fixed_request()),
         "kubernetes_cpu.json": KubernetesLauncher("trainer:1", "data", "/shared", gpus_per_node=0).preview(
             fixed_request(1)
         ),
@@ -70,17 +66,20 @@ def full_kubernetes() -> KubernetesLauncher:
         claim="finetunes",
         mount_path="/data",
         local_root="/shared",
-        python="python3",
         namespace="nlp",
         nodes=3,
-        cpu="32",
-        memory="400Gi",
-        node_selector={"gpu": "h100"},
-        tolerations=("nvidia.com/gpu:NoSchedule", "team=nlp:NoExecute"),
-        secrets=("hub-token",),
-        pull_secrets=("registry",),
-        service_account="trainer",
-        environment={"NCCL_DEBUG": "INFO"},
+        pod={
+            "nodeSelector": {"gpu": "h100"},
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+            "terminationGracePeriodSeconds": 600,
+            "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "scratch", "emptyDir": {}}],
+        },
+        container={
+            "resources": {"limits": {"cpu": "32", "memory": "400Gi"}},
+            "envFrom": [{"secretRef": {"name": "hub-token"}}],
+            "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+        },
+        environment={"NCCL_SOCKET_IFNAME": "ib0", "NOTE": "it's $5 (50 %)"},
     )
 
 

@@ -24,7 +24,7 @@ import psutil
 TABLE, COMMAND, ARGUMENTS = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 KNOWN = set(
     "--job-name --chdir --output --open-mode --nodes --ntasks-per-node --gpus-per-node --cpus-per-task --mem"
-    " --partition --account --qos --time --signal --no-requeue --exclusive".split()
+    " --partition --time --signal --no-requeue --exclusive --gres --clusters".split()
 )
 
 
@@ -102,6 +102,7 @@ def controller() -> None:
         time.sleep(0.02)
     given = load(job)["options"]
     own = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": given["--nodes"]}
+    own |= {"SLURM_CPUS_PER_TASK": given["--cpus-per-task"]} if "--cpus-per-task" in given else {}
     script = TABLE / f"{job}.sh"  # Slurm keeps a copy, too
     script.write_text(load(job)["script"])
     with open(given["--output"], "ab") as log:
@@ -184,6 +185,7 @@ def srun() -> None:
     """Run the command once a node, all on this machine; as with --kill-on-bad-exit, one failure ends them all."""
     given, command = options(ARGUMENTS)
     assert given["--kill-on-bad-exit"] == "1"
+    (TABLE / "srun").write_text(json.dumps(given))
     tasks = [
         subprocess.Popen(command, env={**os.environ, "SLURM_PROCID": str(node)})
         for node in range(int(os.environ["SLURM_NNODES"]))

@@ -37,13 +37,19 @@ def cluster(tmp_path):
 def request_(tmp_path):
     folder = tmp_path / "finetunes" / "job-1"
     folder.mkdir(parents=True)
-    return LaunchRequest("job-1", folder, 2, environment={"NOTE": "$(HOME) and $$(X)"})
+    return LaunchRequest("job-1", folder, 2)
 
 
 @pytest.fixture
 def launcher(cluster, tmp_path):
     return KubernetesLauncher(
-        "trainer:1", "data", local_root=str(tmp_path), nodes=2, namespace="nlp", kubeconfig=str(cluster.kubeconfig)
+        "trainer:1",
+        "data",
+        local_root=str(tmp_path),
+        namespace="nlp",
+        nodes=2,
+        kubeconfig=str(cluster.kubeconfig),
+        environment={"NOTE": "$(HOME) and $$(X)"},
     )
 
 
@@ -53,13 +59,8 @@ def ended(reason: str, code: int, at: str = NOW) -> dict[str, object]:
 
 def test_a_jobs_life(cluster, launcher, request_):
     handle = launcher.submit(request_)
-    job, service = json.loads(launcher.preview(request_))["items"]
-    (method, path, body), (method2, path2, body2) = cluster.requests
-    assert (method, path, body) == ("POST", "/apis/batch/v1/namespaces/nlp/jobs", job)
-    uid = cluster.job()["metadata"]["uid"]
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job-1", "uid": uid}
-    assert (method2, path2) == ("POST", "/api/v1/namespaces/nlp/services")
-    assert body2 == service | {"metadata": service["metadata"] | {"ownerReferences": [owner]}}
+    job = json.loads(launcher.preview(request_))
+    assert cluster.requests == [("POST", "/apis/batch/v1/namespaces/nlp/jobs", job)]
 
     assert launcher.state(handle) == ("pending", "no pod yet")
     reason = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: no GPU"}
@@ -98,7 +99,7 @@ def test_a_failure_without_a_failed_container(cluster, launcher, request_, pod, 
     assert launcher.state(handle) == ("failed", told)
 
 
-def test_cancel_takes_pods_and_service_along(cluster, launcher, request_):
+def test_cancel_takes_pods_along(cluster, launcher, request_):
     handle = launcher.submit(request_)
     cluster.set_pod("job-1-0-x", "Running", {"running": {"startedAt": NOW}})
     assert launcher.state(handle) == ("running", "job-1-0-x")
@@ -121,24 +122,18 @@ def test_another_job_of_the_same_name_is_not_ours(cluster, launcher, request_):
 
 
 def test_refusals_leave_nothing_behind(cluster, launcher, request_):
-    cluster.refuse = {"services": Refusal(403, "Forbidden", "services is forbidden")}
-    with pytest.raises(LaunchError, match="refused the Service job-1: 403 Forbidden: services is forbidden"):
-        launcher.submit(request_)
-    cluster.collect()
-    assert cluster.objects == {}
     cluster.refuse = {"jobs": Refusal(403, "Forbidden", "jobs.batch is forbidden:\nexceeded quota")}
     with pytest.raises(LaunchError, match=r"refused the Job job-1: 403 Forbidden: jobs\.batch is forbidden: exceeded"):
+        launcher.submit(request_)
+    assert cluster.objects == {}
+    cluster.refuse = {"jobs": Refusal(404, "NotFound", 'namespaces "nlp" not found')}
+    with pytest.raises(LaunchError, match='refused the Job job-1: 404 Not Found: namespaces "nlp" not found'):
         launcher.submit(request_)
 
 
 def test_a_job_whose_answer_was_lost_is_taken_over(cluster, launcher, request_, tmp_path):
     handle = launcher.submit(request_)
-    services = [key for key in cluster.objects if key[0] == "services"]
-    for key in services:
-        del cluster.objects[key]  # the answer to the job was lost, and nothing asked for after it
     assert launcher.submit(request_) == handle
-    assert [key for key in cluster.objects if key[0] == "services"] == services
-    assert launcher.submit(request_) == handle  # with both there
     elsewhere = tmp_path / "finetunes" / "elsewhere"
     elsewhere.mkdir()
     taken = r'409 Conflict: .* "job-1" already exists; .*`kubectl -n nlp get job job-1`'
@@ -173,20 +168,6 @@ def test_what_a_cluster_says_of_itself_says_nothing_of_the_job(cluster, launcher
     assert launcher.state(handle)[0] == "pending"
 
 
-def test_what_is_not_made_for_a_job_taken_over_does_not_end_it(cluster, launcher, request_):
-    handle = launcher.submit(request_)
-    (service,) = (key for key in cluster.objects if key[0] == "services")
-    made = cluster.objects.pop(service)
-    cluster.refuse = {"services": Refusal(403, "Forbidden", "services is forbidden")}
-    with pytest.raises(LaunchError, match="refused the Service job-1: 403"):
-        launcher.submit(request_)
-    assert launcher.state(handle)[0] == "pending"
-    cluster.refuse = {}
-    cluster.objects[service] = {**made, "metadata": {**made["metadata"], "ownerReferences": []}}
-    with pytest.raises(LaunchError, match="refused the Service job-1: 409"):  # it is somebody else's
-        launcher.submit(request_)
-
-
 def test_a_cluster_that_cannot_be_reached(cluster, launcher, request_, tmp_path, monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound, and not listened on
@@ -206,43 +187,71 @@ def test_a_cluster_that_cannot_be_reached(cluster, launcher, request_, tmp_path,
         launcher.submit(request_)
 
 
-def test_folders_and_tolerations_that_make_no_sense(tmp_path):
+def test_settings_that_make_no_sense(tmp_path):
     with pytest.raises(UsageError, match="not on the claim data: put the data folder under /data"):
         KubernetesLauncher("i", "data").preview(LaunchRequest("job", tmp_path))
     with pytest.raises(UsageError, match="name the container `image`"):
         KubernetesLauncher(claim="data").preview(fixed_request())
-    with pytest.raises(UsageError, match="write it as key=value:NoSchedule"):
-        KubernetesLauncher("i", "data", "/shared", tolerations=("gpu",)).preview(fixed_request())
 
 
 def test_manifests_are_what_the_client_knows():
     """Whatever the client's models do not know would be lost on the way through them."""
-    job, service = json.loads(full_kubernetes().preview(fixed_request()))["items"]
-    known = [("V1Job", job), ("V1Service", service)]
+    job = json.loads(full_kubernetes().preview(fixed_request()))
     with kubernetes.client.ApiClient() as client:
-        for model, manifest in known:
-            read = client.deserialize(json.dumps(manifest), model, "application/json")
-            assert client.sanitize_for_serialization(read) == manifest
+        read = client.deserialize(json.dumps(job), "V1Job", "application/json")
+        assert client.sanitize_for_serialization(read) == job
+
+
+def test_what_a_profile_says_of_pods_is_merged():
+    launcher = KubernetesLauncher(
+        "i",
+        "data",
+        "/shared",
+        pod={"volumes": [{"name": "shm", "emptyDir": {}}, {"name": "x", "emptyDir": {}}], "hostNetwork": True},
+        container={
+            "resources": {"limits": {"cpu": 2}},
+            "env": [{"name": "PYTHONUNBUFFERED", "value": "0"}],
+            "volumeMounts": [{"name": "data", "mountPath": "/again"}],
+        },
+    )
+    pod = json.loads(launcher.preview(fixed_request()))["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    data = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    assert pod["volumes"] == [data, {"name": "shm", "emptyDir": {}}, {"name": "x", "emptyDir": {}}]
+    assert (pod["hostNetwork"], pod["restartPolicy"]) == (True, "Never")
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "8", "cpu": 2}}
+    assert [one.get("value") for one in container["env"]] == [None, None, None, "0"]
+    assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/shared", "/dev/shm", "/again"]
 
 
 @pytest.mark.parametrize(("nodes", "fails"), [(2, 0), (1, 3)])
 def test_what_the_pods_execute(launcher, request_, tmp_path, nodes, fails):
-    """A job's pods run here, with 127.0.0.1 for the first one's name and a free port for the one they agreed on."""
+    """A job's pods run here, the first one at 127.0.0.1, with a free port for the one they agreed on."""
     program = tmp_path / "program.py"
     program.write_text(WRITES_ITS_RANK)
-    variables = {**request_.environment, "FAILS": str(fails)}
-    request = replace(request_, processes=1, program=(str(program),), environment=variables)
-    job = json.loads(replace(launcher, mount_path=str(tmp_path), nodes=nodes).preview(request))["items"][0]
+    variables = {**launcher.environment, "FAILS": str(fails)}
+    request = replace(request_, processes=1, program=(str(program),))
+    settings = {"mount_path": str(tmp_path), "nodes": nodes, "environment": variables}
+    job = json.loads(replace(launcher, **settings).preview(request))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        here = {"master-addr=job-1-0.job-1": "master-addr=127.0.0.1", "29500": str(probe.getsockname()[1])}
+        port = str(probe.getsockname()[1])
+    (request.folder / "launch").mkdir()
+    (request.folder / "launch/master-of-an-earlier-job").write_text("192.0.2.1")
     outputs, pods = [tmp_path / f"output-{index}" for index in range(nodes)], []
-    for index, output in enumerate(outputs):
+    for index, output in reversed(list(enumerate(outputs))):  # the first pod, for which the others wait, starts last
         words, own = command(job, index)
-        for name, local in here.items():
-            words = [word.replace(name, local) for word in words]
+        words = [word.replace("29500", port) for word in words]
         with output.open("wb") as file:
-            pods.append(subprocess.Popen(words, env={**os.environ, **own}, stdout=file, stderr=subprocess.STDOUT))
+            pods.append(
+                subprocess.Popen(
+                    words,
+                    env={**os.environ, **own},
+                    cwd=request.folder,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                )
+            )
     assert [pod.wait(60) for pod in pods] == [int(fails > 0)] * nodes
     for rank, log in list(enumerate(("log.txt", "log-1.txt")))[:nodes]:
         assert (request.folder / f"rank-{rank}").read_text() == f"{nodes} $(HOME) and $$(X)"
@@ -253,7 +262,7 @@ def test_what_the_pods_execute(launcher, request_, tmp_path, nodes, fails):
 
 
 def test_before_a_pod_ends_the_program_is_told_and_waited_for(launcher, request_):
-    job = json.loads(launcher.preview(request_))["items"][0]
+    job = json.loads(launcher.preview(request_))
     hook = job["spec"]["template"]["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
     assert hook[-1] == "/data/finetunes/job-1/stop"
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as program:
@@ -269,5 +278,5 @@ def test_before_a_pod_ends_the_program_is_told_and_waited_for(launcher, request_
 def test_paths_are_mapped_onto_the_claim():
     launcher = KubernetesLauncher("i", "data", "/mnt", local_root="/shared")
     request = LaunchRequest("job", Path("/shared/a/b"))
-    container = json.loads(launcher.preview(request))["items"][0]["spec"]["template"]["spec"]["containers"][0]
+    container = json.loads(launcher.preview(request))["spec"]["template"]["spec"]["containers"][0]
     assert (container["workingDir"], container["command"][-1]) == ("/mnt/a/b", "/mnt/a/b")

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tasks.launch import processes
-from tasks.launch.base import LaunchError, LaunchRequest, read_tail
+from tasks.launch.base import LaunchError, LaunchRequest
 from tasks.launch.local import LocalLauncher, side_by_side
 from tests.tasks.launch.launch_cases import wait_for_file, wait_until_ended
 from toolformer_core.errors import UsageError
@@ -59,10 +59,10 @@ def job(tmp_path):
     folder = tmp_path / "a job's folder"
     folder.mkdir()
 
-    def request(text: str, count: int = 1, **environment: str) -> LaunchRequest:
+    def request(text: str, count: int = 1) -> LaunchRequest:
         script = tmp_path / "program.py"
         script.write_text(text)
-        return LaunchRequest("job", folder, count, program=(str(script),), environment=environment)
+        return LaunchRequest("job", folder, count, program=(str(script),))
 
     return request
 
@@ -78,7 +78,7 @@ def launched():
 
     yield submit
     for handle in handles:
-        processes.cancel(handle, "local", 0)
+        LocalLauncher().end(handle, 0)
 
 
 def nothing_left(handle: str) -> bool:
@@ -90,8 +90,9 @@ def test_two_processes_on_cpu(job, launched, monkeypatch):
     monkeypatch.setenv("RANK", "7")  # as if the flow ran within a job of its own: that is not inherited
     monkeypatch.setenv("WORLD_SIZE", "9")
     monkeypatch.setenv("PET_NNODES", "4")
-    request = job(WRITES_ITS_RANK, 2, NOTE="it's")
-    launcher = LocalLauncher("cpu", cores=5)
+    monkeypatch.setattr(psutil.Process, "cpu_affinity", lambda process: [0, 1, 2, 3, 4])
+    request = job(WRITES_ITS_RANK, 2)
+    launcher = LocalLauncher(accelerator="cpu", environment={"NOTE": "it's"})
     assert wait_until_ended(launcher, launched(launcher, request), 60) == ("succeeded", "exit code 0")
     # 5 cores for 2 processes: 2 each; no GPU is to be seen
     assert (request.folder / "rank-0").read_text() == "0 2 0 cpu  2 it's"
@@ -101,7 +102,7 @@ def test_two_processes_on_cpu(job, launched, monkeypatch):
 def test_one_process_needs_no_torchrun(job, launched, monkeypatch):
     monkeypatch.setenv("RANK", "7")
     request = job(WRITES_ITS_RANK)
-    launcher = LocalLauncher(devices="3")
+    launcher = LocalLauncher(environment={"CUDA_VISIBLE_DEVICES": "3"})
     assert wait_until_ended(launcher, launched(launcher, request)) == ("succeeded", "exit code 0")
     assert (request.folder / "rank--").read_text().split(" ")[:5] == ["-", "-", "-", "-", "3"]
 
@@ -122,11 +123,10 @@ def test_a_job_whose_handle_was_lost_is_taken_over(job, launched, tmp_path):
 
 def test_a_killed_rank_fails_the_job_and_the_log_tells(job, launched):
     request = job(ONE_RANK_DIES, 2)
-    handle = launched(LocalLauncher("cpu"), request)
+    handle = launched(LocalLauncher(accelerator="cpu"), request)
     assert wait_until_ended(LocalLauncher(), handle, 60) == ("failed", "exit code 1")
-    tail = read_tail(request.log)
-    assert "rank 0 has started" in request.log.read_text()
-    assert "Signal 9 (SIGKILL)" in tail  # torchrun's report
+    assert "rank 0 has started" in (request.folder / "log.txt").read_text()
+    assert "Signal 9 (SIGKILL)" in (request.folder / "log.txt").read_text()  # torchrun's report
     assert nothing_left(handle)  # rank 0 would have slept for five minutes
 
 
@@ -137,7 +137,7 @@ def test_the_log_is_appended_to_and_an_old_exit_code_is_forgotten(job, launched)
     assert wait_until_ended(launcher, earlier) == ("failed", "exit code 7")
     second = job("print('second')")
     assert wait_until_ended(launcher, launched(launcher, second)) == ("succeeded", "exit code 0")
-    assert second.log.read_text() == "first\nsecond\n"
+    assert (second.folder / "log.txt").read_text() == "first\nsecond\n"
     assert launcher.state(earlier)[0] == "gone"  # that exit code is not of the first attempt
 
 
@@ -206,7 +206,7 @@ def test_a_process_id_that_has_gone_to_somebody_else(job, launched):
     launcher = LocalLauncher()
     record = json.loads(launched(launcher, request))
     wait_until_ended(launcher, json.dumps(record))
-    request.exit_file.unlink()
+    (request.folder / "exit").unlink()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         reused = json.dumps(record | {"pid": stranger.pid})
         assert launcher.state(reused)[0] == "gone"
@@ -238,7 +238,7 @@ def test_a_job_of_another_machine(job, launched):
     elsewhere = json.dumps(record | {"host": "elsewhere"})
     wait_until_ended(launcher, json.dumps(record))
     assert launcher.state(elsewhere)[0] == "succeeded"  # the job folder is shared
-    request.exit_file.unlink()
+    (request.folder / "exit").unlink()
     with pytest.raises(LaunchError, match="started on elsewhere"):
         launcher.state(elsewhere)
     with pytest.raises(LaunchError, match="started on elsewhere"):

@@ -45,9 +45,9 @@ def job(tmp_path):
     folder = tmp_path / "job"
     folder.mkdir()
 
-    def request(text: str, **environment: str) -> LaunchRequest:
+    def request(text: str) -> LaunchRequest:
         (tmp_path / "program.py").write_text(text)
-        return LaunchRequest("job", folder, program=(str(tmp_path / "program.py"),), environment=environment)
+        return LaunchRequest("job", folder, program=(str(tmp_path / "program.py"),))
 
     return request
 
@@ -61,19 +61,35 @@ def plant(table: Path, folder: Path, **facts: object) -> str:
 
 def test_two_nodes_meet(table, job):
     (table / "hold").touch()
-    request = job(WRITES_ITS_RANK, NOTE='it\'s "$HOME" `id`')
-    launcher = SlurmLauncher(nodes=2, gpus_per_node=0, accelerator="cpu", setup=("export NOTE=overridden",))
+    request = job(WRITES_ITS_RANK)
+    launcher = SlurmLauncher(
+        nodes=2,
+        setup=("export NOTE=overridden",),
+        accelerator="cpu",
+        environment={"NOTE": 'it\'s "$HOME" `id`'},
+    )
     handle = launcher.submit(request)
     assert launcher.state(handle) == ("pending", "PENDING (Resources)")
     (table / "hold").unlink()
-    assert wait_until_ended(SlurmLauncher(), handle, 60) == ("succeeded", "COMPLETED"), request.log.read_text()
+    assert wait_until_ended(SlurmLauncher(), handle, 60) == ("succeeded", "COMPLETED"), (
+        request.folder / "log.txt"
+    ).read_text()
     assert {(request.folder / f"rank-{rank}").read_text() for rank in (0, 1)} == {
         '0 2 0 cpu it\'s "$HOME" `id`',
         '1 2 0 cpu it\'s "$HOME" `id`',
     }
-    assert {"rank 0", "rank 1"} <= set(request.log.read_text().splitlines())
+    assert {"rank 0", "rank 1"} <= set((request.folder / "log.txt").read_text().splitlines())
     script = (request.folder / "launch/job.sbatch").read_text()
     assert script in launcher.preview(request)
+
+
+@pytest.mark.parametrize(("directives", "passed_on"), [(("--cpus-per-task=8",), "8"), ((), None)])
+def test_srun_is_told_the_cores_of_a_task(table, job, monkeypatch, directives, passed_on):
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")  # of the job in which the launcher runs itself
+    launcher = SlurmLauncher(gpus_per_node=0, directives=directives)
+    handle = launcher.submit(replace(job(""), python="true"))
+    assert wait_until_ended(launcher, handle) == ("succeeded", "COMPLETED")
+    assert json.loads((table / "srun").read_text()).get("--cpus-per-task") == passed_on
 
 
 def test_a_failure_is_told_by_every_source(table, job):
@@ -83,15 +99,15 @@ def test_a_failure_is_told_by_every_source(table, job):
     handle = launcher.submit(request)
     (table / "hold").unlink()
     assert wait_until_ended(launcher, handle) == ("failed", "FAILED (exit code 1:0)")
-    assert "boom" in request.log.read_text()
+    assert "boom" in (request.folder / "log.txt").read_text()
     number = json.loads(handle)["job"]
-    assert request.exit_file.read_text() == f"{number} 1\n"
+    assert (request.folder / "exit").read_text() == f"{number} 1\n"
     (table / "no-accounting").touch()
     assert launcher.state(handle) == ("failed", "FAILED (NonZeroExitCode)")  # squeue's word
     record = table / f"{number}.json"
     record.write_text(json.dumps(json.loads(record.read_text()) | {"old": True}))
     assert launcher.state(handle) == ("failed", "exit code 1")  # the script's own
-    request.exit_file.unlink()
+    (request.folder / "exit").unlink()
     assert launcher.state(handle) == ("gone", "Slurm knows no such job any more")
 
 

@@ -96,13 +96,10 @@ PermitRootLogin prohibit-password
             time.sleep(0.02)
         yield SshLauncher(
             NODES,
-            port=port,
-            ssh_args=f"-F none -i {folder}/user -o UserKnownHostsFile={folder}/known_hosts -o LogLevel=ERROR",
+            ssh_args=f"-p {port} -F none -i {folder}/user -o UserKnownHostsFile={folder}/known_hosts -o LogLevel=ERROR",
             master_address="127.0.0.1",
-            master_port=free_port(),
-            network_interface="lo",
             accelerator="cpu",
-            environment={"OMP_NUM_THREADS": "1", "NOTE": "the request's has precedence"},
+            environment={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NOTE": NOTE},
             grace_s=5,
         )
     finally:
@@ -124,7 +121,7 @@ def launched(sshd):
     yield submit
     for handle in handles:
         sshd.cancel(handle)
-        processes.cancel(handle, "ssh", 0)
+        sshd.end(handle, 0)
 
 
 @pytest.fixture
@@ -138,7 +135,7 @@ def quick(tmp_path):
         python = tmp_path / "python"
         python.write_text(QUICK_PYTHON)
         python.chmod(0o755)
-        return LaunchRequest("job", folder, environment={"NOTE": NOTE}, python=str(python))
+        return LaunchRequest("job", folder, python=str(python))
 
     return request
 
@@ -160,10 +157,10 @@ def test_two_nodes_meet(sshd, launched, tmp_path):
     folder = tmp_path / "job"
     folder.mkdir()
     (tmp_path / "program.py").write_text(ALL_REDUCE)
-    request = LaunchRequest("job", folder, program=(str(tmp_path / "program.py"),), environment={"NOTE": NOTE})
+    request = LaunchRequest("job", folder, program=(str(tmp_path / "program.py"),))
     handle = launched(request)
     ended = wait_until_ended(sshd, handle, 120)
-    assert ended == ("succeeded", "exit code 0"), request.log.read_text()
+    assert ended == ("succeeded", "exit code 0"), (request.folder / "log.txt").read_text()
     for rank in (0, 1):  # 10 + 11
         assert (folder / f"rank-{rank}").read_text() == f"21.0 2 cpu {NOTE}"
     # What was run is what the preview shows, with the job's mark in it.
@@ -176,7 +173,7 @@ def test_when_one_node_fails_the_others_are_ended(sshd, launched, quick):
     request = quick('echo "node $1"; [ "$1" = 1 ] && exit 7; echo $$ >waits; exec sleep 300')
     handle = launched(request)
     assert wait_until_ended(sshd, handle) == ("failed", "exit code 7")
-    log = request.log.read_text()
+    log = (request.folder / "log.txt").read_text()
     assert "node 1\n" in log
     assert "localhost: exit code 7; the job is ended on every node\n" in log
     assert ranks(handle) == []
@@ -218,14 +215,14 @@ def test_a_node_that_is_late_starts_nothing_of_a_job_that_ends(sshd, quick, tmp_
     request = quick("echo $$ >pid.$1")
     files = sshd._files(request, "mark")
     (request.folder / "launch/ending").mkdir(parents=True)
-    (request.folder / "launch/node.sh").write_text(files["launch/node.sh"])
+    (request.folder / "launch/node.sh").write_text(files["node.sh"])
     assert subprocess.run(["sh", request.folder / "launch/node.sh", "0", "1"]).returncode == 1
     assert not (request.folder / "pid.0").exists()
 
 
 def test_nodes_are_asked_before_anything_is_started(sshd, quick, tmp_path):
     request = quick("exit 0")
-    unreachable = replace(sshd, port=free_port(), connect_s=3)
+    unreachable = replace(sshd, ssh_args=f"-p {free_port()} {sshd.ssh_args}")
     with pytest.raises(LaunchError, match=r"127\.0\.0\.1 cannot be reached by ssh \(.*refused.*; localhost cannot"):
         unreachable.submit(request)
     with pytest.raises(LaunchError, match="has no /nowhere/python: install"):
@@ -242,25 +239,16 @@ def test_without_ssh(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("launcher", "told"),
     [
-        (SshLauncher(), "either `hosts`"),
-        (SshLauncher(("a",), hostfile="b"), "either `hosts`"),
+        (SshLauncher(), "name the nodes in `hosts`"),
         (SshLauncher(("a b",)), "each node once"),
         (SshLauncher(("a", "a slots=2")), "each node once"),
         (SshLauncher(("a slots=0",)), "each node once"),
         (SshLauncher(("a;id",)), "letters"),
-        (SshLauncher(hostfile="/nowhere/hosts"), "cannot be read"),
     ],
 )
 def test_hosts_that_make_no_sense(launcher, told):
     with pytest.raises(UsageError, match=told):
         launcher.preview(LaunchRequest("job", Path("/shared/job")))
-
-
-def test_a_hostfile_with_comments(tmp_path):
-    (tmp_path / "hosts").write_text("# our nodes\n\nnode1 slots=2  # old\nnode2\n")
-    preview = SshLauncher(hostfile=str(tmp_path / "hosts")).preview(LaunchRequest("job", Path("/shared/job"), 4))
-    for rank, node, slots in ((0, "node1", 2), (1, "node2", 4)):
-        assert f"{node} env TOOLFORMER_JOB=JOB sh /shared/job/launch/node.sh {rank} {slots} &\n" in preview
 
 
 @pytest.mark.parametrize("folder", ["/a b", "/a$b", "/a%n", "/a'b"])

@@ -16,7 +16,7 @@ import pytest
 from tasks.launch.base import JobState, LaunchError, LaunchRequest, LostError
 from tasks.training import monitor, starting
 from tasks.training.monitor import follow, stop
-from tasks.training.outcome import TrainingError, TrainingOutcome, outcome_of
+from tasks.training.outcome import TrainingError, TrainingOutcome, outcome_of, read_tail
 from tasks.training.starting import job_lock, launch, launch_request
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
@@ -398,3 +398,13 @@ def test_a_failure_without_room_for_a_word_is_a_full_disk(tmp_path: Path) -> Non
         follow(Told((JobState.FAILED, "")), "handle", tmp_path, lambda events: None, every_s=0.001)
     assert failed.value.reason == "disk_full"
     assert not failed.value.retryable
+
+
+def test_the_tail_of_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    assert read_tail(path) == ""
+    path.write_bytes(b"".join(b"line %d\n" % i for i in range(100)) + b"caf\xc3\xa9 \xff\nlast")
+    assert read_tail(path, 3) == "line 99\ncafé �\nlast"
+    assert len(read_tail(path).splitlines()) == 40
+    path.write_bytes(b"x" * 1_000_000 + b"\nend\n")  # 1 MB and no line break: only 256 KiB of it are read
+    assert len(read_tail(path)) == 256 * 1024 - len("\nend\n") + len("\nend")
