@@ -6,13 +6,12 @@ are: the program finds out.
 
 from __future__ import annotations
 
+import os
 import shlex
 import uuid
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar
-
-import psutil
 
 from tasks.launch.base import LOG, LaunchRequest
 from tasks.launch.processes import ProcessLauncher
@@ -49,8 +48,7 @@ class LocalLauncher(ProcessLauncher):
     def _variables(self, request: LaunchRequest) -> dict[str, str]:
         if self.accelerator != "cpu":
             return self.variables()
-        process = psutil.Process()
-        cores = len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else psutil.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return self.variables(OMP_NUM_THREADS=str(max(1, cores // side_by_side.get() // request.processes)))
 
 

@@ -90,7 +90,7 @@ def test_two_processes_on_cpu(job, launched, monkeypatch):
     monkeypatch.setenv("RANK", "7")  # as if the flow ran within a job of its own: that is not inherited
     monkeypatch.setenv("WORLD_SIZE", "9")
     monkeypatch.setenv("PET_NNODES", "4")
-    monkeypatch.setattr(psutil.Process, "cpu_affinity", lambda process: [0, 1, 2, 3, 4])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3, 4})
     request = job(WRITES_ITS_RANK, 2)
     launcher = LocalLauncher(accelerator="cpu", environment={"NOTE": "it's"})
     assert wait_until_ended(launcher, launched(launcher, request), 60) == ("succeeded", "exit code 0")
@@ -254,7 +254,7 @@ def test_mistakes_are_named_before_anything_is_started(tmp_path):
 
 
 def test_jobs_that_are_started_side_by_side_share_the_cores(tmp_path, monkeypatch):
-    monkeypatch.setattr(psutil.Process, "cpu_affinity", lambda process: [0, 1, 2, 3, 4, 5, 6])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3, 4, 5, 6})
     request, launcher = LaunchRequest("job", tmp_path), LocalLauncher(accelerator="cpu")
     assert "OMP_NUM_THREADS=7 " in launcher.preview(request)
     shared = copy_context()
