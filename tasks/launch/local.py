@@ -1,7 +1,6 @@
 """The launcher for this machine: plain python for one process, torchrun for several.
 
-Every launch uses free ports of its own, so several jobs can run side by side. It does not know how many GPUs there
-are: the program finds out.
+Every launch uses free ports of its own, so jobs can run side by side. The program finds out how many GPUs there are.
 """
 
 from __future__ import annotations
