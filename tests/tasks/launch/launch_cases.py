@@ -95,7 +95,7 @@ def slurm_commands(folder: Path) -> tuple[Path, Path]:
     return table, commands
 
 
-def wait_until_ended(launcher: Launcher, handle: str, deadline_s: float = 30.0) -> tuple[str, str]:
+def wait_until_ended(launcher: Launcher, handle: str, deadline_s: float = 300.0) -> tuple[str, str]:
     """Follow a job to its end, as a flow would."""
     end = time.monotonic() + deadline_s
     while (now := launcher.state(handle))[0] in ("pending", "running", "ending"):
