@@ -104,7 +104,7 @@ def wait_until_ended(launcher: Launcher, handle: str, deadline_s: float = 300.0)
     return now
 
 
-def wait_for_file(path: Path, deadline_s: float = 30.0) -> str:
+def wait_for_file(path: Path, deadline_s: float = 300.0) -> str:
     """Wait until a file is there and not empty, and return its text."""
     end = time.monotonic() + deadline_s
     while not (path.exists() and path.read_text()):
