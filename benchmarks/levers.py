@@ -45,7 +45,6 @@ LEVERS: dict[str, tuple[str, ...]] = {  # alone: beside the paper's k and m of a
     "alone: T 0.7": ("--temperature", "0.7"),
     "alone: k 10": ("--top-k", "10"),
     "alone: m 20": ("--draws", "20"),
-    "alone: chat template": ("--chat-template", "auto"),
     "all": _K20,
     "all, k 10": (*_K20[:-1], "10"),
     "all, m 20": (*_K20, "--draws", "20"),

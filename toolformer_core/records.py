@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 __all__ = [
     "AnsweredCall",
-    "AssistantTurn",
     "Call",
     "Document",
     "DrawnCall",
@@ -123,33 +122,22 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
-class AssistantTurn:
-    """How the second copy of x stands in a chat: as the beginning of the assistant's turn (see `prompts.chat`)."""
-
-    space: bool  # whether a space stands between the prompt's tail and x
-    end: str = ""  # the token by which a model ends this turn; "": none but those that end a text
-
-
-@dataclass(frozen=True, slots=True)
 class Prompt:
     """An annotation prompt P_t(x) = head + x + tail, after which the model writes x again, with calls.
 
     The head (instruction, call syntax, demonstrations, `Input: `) is the same for every document, so its keys and
     values are computed once per tool. The tail is the text between the two copies of x (`\\nOutput:`).
 
-    Behind a plain prompt x follows a space, and the model's start token stands in front of the head. In a chat (`turn`)
-    both are as the template says.
+    The second x follows a space, and the model's start token stands in front of the head.
     """
 
     tool: str
     head: str
     tail: str
-    turn: AssistantTurn | None = None  # head and tail are turns of a chat; None: plain text
 
     @property
     def digest(self) -> str:
-        turn = () if self.turn is None else ("turn", "space" if self.turn.space else "", self.turn.end)
-        return digest_of("prompt", self.tool, self.head, self.tail, *turn)
+        return digest_of("prompt", self.tool, self.head, self.tail)
 
 
 @dataclass(frozen=True, slots=True)

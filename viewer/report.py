@@ -27,7 +27,7 @@ from warehouse.store import Store
 
 _LOW, _HIGH, _WIDTH = 0.0, 6.0, 0.5  # nats: the bins of the histograms between the open ones
 _AROUND = 160  # characters of text before and after a call of the examples
-_SHOWN_PARAMETERS = ("tau_s", "top_k", "draws", "draw_form", "chat_template", "decoys")
+_SHOWN_PARAMETERS = ("tau_s", "top_k", "draws", "draw_form", "decoys")
 
 
 class _Shown(NamedTuple):

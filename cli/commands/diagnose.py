@@ -38,7 +38,6 @@ def diagnose(
     draw_form: Annotated[str, option_of(BuildParameters, "draw_form")] = "free",
     keep_repeats: Annotated[bool | None, option_of(BuildParameters, "keep_repeats")] = None,
     prompts: Annotated[Path | None, option_of(BuildParameters, "prompts")] = None,
-    chat_template: Annotated[str, option_of(BuildParameters, "chat_template")] = "none",
     gold: Annotated[
         Path | None,
         typer.Option(help="Folder with corpus.jsonl and gold.jsonl, plain or as .gz (default: the small world's)"),
@@ -72,13 +71,12 @@ def diagnose(
         draws=draws,
         tau_f=parse_thresholds(tau_f),
         prompts=prompts,
-        chat_template=chat_template,
         seed=seed,
         numbers=numbers,
         draw_form=draw_form,
         keep_repeats=keep_repeats,
     )
-    check_config(model, tools, config)
+    check_config(tools, config)
     reference = read_reference()
     diagnoses = []
     from cli.render.diagnosis import DiagnosisDisplay, print_diagnosis, print_verdicts

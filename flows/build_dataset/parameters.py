@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from flows.forms.calls import ChatTemplate, Ratings, TauF, promised_rates
+from flows.forms.calls import Ratings, TauF, promised_rates
 from flows.forms.fields import (
     FORM,
     AbsolutePath,
@@ -43,7 +43,6 @@ from toolformer_core.config import (
     SampleConfig,
     tau_f_for,
 )
-from toolformer_core.prompts.chat import NONE
 
 __all__ = ["BuildParameters", "build_command"]
 
@@ -123,12 +122,6 @@ class BuildParameters(ToolChoice):
         None,
         description="Calls to execute and score in place of sampled ones: JSON lines with the url of a document and "
         "its calls, each with tool, input and position (in characters)",
-    )
-    chat_template: Annotated[ChatTemplate, _CALLS] = Field(
-        NONE,
-        description="For a chat model: draw calls in the turns of a chat. auto: by the chat template of the model's "
-        "tokenizer; a path: by that Jinja file; none: in plain text, as in the paper. Scores need no prompt and do not "
-        "change",
     )
     tau_f: Annotated[TauF, _CALLS] = Field(
         default_factory=dict,

@@ -4,9 +4,8 @@ So a mistake is answered before anything runs. Nothing is written, and no model 
 """
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +34,10 @@ from toolformer_core.config import (
 )
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.check import check_model
-from toolformer_core.lm.load import load_tokenizer, model_digests
+from toolformer_core.lm.load import model_digests
 from toolformer_core.lm.reference import ModelRef
 from toolformer_core.lm.remote.identity import RemoteModel
-from toolformer_core.prompts.chat import AUTO, NONE, prompt_in_chat
-from toolformer_core.records import Prompt, digest_of
+from toolformer_core.records import digest_of
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of, repeating_tools
 from warehouse.commits import check_name
@@ -102,7 +100,6 @@ def resolve(p: BuildParameters) -> BuildSpec:
     model = ModelRef.of(p.model).absolute()
     remote = remote_model_of(model, Store(p.data))
     whole, weights, tokenizer = _digests(model, remote)
-    template = partial(_in_chat, p.chat_template, model)
     return BuildSpec(
         run_id=new_run_id(),
         data=_absolute(p.data),
@@ -116,10 +113,11 @@ def resolve(p: BuildParameters) -> BuildSpec:
         tools=tuple(built),
         tool_names={key: tool.name for key, tool in built.items()},
         tool_digests={key: tool.fingerprint for key, tool in built.items()},
-        prompts={key: template(prompt_for(tool, _prompt_folder(p))) for key, tool in built.items()},
-        chain_prompts=_chain_prompts(p, built, template) if p.chain_depth > 1 else {},
+        prompts={key: prompt_for(tool, _prompt_folder(p)) for key, tool in built.items()},
+        chain_prompts=(
+            {key: chain_prompt_for(tool, _prompt_folder(p)) for key, tool in built.items()} if p.chain_depth > 1 else {}
+        ),
         candidates=_candidates(p.candidates),
-        chat_template=p.chat_template if p.chat_template in (NONE, AUTO) else Path(p.chat_template).name,
         filters={key: declared[key].filter for key in built if key not in TOOL_NAMES},
         tool_settings=settings,
         ingest=ingest,
@@ -173,25 +171,8 @@ def _digests(model: ModelRef, remote: RemoteModel | None) -> tuple[str, str, str
     return model_digests(model)
 
 
-def _chain_prompts(
-    p: BuildParameters, tools: Mapping[str, Tool], in_chat: Callable[[Prompt], Prompt]
-) -> dict[str, Prompt]:
-    """Return the prompt of each tool's calls in chains."""
-    return {key: in_chat(chain_prompt_for(tool, _prompt_folder(p))) for key, tool in tools.items()}
-
-
 def _prompt_folder(p: BuildParameters) -> Path | None:
     return Path(p.prompts).absolute() if p.prompts else None
-
-
-def _in_chat(chat_template: str, model: ModelRef, prompt: Prompt) -> Prompt:
-    """Return a prompt in the turns of a chat, if there is to be one.
-
-    This is done here, so that workers are given texts and the fingerprint holds what the model reads.
-    """
-    if chat_template == NONE:
-        return prompt
-    return prompt_in_chat(prompt, load_tokenizer(model).tokenizer, chat_template)
 
 
 def _score(p: BuildParameters, thresholds: list[float]) -> ScoreConfig:

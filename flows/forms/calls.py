@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from flows.forms.fields import OneOf, Option, as_parts
+from flows.forms.fields import Option, as_parts
 from toolformer_core.config import TOOL_NAMES, tau_f_for
-from toolformer_core.prompts.chat import AUTO, NONE
 
 ALL = "all"  # in place of a tool: every tool that is not named
 _RATE = re.compile(r"\s*fdr\s*=\s*([0-9.eE+-]+)\s*")
@@ -41,7 +40,6 @@ def thresholds(text: str) -> dict[str, float]:
 
 
 Ratings = Literal["all", "not-rejected", "accepted"]  # which calls are kept, by what people said of them
-ChatTemplate = Annotated[str, OneOf(lambda: (NONE, AUTO), "^/")]
 
 
 def _given_thresholds(given: Any) -> Any:

@@ -29,7 +29,6 @@ from toolformer_core.config import (
 )
 from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.lm.base import LanguageModel
-from toolformer_core.prompts.chat import NONE
 from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings
@@ -78,7 +77,6 @@ class BuildSpec:
     chains: ChainConfig = field(default_factory=ChainConfig)
     chain_prompts: Mapping[str, Prompt] = field(default_factory=dict)  # of each tool, if calls are chained
     candidates: tuple[str, str] | None = None  # file of calls in place of sampled ones, and its digest; None: none
-    chat_template: str = NONE  # by which the prompts were written: none, auto or a file's name
     filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
     rates: Mapping[str, float] = field(default_factory=dict)  # tool -> rate of false discoveries to find tau_f for
     stop_when_full: bool = (

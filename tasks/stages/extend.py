@@ -18,7 +18,7 @@ from tasks.shards.model_thread import QueuedLM
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import LM_TOKENS, Inputs, Stage, at_depth
 from tasks.specs.build_spec import BuildSpec, model_of
-from tasks.stages.sample import prompt_digests, template_note
+from tasks.stages.sample import prompt_digests
 from tasks.stages.score import names_digest
 from toolformer_core.annotate.chains import extend, starts_of
 from toolformer_core.annotate.prefilter import UNDATED
@@ -58,7 +58,7 @@ def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
 
 
 def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
-    return {**template_note(inputs.spec), **asdict(inputs.spec.chains)}
+    return asdict(inputs.spec.chains)
 
 
 def extend_stage(depth: int) -> Stage[BuildSpec]:

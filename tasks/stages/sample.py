@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tasks.shards import arrow
 from tasks.shards.model_thread import QueuedLM
@@ -12,7 +11,6 @@ from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import LM_TOKENS, Inputs, Stage, count_rows
 from tasks.specs.build_spec import BuildSpec, model_of
 from toolformer_core.annotate.sample import Candidates, propose, read_candidates, sample
-from toolformer_core.prompts.chat import NONE
 from toolformer_core.records import Prompt
 from warehouse.commits import RowCounts
 
@@ -66,11 +64,6 @@ def prompt_digests(spec: BuildSpec, prompt: Prompt) -> Mapping[str, str]:
     return {**spec.model_digests(), **parts}
 
 
-def template_note(spec: BuildSpec) -> Mapping[str, Any]:
-    """Return what a commit's config says of how prompts are put, for people to read."""
-    return {} if spec.chat_template == NONE else {"chat_template": spec.chat_template}
-
-
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     spec = inputs.spec
     if spec.candidates is not None:
@@ -88,5 +81,4 @@ SAMPLE: Stage[BuildSpec] = Stage(
     run=_run,
     config=lambda inputs: inputs.spec.sample[inputs.tool],
     digests=_digests,
-    config_notes=lambda inputs: template_note(inputs.spec),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -14,7 +13,6 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from cli.render.diagnosis import DiagnosisDisplay, format_measure, gain_lines
-from tests.support.chat_templates import AS_PLAIN
 from toolformer_core.annotate.in_memory import OnProgress
 from toolformer_core.diagnose.figures import Gains
 from toolformer_core.diagnose.observe import Observed, observe
@@ -65,20 +63,9 @@ def test_a_step_in_the_way_is_named_with_what_to_do_and_exits_with_1(observed_on
     assert "calculator 8 texts sampled" in result.stderr
 
 
-@pytest.mark.slow  # `test_chat_equal` shows it of the engine
-def test_a_template_that_adds_nothing_changes_no_figure(tmp_path: Path) -> None:
-    template = tmp_path / "contents.jinja"
-    template.write_text(AS_PLAIN, encoding="utf-8")
-    few = ["--tools", "calendar", "--documents", "4", "--top-k", "2", "--draws", "1", "--json"]
-    plain, chat = (json.loads(run(*few, *more).stdout) for more in ((), ("--chat-template", str(template))))
-    assert plain["tools"] == chat["tools"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--chat-template", "auto"], "no chat template"),
-        (["--chat-template", "nowhere.jinja"], "cannot read the chat template nowhere.jinja"),
         (["--tools", "abacus"], "abacus"),
         (["--tau-f", "abacus=1"], "abacus"),
         (["--tau-f", "calculator"], "--tau-f"),

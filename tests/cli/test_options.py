@@ -50,7 +50,7 @@ FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
 }
 # What users have in their scripts.
 _BUILD = """--corpus --data --model --tools --tool --dataset --limit --tau-s --top-k --draws
-        --numbers --draw-form --candidates --chat-template
+        --numbers --draw-form --candidates
         --tau-f --decoys --keep-repeats --ratings
         --chain-depth --max-examples --max-same-call --stop-when-full --temperature
         --mt-chunk-words --seed --shard-documents --max-chars --columns --deduplicate

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 import toolformer_core as tf
 from tests.core.decode.writers import speaks
 from tests.fakes import FakeTool
-from tests.support.chat_templates import AS_PLAIN
 from tests.support.scripted_lm import ScriptedLM
 from tests.tiny import tokenizer
 from toolformer_core.annotate.assemble import assemble
@@ -288,21 +286,6 @@ def test_the_calls_are_those_of_the_stages_one_by_one(chosen: dict[str, str]) ->
         for key, of_tool in sampled.items():
             outcomes = {one.doc_id: one.outcome for one in of_tool}
             assert annotation.tools[key].outcome == outcomes.get(document.doc_id, "filtered_out")
-
-
-@pytest.mark.slow  # `test_chat_equal` shows it of the engine
-def test_a_chat_template_that_adds_nothing_changes_no_call(tmp_path: Path) -> None:
-    template = tmp_path / "contents.jinja"
-    template.write_text(AS_PLAIN, encoding="utf-8")
-    lm = tf.load_model("embedded")
-    documents = [d for d in read_corpus(ASSETS / "corpus.jsonl.gz", IngestConfig(limit=4)) if isinstance(d, Document)]
-    texts, urls = [d.text for d in documents], [d.url for d in documents]
-    plain, chat = (
-        tf.annotate_texts(texts, lm, ["wikisearch"], urls=urls, top_k=2, draws=2, chat_template=named)
-        for named in ("none", str(template))
-    )
-    assert plain == chat
-    assert any(annotation.calls for annotation in plain)
 
 
 # --- generating -------------------------------------------------------------------------------------------------------

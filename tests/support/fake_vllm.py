@@ -85,10 +85,6 @@ class FakeVllm(ThreadingHTTPServer):
                 break
             written.append(token)
             text = hf_model.text(written)
-            if token in body.get("stop_token_ids", []):
-                text = text if body.get("include_stop_str_in_output") else hf_model.text(written[:-1])
-                finish, why = "stop", token
-                break
             found = [text.index(s) + len(s) for s in body.get("stop", []) if s in text]
             if found:
                 text, finish, why = text[: min(found)], "stop", body["stop"][0]

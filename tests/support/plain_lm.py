@@ -53,11 +53,11 @@ class PlainLM:
         Raises:
             ModelError: prompt and call leave too little of the context for a document.
         """
-        head, ends = self.hf_model.head_ids(prompt), self.hf_model.ends(prompt)
+        head = self.hf_model.head_ids(prompt)
         for text, windows in enumerate(windows_of(self.hf_model, prompt, texts)):
             if windows:
                 scanned = [_scanned(self.hf_model, head, w) for w in windows]
-                yield PlainScan(self.hf_model, head, text, windows, scanned, ends)
+                yield PlainScan(self.hf_model, head, text, windows, scanned)
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """See `LanguageModel.log_probs`: one pass per request, over as much text as the context holds."""
@@ -89,7 +89,6 @@ class PlainScan:
     text: int
     windows: list[Window]
     scanned: list[NDArray[np.float32]]
-    ends: frozenset[int]  # tokens that end a draw
 
     @property
     def texts(self) -> Sequence[int]:
@@ -131,7 +130,7 @@ class PlainScan:
             if step == 0 and first:  # the other tokens get no probability
                 logits = torch.full_like(logits, -torch.inf).index_copy_(0, torch.tensor(first), logits[first])
             token = _next_token(logits, r.seed, step, temperature)
-            if token in self.ends:
+            if token in hf_model.end_ids:
                 break
             written.append(token)
             if (close := find_close(text := hf_model.text(written))) is not None:

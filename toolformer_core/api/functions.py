@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, overload
 from toolformer_core.annotate.in_memory import OnProgress, ToolRun, run_stages
 from toolformer_core.annotate.prefilter import prefilter as run_prefilter
 from toolformer_core.api.annotation import Annotation, annotations_of
-from toolformer_core.api.inputs import check_loaded, documents_of, in_chat, prompts_of, thresholds_of, tools_by_key
+from toolformer_core.api.inputs import check_loaded, documents_of, prompts_of, thresholds_of, tools_by_key
 from toolformer_core.config import TOOL_NAMES, ExecuteConfig, PrefilterConfig, SampleConfig, ScoreConfig
 from toolformer_core.decode.records import Generation, GenerationSettings
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.base import LanguageModel
-from toolformer_core.prompts.chat import NONE
 from toolformer_core.records import Document, PrefilterResult
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
@@ -43,7 +42,6 @@ def annotate_texts(
     top_k: int | None = None,
     draws: int | None = None,
     draw_form: str = "free",
-    chat_template: str = NONE,
     tau_f: float | Mapping[str, float] | None = None,
     seed: int = 0,
     prefilter: bool | PrefilterConfig = True,
@@ -66,8 +64,6 @@ def annotate_texts(
         top_k: positions per text and tool. None is the paper's: 5, 20 for calculator and mt.
         draws: calls drawn per position. None is the paper's: 5, 10 for calculator and mt.
         draw_form: `free`, as in the paper, or `forced`: every draw begins with the tool's name and "(".
-        chat_template: for a chat model: `auto` writes the prompts as turns by its tokenizer's template, a path by that
-            Jinja file; `none`: plain text.
         tau_f: smallest gain of a call that is kept, in nats; for all tools, or by key. None is the paper's: 1, 0.5 for
             calculator and mt.
         seed: of the draws, and of the prefilter's random share.
@@ -95,7 +91,7 @@ def annotate_texts(
     if not by_key:
         raise UsageError("no tool was named; give at least one of: " + ", ".join(TOOL_NAMES))
     documents = documents_of(texts, urls)
-    tool_prompts = in_chat(prompts_of(by_key, prompts), model, chat_template)
+    tool_prompts = prompts_of(by_key, prompts)
     thresholds = thresholds_of(by_key, tau_f)
     named = {"tau_s": tau_s, "top_k": top_k, "draws": draws}
     given = {name: value for name, value in named.items() if value is not None}

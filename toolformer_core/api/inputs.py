@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from toolformer_core.annotate.tool_prompt import prompt_for
 from toolformer_core.config import TOOL_NAMES, IngestConfig, tau_f_for
 from toolformer_core.errors import PromptError, UnknownNameError, UsageError
-from toolformer_core.lm.base import LanguageModel
-from toolformer_core.prompts.chat import NONE, prompt_in_chat
 from toolformer_core.prompts.load import PLACEHOLDER, prompt_from_text
 from toolformer_core.records import Document, Prompt, document_id, unencodable
 from toolformer_core.syntax import is_tool_name
@@ -19,7 +17,7 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import build_tools
 from toolformer_core.tools.declaration import declaration_of
 
-__all__ = ["check_loaded", "documents_of", "in_chat", "prompts_of", "thresholds_of", "tools_by_key"]
+__all__ = ["check_loaded", "documents_of", "prompts_of", "thresholds_of", "tools_by_key"]
 
 _MAX_CHARS = IngestConfig().max_chars
 _OF_A_TOOL = ("key", "name", "load", "run")
@@ -126,23 +124,6 @@ def prompts_of(tools: Mapping[str, Tool], prompts: Mapping[str, str] | None) -> 
                 f"prompts={{{key!r}: ...}}"
             )
     return out
-
-
-def in_chat(prompts: Mapping[str, Prompt], model: LanguageModel, template: str) -> dict[str, Prompt]:
-    """Return the prompts as a chat template writes them; see `prompt_in_chat`.
-
-    Raises:
-        UsageError: the model has no tokenizer.
-        PromptError: there is no such template, or it cannot be used.
-    """
-    if template == NONE:
-        return dict(prompts)
-    tokenizer = getattr(getattr(model, "hf_model", None), "tokenizer", None)
-    if tokenizer is None:
-        raise UsageError(
-            f"the model {model.name} has no tokenizer, which a chat template needs: leave the template out"
-        )
-    return {key: prompt_in_chat(prompt, tokenizer, template) for key, prompt in prompts.items()}
 
 
 def thresholds_of(tools: Mapping[str, Tool], tau_f: float | Mapping[str, float] | None) -> dict[str, float]:

@@ -18,9 +18,7 @@ from toolformer_core.diagnose.observe import observe
 from toolformer_core.diagnose.structure import loss_per_token, structure_of
 from toolformer_core.errors import UnknownNameError
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.load import load_tokenizer
 from toolformer_core.lm.tokens import call_fault
-from toolformer_core.prompts.chat import NONE, prompt_in_chat
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of, repeating_tools
 
@@ -38,7 +36,6 @@ class DiagnoseConfig:
     draws: int | None = None
     tau_f: Mapping[str, float] = field(default_factory=dict)
     prompts: Path | None = None  # folder; None: the shipped ones
-    chat_template: str = NONE  # by which they are written; see `prompt_in_chat`
     seed: int = 0
     numbers: str = "any"  # which calls of numeric tools are tried, see `SampleConfig`
     draw_form: str = "free"  # as in `SampleConfig`
@@ -76,16 +73,11 @@ def measure(
     """Yield the figures of each tool, in the order of the tools, which have the data that the gold calls need.
 
     Raises:
-        UsageError: a prompt cannot be read or written as a chat, a setting is wrong, or the texts hold no gold call of
-            a tool.
+        UsageError: a prompt cannot be read, a setting is wrong, or the texts hold no gold call of a tool.
     """
     occupied = {doc_id: [call.position for call in calls] for doc_id, calls in texts.calls.items()}
     prefilter = PrefilterConfig(chunk_words=_MT_CHUNK_WORDS, seed=config.seed)
-    tokenizer = lm.hf_model.tokenizer
-    prompts = {
-        key: prompt_in_chat(prompt_for(tool, config.prompts), tokenizer, config.chat_template)
-        for key, tool in tools.items()
-    }
+    prompts = {key: prompt_for(tool, config.prompts) for key, tool in tools.items()}
     for key, tool in tools.items():
         declared = None if key in TOOL_NAMES else declaration_of(tool).filter
         chosen = choose(texts, key, config.documents, prefilter, seed=config.seed, declared=declared)
@@ -95,22 +87,21 @@ def measure(
         observed = observe(
             lm, tool, prompts[key], chosen, config.sampling(tool), occupied=occupied, on_progress=on_progress
         )
-        if fault := call_fault(tokenizer, tool.name):
+        if fault := call_fault(lm.hf_model.tokenizer, tool.name):
             observed = replace(observed, faults={**observed.faults, "tokenizer": fault})
         keep_repeats = bool(repeating_tools({key: tool}, config.keep_repeats))
         yield figures_of(observed, config.threshold(tool), structure, keep_repeats=keep_repeats)
 
 
-def check_config(model: str, tools: Mapping[str, Tool], config: DiagnoseConfig) -> None:
+def check_config(tools: Mapping[str, Tool], config: DiagnoseConfig) -> None:
     """Report mistakes before a model is loaded.
 
     Raises:
-        UsageError: a name or a setting is wrong, a prompt cannot be read, or not be written by the chat template.
+        UsageError: a name or a setting is wrong, or a prompt cannot be read.
     """
     for key in config.tau_f:
         if key not in TOOL_NAMES and key not in tools:
             raise UnknownNameError("tool", key, {*TOOL_NAMES, *tools})
-    tokenizer = None if config.chat_template == NONE else load_tokenizer(model).tokenizer
     for tool in tools.values():
-        prompt_in_chat(prompt_for(tool, config.prompts), tokenizer, config.chat_template)
+        prompt_for(tool, config.prompts)
         config.sampling(tool)

@@ -10,7 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 from toolformer_core.errors import ContextError, ModelError, TokenizerError
-from toolformer_core.lm.tokens import WORD, encode, encode_between, encode_following, encode_opened
+from toolformer_core.lm.tokens import encode, encode_following, encode_opened
 from toolformer_core.records import Prompt
 from toolformer_core.syntax import OPEN
 
@@ -93,32 +93,12 @@ class PromptTokenizer:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def head_ids(self, prompt: Prompt) -> list[int]:
-        """Return the tokens of [bos] and the prompt's head.
-
-        A chat template may write the tokenizer's bos itself: it stands there once. If the tokenizer has none, a chat
-        begins with none, where a plain prompt begins with eos.
-        """
-        head = prompt.head.removesuffix(" ")
-        if prompt.turn is None:
-            return self.lead + self.encode(head)
-        ids = encode_between(self.tokenizer, "", head, prompt.head[len(head) :] + WORD)
-        bos = self.tokenizer.bos_token_id
-        return ids if bos is None or ids[:1] == [bos] else [bos, *ids]
+        """Return the tokens of [bos] and the prompt's head."""
+        return self.lead + self.encode(prompt.head.removesuffix(" "))
 
     def tail_ids(self, prompt: Prompt) -> list[int]:
         """Return the tokens of the prompt's tail."""
-        if prompt.turn is None:
-            return encode_following(self.tokenizer, prompt.tail)
-        return encode_between(self.tokenizer, WORD, prompt.tail, " " * prompt.turn.space + WORD)
-
-    def ends(self, prompt: Prompt) -> frozenset[int]:
-        """Return the tokens that end a draw: those that end a text and, in a chat, the one that ends a turn."""
-        end = self.tokenizer.get_vocab().get(prompt.turn.end) if prompt.turn is not None else None
-        return self.end_ids if end is None else self.end_ids | {end}
-
-    def turn_ends(self, prompt: Prompt) -> dict[int, str]:
-        """Return the tokens that end a draw and no text, with their own texts, for a server's `stop_token_ids`."""
-        return {token: self.text([token]) for token in sorted(self.ends(prompt) - self.end_ids)}
+        return encode_following(self.tokenizer, prompt.tail)
 
 
 def _context_length(stated: list[int], tokenizer: Any, name: str) -> tuple[int, str]:

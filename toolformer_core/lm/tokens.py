@@ -27,9 +27,8 @@ from toolformer_core.syntax import OPEN, call_pieces, find_calls, linearize
 
 _LOG = logging.getLogger(__name__)
 _NAMED = 3  # tokens that a warning lists
-WORD = "a"  # one character, and a separate token when a space follows
 _BEFORE = (
-    WORD,
+    "a",  # one character, and a separate token when a space follows
     OPEN,
     "1",
     "\n",
@@ -86,30 +85,9 @@ def tokenize(tokenizer: Any, texts: list[str], *, follow: bool = False) -> list[
     return [_tokens(*pair) for pair in _encode(tokenizer, texts, _BEFORE if follow else ())]
 
 
-def tokenize_after(tokenizer: Any, before: str, texts: list[str]) -> list[Tokens]:
-    """Tokenise texts that stand directly after another text, whose tokens are removed.
-
-    A text that would share a token with what it follows is tokenised alone, so that all its characters are its own.
-
-    Args:
-        before: e.g. the header of a chat's turn.
-    """
-    return [_tokens(*pair) for pair in _encode(tokenizer, texts, (before,))]
-
-
 def encode(tokenizer: Any, text: str) -> list[int]:
     """Return the token ids of a text that starts a sequence (see `tokenize`)."""
     return _encode(tokenizer, [text])[0][0]
-
-
-def encode_between(tokenizer: Any, before: str, text: str, after: str) -> list[int]:
-    """Return the token ids of a text as it stands between two others; alone, if it would share a token with them.
-
-    A line end in front of a letter may be another token than one in front of another line end.
-    """
-    ((ids, offsets),) = _encode(tokenizer, [before + text + after])
-    first, last = (_border(offsets, n) for n in (len(before), len(before) + len(text)))
-    return encode(tokenizer, text) if first is None or last is None else ids[first:last]
 
 
 def encode_following(tokenizer: Any, text: str) -> list[int]:

@@ -14,7 +14,7 @@ batches round alike. This module knows no tools or thresholds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -54,9 +54,9 @@ class VllmLM(TransformersLM):
             ModelError: as `TransformersLM.scan`; or the server does not answer, or serves a different model.
         """
         self.check()
-        head, ends = self.hf_model.head_ids(prompt), self.hf_model.turn_ends(prompt)
+        head = self.hf_model.head_ids(prompt)
         for scan in scan_texts(self.hf_model, prompt, texts):
-            yield VllmScan(scan, self.server, head, ends)
+            yield VllmScan(scan, self.server, head)
 
     def check(self) -> None:
         """Compare the server's log-probabilities of a short text with the model's, once.
@@ -82,11 +82,10 @@ class VllmLM(TransformersLM):
 class VllmScan(ScanWrapper[HFScan]):
     """A scan made in this process, whose draws a server makes; see `base.Scan`."""
 
-    def __init__(self, scan: HFScan, server: VllmServer, head: list[int], ends: Mapping[int, str]) -> None:
+    def __init__(self, scan: HFScan, server: VllmServer, head: list[int]) -> None:
         super().__init__(scan)
         self._server = server
         self._head = head
-        self._ends = ends  # see `PromptTokenizer.turn_ends`
 
     def draw(
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
@@ -116,5 +115,4 @@ class VllmScan(ScanWrapper[HFScan]):
             max_tokens=max_tokens,
             temperature=temperature,
             context_length=self.inner.context_length,
-            ends=self._ends,
         )

@@ -14,10 +14,9 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from toolformer_core.errors import ModelError, ServerRefusalError
@@ -33,7 +32,6 @@ AT_ONCE = 64  # concurrent requests; the server batches them itself
 _KEY_HINT = " (the key of a server is read from the environment variable TOOLFORMER_MODEL_KEY)"
 _TRANSIENT = frozenset({408, 429, 502, 503, 504})  # statuses of a server that is busy or restarting
 _LONGEST_WAIT_S = 30.0
-_NO_ENDS: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,29 +131,15 @@ class VllmServer:
         served = ", ".join(repr(str(one.get("id"))) for one in models) or "no model"
         raise ModelError(f"{self.url} serves {served}, not {self.model!r}; write one of its names after the #")
 
-    def draw(
-        self,
-        prompt: Sequence[int],
-        seed: int,
-        max_tokens: int,
-        temperature: float,
-        begun: Draw,
-        ends: Mapping[int, str] = _NO_ENDS,
-    ) -> Draw:
+    def draw(self, prompt: Sequence[int], seed: int, max_tokens: int, temperature: float, begun: Draw) -> Draw:
         """Return a draw that goes on from `begun`, whose tokens end the prompt, until a "]" closes it.
-
-        Args:
-            ends: tokens that end the draw besides those that end a text, with their own texts.
 
         Raises:
             ModelError: as `complete`.
         """
         options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
-        if ends:
-            options["stop_token_ids"] = list(ends)
         choice = self.complete(prompt, **options, stop=[CLOSE], include_stop_str_in_output=True)
-        # the stop string is included for the bracket's sake, and so is a token that ends the turn
-        text = begun.text + str(choice.get("text", "")).removesuffix(ends.get(choice.get("stop_reason", -1), ""))
+        text = begun.text + str(choice.get("text", ""))
         close = find_close(text)
         if close is None and choice.get("stop_reason") == CLOSE:
             # that "]" closed an inner bracket: repeat the draw with its seed, without the stop string
@@ -213,7 +197,6 @@ def draw_on(
     max_tokens: int,
     temperature: float,
     context_length: int,
-    ends: Mapping[int, str] = _NO_ENDS,
 ) -> list[Draw]:
     """Return draws that a server makes, `AT_ONCE` at a time.
 
@@ -232,7 +215,7 @@ def draw_on(
         room = min(max_tokens, context_length - len(prompt)) - len(ids)
         if draw.ended or room <= 0:
             return draw
-        return server.draw([*prompt, *ids], seed, room, temperature, draw, ends)
+        return server.draw([*prompt, *ids], seed, room, temperature, draw)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(draw_one, prompts, seeds, begun))

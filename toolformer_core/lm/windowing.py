@@ -10,8 +10,6 @@ head, which all documents share, and after it the document twice:
 
     [bos] head | x tail | x        the positions are those of the second x
 
-In a chat (`Prompt.turn`) head and tail are turns, and the second x begins the assistant's.
-
 Behind an insertion (`base.Insertion`) there is one position. The second copy ends there, with the calls; of a text that
 does not fit, the window is seen in which the insertion's position would be scanned.
 
@@ -30,7 +28,7 @@ from numpy.typing import NDArray
 from toolformer_core.errors import ContextError
 from toolformer_core.lm.base import Insertion
 from toolformer_core.lm.prompt_tokenizer import CALL_RESERVE, PromptTokenizer
-from toolformer_core.lm.tokens import Tokens, tokenize, tokenize_after
+from toolformer_core.lm.tokens import Tokens, tokenize
 from toolformer_core.records import Prompt
 
 _SMALLEST_WINDOW = 16  # a context that leaves fewer tokens than this for a document is refused
@@ -111,19 +109,10 @@ class _Copy(NamedTuple):
 def _copies(tokenizer: Any, prompt: Prompt, texts: list[str]) -> tuple[list[_Copy], list[_Copy]]:
     """Return the first and the second copies of some documents; two that have the same tokens are the same object.
 
-    The first copy follows "Input:", the second one "Output:" or, in a chat, the header of the assistant's turn.
+    The first copy follows "Input:", the second one "Output:".
     """
-    spaced = [" " + text for text in texts]
-
-    def copies_after(before: str, space: bool) -> list[_Copy]:
-        line = before[before.rstrip("\n").rfind("\n") + 1 :]  # earlier lines change no token here
-        return [_Copy(t, int(space)) for t in tokenize_after(tokenizer, line, spaced if space else texts)]
-
-    space = prompt.head.endswith(" ")
-    if prompt.turn is not None:
-        return copies_after(prompt.head.removesuffix(" "), space), copies_after(prompt.tail, prompt.turn.space)
-    second = [_Copy(t, 1) for t in tokenize(tokenizer, spaced, follow=True)]
-    return second if space else [_Copy(t, 0) for t in tokenize(tokenizer, texts)], second
+    second = [_Copy(t, 1) for t in tokenize(tokenizer, [" " + text for text in texts], follow=True)]
+    return second if prompt.head.endswith(" ") else [_Copy(t, 0) for t in tokenize(tokenizer, texts)], second
 
 
 def _window(

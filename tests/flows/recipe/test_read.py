@@ -85,10 +85,10 @@ def test_a_limit_makes_steps_smaller_and_none_larger(tmp_path: Path) -> None:
 
 def test_on_off_and_dates_are_texts(tmp_path: Path) -> None:
     text = GOOD.replace("    profile: core\n", "    profile: core\n    learning_rate: 6e-4\n")
-    text = text.replace("    limit: 12\n", "    dataset: 2023-01-30\n    chat_template: off\n")
+    text = text.replace("    limit: 12\n", "    dataset: 2023-01-30\n    licence: off\n")
     recipe = read_recipe(written(tmp_path, text))
     build, training, *_ = recipe.steps
-    assert (build.values["dataset"], build.values["chat_template"]) == ("2023-01-30", "off")
+    assert (build.values["dataset"], build.values["licence"]) == ("2023-01-30", "off")
     assert training.values["learning_rate"] == 6e-4
 
 

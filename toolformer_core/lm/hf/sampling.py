@@ -38,7 +38,6 @@ def draw_calls(
     many: bool = True,
     name: str = "",
     begin: str = "",
-    ends: frozenset[int] | None = None,
 ) -> list[tuple[Draw, list[int]]]:
     """Draw one continuation of " [" per place; return its text and its tokens.
 
@@ -53,13 +52,11 @@ def draw_calls(
             documents one after the other would take longer than a copy.
         name: see `Scan.draw`.
         begin: see `Scan.draw`. The given tokens pass through the model once per place, not once per draw.
-        ends: tokens that end a draw; None: those that end a text.
 
     Raises:
         TokenizerError: see `HFModel.beginning`.
         ContextError: see `HFModel.beginning`.
     """
-    ends = hf_model.end_ids if ends is None else ends
     beginning = hf_model.beginning(begin)
     if hf_model.shares_prefixes is None:
         (hf_model.shares_prefixes,) = hf_model.budget.in_parts([hf_model], lambda _: can_share_prefix(hf_model))
@@ -76,7 +73,7 @@ def draw_calls(
             if shared
             else CopiedPrefix(hf_model, prefixes, at, capacity)
         )
-        drawing = _Drawing(hf_model, continuation, at, [seeds[i] for i in chunk], temperature, name, beginning, ends)
+        drawing = _Drawing(hf_model, continuation, at, [seeds[i] for i in chunk], temperature, name, beginning)
         draws = drawing.run(max_tokens)
         return list(zip(chunk, draws, strict=True))
 
@@ -107,10 +104,8 @@ class _Drawing:
         temperature: float,
         name: str,
         beginning: Beginning,
-        ends: frozenset[int],
     ) -> None:
         self.hf_model = hf_model
-        self.ends = ends
         self.continuation = continuation
         self.temperature = temperature
         self.name = name
@@ -155,7 +150,7 @@ class _Drawing:
         for step in range(max(allowed) - len(self.given)):
             unfinished: dict[tuple[int, int], list[int]] = {}  # (row, token) -> draws
             for draw, row, token in zip(active, self.row_of, self._next_tokens(step, active), strict=True):
-                if token in self.ends:
+                if token in self.hf_model.end_ids:
                     out[draw] = self._ended(draw, written[draw])
                     continue
                 written[draw].append(token)

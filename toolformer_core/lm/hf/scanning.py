@@ -59,7 +59,6 @@ class HFScan:
     _head_length: int
     _windows: dict[int, list[Window]]
     _passes: list[_Pass]
-    _ends: frozenset[int]
 
     @property
     def context_length(self) -> int:
@@ -131,7 +130,7 @@ class HFScan:
             at = [(keys.index((place.pass_index, place.row)), self._head_length + place.before + 1) for place in places]
             seeds = [requests[place.request].seed for place in places]
             length, kv = self._head_length, list(prefixes.values())
-            options: dict[str, Any] = {"many": many, "name": name, "begin": begin, "ends": self._ends}
+            options: dict[str, Any] = {"many": many, "name": name, "begin": begin}
             draws = draw_calls(hf_model, kv, length, at, seeds, max_tokens, temperature, **options)
             out.update(zip((place.request for place in places), draws, strict=True))
 
@@ -204,7 +203,6 @@ def call_at_end(
 
 def _scan_windows(hf_model: HFModel, prompt: Prompt, windows: Sequence[list[Window]]) -> Iterator[HFScan]:
     head_length, head = hf_model.head(prompt)
-    ends = hf_model.ends(prompt)
     with_windows = [i for i, of_text in enumerate(windows) if of_text]
     order = sorted(with_windows, key=lambda i: (len(windows[i]), sum(len(w.ids) for w in windows[i]), i))
     batch: list[int] = []
@@ -212,21 +210,15 @@ def _scan_windows(hf_model: HFModel, prompt: Prompt, windows: Sequence[list[Wind
         rows = [w for j in (*batch, i) for w in windows[j]]
         tokens = len(rows) * (head_length + max(len(w.ids) for w in rows))
         if batch and tokens > _PASSES_PER_SCAN * hf_model.token_budget:
-            yield (scan := _scan_batch(hf_model, head, head_length, {j: windows[j] for j in batch}, ends))
+            yield (scan := _scan_batch(hf_model, head, head_length, {j: windows[j] for j in batch}))
             scan.release()
             batch = []
         batch.append(i)
     if batch:
-        yield _scan_batch(hf_model, head, head_length, {j: windows[j] for j in batch}, ends)
+        yield _scan_batch(hf_model, head, head_length, {j: windows[j] for j in batch})
 
 
-def _scan_batch(
-    hf_model: HFModel,
-    head: KeyValues,
-    head_length: int,
-    windows: dict[int, list[Window]],
-    ends: frozenset[int],
-) -> HFScan:
+def _scan_batch(hf_model: HFModel, head: KeyValues, head_length: int, windows: dict[int, list[Window]]) -> HFScan:
     rows = [w for ws in windows.values() for w in ws]
     passes: list[_Pass] = []
     kept_bytes = kept_tokens = done = 0  # of keys and values that are kept; windows done
@@ -247,7 +239,7 @@ def _scan_batch(
                     kept_tokens += tokens
                 passes.append(pass_)
             done += len(batch)
-    return HFScan(hf_model, head, head_length, windows, passes, ends)
+    return HFScan(hf_model, head, head_length, windows, passes)
 
 
 def _run_pass(

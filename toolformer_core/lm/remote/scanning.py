@@ -61,7 +61,6 @@ class RemoteScan:
     _head: list[int]  # tokens in front of every window
     _windows: Mapping[int, list[Window]]  # by text
     _seen: Mapping[int, _Seen]  # per text, what is seen of p(" [") at its positions
-    _ends: Mapping[int, str]  # see `PromptTokenizer.turn_ends`
 
     @property
     def texts(self) -> Sequence[int]:
@@ -107,7 +106,6 @@ class RemoteScan:
             max_tokens=max_tokens,
             temperature=temperature,
             context_length=model.context_length,
-            ends=self._ends,
         )
         self._reader.count(sum(len(model.encode(draw.text)) for draw in draws))
         self._reader.verify()
@@ -186,21 +184,19 @@ def scan_texts(reader: ScanReader, prompt: Prompt, texts: Sequence[str | Inserti
         ContextError: prompt and call leave too little of the context for a document.
         ModelError: the server does not answer, or serves a different model by now.
     """
-    head, ends = reader.model.head_ids(prompt), reader.model.turn_ends(prompt)
+    head = reader.model.head_ids(prompt)
     batch: dict[int, list[Window]] = {}
     for text, windows in enumerate(windows_of(reader.model, prompt, texts)):
         if windows:
             batch[text] = windows
         if sum(map(len, batch.values())) >= _WINDOWS_PER_SCAN:
-            yield _scan_batch(reader, head, batch, ends)
+            yield _scan_batch(reader, head, batch)
             batch = {}
     if batch:
-        yield _scan_batch(reader, head, batch, ends)
+        yield _scan_batch(reader, head, batch)
 
 
-def _scan_batch(
-    reader: ScanReader, head: list[int], batch: Mapping[int, list[Window]], ends: Mapping[int, str]
-) -> RemoteScan:
+def _scan_batch(reader: ScanReader, head: list[int], batch: Mapping[int, list[Window]]) -> RemoteScan:
     windows = [window for of_text in batch.values() for window in of_text]
     longest = len(head) + max(len(window.ids) for window in windows)
     with ThreadPoolExecutor(_at_once(reader.logprobs, longest)) as pool:
@@ -213,7 +209,7 @@ def _scan_batch(
         for text, parts in by_text.items()
     }
     reader.verify()
-    return RemoteScan(reader, head, batch, joined, ends)
+    return RemoteScan(reader, head, batch, joined)
 
 
 def _scan_window(reader: ScanReader, head: list[int], window: Window) -> _Seen:
