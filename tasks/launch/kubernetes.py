@@ -2,7 +2,7 @@
 
 The container's main process is a shell that copies the program's output to the log in the job folder and exits with
 the program's exit code. The first pod writes its address into the job folder, where the others wait for it. When a pod
-is told to end, a hook writes the job's stop file and waits, so that the program can save a checkpoint within the grace
+must end, a hook writes the job's stop file and waits, so that the program can save a checkpoint within the grace
 period. When several machines append to one file on NFS, lines get lost; so only the first node writes to `log.txt`, and
 node 3, for example, to `log-3.txt`.
 """
@@ -66,7 +66,7 @@ class KubernetesLauncher(BaseLauncher):
         gpus_per_node: GPUs (`nvidia.com/gpu`) of a pod; -1: as many as there are processes on a node, none for the
             accelerator `cpu`; 0: none, e.g. because `container` names another resource.
         pod: fields of the pod's spec, in the API's form, e.g. `{"nodeSelector": {"gpu": "h100"}}`. They are merged over
-            ours: objects by field, lists by the elements' names. A pod that is told to end has 120 s for a checkpoint
+            ours: objects by field, lists by the elements' names. A pod that must end has 120 s for a checkpoint
             (`terminationGracePeriodSeconds`), and the volume `shm`, at /dev/shm, 8Gi.
         container: the same of its container, e.g. `{"resources": {"limits": {"cpu": "32", "memory": "400Gi"}}}`.
         ttl_s: seconds after which the cluster removes a finished job; the default is a day.
@@ -207,7 +207,7 @@ def _merge(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
 def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
     """Yield a function that calls a method of the official client and returns plain values, as the API sent them.
 
-    It returns None if the object that is asked for does not exist, and raises a LaunchError or LostError of one line.
+    It returns None if the requested object does not exist, and raises a LaunchError or LostError of one line.
     The cluster is that of a named kubeconfig, else of the client's usual places, else of the pod that we run in.
 
     Raises:

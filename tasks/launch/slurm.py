@@ -31,7 +31,7 @@ _STATES = {  # a job in another state counts as running
 }
 _ALIVE = (JobState.PENDING, JobState.RUNNING, JobState.ENDING)
 
-# srun is told --cpus-per-task, which it does not take over from sbatch.
+# srun needs --cpus-per-task again: it does not take the option over from sbatch.
 _SCRIPT = """\
 #!/bin/bash
 #SBATCH --job-name={name}

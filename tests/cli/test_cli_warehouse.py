@@ -126,14 +126,14 @@ def test_pack_writes_one_file_and_says_what_is_in_it(
     assert str(refused.exception) == f"{out} exists already; name another, or remove it first"
     assert out.stat().st_ino == before
     other = out.with_name("other.duckdb")
-    told = json.loads(run(store, "pack", str(other), "--json").stdout)
-    assert (told["file"], told["bytes"], told["tables"]["documents"]) == (str(other), other.stat().st_size, 1)
-    assert "kept_calls" in told["views"]
+    packed = json.loads(run(store, "pack", str(other), "--json").stdout)
+    assert (packed["file"], packed["bytes"], packed["tables"]["documents"]) == (str(other), other.stat().st_size, 1)
+    assert "kept_calls" in packed["views"]
     some = out.with_name("some.duckdb")
-    told = json.loads(run(store, "pack", str(some), "--tables", "documents", "--json").stdout)
-    assert told["tables"] == {"documents": 1}
-    assert "shards" in told["views"]  # over the facts alone
-    assert "kept_calls" not in told["views"]  # it needs examples and scored
+    packed = json.loads(run(store, "pack", str(some), "--tables", "documents", "--json").stdout)
+    assert packed["tables"] == {"documents": 1}
+    assert "shards" in packed["views"]  # over the facts alone
+    assert "kept_calls" not in packed["views"]  # it needs examples and scored
     assert rows_of(some, "SELECT count(*) AS n FROM documents") == [{"n": 1}]
     wrong = run(store, "pack", str(out.with_name("none.duckdb")), "--tables", "nosuch")
     assert isinstance(wrong.exception, UsageError)
