@@ -75,6 +75,8 @@ case-study: $(VENV)/.run ## a real model on real text (TEXTS=folder with math/ a
 		--out case-study/gsm8k --without case-study/texts/math/gsm8k.test.jsonl --without case-study/texts/math/SVAMP.json
 	test ! -f case-study/texts/wiki/passages.jsonl || test -d case-study/wiki || \
 		$(BIN)/python recipes/wiki.py case-study/texts/wiki/passages.jsonl --out case-study/wiki
+	test ! -d case-study/texts/mt || test -f case-study/tatoeba.jsonl || \
+		$(BIN)/python recipes/tatoeba.py case-study/texts/mt --out case-study/tatoeba.jsonl
 	$(BIN)/toolformer run recipes/$(STUDY).yaml --data case-study/$(STUDY)-data
 	$(BIN)/python -m recipes.case_study recipes/$(STUDY).yaml --data case-study/$(STUDY)-data --gold case-study/gsm8k \
 		--out case-study/$(STUDY).md

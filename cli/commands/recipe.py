@@ -22,6 +22,7 @@ from flows.finetune.parameters import FinetuneParameters
 from flows.recipe.parameters import RecipeParameters
 from tasks.environment import prepare_environment
 from tasks.settings import data_folder
+from toolformer_core.errors import UsageError
 
 if TYPE_CHECKING:
     from flows.evaluate.metrics import ArmFigures, EvaluateResult
@@ -107,6 +108,12 @@ def _print_result(result: RecipeResult) -> None:
 
     console = Console()
     console.print(f"{escape(result.name)}: {len(result.results)} steps, {result.seconds:.0f} s.", highlight=False)
+    for step, one in result.results.items():
+        if lines := getattr(one, "nothing_kept", []):
+            console.print(f"{step}: {' '.join(lines)}", soft_wrap=True, highlight=False, markup=False)
+    if result.left_out:
+        left_out = f"Left out, as they need what is missing: {', '.join(result.left_out)}"
+        console.print(left_out, soft_wrap=True, highlight=False, markup=False)
     site = result.page.removesuffix(".md") + ".html"
     console.print(f"Results: {escape(result.page)} and {escape(site)}", soft_wrap=True, highlight=False)
     console.print(
@@ -170,9 +177,10 @@ def demo(
     """
     prepare_environment()
     folder = data_folder(data)
-    results = run_and_show(
-        RecipeParameters(recipe="demo", data=folder, model=model, limit=limit), quiet=as_json
-    ).results
+    result = run_and_show(RecipeParameters(recipe="demo", data=folder, model=model, limit=limit), quiet=as_json)
+    results = result.results
+    if result.left_out:
+        raise UsageError(f"build: {' '.join(results['build'].nothing_kept)}")
     items, plain_items, perplexity = (results[f"evaluate.{name}"] for name in ("items", "plain-items", "perplexity"))
     table = demo_table(items, plain_items, perplexity)
     trainings = [results[f"finetune.{arm}"] for arm in ("toolformer", "cc")]

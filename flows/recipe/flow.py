@@ -1,8 +1,9 @@
 """The flow `recipe`: the steps of an experiment one after another, each a flow run below it, and a page of results.
 
 All of a recipe is checked before the first step. Every step finds finished work done, so a recipe that was killed and
-is run again goes on where it was, and makes the same data, models and answers. The page holds the steps that are done.
-How a step works is not known here.
+is run again goes on where it was, and makes the same data, models and answers. A step that needs the dataset of a build
+that kept nothing is left out, and so are those that need that step. The page holds the steps that are done. How a step
+works is not known here.
 """
 
 import time
@@ -41,7 +42,6 @@ from tasks.provenance import versions
 from tasks.settings import tracking_uri
 from tasks.training.outcome import TrainingEvent
 from tasks.training.registry import MLFLOW_NOTE
-from toolformer_core.errors import UsageError
 from warehouse.queries import current_build, gain_histogram
 from warehouse.store import Store
 
@@ -61,6 +61,7 @@ class RecipeResult:
     mlflow_run: str
     runs_view: str  # how to open the table of runs in MLflow
     seconds: float
+    left_out: Sequence[str] = ()  # steps that needed what an empty C* does not give
 
 
 @dataclass(slots=True)
@@ -96,10 +97,11 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
     folder = results_folder(recipe_, parameters.data)
     run, done = _start_run(recipe_, parameters.data, folder), _Done()
     with run, stopping_if_cancelled():
-        for unit in recipe_.units:
+        for steps in recipe_.units:
+            unit = [step for step in steps if not _left_out(done, step)]
             forms = [filled(step, parameters.data, step.given(done.gives)) for step in unit]
             with use_resolved(*(() if done.results else recipe_.resolved)):  # later ones find what earlier steps made
-                results = _run_side_by_side(unit, forms, store)
+                results = _run_side_by_side(unit, forms, store) if unit else []
             for step, result in zip(unit, results, strict=True):
                 _add(done, step, result, store, run)
             pages = write_page(folder, recipe_.name, [done.sections.get(step.name) for step in recipe_.steps])
@@ -107,7 +109,15 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
             run.text(page.read_text(encoding="utf-8"), page.name)
     publish_summary(pages[0].read_text(encoding="utf-8"), "results", "The results of every step")
     publish_link(run.address, "recipe-mlflow-run", "The run in MLflow")
-    return RecipeResult(recipe_.name, done.results, str(pages[0]), run.run_id, run.runs_view, time.monotonic() - begin)
+    return RecipeResult(
+        recipe_.name,
+        done.results,
+        str(pages[0]),
+        run.run_id,
+        run.runs_view,
+        time.monotonic() - begin,
+        [step.name for step in recipe_.steps if step.name not in done.results],
+    )
 
 
 def _start_run(recipe: Recipe, data: str, folder: Path) -> Any:
@@ -133,6 +143,15 @@ def _start_run(recipe: Recipe, data: str, folder: Path) -> Any:
     note.write_text(f"{run.run_id}\n", encoding="utf-8")
     run.text(recipe.text, "recipe.yaml")
     return run
+
+
+def _left_out(done: _Done, step: Step) -> bool:
+    """Say whether a step lacks what it takes of another, and if so note it in the page."""
+    lacked = step.lacks(done.gives)
+    if lacked:
+        done.gives[step.name] = {}
+        done.sections[step.name] = Section(step.name, f"Left out: nothing came of {', '.join(lacked)}.")
+    return bool(lacked)
 
 
 def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any], store: Store) -> list[Any]:
@@ -187,9 +206,9 @@ def _add(done: _Done, step: Step, result: Any, store: Store, run: Any) -> None:
     """Note what a step came to, in the page and in MLflow."""
     gives: dict[str, str] = {}
     children: tuple[str, ...] = (getattr(result, "mlflow_run", ""),)
-    if isinstance(result, BuildResult):
-        if not result.examples:
-            raise UsageError(f"{step.name}: {' '.join(result.nothing_kept)}")
+    if isinstance(result, BuildResult) and not result.examples:
+        section = Section(step.name, " ".join(result.nothing_kept[:-1]))
+    elif isinstance(result, BuildResult):
         dataset = find_dataset(store, f"{result.dataset}@{result.version}-{result.made}")
         gives = {DATASET: dataset.label}
         section = build_section(step.name, dataset, _gains(result))

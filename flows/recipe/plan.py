@@ -62,6 +62,10 @@ def plan_recipe(parameters: RecipeParameters) -> RecipePlan:
     results: dict[str, Gives] = {}  # of the steps that are done
     planned = []
     for step in recipe.steps:
+        if lacked := step.lacks(results):
+            planned.append(PlannedStep(step.name, True, note=f"left out: nothing came of {', '.join(lacked)}"))
+            results[step.name] = {}
+            continue
         waits_for = tuple(dict.fromkeys(other for other in step.taken.values() if other not in results))
         missing = tuple(missing_here(step))
         if waits_for or missing:
@@ -90,6 +94,8 @@ def _plan_build(step: Step, form: Any, store: Store) -> tuple[PlannedStep, Gives
     dataset = next((one for one in store.datasets() if run is not None and one.key == run.dataset), None)
     if dataset is None:
         return PlannedStep(step.name, False, note=note, build=plan), {}
+    if not any(file.rows for file in dataset.files):
+        return PlannedStep(step.name, True, note=f"{note}, none of them kept"), {}
     return PlannedStep(step.name, True, note=f"{note}, {dataset.label}"), {DATASET: dataset.label}
 
 

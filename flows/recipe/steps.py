@@ -74,6 +74,11 @@ class Step:
         """Return the values of what the step takes."""
         return {parameter: results[step][self.kind.takes[parameter]] for parameter, step in self.taken.items()}
 
+    def lacks(self, results: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+        """Return the steps that ended without what this one takes of them: builds that kept nothing, and the like."""
+        wanted = ((step, self.kind.takes[parameter]) for parameter, step in self.taken.items())
+        return tuple(dict.fromkeys(step for step, what in wanted if step in results and what not in results[step]))
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:

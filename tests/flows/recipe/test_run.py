@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
 
+from cli.commands.recipe import _print_result
 from flows.recipe import flow as recipe_flow
 from flows.recipe.flow import RecipeResult, observed_by, run_recipe
 from flows.recipe.nodes import Place
@@ -127,6 +128,36 @@ def test_trainings_side_by_side_share_the_cores(tmp_path: Path, monkeypatch: pyt
     steps = [Step(f"finetune.{arm}", "finetune", {}, {}, {}, place) for arm in ("toolformer", "cc")]
     assert recipe_flow._run_side_by_side(steps, [None, None], Store(tmp_path)) == [2, 2]
     assert recipe_flow._run_side_by_side(steps[:1], [None], Store(tmp_path)) == [1]
+
+
+def test_steps_that_need_what_an_empty_build_does_not_give_are_left_out(
+    asked: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parameters = asked("empty")
+    Path(parameters.data, "words.jsonl").write_text('{"text": "No number stands here."}\n', encoding="utf-8")
+    Path(parameters.recipe).write_text(
+        f"""steps:
+  build: {{corpus: {parameters.data}/words.jsonl, tools: [calculator]}}
+  finetune: {{dataset: build, profile: core, steps: 2, arm: [toolformer, cc]}}
+  evaluate: {{task: small-world, limit: 2, toolformer: finetune.toolformer}}
+""",
+        encoding="utf-8",
+    )
+    result = run_recipe(parameters)
+    left_out = ["finetune.toolformer", "finetune.cc", "evaluate"]
+    assert (list(result.results), result.left_out) == (["build"], left_out)
+    page = Path(result.page).read_text(encoding="utf-8")
+    assert "## build\n\nC* is empty: no call was scored. Main reason: " in page
+    assert page.endswith(
+        "## finetune.cc\n\nLeft out: nothing came of build.\n\n"
+        "## evaluate\n\nLeft out: nothing came of finetune.toolformer.\n"
+    )
+    planned = [(step.step, step.done, step.note) for step in plan_recipe(parameters).steps]
+    assert planned[0] == ("build", True, "1 documents, none of them kept")
+    assert planned[3] == ("evaluate", True, "left out: nothing came of finetune.toolformer")
+    capsys.readouterr()
+    _print_result(result)
+    assert f"Left out, as they need what is missing: {', '.join(left_out)}\n" in capsys.readouterr().out
 
 
 @pytest.mark.slow
