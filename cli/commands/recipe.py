@@ -68,7 +68,7 @@ def run(
     if as_json:
         print_json(asdict(result))
     else:
-        _print_result(result)
+        _print_result(result, parameters.data)
 
 
 def _print_plan(plan: RecipePlan) -> None:
@@ -100,17 +100,27 @@ def _print_plan(plan: RecipePlan) -> None:
             print_plan(step.build)
 
 
-def _print_result(result: RecipeResult) -> None:
-    """Print where the results of a recipe lie."""
+def _print_result(result: RecipeResult, data: str) -> None:
+    """Print what the builds of a recipe kept, and where its results lie."""
     from rich.markup import escape
 
     from cli.render.console import Console
+    from cli.render.progress import print_best_calls, print_view_command
+    from flows.build_dataset.flow import BuildResult
+    from warehouse.queries import current_build
 
     console = Console()
-    console.print(f"{escape(result.name)}: {len(result.results)} steps, {result.seconds:.0f} s.", highlight=False)
     for step, one in result.results.items():
-        if lines := getattr(one, "nothing_kept", []):
-            console.print(f"{step}: {' '.join(lines)}", soft_wrap=True, highlight=False, markup=False)
+        if not isinstance(one, BuildResult):
+            continue
+        for line in one.nothing_kept:
+            console.print(f"{step}: {line}", soft_wrap=True, highlight=False, markup=False)
+        current = current_build(one.snapshot)
+        if current is not None and current.run_id == one.run_id:  # the snapshot shows one build
+            print_best_calls(one)
+            print_view_command(data)
+    steps = f"{len(result.results)} step{'s' * (len(result.results) > 1)}"
+    console.print(f"{escape(result.name)}: {steps}, {result.seconds:.0f} s.", highlight=False)
     if result.left_out:
         left_out = f"Left out, as they need what is missing: {', '.join(result.left_out)}"
         console.print(left_out, soft_wrap=True, highlight=False, markup=False)

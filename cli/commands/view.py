@@ -146,7 +146,7 @@ def _print_judgements(found: Judgements) -> None:
 
     console = Console()
     if not found.calls:
-        console.print("nobody has marked a call yet")
+        console.print("nobody has judged a call yet: toolformer view, page Judge")
         return
     users = ", ".join(f"{escape(user)} {n:,}" for user, n in found.users.items())
     console.print(f"{len(found.calls):,} marked calls; of {users}", highlight=False, soft_wrap=True)

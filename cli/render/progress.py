@@ -214,11 +214,16 @@ def print_demo(rows: Sequence[DemoRow], data: str, runs_view: str, model: str, v
         highlight=False,
     )
     command = shlex.join(["toolformer", "generate", "The sum of 27 and 8 is", "--stop", ".", "--model", model])
-    look = shlex.join(["toolformer", "view", "--data", data])
-    console.print(f"Look at C*, and judge its calls: {look}", soft_wrap=True, highlight=False, markup=False)
+    print_view_command(data)
     console.print(f"Compare the runs: {runs_view}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"Try the model: {command}", soft_wrap=True, highlight=False, markup=False)
     console.print(verdict, style="bold", highlight=False)
+
+
+def print_view_command(data: str) -> None:
+    """Print the command that shows C* in a browser."""
+    look = shlex.join(["toolformer", "view", "--data", data])
+    Console().print(f"Look at C*, and judge its calls: {look}", soft_wrap=True, highlight=False, markup=False)
 
 
 def print_summary(result: BuildResult) -> None:
@@ -227,7 +232,7 @@ def print_summary(result: BuildResult) -> None:
     current = queries.current_build(result.snapshot)
     if current is not None and current.run_id == result.run_id:
         print_stats(queries.stats(result.snapshot))
-        _print_best_calls(console, result)
+        print_best_calls(result)
     else:  # another run began later, or has ended since
         console.print(escape(f"The snapshot now shows {current}; for this build see toolformer datasets."))
     for line in result.nothing_kept:
@@ -249,8 +254,13 @@ def print_summary(result: BuildResult) -> None:
         console.print(f"Compare the runs: {result.runs_view}", soft_wrap=True, highlight=False, markup=False)
 
 
-def _print_best_calls(console: Console, result: BuildResult) -> None:
-    """Print the most helpful kept calls; if none was kept, the best of all calls, labelled as such."""
+def print_best_calls(result: BuildResult) -> None:
+    """Print the most helpful kept calls; if none was kept, the best of all calls, labelled as such.
+
+    Args:
+        result: of the build that the snapshot shows.
+    """
+    console = Console()
     samples = queries.samples(result.snapshot, _BEST_CALLS, kept=bool(result.examples))
     if samples:
         title = "The most helpful of its calls" if result.examples else "The best calls, none of which was kept"

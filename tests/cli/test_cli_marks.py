@@ -15,7 +15,7 @@ KEPT = 'SELECT doc_id, tool, "position", input, response FROM kept_calls ORDER B
 
 def test_precision_agreement_and_a_file(run: Run, as_built: Path, tmp_path: Path) -> None:
     nothing = run("marks", "--data", as_built)
-    assert (nothing.code, nothing.out) == (0, "nobody has marked a call yet\n")
+    assert (nothing.code, nothing.out) == (0, "nobody has judged a call yet: toolformer view, page Judge\n")
     store = Store(as_built)
     one, other = (CallIdentity(**row) for row in rows_of(as_built / "warehouse.duckdb", KEPT))
     unknown = CallIdentity("d", one.tool, 0, "x", "y")

@@ -156,8 +156,11 @@ def test_steps_that_need_what_an_empty_build_does_not_give_are_left_out(
     assert planned[0] == ("build", True, "1 documents, none of them kept")
     assert planned[3] == ("evaluate", True, "left out: nothing came of finetune.toolformer")
     capsys.readouterr()
-    _print_result(result)
-    assert f"Left out, as they need what is missing: {', '.join(left_out)}\n" in capsys.readouterr().out
+    _print_result(result, parameters.data)
+    shown = capsys.readouterr().out
+    assert "build: C* is empty: no call was scored.\n" in shown
+    assert f"toolformer view --data {parameters.data}\nsmall: 1 step, " in shown
+    assert f"Left out, as they need what is missing: {', '.join(left_out)}\n" in shown
 
 
 @pytest.mark.slow
