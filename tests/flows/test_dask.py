@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from prefect.context import SyncClientContext, hydrated_context, serialize_context
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED, temporary_settings
 
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.parameters import BuildParameters
@@ -21,7 +21,13 @@ def test_dask_and_threads_give_the_same_dataset(
 ) -> None:
     monkeypatch.setattr(runners, "_TASKS", 2)  # one to annotate, one to assemble: both shards are of one group
     monkeypatch.setattr(runners, "_PER_THREAD", 1)
-    results = []
+    results, ask_for_version = [], []
+    usual = runners._collecting_less
+    monkeypatch.setattr(
+        runners,
+        "_collecting_less",
+        lambda: ask_for_version.append(PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED.value()) or usual(),
+    )
     for runner in ("threads", "dask"):
         asked = BuildParameters(
             corpus=str(few_documents),
@@ -36,6 +42,7 @@ def test_dask_and_threads_give_the_same_dataset(
         results.append(run_build(asked, runner))
     threads, dask = results
     assert threads.examples > 0
+    assert ask_for_version == [True, False]  # see the test of an outage below
     assert dask.version == threads.version
 
 

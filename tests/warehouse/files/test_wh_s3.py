@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -14,6 +15,7 @@ from wh_fixtures import make_commit, make_run, put, scored, table
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, fingerprint
 from warehouse.errors import CorruptDataError, StoreError
+from warehouse.files.objects import object_creator
 from warehouse.files.remote import RemoteFiles
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
@@ -53,6 +55,25 @@ def test_an_object_of_s3_is_made_once_whatever_a_writer_saw_before(
     monkeypatch.setattr(files, "stat", lambda path: None)  # it looked, and was held up
     assert [files.create("a", b"one"), files.create("a", b"two")] == [True, False]
     assert files.get("a") == b"one"
+
+
+def test_over_https_an_object_is_put_without_what_older_servers_do_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    awsrequest = pytest.importorskip("botocore.awsrequest")
+    sent = []
+
+    def send(session: object, request: Any) -> Any:
+        sent.append({name.lower(): value for name, value in request.headers.items()})
+        answer = awsrequest.AWSResponse(request.url, 200, {}, None)
+        answer._content = b""
+        return answer
+
+    monkeypatch.setattr("botocore.httpsession.URLLib3Session.send", send)
+    create = object_creator("s3://key:secret@bucket/?endpoint_override=store.example", "us-east-1")
+    assert create is not None
+    assert create("bucket/one", b"data")
+    [headers] = sent
+    assert headers["if-none-match"] in ("*", b"*")
+    assert headers.keys().isdisjoint({"content-encoding", "x-amz-trailer", "x-amz-sdk-checksum-algorithm"})
 
 
 def test_a_writer_that_was_held_up_replaces_nothing(url: str) -> None:
