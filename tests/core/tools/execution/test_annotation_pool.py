@@ -213,13 +213,13 @@ def test_bad_inputs_never_open_the_breaker_and_reset_it() -> None:
 
 
 def test_both_orders_must_agree_that_ten_failed_in_a_row() -> None:
-    answered_between = CircuitBreaker()
+    answered_between = CircuitBreaker(75.0)
     for number in range(9):
         answered_between.failed(number, 1.0)
     answered_between.answered(2.0)  # a question that was asked earlier, or later
     answered_between.failed(9, 3.0)
     assert (answered_between.state(3.0), answered_between.in_a_row) == ("closed", 1)
-    others_asked_between = CircuitBreaker()
+    others_asked_between = CircuitBreaker(75.0)
     for number in range(0, 40, 2):
         others_asked_between.failed(number, 1.0)
     assert (others_asked_between.state(1.0), others_asked_between.in_a_row) == ("closed", 20)
