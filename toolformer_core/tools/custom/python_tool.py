@@ -240,6 +240,8 @@ def _pairs(examples: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 def load_tool(reference: ToolReference) -> Tool:
     """Return the tool that a reference names: import its file, read its description, or connect to its server.
 
+    An entry point comes before a tool of the library of the same name: somebody installed it on purpose.
+
     Raises:
         UsageError: there is no such tool, or it cannot be loaded.
         ToolError: its server does not answer.
@@ -252,24 +254,14 @@ def load_tool(reference: ToolReference) -> Tool:
         from toolformer_core.tools.mcp import mcp_tool
 
         return mcp_tool(reference.target, name=reference.name)
-    return _python_tool(reference)
-
-
-def _python_tool(reference: ToolReference) -> Tool:
-    """Import the tool that a reference names: in a file, in a module, an entry point or one of the library.
-
-    An entry point comes before a tool of the library of the same name: somebody installed it on purpose.
-
-    Raises:
-        UsageError: the file or module cannot be imported, or holds no such tool.
-    """
+    if reference.kind == "name":
+        return _as_tool(_entry_point(reference.target), reference)
     if reference.kind == "file":
-        found = _attribute(_module_from_file(Path(reference.target)), reference.target, reference.attribute)
-    elif reference.kind == "module":
-        found = _attribute(_import(reference.target), reference.target, reference.attribute)
+        module = _module_from_file(Path(reference.target))
     else:
-        found = _entry_point(reference.target)
-    return _as_tool(found, reference)
+        with _third_party(f"the module {reference.target} cannot be imported"):
+            module = importlib.import_module(reference.target)
+    return _as_tool(_attribute(module, reference.target, reference.attribute), reference)
 
 
 def entry_point_names() -> list[str]:
@@ -326,11 +318,6 @@ def _module_from_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _import(name: str) -> ModuleType:
-    with _third_party(f"the module {name} cannot be imported"):
-        return importlib.import_module(name)
 
 
 @contextmanager
