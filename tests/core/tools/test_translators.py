@@ -13,7 +13,7 @@ from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import ToolLimits, limits_of
 from toolformer_core.tools.hf.checkpoint import find_checkpoint, load_tokenizer
-from toolformer_core.tools.mt import MT, BatchTranslator
+from toolformer_core.tools.mt import MT, Translator
 from toolformer_core.tools.translators import models
 from toolformer_core.tools.translators.models import (
     CTranslate2Translator,
@@ -75,10 +75,10 @@ def converted(nllb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return convert(nllb, tmp_path_factory.mktemp("converted") / "int8")
 
 
-def check_together_and_alone(translator: BatchTranslator) -> list[str | None]:
-    alone = [translator.translate_batch([source])[0] for source in SOURCES]
-    assert translator.translate_batch(SOURCES) == alone
-    assert translator.translate_batch([]) == []
+def check_together_and_alone(translator: Translator) -> list[str | None]:
+    alone = [translator.translate([source])[0] for source in SOURCES]
+    assert translator.translate(SOURCES) == alone
+    assert translator.translate([]) == []
     assert [n for n, text in enumerate(alone) if text is None] == list(UNTRANSLATED)
     assert len(set(alone)) >= 6  # it says different things
     assert not any("_Latn" in text or "<" in text for text in alone if text)  # no code and no special token is left
@@ -89,16 +89,15 @@ def test_together_and_one_by_one_the_translations_are_the_same(nllb: Path, monke
     translator = choose_translator(str(nllb))
     assert isinstance(translator, M2M100Translator)
     alone = check_together_and_alone(translator)
-    assert translator.translate(*SOURCES[0]) == alone[0]
-    assert pickle.loads(pickle.dumps(translator)).translate_batch(SOURCES) == alone
+    assert pickle.loads(pickle.dumps(translator)).translate(SOURCES) == alone
     monkeypatch.setattr(models, "_BATCH_TOKENS", 10)  # several batches
-    assert translator.translate_batch(SOURCES) == alone
+    assert translator.translate(SOURCES) == alone
 
 
 def test_ctranslate2_translates_as_transformers_does(nllb: Path, tmp_path: Path) -> None:
     translator = choose_translator(str(convert(nllb, tmp_path / "float32", None)))
     assert isinstance(translator, CTranslate2Translator)
-    assert translator.translate_batch(SOURCES) == M2M100Translator(str(nllb)).translate_batch(SOURCES)
+    assert translator.translate(SOURCES) == M2M100Translator(str(nllb)).translate(SOURCES)
 
 
 def test_with_8_bit_weights_as_well_a_batch_changes_nothing(converted: Path) -> None:
@@ -106,20 +105,19 @@ def test_with_8_bit_weights_as_well_a_batch_changes_nothing(converted: Path) -> 
     assert isinstance(translator, CTranslate2Translator)
     translator.load()
     alone = check_together_and_alone(translator)
-    assert pickle.loads(pickle.dumps(translator)).translate_batch(SOURCES) == alone
-    assert translator.translate(*SOURCES[0]) == alone[0]
+    assert pickle.loads(pickle.dumps(translator)).translate(SOURCES) == alone
 
 
 def test_m2m100_has_codes_of_its_own(m2m: Path) -> None:
     translator = choose_translator(str(m2m))
     assert isinstance(translator, M2M100Translator)
     sources: list[tuple[str, Sequence[str]]] = [(text, codes) for text, codes in SOURCES if codes != ["nl"]]
-    alone = [translator.translate(*source) for source in sources]
-    assert translator.translate_batch(sources) == alone
+    alone = [translator.translate([source])[0] for source in sources]
+    assert translator.translate(sources) == alone
     assert not any(alone[n] for n in (2, 4, 6))
     assert len({text for text in alone if text}) > 3
     assert not any("__" in text for text in alone if text)
-    assert translator.translate("hond", ["nl"]) is not None
+    assert translator.translate([("hond", ["nl"])]) != [None]
 
 
 @pytest.mark.parametrize(("family", "language", "code"), [("nllb", "de", "deu_Latn"), ("m2m", "de", "de")])

@@ -83,7 +83,7 @@ def build_index(
     Args:
         folder: where the index is or will be; nothing else may be in it.
         on_progress: called after every record of the source.
-        commit_passages: the most passages that a killed run loses, besides 60 seconds of work or a record.
+        commit_passages: the most passages that a killed run loses; 60 s of work at most, as far as records allow.
 
     Raises:
         UsageError: the folder is not fit for it, another process writes it, the source cannot be read or holds no

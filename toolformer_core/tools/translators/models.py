@@ -142,16 +142,14 @@ class _ModelTranslator(BatchedModel[_Ready]):
         """Digest of the model's files (of a hub name: its commit) and of the table of languages."""
         return digest_of(type(self).__name__, VERSION, TABLE_DIGEST, self._checkpoint.digest)
 
-    def translate(self, text: str, languages: Sequence[str]) -> str | None:
+    def translate(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
         """Translate from the most likely language; None if that is English or not one of the model's.
+
+        Together and alone, texts have the same translations, up to the rounding of sums in batches of another shape.
 
         Raises:
             ModelError: the model cannot be loaded.
         """
-        return self.translate_batch([(text, languages)])[0]
-
-    def translate_batch(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
-        """Return what `translate` returns for each text, up to the rounding of sums in batches of another shape."""
         ready = self._ready()
         translations: list[str | None] = [None] * len(texts)
         with ready.lock:
