@@ -354,13 +354,6 @@ def overwrite(file: Path) -> None:
     file.write_bytes(b"x" * file.stat().st_size)
 
 
-def test_of_equal_passages_the_first_are_returned(folder: Path) -> None:
-    # ten passages share every word; they are spread over several segments, and rows 3 to 12 are theirs
-    index = SearchIndex(folder)
-    assert [hit.passage.row for hit in index.search("heron", 4)] == [3, 4, 5, 6]
-    assert [hit.passage.section for hit in index.search("heron", 20)] == list("ABCDEFGHIJ")
-
-
 def test_many_threads_get_the_same_answer(folder: Path) -> None:
     index = SearchIndex(folder)
     with ThreadPoolExecutor(8) as pool:

@@ -60,12 +60,6 @@ def test_a_question_goes_out_with_its_passages_and_comes_back_short(server: Chat
     assert server.authorizations == [f"Bearer {SECRET}"]
 
 
-@pytest.mark.parametrize("said", ["no answer", "No answer.", '"no answer"', "", "<think>hm"])
-def test_no_answer_is_recognised(server: ChatServer, reader: ServedReader, said: str) -> None:
-    server.answer = lambda prompt: said
-    assert reader.read(QUESTION, HITS) is None
-
-
 def test_nothing_is_asked_without_passages(server: ChatServer, reader: ServedReader) -> None:
     assert reader.read(QUESTION, []) is None
     assert server.asked == []
@@ -85,10 +79,7 @@ def test_any_text_may_be_asked_and_long_ones_are_cut(
 @pytest.mark.parametrize(
     ("response", "failure"),
     [
-        (
-            Response('{"error": {"message": "slow down\\nplease"}}', 429),
-            ToolFailure("rate_limited", "URL answered 429: slow down", True),
-        ),
+        (Response('{"error": {"message": "a\\nb"}}', 429), ToolFailure("rate_limited", "URL answered 429: a", True)),
         (Response("oops", 500), ToolFailure("unavailable", "URL answered 500", True)),
         (Response('{"message": "later"}', 503), ToolFailure("unavailable", "URL answered 503: later", True)),
         (Response('{"error": "too long"}', 400), ToolFailure("refused", "URL answered 400: too long")),
@@ -153,9 +144,7 @@ def test_redirects_are_not_followed(server: ChatServer, reader: ServedReader) ->
         assert other.asked == []
 
 
-def test_a_secret_is_shown_nowhere(
-    server: ChatServer, reader: ServedReader, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+def test_a_secret_is_shown_nowhere(server: ChatServer, reader: ServedReader, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "httpx2")
     server.next.append(Response(json.dumps({"error": {"message": f"the key {SECRET} is tired"}}), 429))
     failure = reader.read(QUESTION, HITS)
@@ -205,9 +194,14 @@ def test_addresses_that_can_be_used(url: str) -> None:
         ServedReader(f"{url}#org/model", Credentials(query="key=secret"))
 
 
-def test_a_build_asks_again_what_may_be_better_later(server: ChatServer, reader: ServedReader, tmp_path: Path) -> None:
-    passages = tmp_path / "p.jsonl"
-    passages.write_text('{"title": "Velden", "text": "The mayor of Velden is Tora Lind."}\n')
+@pytest.fixture
+def passages(tmp_path: Path) -> Path:
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"title": "Velden", "text": "The mayor of Velden is Tora Lind."}\n')
+    return path
+
+
+def test_a_build_asks_again_what_may_be_better_later(server: ChatServer, reader: ServedReader, passages: Path) -> None:
     server.next.extend([Response("", 429), Response("", 503)])
     tool = QA(PassageIndex(passages), reader)
     pool = AnnotationPool(tool, timeout_s=30.0, at_once=1, backoff=lambda tries: 0.0)
@@ -219,9 +213,7 @@ def test_a_build_asks_again_what_may_be_better_later(server: ChatServer, reader:
     pool.close()
 
 
-def test_qa_asks_the_server_that_its_settings_name(server: ChatServer, tmp_path: Path) -> None:
-    passages = tmp_path / "p.jsonl"
-    passages.write_text('{"title": "Velden", "text": "The mayor of Velden is Tora Lind."}\n')
+def test_qa_asks_the_server_that_its_settings_name(server: ChatServer, passages: Path) -> None:
     server.key = SECRET
     server.answer = lambda prompt: prompt.rpartition("Question: ")[2].upper()
     settings = ToolSettings(passages=passages, qa_reader=f"{server.url}#tiny")

@@ -19,7 +19,7 @@ from tests.fakes import FakeTool
 from tests.support.simulated_calls import HANGS, Simulation, answers_of
 from toolformer_core.errors import ToolError, UsageError
 from toolformer_core.records import ToolFailure, ToolResponse
-from toolformer_core.tools.base import BatchTool, ToolLimits
+from toolformer_core.tools.base import ToolLimits
 from toolformer_core.tools.execution.asking import Answer, backoff_s
 from toolformer_core.tools.execution.breaker import CircuitBreaker
 from toolformer_core.tools.execution.pool import AnnotationPool
@@ -43,11 +43,6 @@ class Batched(Limited):
 
 def said(answers: Sequence[Answer]) -> list[str]:
     return [a.result.text if isinstance(a.result, ToolResponse) else a.result.reason for a in answers]
-
-
-def test_the_tools_of_these_tests_are_what_they_say() -> None:
-    assert isinstance(Batched(), BatchTool)
-    assert not isinstance(Limited(), BatchTool)
 
 
 def test_so_many_are_asked_at_a_time_and_answers_keep_the_order_of_the_questions() -> None:
