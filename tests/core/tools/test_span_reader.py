@@ -64,7 +64,9 @@ def hits(*texts: str) -> list[Hit]:
 
 
 @pytest.mark.usefixtures("any_span")
-def test_together_and_one_by_one_the_answers_are_the_same(folder: Path, index: PassageIndex) -> None:
+def test_together_and_one_by_one_the_answers_are_the_same(
+    folder: Path, index: PassageIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tool = QA(index, SpanReader(str(folder)))
     alone = [tool.run(question) for question in QUESTIONS]
     assert tool.run_batch([(question, "") for question in QUESTIONS]) == alone
@@ -74,16 +76,8 @@ def test_together_and_one_by_one_the_answers_are_the_same(folder: Path, index: P
     assert len(answers) == 5
     assert len(set(answers)) > 1  # it says different things of different questions
     assert all(any(answer in f"{title}. {text}" for title, text in TEXTS.items()) for answer in answers)
-
-
-@pytest.mark.usefixtures("any_span")
-def test_a_batch_in_several_passes_gives_the_same(
-    folder: Path, index: PassageIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tool = QA(index, SpanReader(str(folder)))
-    together = tool.run_batch([(question, "") for question in QUESTIONS])
-    monkeypatch.setattr(spans, "_BATCH_TOKENS", 100)
-    assert tool.run_batch([(question, "") for question in QUESTIONS]) == together
+    monkeypatch.setattr(spans, "_BATCH_TOKENS", 100)  # in several passes
+    assert tool.run_batch([(question, "") for question in QUESTIONS]) == alone
     assert tool.run_batch([]) == []
 
 
@@ -190,16 +184,20 @@ def test_the_digest_follows_the_files(folder: Path, tmp_path: Path) -> None:
     assert SpanReader(str(tmp_path)).digest != before
 
 
-def test_the_architecture_chooses_the_reader(folder: Path, tmp_path: Path) -> None:
-    assert isinstance(choose_reader(str(folder)), SpanReader)
-    (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
-    with pytest.raises(ModelError, match=r"\(LlamaForCausalLM\) cannot read passages for QA: give an extractive"):
-        choose_reader(str(tmp_path))
-    (tmp_path / "config.json").write_text('["a list"]')
-    with pytest.raises(ModelError, match="not a JSON object"):
-        choose_reader(str(tmp_path))
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ModelError, match="cannot be read"):
+@pytest.mark.parametrize(
+    ("config", "wrong"),
+    [
+        (
+            '{"architectures": ["LlamaForCausalLM"]}',
+            r"\(LlamaForCausalLM\) cannot read passages for QA: give an extractive",
+        ),
+        ('["a list"]', "not a JSON object"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_the_architecture_chooses_the_reader(tmp_path: Path, config: str, wrong: str) -> None:
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(ModelError, match=wrong):
         choose_reader(str(tmp_path))
 
 
@@ -222,11 +220,8 @@ def test_missing_weights_are_an_error_and_not_random(folder: Path, tmp_path: Pat
 
     save_span_model(tmp_path, WORDS)
     weights = load_file(tmp_path / "model.safetensors")
-    save_file(
-        {name: tensor for name, tensor in weights.items() if not name.startswith("qa_outputs")},
-        tmp_path / "model.safetensors",
-        metadata={"format": "pt"},
-    )
+    kept = {name: tensor for name, tensor in weights.items() if not name.startswith("qa_outputs")}
+    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelError, match=r"lacks 2 of its weights \(e.g. qa_outputs"):
         SpanReader(str(tmp_path)).load()
 
