@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import ToolLimits, limits_of
-from toolformer_core.tools.qa import QA
+from toolformer_core.tools.qa import QA, Reading
 from toolformer_core.tools.qa_readers import embedded
 from toolformer_core.tools.qa_readers.embedded import Evidence, ExtractiveReader, confidence, question_kind
 from toolformer_core.tools.search.passages import Hit, Passage, PassageIndex
@@ -121,8 +121,8 @@ def test_an_answer_less_probable_than_the_threshold_is_not_given(index: PassageI
     hits = QA(index).hits(question)
     answer = ExtractiveReader().best(question, hits)
     assert answer is not None
-    assert ExtractiveReader(least_confidence=answer.confidence).read(question, hits) == "Tora Lind"
-    assert ExtractiveReader(least_confidence=answer.confidence + 1e-9).read(question, hits) is None
+    assert ExtractiveReader(least_confidence=answer.confidence).read([(question, hits)]) == ["Tora Lind"]
+    assert ExtractiveReader(least_confidence=answer.confidence + 1e-9).read([(question, hits)]) == [None]
 
 
 def test_what_speaks_for_an_answer(index: PassageIndex) -> None:
@@ -173,8 +173,8 @@ class TitleReader:
     def load(self) -> None:
         self.loaded = True
 
-    def read(self, question: str, hits: Sequence[Hit]) -> str | None:
-        return hits[0].passage.title
+    def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+        return [hits[0].passage.title for _, hits in questions]
 
 
 def test_another_reader_takes_the_place_and_changes_the_fingerprint(index: PassageIndex) -> None:

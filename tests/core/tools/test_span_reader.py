@@ -88,9 +88,9 @@ def test_annotation_asks_in_batches(folder: Path, index: PassageIndex) -> None:
     class Counting(SpanReader):
         batch = 8
 
-        def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+        def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
             sizes.append(len(questions))
-            return super().read_batch(questions)
+            return super().read(questions)
 
     questions = [(f"Is {word} in Velden?", "") for word in dict.fromkeys(WORDS)]
     found = execute(QA(index, Counting(str(folder))), questions, ExecuteConfig())
@@ -126,10 +126,10 @@ def test_the_answer_is_the_span_with_the_largest_margin_of_all_windows(
                     if i <= j < i + 30 and margin > best + 1e-4:
                         best, expected = margin, text[places[i][0] : places[j][1]]
     assert windows > 2
-    assert reader.read(question, shown) == expected.strip()
+    assert reader.read([(question, shown)]) == [expected.strip()]
     for margin, answer in ((best - 0.01, expected.strip()), (best + 0.01, None)):
         monkeypatch.setattr(spans, "_LEAST_MARGIN", margin)
-        assert reader.read(question, shown) == answer
+        assert reader.read([(question, shown)]) == [answer]
 
 
 def _parts(tokenizer: Any, question: str, text: str) -> list[dict[str, Any]]:
@@ -161,9 +161,10 @@ def test_an_answer_has_at_most_thirty_tokens() -> None:
 @pytest.mark.usefixtures("any_span")
 def test_any_text_may_be_asked(folder: Path) -> None:
     reader = SpanReader(str(folder))
-    assert reader.read("\ud800 ?", hits("Velden.")) is not None
-    assert reader.read("mayor " * 500, hits("Velden.")) is not None
-    assert reader.read("Who?", []) is None
+    odd, long, unread = reader.read([("\ud800 ?", hits("Velden.")), ("mayor " * 500, hits("Velden.")), ("Who?", [])])
+    assert odd is not None
+    assert long is not None
+    assert unread is None
 
 
 @pytest.mark.usefixtures("any_span")
@@ -173,7 +174,8 @@ def test_the_model_is_loaded_once_and_travels_as_its_name(folder: Path, monkeypa
     monkeypatch.setattr(checkpoint, "_load", None)  # a second loading would fail
     copy = pickle.loads(pickle.dumps(first))
     assert copy.digest == first.digest
-    assert copy.read("Who?", hits(TEXTS["Velden"])) == first.read("Who?", hits(TEXTS["Velden"]))
+    asked = [("Who?", hits(TEXTS["Velden"]))]
+    assert copy.read(asked) == first.read(asked)
 
 
 def test_the_digest_follows_the_files(folder: Path, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class SpanReader(ModelReader):
         figures = (_LEAST_MARGIN, _WINDOW, _OVERLAP, _QUESTION_TOKENS, _ANSWER_TOKENS)
         return digest_of(type(self).__name__, VERSION, *map(repr, figures), self._checkpoint.digest)
 
-    def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+    def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
         loaded = self._ready()
         best: list[tuple[float, str]] = [(-np.inf, "")] * len(questions)
         with loaded.lock:
