@@ -26,7 +26,7 @@ Reading: TypeAlias = str | ToolFailure | None  # an answer; why none could be lo
 class Reader(Engine, Protocol):
     """Anything that finds short answers in passages, e.g. a neural reader."""
 
-    def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+    def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> Sequence[Reading]:
         """Return a short answer to each question from its passages (best first), in order.
 
         None if the passages hold none; a failure if it cannot read.
