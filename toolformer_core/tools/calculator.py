@@ -28,7 +28,7 @@ MAX_DEPTH = 32  # open parentheses
 
 _SPACE = "[\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}]"  # between thousands
 _SIGNS = {"*": "xX×∗·⋅∙", "/": "÷∕", "-": "‐‑‒–—―−﹣"}
-_OPERATORS = {sign: operator for operator, signs in _SIGNS.items() for sign in signs}
+_OPERATORS = {sign: plain for plain, signs in _SIGNS.items() for sign in signs}
 _TOKEN = re.compile(
     rf"\s*(?:(?P<number>[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:{_SPACE}[0-9]{{3}})+)(?![0-9])(?:\.[0-9]+)?"
     rf"|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?P<percent>\s*%)?|(?P<op>[-+*/(){''.join(_OPERATORS)}]))"
