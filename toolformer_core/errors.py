@@ -106,3 +106,8 @@ class RunnerError(ToolformerError):
 
 class CallSyntaxError(ToolformerError):
     """A text that does not parse as a call."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its class if it has none."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -173,7 +173,7 @@ def index_wikipedia(
     opened = open_source(source, format_.value if format_ else None)
     found = finished_index(opened, out, limit)
     if found is None:
-        with IndexDisplay(opened.bytes, limit, quiet=as_json) as display, exit_on_signal(display):
+        with IndexDisplay(opened.identity.bytes, limit, quiet=as_json) as display, exit_on_signal(display):
             info = build_index(opened, out, limit=limit, on_progress=display)
     else:
         info = found

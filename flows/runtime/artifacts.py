@@ -35,6 +35,7 @@ from prefect.runtime import flow_run as this_run
 
 from flows.runtime.background import in_background
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, passes_quarter
+from toolformer_core.errors import first_line
 
 if TYPE_CHECKING:
     from flows.runtime.ledger import Ledger
@@ -138,7 +139,7 @@ class ProgressArtifacts:
             )
             self._made[name] = self._client.create_artifact(request).id
         except _NO_ANSWER as exc:
-            self._logger.warning("Prefect shows no progress from here on, the work goes on: %s", _first_line(exc))
+            self._logger.warning("Prefect shows no progress from here on, the work goes on: %s", first_line(exc))
             self._client = None
 
 
@@ -222,11 +223,7 @@ def _logging_failures() -> Iterator[None]:
     try:
         yield
     except _NO_ANSWER as exc:
-        _log.warning("Prefect did not take an artifact, the work is done all the same: %s", _first_line(exc))
-
-
-def _first_line(exc: BaseException) -> str:
-    return next(iter(str(exc).strip().splitlines()), type(exc).__name__)
+        _log.warning("Prefect did not take an artifact, the work is done all the same: %s", first_line(exc))
 
 
 def run_name_from(pattern: str) -> Callable[[], str]:

@@ -4,7 +4,7 @@
     with serving() as server: server.url        over HTTP on loopback, in threads of this process
 
 It knows the handshake `initialize` only and refuses `server/discover`, as servers built on SDK 1 do. `hold` answers
-when `release` is called, `never` does not answer, `die` ends the process.
+when it is let go, which over HTTP alone it can be, `never` does not answer, `die` ends the process.
 """
 
 from __future__ import annotations
@@ -33,14 +33,10 @@ TOOLS: dict[str, dict[str, Any]] = {
     "never": NOTHING,
     "die": NOTHING,
     "hold": NOTHING,
-    "release": NOTHING,
     "environment": NOTHING,
     "failing": ONE_TEXT,
     "refused": NOTHING,
-    "picture": NOTHING,
-    "resource": NOTHING,
     "structured": NOTHING,
-    "nothing": NOTHING,
     "lax": NOTHING,
     "long": NOTHING,
     "half": NOTHING,
@@ -68,20 +64,12 @@ def content_of(tool: str, given: dict[str, Any]) -> dict[str, Any]:
             return text(given["text"] * given["times"])
         case "pid":
             return text(str(os.getpid()))
-        case "release":
-            return text("released")
         case "environment":
             return text(json.dumps(dict(os.environ)))
         case "failing":
             return {**text(f"cannot do {given['text']}"), "isError": True}
-        case "picture":
-            return {"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]}
-        case "resource":
-            return {"content": [{"type": "resource", "resource": {"uri": "file:///a.txt", "text": "in a file"}}]}
         case "structured":
             return {"content": [], "structuredContent": {"result": {"a": 1, "b": [2, 3]}}}
-        case "nothing":
-            return {"content": []}
         case "lax":
             return {"content": [{"type": "text"}]}  # a text without its text
         case "long":
@@ -143,7 +131,6 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
 def run_on_pipes() -> None:
     """Answer line by line until the input ends."""
     sys.stderr.write("by-hand is listening\n")
-    held: list[dict[str, Any]] = []
     greeted = "BY_HAND_STRICT" not in os.environ
     for line in sys.stdin:
         message = json.loads(line)
@@ -151,17 +138,10 @@ def run_on_pipes() -> None:
             sys.exit("initialize must come first")
         greeted = True
         tool = (message.get("params") or {}).get("name")
-        answers = [answer(message)]
         if tool == "noisy":
             sys.stdout.write("loading the index ...\nand more\n{}\n")
-        if tool == "hold":
-            held.append(message)
-        if tool == "release":
-            answers += [{"jsonrpc": "2.0", "id": m["id"], "result": text("held")} for m in held]
-            held = []
-        for reply in answers:
-            if reply is not None:
-                sys.stdout.buffer.write(encoded(reply) + b"\n")
+        if (reply := answer(message)) is not None:
+            sys.stdout.buffer.write(encoded(reply) + b"\n")
         sys.stdout.flush()
 
 

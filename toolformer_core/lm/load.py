@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer_core.errors import ModelError
+from toolformer_core.errors import ModelError, first_line
 from toolformer_core.extras import is_installed
 from toolformer_core.folders import file_digest
 from toolformer_core.lm.gguf import gguf_folder
@@ -313,7 +313,7 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
         try:
             AutoConfig.from_pretrained(folder, local_files_only=True)  # the tokenizer would read it too, and be blamed
         except errors as exc:
-            raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {_first_line(exc)}") from exc
+            raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {first_line(exc)}") from exc
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         except errors as exc:
@@ -331,7 +331,7 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
                 f"model {name!r}: its .bin file is truncated or holds no weights; download it again"
             ) from exc
         except errors as exc:
-            raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {_first_line(exc)}") from exc
+            raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {first_line(exc)}") from exc
         model, loading_info = loaded
         _check_complete(loading_info, name)
         check_weights(model, name)
@@ -375,12 +375,8 @@ def _buffer_logs(logger: logging.Logger) -> Iterator[None]:
 
 def _no_tokenizer(folder: Path, name: str, exc: BaseException) -> str:
     exists = any(f.name.startswith(TOKENIZER_FILES) or f.suffix == ".model" for f in folder.iterdir())
-    reason = f" ({_first_line(exc)})" if exists else ""  # for missing files, transformers' own message misleads
+    reason = f" ({first_line(exc)})" if exists else ""  # for missing files, transformers' own message misleads
     return f"model {name!r} has no readable tokenizer{reason}; save it beside the model (tokenizer.save_pretrained)"
-
-
-def _first_line(exc: BaseException) -> str:
-    return str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
 
 
 def _check_complete(loading_info: Any, name: str) -> None:

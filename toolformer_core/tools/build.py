@@ -6,7 +6,6 @@ call. This module does not know what a tool is used for.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from pathlib import Path
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.endpoints import NO_CREDENTIALS, Credentials
 from toolformer_core.errors import ModelError, UnknownNameError, UsageError
+from toolformer_core.extras import is_installed
 from toolformer_core.syntax import is_tool_name
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.calculator import Calculator
@@ -197,5 +197,5 @@ def _shared_index(path: Path, digest: str) -> PassageIndex:
 
 
 def _require_package(module: str, package: str, tools: str) -> None:
-    if importlib.util.find_spec(module) is None:
+    if not is_installed(module):
         raise UsageError(f"the tools {tools} need the package {package}: pip install {package}")

@@ -15,6 +15,7 @@ therefore an invalid expression.
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,7 +28,7 @@ MAX_DEPTH = 32  # open parentheses
 
 _SPACE = "[\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}]"  # between thousands
 _SIGNS = {"*": "xX×∗·⋅∙", "/": "÷∕", "-": "‐‑‒–—―−﹣"}
-_OPERATORS = {sign: operator for operator, signs in _SIGNS.items() for sign in signs}
+_OPERATORS = {sign: plain for plain, signs in _SIGNS.items() for sign in signs}
 _TOKEN = re.compile(
     rf"\s*(?:(?P<number>[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:{_SPACE}[0-9]{{3}})+)(?![0-9])(?:\.[0-9]+)?"
     rf"|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?P<percent>\s*%)?|(?P<op>[-+*/(){''.join(_OPERATORS)}]))"
@@ -35,6 +36,7 @@ _TOKEN = re.compile(
 _HEXADECIMAL = re.compile(r"(?<![0-9.,])0[xX][0-9a-fA-F]")
 _FULL_WIDTH = {code + 0xFEE0: code for code in range(ord("!"), ord("~") + 1)}  # U+FF01 to U+FF5E
 _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
+_APPLY = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
 
 class InvalidExpression(Exception):
@@ -137,14 +139,7 @@ def _sum(tokens: list[_Token], at: int, depth: int, rank: int = 1) -> tuple[Frac
             break
         right, at, more = _sum(tokens, at + 1, depth, _RANK[op] + 1)
         operations += more + 1
-        if op == "+":
-            value += right
-        elif op == "-":
-            value -= right
-        elif op == "*":
-            value *= right
-        else:
-            value /= right
+        value = _APPLY[op](value, right)
     return value, at, operations
 
 

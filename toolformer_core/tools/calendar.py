@@ -22,11 +22,6 @@ _MONTHS = (
 _ISO = re.compile(r"\s*([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[T ].*)?\s*", re.DOTALL)
 
 
-def sentence_for(day: date) -> str:
-    """Return e.g. `Today is Monday, January 30, 2023.`"""
-    return f"Today is {_DAYS[day.weekday()]}, {_MONTHS[day.month - 1]} {day.day}, {day.year}."
-
-
 @dataclass(frozen=True, slots=True)
 class Calendar:
     """Tells the date of the document.
@@ -63,4 +58,4 @@ class Calendar:
             day = date(*(int(part) for part in match.groups()))
         except ValueError as exc:
             return ToolFailure("no_date", f"{context[:40]!r}: {exc}")
-        return ToolResponse(sentence_for(day))
+        return ToolResponse(f"Today is {_DAYS[day.weekday()]}, {_MONTHS[day.month - 1]} {day.day}, {day.year}.")

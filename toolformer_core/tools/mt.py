@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from toolformer_core.errors import UsageError
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
@@ -51,22 +51,13 @@ class Detector(Protocol):
 class Translator(Engine, Protocol):
     """Anything that translates into English."""
 
-    def translate(self, text: str, languages: Sequence[str]) -> str | None:
-        """Return the English translation of a text, or None.
+    def translate(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
+        """Return the English translation of each text, or None.
 
         Args:
-            text: one line, not empty.
-            languages: codes of the languages it may be in, most likely first; only a hint, because short texts
-                mislead (`was kostet das` is detected as English with 0.93).
+            texts: one line each, not empty, with the codes of the languages it may be in, most likely first; only a
+                hint, because short texts mislead (`was kostet das` is detected as English with 0.93).
         """
-
-
-@runtime_checkable
-class BatchTranslator(Protocol):
-    """A translator that translates many texts faster together. Its `translate` gives the same translations."""
-
-    def translate_batch(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
-        """Translate texts, each with the codes of its likely languages; one translation for each, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +112,10 @@ class MT:
         return self.run_batch([(input, context)])[0]
 
     def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
-        """Translate phrases, together if the translator can; their contexts are ignored."""
+        """Translate phrases together; their contexts are ignored."""
         sources = [self._source(phrase) for phrase, _ in questions]
-        valid = [source for source in sources if isinstance(source, _Source)]
-        translations = iter(self._translate([(source.text, source.languages) for source in valid]))
+        valid = [(source.text, source.languages) for source in sources if isinstance(source, _Source)]
+        translations = iter(self.translator.translate(valid) if valid else ())
         return [_result(source, next(translations)) if isinstance(source, _Source) else source for source in sources]
 
     def _source(self, phrase: str) -> _Source | ToolFailure:
@@ -141,11 +132,6 @@ class MT:
         if language == "en" and probability >= _SURE_ENGLISH and " " not in text:
             return ToolFailure("already_english")
         return _Source(text, tuple(code for code, _ in guesses))
-
-    def _translate(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
-        if isinstance(self.translator, BatchTranslator):
-            return self.translator.translate_batch(texts) if texts else []
-        return [self.translator.translate(text, languages) for text, languages in texts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +194,10 @@ class PhraseTable:
     def load(self) -> None:
         """Do nothing, because the table is read on construction."""
 
-    def translate(self, text: str, languages: Sequence[str]) -> str | None:
+    def translate(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
+        return [self._translation(text, languages) for text, languages in texts]
+
+    def _translation(self, text: str, languages: Sequence[str]) -> str | None:
         """Translate by the first language that covers every word: the likely ones in order, then the others."""
         words = _words(text)
         likely = [code for code in languages if code in self._tables]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias
 
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
 from toolformer_core.tools.base import Engine, ToolLimits, ttl_of
@@ -24,22 +24,16 @@ Reading: TypeAlias = str | ToolFailure | None  # an answer; why none could be lo
 
 
 class Reader(Engine, Protocol):
-    """Anything that finds a short answer in passages, e.g. a neural reader."""
+    """Anything that finds short answers in passages, e.g. a neural reader."""
 
-    def read(self, question: str, hits: Sequence[Hit]) -> Reading:
-        """Return a short answer from the passages (best first); None if they hold none; a failure if it cannot read.
+    def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> Sequence[Reading]:
+        """Return a short answer to each question from its passages (best first), in order.
+
+        None if the passages hold none; a failure if it cannot read.
 
         Raises:
             ToolformerError: it can read nothing at all, e.g. a server refuses its key.
         """
-
-
-@runtime_checkable
-class BatchReader(Protocol):
-    """A reader that answers many questions faster together. Its `read` gives the same answers."""
-
-    def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
-        """Answer questions, each from its own passages; one reading for each, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ class QA:
         return self.run_batch([(input, context)])[0]
 
     def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
-        """Answer questions, together if the reader can; their contexts are ignored."""
+        """Answer questions together; their contexts are ignored."""
         results: list[ToolResult] = []
         found: list[tuple[str, list[Hit]]] = []
         places: list[int] = []  # of the questions that are read
@@ -95,14 +89,9 @@ class QA:
                 places.append(len(results))
                 found.append((question, hits))
             results.append(ToolFailure("no_result" if query_words(question) else "empty_input"))
-        for place, reading in zip(places, self._read(found), strict=True):
+        for place, reading in zip(places, self.reader.read(found) if found else (), strict=True):
             results[place] = _result(reading)
         return results
-
-    def _read(self, found: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
-        if isinstance(self.reader, BatchReader):
-            return self.reader.read_batch(found) if found else []
-        return [self.reader.read(question, hits) for question, hits in found]
 
 
 def _result(reading: Reading) -> ToolResult:

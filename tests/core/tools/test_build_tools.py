@@ -71,9 +71,8 @@ def test_an_index_takes_the_place_of_the_passages_and_is_opened_once(passages: P
 
 
 def test_only_what_is_asked_for_is_built(tmp_path: Path) -> None:
-    assert list(build_tools(["Calendar", "calculator"], ToolSettings(passages=tmp_path / "none"))) == [
-        *("calendar", "calculator")
-    ]
+    tools = build_tools(["Calendar", "calculator"], ToolSettings(passages=tmp_path / "none"))
+    assert list(tools) == ["calendar", "calculator"]
 
 
 def test_a_tool_that_is_named_and_not_built_is_an_error_and_no_other_tool(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +84,8 @@ def test_a_tool_that_is_named_and_not_built_is_an_error_and_no_other_tool(monkey
 def test_missing_data_is_an_error_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no passages file at"):
         build_tools(["qa"], ToolSettings(passages=tmp_path / "none.jsonl"))
+    with pytest.raises(UsageError, match=r"no search index in .*; make one: toolformer index wikipedia"):
+        build_tools(["wikisearch"], ToolSettings(passages=tmp_path))
     with pytest.raises(UsageError, match="cannot read the phrase table"):
         build_tools(["mt"], ToolSettings(translator=str(tmp_path / "none.tsv")))
     monkeypatch.setattr(build, "EMBEDDED_PASSAGES", tmp_path / "none.jsonl.gz")
@@ -119,12 +120,10 @@ def test_engines_are_chosen_by_name(passages: Path, tmp_path: Path) -> None:
     for tool in tools.values():
         assert isinstance(tool, BatchTool)
         tool.load()
-    names = ToolSettings(passages, qa_reader="embedded")
-    plain = build_tools(["qa", "mt"], ToolSettings(passages))
-    assert {key: tool.fingerprint for key, tool in build_tools(["qa", "mt"], names).items()} == {
-        key: tool.fingerprint for key, tool in plain.items()
-    }
-    assert {tool.fingerprint for tool in tools.values()}.isdisjoint(tool.fingerprint for tool in plain.values())
+    named = build_tools(["qa", "mt"], ToolSettings(passages, qa_reader="embedded"))
+    plain = [tool.fingerprint for tool in build_tools(["qa", "mt"], ToolSettings(passages)).values()]
+    assert [tool.fingerprint for tool in named.values()] == plain
+    assert {tool.fingerprint for tool in tools.values()}.isdisjoint(plain)
 
 
 def test_engines_that_cannot_be_used_are_errors_before_the_run(passages: Path, tmp_path: Path) -> None:
@@ -162,11 +161,6 @@ def test_a_hub_name_is_taken_from_the_cache_and_known_by_its_commit(
     (found.folder / "model.safetensors").unlink()
     with pytest.raises(UsageError, match="org/bert"):
         find_checkpoint("org/bert")
-
-
-def test_a_folder_without_an_index_is_an_error_before_the_run(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no search index in .*; make one: toolformer index wikipedia"):
-        build_tools(["wikisearch"], ToolSettings(passages=tmp_path))
 
 
 @pytest.mark.parametrize("tool", ["wikisearch", "qa"])

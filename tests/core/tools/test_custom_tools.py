@@ -183,23 +183,14 @@ def test_an_entry_point_of_an_installed_package(folder: Path, monkeypatch: pytes
 
 
 def test_mistakes_are_named(folder: Path) -> None:
-    (folder / "broken.py").write_text("1 / 0\n", "utf-8")
     with pytest.raises(UnknownNameError, match="Did you mean 'dozens'"):
         build_tools([f"{folder}/shop.py:dozen"])
-    with pytest.raises(UsageError, match=r"broken\.py cannot be imported: ZeroDivisionError"):
-        build_tools([f"{folder}/broken.py:f"])
     with pytest.raises(UsageError, match="cannot read the tool file"):
         build_tools([f"{folder}/absent.py:f"])
     with pytest.raises(UsageError, match=r"the module no\.such\.module cannot be imported"):
         build_tools(["no.such.module:f"])
     with pytest.raises(UsageError, match=r"both give a tool Dozens.*Other"):
         build_tools([f"{folder}/shop.py:dozens", f"Dozens={folder}/shop.py:shout"])
-    code = "from toolformer_core import tool\n@tool(name='Cafe\\u0301')\ndef f(text):\n    return text\n"
-    (folder / "marks.py").write_text(code, "utf-8")  # an accent of its own, which the parser of calls does not read
-    with pytest.raises(UsageError, match=r"cannot be called 'Cafe.'"):
-        build_tools([f"{folder}/marks.py:f"])
-    with pytest.raises(UsageError, match="like one of the paper's tools"):
-        build_tools([f"QA={folder}/shop.py:shout"])
     with pytest.raises(UnknownNameError, match="Did you mean 'calculator'"):
         build_tools(["calculater"])
 
@@ -295,11 +286,12 @@ def test_settings_of_another_type_are_named(tmp_path: Path, settings: str, wrong
 def test_a_name_must_be_one_that_calls_and_files_can_bear(folder: Path) -> None:
     (folder / "names.py").write_text(
         "from toolformer_core import tool\n@tool(name='\u91cc\u7a0b')\ndef far(text): return text\n"
+        "@tool(name='Cafe\u0301')\ndef marked(text): return text\n"  # which the parser of calls does not read
         "class Other:\n    key, name, description, fingerprint = '../x', 'Other', '', '1'\n"
         "    def load(self): pass\n    def run(self, input, context=''): pass\nother = Other()\n",
         "utf-8",
     )
-    for reference in ("names.py:far", "names.py:other", "__=shop.py:shout"):
+    for reference in ("names.py:far", "names.py:marked", "names.py:other", "__=shop.py:shout"):
         name, equals, file = reference.rpartition("=")
         with pytest.raises(UsageError, match="cannot be called"):
             build_tools([f"{name}{equals}{folder}/{file}"])

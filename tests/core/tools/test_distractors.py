@@ -82,7 +82,6 @@ def _text(one: object, asked: str) -> str:
     return result.text
 
 
-def test_there_are_at_least_120_and_their_names_are_legal() -> None:
-    assert len({one.key for one in ALL}) == len({one.name for one in ALL}) == 139
+def test_names_and_keys_are_legal() -> None:
     assert all(is_tool_name(one.name) for one in ALL)
     assert all(re.fullmatch("distractor_[a-z_]+", one.key) for one in ALL)

@@ -46,21 +46,6 @@ def test_dates(asked: str, expected: str) -> None:
     assert answer("date_arithmetic", asked, "2025-06-12") == expected
 
 
-@pytest.mark.parametrize(
-    ("asked", "wrong"),
-    [
-        ("2023-02-30 + 1 day", "day is out of range for month"),
-        ("1/2/2023 + 3 days", "write e.g. 30 days after"),  # read in two ways
-        ("today + 3 days", "today's date is not known"),
-        ("1 day after 9999-12-31", "out of range"),
-        ("9999 years after 2023-01-01", "out of range"),
-        ("half a year after 2023-01-01", "give a whole number"),
-    ],
-)
-def test_dates_that_are_refused(asked: str, wrong: str) -> None:
-    assert wrong in refusal("date_arithmetic", asked)
-
-
 @given(DATES, st.integers(0, 20_000))
 def test_days_after_and_before_undo_each_other(day: dt.date, count: int) -> None:
     later = answer("date_arithmetic", f"{count} days after {day}").partition(", ")[2]
@@ -96,22 +81,6 @@ def test_months_later_is_the_same_day_or_the_months_last(day: dt.date, months: i
 )
 def test_time_zones(asked: str, expected: str) -> None:
     assert answer("time_zone", asked) == expected
-
-
-@pytest.mark.parametrize(
-    ("asked", "wrong"),
-    [
-        ("10:00 in Atlantis to Rome", "no city, country or time zone 'Atlantis'"),
-        ("7:15 in Germany to United States", "United States has several time zones; name a city"),
-        ("25:00 in Rome to Paris", "hour must be in 0..23"),
-        ("13 pm in Rome to Paris", "there is no 13 pm"),
-        ("Rome to Paris", "write e.g. 3:30 PM"),
-        ("2024-02-30 10:00 Rome to Paris", "day is out of range"),
-        ("10:00 in ../../etc/passwd to Rome", "is known"),
-    ],
-)
-def test_time_zones_that_are_refused(asked: str, wrong: str) -> None:
-    assert wrong in refusal("time_zone", asked)
 
 
 @given(
@@ -194,6 +163,19 @@ def test_moves_of_a_robot(asked: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("key", "asked", "wrong"),
     [
+        ("date_arithmetic", "2023-02-30 + 1 day", "day is out of range for month"),
+        ("date_arithmetic", "1/2/2023 + 3 days", "write e.g. 30 days after"),  # read in two ways
+        ("date_arithmetic", "today + 3 days", "today's date is not known"),
+        ("date_arithmetic", "1 day after 9999-12-31", "out of range"),
+        ("date_arithmetic", "9999 years after 2023-01-01", "out of range"),
+        ("date_arithmetic", "half a year after 2023-01-01", "give a whole number"),
+        ("time_zone", "10:00 in Atlantis to Rome", "no city, country or time zone 'Atlantis'"),
+        ("time_zone", "7:15 in Germany to United States", "United States has several time zones; name a city"),
+        ("time_zone", "25:00 in Rome to Paris", "hour must be in 0..23"),
+        ("time_zone", "13 pm in Rome to Paris", "there is no 13 pm"),
+        ("time_zone", "Rome to Paris", "write e.g. 3:30 PM"),
+        ("time_zone", "2024-02-30 10:00 Rome to Paris", "day is out of range"),
+        ("time_zone", "10:00 in ../../etc/passwd to Rome", "is known"),
         ("sleep", "for a while", "does not say how long"),
         ("sleep", "0 hours", "is no time to sleep"),
         ("robot_move", "dance", "'dance' is no move"),
@@ -201,5 +183,5 @@ def test_moves_of_a_robot(asked: str, expected: str) -> None:
         ("robot_move", "please", "it names no move"),
     ],
 )
-def test_pauses_and_moves_that_are_refused(key: str, asked: str, wrong: str) -> None:
+def test_what_has_no_answer_is_refused_with_a_reason(key: str, asked: str, wrong: str) -> None:
     assert wrong in refusal(key, asked)

@@ -104,7 +104,7 @@ def test_a_dump_gives_its_articles_sections_and_counts_the_other_pages(tmp_path:
 def test_the_format_follows_from_the_content_then_from_the_name(
     tmp_path: Path, name: str, content: str | bytes, format: str
 ) -> None:
-    assert open_source(write(tmp_path / name, content)).format == format
+    assert open_source(write(tmp_path / name, content)).identity.format == format
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_pages_before_are_not_parsed_again(tmp_path: Path, monkeypatch: pytest.M
 
 def test_how_much_is_read_is_told(tmp_path: Path) -> None:
     source = open_source(write(tmp_path / "p.jsonl", JSONL))
-    assert [record.read for record in source.records()][-1] == source.bytes == len(JSONL)
+    assert [record.read for record in source.records()][-1] == source.identity.bytes == len(JSONL)
 
 
 # What is wrong.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import ToolLimits, limits_of
-from toolformer_core.tools.qa import QA
+from toolformer_core.tools.qa import QA, Reading
 from toolformer_core.tools.qa_readers import embedded
 from toolformer_core.tools.qa_readers.embedded import Evidence, ExtractiveReader, confidence, question_kind
 from toolformer_core.tools.search.passages import Hit, Passage, PassageIndex
@@ -103,11 +103,8 @@ def test_of_names_that_no_passage_has_nothing_is_known(
         ("Who founded the mill?", "Moreover, the mill was founded in 1801.", None),
         ("Who founded the mill?", "Although Tora Lind founded the mill, it stands still.", "Tora Lind"),
         ("Who founded the mill?", "By Tora Lind the mill was founded.", "Tora Lind"),
-        (
-            "When did the peace of 1763 end?",
-            "The peace of 1763 did end in 1775.",
-            "1775",
-        ),  # what is asked answers nothing
+        # what is asked answers nothing
+        ("When did the peace of 1763 end?", "The peace of 1763 did end in 1775.", "1775"),
         ("What is the mill known for?", "The mill is known for rye.", "rye"),
     ],
 )
@@ -124,8 +121,8 @@ def test_an_answer_less_probable_than_the_threshold_is_not_given(index: PassageI
     hits = QA(index).hits(question)
     answer = ExtractiveReader().best(question, hits)
     assert answer is not None
-    assert ExtractiveReader(least_confidence=answer.confidence).read(question, hits) == "Tora Lind"
-    assert ExtractiveReader(least_confidence=answer.confidence + 1e-9).read(question, hits) is None
+    assert ExtractiveReader(least_confidence=answer.confidence).read([(question, hits)]) == ["Tora Lind"]
+    assert ExtractiveReader(least_confidence=answer.confidence + 1e-9).read([(question, hits)]) == [None]
 
 
 def test_what_speaks_for_an_answer(index: PassageIndex) -> None:
@@ -176,36 +173,28 @@ class TitleReader:
     def load(self) -> None:
         self.loaded = True
 
-    def read(self, question: str, hits: Sequence[Hit]) -> str | None:
-        return hits[0].passage.title
+    def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+        return [hits[0].passage.title for _, hits in questions]
 
 
 def test_another_reader_takes_the_place_and_changes_the_fingerprint(index: PassageIndex) -> None:
     tool = QA(index, reader=TitleReader())
     tool.load()
     assert tool.run("Who was Mira Holt?") == ToolResponse("Mira Holt")
-    assert tool.run_batch([("Who was Mira Holt?", ""), ("", "")]) == [
-        ToolResponse("Mira Holt"),
-        ToolFailure("empty_input"),
-    ]
+    both = [ToolResponse("Mira Holt"), ToolFailure("empty_input")]
+    assert tool.run_batch([("Who was Mira Holt?", ""), ("", "")]) == both
     assert limits_of(tool) == ToolLimits(at_once=3)
     assert tool.fingerprint != QA(index).fingerprint
 
 
-def test_the_fingerprint_follows_the_threshold(index: PassageIndex) -> None:
-    assert QA(index, reader=ExtractiveReader(least_confidence=0.9)).fingerprint != QA(index).fingerprint
-
-
-def test_the_fingerprint_follows_the_weights(index: PassageIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = QA(index).fingerprint
+def test_the_fingerprint_follows_the_passages_the_threshold_and_the_weights(
+    index: PassageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.jsonl").write_text('{"title": "a", "text": "b"}', encoding="utf-8")
+    tools = [QA(index), QA(PassageIndex(tmp_path / "p.jsonl")), QA(index, ExtractiveReader(least_confidence=0.9))]
+    prints = {tool.fingerprint for tool in tools}
     monkeypatch.setattr(embedded, "WEIGHTS", (0.0,) * 6)
-    assert QA(index).fingerprint != before
-
-
-def test_the_fingerprint_follows_the_passages(index: PassageIndex, tmp_path: Path) -> None:
-    other = tmp_path / "other.jsonl"
-    other.write_text('{"title": "a", "text": "b"}', encoding="utf-8")
-    assert QA(PassageIndex(other)).fingerprint != QA(index).fingerprint
+    assert len({*prints, QA(index).fingerprint}) == 4
 
 
 EVIDENCE = Evidence(fit=1.0, margin=0.5, covered=0.5, named=0.0, direct=0.25, rank=1)
@@ -215,9 +204,8 @@ def test_confidence_is_a_logistic_regression() -> None:
     # 2 * 1 + 1 * 0.5 + 2 * 0.5 + 3 * 0 + 4 * 0.25 - 0.5 * 1 - 4 = 0, and half of what the odds 1 : 1 have
     assert confidence(EVIDENCE, (2.0, 1.0, 2.0, 3.0, 4.0, -0.5), -4.0) == 0.5
     # one more for the title: log odds of 3
-    assert confidence(replace(EVIDENCE, named=1.0), (2.0, 1.0, 2.0, 3.0, 4.0, -0.5), -4.0) == pytest.approx(
-        math.exp(3) / (1 + math.exp(3))
-    )
+    more = confidence(replace(EVIDENCE, named=1.0), (2.0, 1.0, 2.0, 3.0, 4.0, -0.5), -4.0)
+    assert more == pytest.approx(math.exp(3) / (1 + math.exp(3)))
 
 
 def test_a_margin_over_no_other_answer_is_a_large_one() -> None:

@@ -203,22 +203,25 @@ class Killed(BaseException):
     """The end of a run."""
 
 
-@pytest.mark.parametrize("record", range(1, len(ROWS) + 1))
-def test_a_run_that_was_killed_is_gone_on_with(folder: Path, source: Path, tmp_path: Path, record: int) -> None:
+def build_until_killed(source: Path, folder: Path, record: int = 1, **options: Any) -> None:
+    """Index a source until a record is read."""
+
     def kill(progress: IndexProgress) -> None:
         if progress.position.records == record:
             raise Killed
 
     with pytest.raises(Killed):
-        build_index(open_source(source), tmp_path / "index", on_progress=kill, commit_passages=3)
+        build_index(open_source(source), folder, on_progress=kill, **options)
+
+
+@pytest.mark.parametrize("record", range(1, len(ROWS) + 1))
+def test_a_run_that_was_killed_is_gone_on_with(folder: Path, source: Path, tmp_path: Path, record: int) -> None:
+    build_until_killed(source, tmp_path / "index", record, commit_passages=3)
     with pytest.raises(UsageError, match="is not finished: run the same toolformer index command again"):
         SearchIndex(tmp_path / "index").load()
     positions: list[int] = []
-    build_index(
-        open_source(source),
-        tmp_path / "index",
-        on_progress=lambda progress: positions.append(progress.position.records),
-    )
+    index = tmp_path / "index"
+    build_index(open_source(source), index, on_progress=lambda done: positions.append(done.position.records))
     # a commit comes before the callback: of 4 records 3 are committed, and it goes on with the 4th
     assert positions == list(range(record - record % 3 + 1, len(ROWS) + 1))
     assert_same_index(tmp_path / "index", folder)
@@ -289,12 +292,7 @@ def test_another_source_or_limit_is_an_error(folder: Path, source: Path, tmp_pat
         build_index(open_source(other), folder)
     with pytest.raises(UsageError, match="was begun with no --limit"):
         build_index(open_source(source), folder, limit=3)
-
-    def kill(progress: IndexProgress) -> None:
-        raise Killed
-
-    with pytest.raises(Killed):
-        build_index(open_source(other), tmp_path / "index", limit=1, on_progress=kill)
+    build_until_killed(other, tmp_path / "index", limit=1)
     with pytest.raises(UsageError, match="holds the index of another file than"):
         build_index(open_source(source), tmp_path / "index", limit=1)
     with pytest.raises(UsageError, match="was begun with --limit 1; give the same"):
@@ -354,13 +352,6 @@ def overwrite(file: Path) -> None:
     file.write_bytes(b"x" * file.stat().st_size)
 
 
-def test_of_equal_passages_the_first_are_returned(folder: Path) -> None:
-    # ten passages share every word; they are spread over several segments, and rows 3 to 12 are theirs
-    index = SearchIndex(folder)
-    assert [hit.passage.row for hit in index.search("heron", 4)] == [3, 4, 5, 6]
-    assert [hit.passage.section for hit in index.search("heron", 20)] == list("ABCDEFGHIJ")
-
-
 def test_many_threads_get_the_same_answer(folder: Path) -> None:
     index = SearchIndex(folder)
     with ThreadPoolExecutor(8) as pool:
@@ -397,11 +388,7 @@ def test_a_folder_that_cannot_be_written_is_opened(source: Path, tmp_path: Path)
 
 
 def test_a_damaged_progress_file_says_so(source: Path, tmp_path: Path) -> None:
-    def kill(progress: IndexProgress) -> None:
-        raise Killed
-
-    with pytest.raises(Killed):
-        build_index(open_source(source), tmp_path / "index", on_progress=kill)
+    build_until_killed(source, tmp_path / "index")
     (tmp_path / "index" / PROGRESS).write_text("{}")
     with pytest.raises(UsageError, match=r"progress.json is damaged .*; remove .* and start again"):
         build_index(open_source(source), tmp_path / "index")

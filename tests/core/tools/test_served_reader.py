@@ -4,7 +4,7 @@ import json
 import logging
 import pickle
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits, limits_of, ttl_of
 from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.execution.pool import AnnotationPool
-from toolformer_core.tools.qa import QA
+from toolformer_core.tools.qa import QA, Reading
 from toolformer_core.tools.qa_readers import served
 from toolformer_core.tools.qa_readers.served import ServedReader, reader_endpoint
 from toolformer_core.tools.search.passages import Hit, Passage, PassageIndex
@@ -47,11 +47,15 @@ def reader(server: ChatServer) -> ServedReader:
     return ServedReader(f"{server.url}#tiny", credentials=Credentials(key=SECRET))
 
 
+def read(reader: ServedReader, question: str = QUESTION, hits: Sequence[Hit] = HITS) -> Reading:
+    return reader.read([(question, hits)])[0]
+
+
 def test_a_question_goes_out_with_its_passages_and_comes_back_short(server: ChatServer, reader: ServedReader) -> None:
     server.key = SECRET
     server.answer = lambda prompt: "Answer: Tora Lind.\n"
     reader.load()
-    assert reader.read(QUESTION, HITS) == "Tora Lind"
+    assert read(reader) == "Tora Lind"
     (body,) = server.asked
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("tiny", 0, 64)
     (message,) = body["messages"]
@@ -60,14 +64,8 @@ def test_a_question_goes_out_with_its_passages_and_comes_back_short(server: Chat
     assert server.authorizations == [f"Bearer {SECRET}"]
 
 
-@pytest.mark.parametrize("said", ["no answer", "No answer.", '"no answer"', "", "<think>hm"])
-def test_no_answer_is_recognised(server: ChatServer, reader: ServedReader, said: str) -> None:
-    server.answer = lambda prompt: said
-    assert reader.read(QUESTION, HITS) is None
-
-
 def test_nothing_is_asked_without_passages(server: ChatServer, reader: ServedReader) -> None:
-    assert reader.read(QUESTION, []) is None
+    assert read(reader, QUESTION, []) is None
     assert server.asked == []
 
 
@@ -76,7 +74,7 @@ def test_any_text_may_be_asked_and_long_ones_are_cut(
 ) -> None:
     monkeypatch.setattr(served, "_PASSAGE_CHARS", 20)
     long = Hit(Passage(0, "A", "", "b" * 500), 1.0)
-    assert reader.read("\ud800{question} {0} " + "x" * 5_000, [long]) == "Tora Lind"
+    assert read(reader, "\ud800{question} {0} " + "x" * 5_000, [long]) == "Tora Lind"
     content = server.asked[0]["messages"][0]["content"]
     assert f"Passages:\nA: {'b' * 17}\n\nQuestion: \\ud800{{question}} {{0}} x" in content  # 3 + 17 = 20 characters
     assert content.count("x") < 1_000 + len(served._PROMPT)
@@ -85,10 +83,7 @@ def test_any_text_may_be_asked_and_long_ones_are_cut(
 @pytest.mark.parametrize(
     ("response", "failure"),
     [
-        (
-            Response('{"error": {"message": "slow down\\nplease"}}', 429),
-            ToolFailure("rate_limited", "URL answered 429: slow down", True),
-        ),
+        (Response('{"error": {"message": "a\\nb"}}', 429), ToolFailure("rate_limited", "URL answered 429: a", True)),
         (Response("oops", 500), ToolFailure("unavailable", "URL answered 500", True)),
         (Response('{"message": "later"}', 503), ToolFailure("unavailable", "URL answered 503: later", True)),
         (Response('{"error": "too long"}', 400), ToolFailure("refused", "URL answered 400: too long")),
@@ -104,21 +99,21 @@ def test_what_a_server_says_instead_is_a_typed_failure(
     server: ChatServer, reader: ServedReader, response: Response, failure: ToolFailure
 ) -> None:
     server.next.append(response)
-    found = reader.read(QUESTION, HITS)
+    found = read(reader)
     assert isinstance(found, ToolFailure)
     assert ToolFailure(found.reason, found.detail.replace(server.url, "URL"), found.retryable) == failure
-    assert reader.read(QUESTION, HITS) == "Tora Lind"  # the next question is answered
+    assert read(reader) == "Tora Lind"  # the next question is answered
 
 
 def test_a_choice_without_text_is_no_answer(server: ChatServer, reader: ServedReader) -> None:
     server.next.append(Response('{"choices": [{"message": {"content": null, "refusal": "no"}}]}'))
-    assert reader.read(QUESTION, HITS) is None
+    assert read(reader) is None
 
 
 def test_a_server_that_does_not_answer_in_time_may_be_asked_again(server: ChatServer) -> None:
     server.silent = True
     reader = ServedReader(f"{server.url}#tiny", timeout_s=0.2)
-    assert reader.read(QUESTION, HITS) == ToolFailure("timeout", f"{server.url} did not answer within 0.2 s", True)
+    assert read(reader) == ToolFailure("timeout", f"{server.url} did not answer within 0.2 s", True)
     server.let_go.set()
 
 
@@ -126,7 +121,7 @@ def test_a_server_that_is_gone_may_come_back_but_must_be_there_at_the_start() ->
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     reader = ServedReader(f"http://127.0.0.1:{port}/v1#tiny")
-    failure = reader.read(QUESTION, HITS)
+    failure = read(reader)
     assert isinstance(failure, ToolFailure)
     assert (failure.reason, failure.retryable) == ("unavailable", True)
     with pytest.raises(ModelError, match="no server answers at"):
@@ -135,30 +130,28 @@ def test_a_server_that_is_gone_may_come_back_but_must_be_there_at_the_start() ->
 
 def test_what_concerns_every_question_ends_the_run(server: ChatServer, reader: ServedReader) -> None:
     server.key = "another"
-    for ask in (reader.load, lambda: reader.read(QUESTION, HITS)):
+    for ask in (reader.load, lambda: read(reader)):
         with pytest.raises(ModelError, match=r"refuses access to 'tiny' \(401\).*TOOLFORMER_QA_KEY") as caught:
             ask()
         assert SECRET not in str(caught.value)
     server.key = ""
     server.next.append(Response('{"error": {"message": "no such model"}}', 404))
     with pytest.raises(ModelError, match="answered 404: no such model; is there a model 'tiny'"):
-        reader.read(QUESTION, HITS)
+        read(reader)
 
 
 def test_redirects_are_not_followed(server: ChatServer, reader: ServedReader) -> None:
     with chat_server() as other:
         server.next.append(RedirectResponse(f"{other.url}/chat/completions?{SECRET}", 307))
         with pytest.raises(ModelError, match=r"refers to 127\.0\.0\.1; give the final address"):
-            reader.read(QUESTION, HITS)
+            read(reader)
         assert other.asked == []
 
 
-def test_a_secret_is_shown_nowhere(
-    server: ChatServer, reader: ServedReader, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+def test_a_secret_is_shown_nowhere(server: ChatServer, reader: ServedReader, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "httpx2")
     server.next.append(Response(json.dumps({"error": {"message": f"the key {SECRET} is tired"}}), 429))
-    failure = reader.read(QUESTION, HITS)
+    failure = read(reader)
     assert isinstance(failure, ToolFailure)
     assert failure.detail.endswith("answered 429: the key *** is tired")
     plain = ServedReader(f"{server.url}#tiny")
@@ -205,9 +198,14 @@ def test_addresses_that_can_be_used(url: str) -> None:
         ServedReader(f"{url}#org/model", Credentials(query="key=secret"))
 
 
-def test_a_build_asks_again_what_may_be_better_later(server: ChatServer, reader: ServedReader, tmp_path: Path) -> None:
-    passages = tmp_path / "p.jsonl"
-    passages.write_text('{"title": "Velden", "text": "The mayor of Velden is Tora Lind."}\n')
+@pytest.fixture
+def passages(tmp_path: Path) -> Path:
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"title": "Velden", "text": "The mayor of Velden is Tora Lind."}\n')
+    return path
+
+
+def test_a_build_asks_again_what_may_be_better_later(server: ChatServer, reader: ServedReader, passages: Path) -> None:
     server.next.extend([Response("", 429), Response("", 503)])
     tool = QA(PassageIndex(passages), reader)
     pool = AnnotationPool(tool, timeout_s=30.0, at_once=1, backoff=lambda tries: 0.0)
@@ -219,9 +217,7 @@ def test_a_build_asks_again_what_may_be_better_later(server: ChatServer, reader:
     pool.close()
 
 
-def test_qa_asks_the_server_that_its_settings_name(server: ChatServer, tmp_path: Path) -> None:
-    passages = tmp_path / "p.jsonl"
-    passages.write_text('{"title": "Velden", "text": "The mayor of Velden is Tora Lind."}\n')
+def test_qa_asks_the_server_that_its_settings_name(server: ChatServer, passages: Path) -> None:
     server.key = SECRET
     server.answer = lambda prompt: prompt.rpartition("Question: ")[2].upper()
     settings = ToolSettings(passages=passages, qa_reader=f"{server.url}#tiny")

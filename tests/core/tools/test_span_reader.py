@@ -38,7 +38,6 @@ QUESTIONS = [
     "Where is the river Sella?",
     "Who is the mayor of Velden?",
 ]
-ANY = -1e9  # a margin that every span has
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +54,20 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> PassageIndex:
     return PassageIndex(path)
 
 
+@pytest.fixture
+def any_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spans, "_LEAST_MARGIN", -1e9)  # a margin that every span has
+
+
 def hits(*texts: str) -> list[Hit]:
     return [Hit(Passage(n, "Title", "", text), 1.0 / (n + 1)) for n, text in enumerate(texts)]
 
 
-def test_together_and_one_by_one_the_answers_are_the_same(folder: Path, index: PassageIndex) -> None:
-    tool = QA(index, SpanReader(str(folder), least_margin=ANY))
+@pytest.mark.usefixtures("any_span")
+def test_together_and_one_by_one_the_answers_are_the_same(
+    folder: Path, index: PassageIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = QA(index, SpanReader(str(folder)))
     alone = [tool.run(question) for question in QUESTIONS]
     assert tool.run_batch([(question, "") for question in QUESTIONS]) == alone
     assert alone[1] == ToolFailure("empty_input")
@@ -69,37 +76,36 @@ def test_together_and_one_by_one_the_answers_are_the_same(folder: Path, index: P
     assert len(answers) == 5
     assert len(set(answers)) > 1  # it says different things of different questions
     assert all(any(answer in f"{title}. {text}" for title, text in TEXTS.items()) for answer in answers)
-
-
-def test_a_batch_in_several_passes_gives_the_same(
-    folder: Path, index: PassageIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tool = QA(index, SpanReader(str(folder), least_margin=ANY))
-    together = tool.run_batch([(question, "") for question in QUESTIONS])
-    monkeypatch.setattr(spans, "_BATCH_TOKENS", 100)
-    assert tool.run_batch([(question, "") for question in QUESTIONS]) == together
+    monkeypatch.setattr(spans, "_BATCH_TOKENS", 100)  # in several passes
+    assert tool.run_batch([(question, "") for question in QUESTIONS]) == alone
     assert tool.run_batch([]) == []
 
 
+@pytest.mark.usefixtures("any_span")
 def test_annotation_asks_in_batches(folder: Path, index: PassageIndex) -> None:
     sizes = []
 
     class Counting(SpanReader):
-        def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+        batch = 8
+
+        def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
             sizes.append(len(questions))
-            return super().read_batch(questions)
+            return super().read(questions)
 
     questions = [(f"Is {word} in Velden?", "") for word in dict.fromkeys(WORDS)]
-    found = execute(QA(index, Counting(str(folder), least_margin=ANY, batch=8)), questions, ExecuteConfig())
-    tool = QA(index, SpanReader(str(folder), least_margin=ANY))
+    found = execute(QA(index, Counting(str(folder))), questions, ExecuteConfig())
+    tool = QA(index, SpanReader(str(folder)))
     assert [one.response for one in found] == [tool.run(question).text for question, _ in questions]  # type: ignore[union-attr]
     assert sum(sizes) == len(set(WORDS)) == len(found)
     assert 1 < max(sizes) <= 8
 
 
-def test_the_answer_is_the_span_with_the_largest_margin_of_all_windows(folder: Path) -> None:
+@pytest.mark.usefixtures("any_span")
+def test_the_answer_is_the_span_with_the_largest_margin_of_all_windows(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Compared with the plain computation: every window by itself, every pair of its tokens."""
-    reader = SpanReader(str(folder), least_margin=ANY)
+    reader = SpanReader(str(folder))
     question, shown = "Who is the mayor?", hits(TEXTS["Velden"], TEXTS["Garrow"])
     loaded = reader._ready()
     best, expected, windows = -1e18, "", 0
@@ -120,9 +126,10 @@ def test_the_answer_is_the_span_with_the_largest_margin_of_all_windows(folder: P
                     if i <= j < i + 30 and margin > best + 1e-4:
                         best, expected = margin, text[places[i][0] : places[j][1]]
     assert windows > 2
-    assert reader.read(question, shown) == expected.strip()
-    assert SpanReader(str(folder), least_margin=best - 0.01).read(question, shown) == expected.strip()
-    assert SpanReader(str(folder), least_margin=best + 0.01).read(question, shown) is None
+    assert reader.read([(question, shown)]) == [expected.strip()]
+    for margin, answer in ((best - 0.01, expected.strip()), (best + 0.01, None)):
+        monkeypatch.setattr(spans, "_LEAST_MARGIN", margin)
+        assert reader.read([(question, shown)]) == [answer]
 
 
 def _parts(tokenizer: Any, question: str, text: str) -> list[dict[str, Any]]:
@@ -151,45 +158,48 @@ def test_an_answer_has_at_most_thirty_tokens() -> None:
     assert spans._best_span(nowhere, starts, ends) == (-np.inf, "")
 
 
+@pytest.mark.usefixtures("any_span")
 def test_any_text_may_be_asked(folder: Path) -> None:
-    reader = SpanReader(str(folder), least_margin=ANY)
-    assert reader.read("\ud800 ?", hits("Velden.")) is not None
-    assert reader.read("mayor " * 500, hits("Velden.")) is not None
-    assert reader.read("Who?", []) is None
+    reader = SpanReader(str(folder))
+    odd, long, unread = reader.read([("\ud800 ?", hits("Velden.")), ("mayor " * 500, hits("Velden.")), ("Who?", [])])
+    assert odd is not None
+    assert long is not None
+    assert unread is None
 
 
+@pytest.mark.usefixtures("any_span")
 def test_the_model_is_loaded_once_and_travels_as_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = SpanReader(str(folder), least_margin=ANY)
+    first = SpanReader(str(folder))
     first.load()
     monkeypatch.setattr(checkpoint, "_load", None)  # a second loading would fail
     copy = pickle.loads(pickle.dumps(first))
     assert copy.digest == first.digest
-    assert copy.read("Who?", hits(TEXTS["Velden"])) == first.read("Who?", hits(TEXTS["Velden"]))
+    asked = [("Who?", hits(TEXTS["Velden"]))]
+    assert copy.read(asked) == first.read(asked)
 
 
-def test_the_digest_follows_the_files_and_the_threshold(folder: Path, tmp_path: Path) -> None:
+def test_the_digest_follows_the_files(folder: Path, tmp_path: Path) -> None:
     save_span_model(tmp_path, WORDS, seed=2)
-    digests = {
-        SpanReader(str(folder)).digest,
-        SpanReader(str(tmp_path)).digest,
-        SpanReader(str(folder), least_margin=1.0).digest,
-    }
-    assert len(digests) == 3
     before = SpanReader(str(tmp_path)).digest
+    assert before != SpanReader(str(folder)).digest
     (tmp_path / "tokenizer_config.json").write_text("{}")
     assert SpanReader(str(tmp_path)).digest != before
 
 
-def test_the_architecture_chooses_the_reader(folder: Path, tmp_path: Path) -> None:
-    assert isinstance(choose_reader(str(folder)), SpanReader)
-    (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
-    with pytest.raises(ModelError, match=r"\(LlamaForCausalLM\) cannot read passages for QA: give an extractive"):
-        choose_reader(str(tmp_path))
-    (tmp_path / "config.json").write_text('["a list"]')
-    with pytest.raises(ModelError, match="not a JSON object"):
-        choose_reader(str(tmp_path))
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ModelError, match="cannot be read"):
+@pytest.mark.parametrize(
+    ("config", "wrong"),
+    [
+        (
+            '{"architectures": ["LlamaForCausalLM"]}',
+            r"\(LlamaForCausalLM\) cannot read passages for QA: give an extractive",
+        ),
+        ('["a list"]', "not a JSON object"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_the_architecture_chooses_the_reader(tmp_path: Path, config: str, wrong: str) -> None:
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(ModelError, match=wrong):
         choose_reader(str(tmp_path))
 
 
@@ -212,11 +222,8 @@ def test_missing_weights_are_an_error_and_not_random(folder: Path, tmp_path: Pat
 
     save_span_model(tmp_path, WORDS)
     weights = load_file(tmp_path / "model.safetensors")
-    save_file(
-        {name: tensor for name, tensor in weights.items() if not name.startswith("qa_outputs")},
-        tmp_path / "model.safetensors",
-        metadata={"format": "pt"},
-    )
+    kept = {name: tensor for name, tensor in weights.items() if not name.startswith("qa_outputs")}
+    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelError, match=r"lacks 2 of its weights \(e.g. qa_outputs"):
         SpanReader(str(tmp_path)).load()
 
@@ -238,5 +245,5 @@ def test_padding_changes_no_logit(folder: Path) -> None:
 
 
 def test_how_it_may_be_asked(folder: Path, index: PassageIndex) -> None:
-    limits = QA(index, SpanReader(str(folder), batch=8)).limits
-    assert (limits.batch, limits.at_once, limits.pool) == (8, 1, "threads")
+    limits = QA(index, SpanReader(str(folder))).limits
+    assert (limits.batch, limits.at_once, limits.pool) == (16, 1, "threads")

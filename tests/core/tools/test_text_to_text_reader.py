@@ -40,13 +40,13 @@ ASKED = [
 def test_together_and_one_by_one_the_answers_are_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = choose_reader(str(folder))
     assert isinstance(reader, TextToTextReader)
-    alone = [reader.read(question, shown) for question, shown in ASKED]
-    assert reader.read_batch(ASKED) == alone
+    alone = [reader.read([asked])[0] for asked in ASKED]
+    assert reader.read(ASKED) == alone
     assert alone[2] is None
     assert len({answer for answer in alone if answer}) > 2  # it says different things
     monkeypatch.setattr(text_to_text, "_BATCH_TOKENS", 10)
-    assert reader.read_batch(ASKED) == alone
-    assert pickle.loads(pickle.dumps(reader)).read_batch(ASKED[:1]) == alone[:1]
+    assert reader.read(ASKED) == alone
+    assert pickle.loads(pickle.dumps(reader)).read(ASKED[:1]) == alone[:1]
 
 
 def test_what_is_written_is_the_most_probable_token_each_time(folder: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_checkpoints_settings_for_sampling_are_not_followed(folder: Path, tmp_
         '{"do_sample": true, "temperature": 9.0, "num_beams": 3, "min_length": 20, "no_repeat_ngram_size": 1,'
         ' "decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}'
     )
-    assert TextToTextReader(str(tmp_path)).read(*ASKED[0]) == TextToTextReader(str(folder)).read(*ASKED[0])
+    assert TextToTextReader(str(tmp_path)).read(ASKED[:1]) == TextToTextReader(str(folder)).read(ASKED[:1])
 
 
 def test_question_and_instruction_stay_whole_and_passages_are_cut(
@@ -139,7 +139,5 @@ def test_the_digest_follows_the_files_and_the_prompt(
     save_t5(tmp_path, WORDS, seed=2)
     before = TextToTextReader(str(folder)).digest
     assert TextToTextReader(str(tmp_path)).digest != before
-    assert TextToTextReader(str(folder), batch=3).digest == before  # changes no answer
-    assert TextToTextReader(str(folder), batch=3).limits.batch == 3
     monkeypatch.setattr(text_to_text, "_HEAD", "Answer.")
     assert TextToTextReader(str(folder)).digest != before

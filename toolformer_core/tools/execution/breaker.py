@@ -3,16 +3,16 @@
     | state     | calls       | it ends when                                                                    |
     |-----------|-------------|---------------------------------------------------------------------------------|
     | closed    | all         | the tool is dead: see below                                                     |
-    | open      | none        | `cool_down_s` seconds have passed                                               |
+    | open      | none        | 30 seconds have passed                                                          |
     | half open | one         | that call has a result: closed if the tool answered, else open again            |
 
 A question fails by transport if its last try timed out, or gave a failure that is retryable. Any other result, an
 answer or a failure that is the input's, is a sign of life. A tool is dead if one of these holds:
 
-- `failures` questions in a row failed by transport: in the order in which they were put, and also with no sign of
+- 10 questions in a row failed by transport: in the order in which they were put, and also with no sign of
   life since the first of these failures came in. (One order is not enough: of many calls at a time, those that hang
   come in together at the end of their time, though others were answered between them.)
-- `timeouts` questions ran out of time at their first try, and there was no sign of life for `silence_s` seconds. This
+- 3 questions ran out of time at their first try, and there was no sign of life for `silence_s` seconds. This
   ends the wait for a tool that takes one question at a time, long before ten questions have failed. (Second tries
   do not count: when all other questions are answered, those that hang come together.)
 
@@ -26,6 +26,7 @@ from collections import deque
 from typing import Literal
 
 State = Literal["closed", "open", "half open"]
+_FAILURES, _TIMEOUTS, _COOL_DOWN_S = 10, 3, 30.0  # see above
 _REMEMBERED = 1_000  # questions that failed
 
 
@@ -33,19 +34,11 @@ class CircuitBreaker:
     """The state of one tool in one process. Times are seconds of one clock, questions go by ascending numbers.
 
     Args:
-        failures: questions in a row that failed by transport.
-        timeouts: questions in a row that ran out of time at their first try ...
-        silence_s: ... if there was no sign of life for so long.
-        cool_down_s: how long an open breaker lets no call through.
+        silence_s: how long there must be no sign of life before timeouts count.
     """
 
-    def __init__(
-        self, *, failures: int = 10, timeouts: int = 3, silence_s: float = 75.0, cool_down_s: float = 30.0
-    ) -> None:
-        self._limit = failures
-        self._timeouts_limit = timeouts
+    def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s
-        self._cool_down_s = cool_down_s
         self._failed: set[int] = set()  # numbers of questions, the last ones
         self._failed_in_order: deque[int] = deque()
         self._since = 0.0  # the last sign of life, or when the tool was first called after a pause
@@ -58,11 +51,11 @@ class CircuitBreaker:
         """Return the state."""
         if self._opened is None:
             return "closed"
-        return "open" if now < self._opened + self._cool_down_s else "half open"
+        return "open" if now < self._opened + _COOL_DOWN_S else "half open"
 
     def seconds_left(self, now: float) -> float:
         """Return the seconds until an open breaker lets a call through."""
-        return 0.0 if self._opened is None else max(0.0, self._opened + self._cool_down_s - now)
+        return 0.0 if self._opened is None else max(0.0, self._opened + _COOL_DOWN_S - now)
 
     def begun(self, now: float, *, others: bool) -> None:
         """Note that a call begins.
@@ -82,7 +75,7 @@ class CircuitBreaker:
     def timed_out(self, now: float) -> None:
         """Note that a question ran out of time at its first try; `failed` follows unless it is retried."""
         self.timeouts += 1
-        if self.timeouts >= self._timeouts_limit and now - self._since >= self._silence_s:
+        if self.timeouts >= _TIMEOUTS and now - self._since >= self._silence_s:
             self._open(now, f"{self.timeouts} questions in a row ran out of time")
 
     def failed(self, number: int, now: float) -> None:
@@ -94,7 +87,7 @@ class CircuitBreaker:
             self._failed.discard(self._failed_in_order.popleft())
         if self._opened is not None:  # the one call that was let through
             self._open(now, self.why)
-        elif min(self.in_a_row, self._asked_in_a_row(number)) >= self._limit:
+        elif min(self.in_a_row, self._asked_in_a_row(number)) >= _FAILURES:
             self._open(now, f"{self.in_a_row} questions in a row got no answer")
 
     def _open(self, now: float, why: str) -> None:

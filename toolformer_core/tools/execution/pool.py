@@ -60,7 +60,6 @@ class AnnotationPool:
         at_once: calls at a time; default: the tool's limit. 1 for a tool that is not thread-safe.
         backoff: from tries to the seconds before the next one.
         workers: what carries calls out; default: threads or processes, as the tool's limits say.
-        breaker: default: one that fits the time limit.
 
     Raises:
         ToolError: the tool asks for processes and cannot be pickled.
@@ -76,13 +75,12 @@ class AnnotationPool:
         clock: Clock | None = None,
         backoff: Callable[[int], float] = backoff_s,
         workers: Workers | None = None,
-        breaker: CircuitBreaker | None = None,
     ) -> None:
         limits = limits_of(tool)
         self.tool = tool
         self.timeout_s = timeout_s if interactive else limits.timeout_s or timeout_s
         self.clock = clock or Clock()
-        self.breaker = breaker or CircuitBreaker(silence_s=_SILENCE * self.timeout_s)
+        self.breaker = CircuitBreaker(_SILENCE * self.timeout_s)
         self._in_processes = limits.pool == "processes"
         at_once = at_once or limits.at_once
         self._at_once = min(at_once, _cores()) if self._in_processes else at_once
@@ -121,12 +119,7 @@ class AnnotationPool:
             self.tool.load()
 
     def ask(
-        self,
-        questions: Sequence[Question],
-        post: Post,
-        on_answer: OnAnswer,
-        on_error: OnError,
-        owner: object = None,
+        self, questions: Sequence[Question], post: Post, on_answer: OnAnswer, on_error: OnError, owner: object = None
     ) -> Asker:
         """Ask questions. `on_answer(index, answer)` is posted for each of them, or `on_error` once for all the rest.
 

@@ -81,28 +81,21 @@ def write_greedily(
 class BatchedModel(ABC, Generic[T]):
     """A checkpoint that is loaded on first use and works on one batch at a time; threads take turns.
 
-    What is pickled are the arguments; each process loads the checkpoint itself.
-
-    Args:
-        batch: texts that are worked on together, at most.
+    What is pickled is its name; each process loads the checkpoint itself.
 
     Raises:
         ModelError: the model's files are not found.
     """
 
-    batch: int  # unless another is given
+    batch: int  # texts that are worked on together, at most
 
-    def __init__(self, model: str, *, batch: int | None = None) -> None:
+    def __init__(self, model: str) -> None:
         self.model = model
-        self.batch = self.batch if batch is None else batch
         self._checkpoint = find_checkpoint(model)
         self._loaded: T | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"model": self.model, "batch": self.batch}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.model,)
 
     @property
     def limits(self) -> ToolLimits:

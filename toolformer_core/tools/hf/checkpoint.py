@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from toolformer_core.errors import ModelError
+from toolformer_core.errors import ModelError, first_line
 from toolformer_core.folders import file_digest
 from toolformer_core.records import digest_of
 
@@ -203,7 +203,7 @@ def _load(checkpoint: Checkpoint, auto_class: str) -> Loaded:
             dtype=torch.bfloat16 if half else torch.float32,
         )
     except _load_errors() as exc:
-        raise ModelError(f"the model {checkpoint.name!r} cannot be loaded: {_first_line(exc)}") from exc
+        raise ModelError(f"the model {checkpoint.name!r} cannot be loaded: {first_line(exc)}") from exc
     if missing := sorted({*info["missing_keys"], *(str(key[0]) for key in info["mismatched_keys"])}):
         raise ModelError(
             f"the model {checkpoint.name!r} lacks {len(missing)} of its weights (e.g. {missing[0]}), which would be "
@@ -229,7 +229,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> Any:
         return tokenizers.from_pretrained(checkpoint.folder, local_files_only=True, trust_remote_code=False)
     except _load_errors() as exc:
         raise ModelError(
-            f"the model {checkpoint.name!r} has no readable tokenizer ({_first_line(exc)}); save it beside the model "
+            f"the model {checkpoint.name!r} has no readable tokenizer ({first_line(exc)}); save it beside the model "
             "(tokenizer.save_pretrained)"
         ) from exc
 
@@ -238,7 +238,3 @@ def _load_errors() -> tuple[type[Exception], ...]:
     from safetensors import SafetensorError
 
     return (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, ImportError, SafetensorError)
-
-
-def _first_line(exc: BaseException) -> str:
-    return str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__

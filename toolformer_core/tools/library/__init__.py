@@ -17,18 +17,16 @@ __all__ = ["DISTRACTOR_PREFIX", "LIBRARY", "is_library_name", "library_tool"]
 
 DISTRACTOR_PREFIX = "distractor_"  # in front of every key, so that nobody asks a made-up tool by mistake
 
-_HERE = __name__
-
-# The name that users type, which is the tool's key -> (module, attribute).
-LIBRARY: Mapping[str, tuple[str, str]] = {
-    "units": (f"{_HERE}.units", "units"),
-    "time_zone": (f"{_HERE}.time_zones", "time_zone"),
-    "logarithm": (f"{_HERE}.powers", "logarithm"),
-    "power": (f"{_HERE}.powers", "power"),
-    "date_arithmetic": (f"{_HERE}.dates", "date_arithmetic"),
-    "dictionary": (f"{_HERE}.dictionary", "dictionary"),
-    "sleep": (f"{_HERE}.actions", "sleep"),
-    "robot_move": (f"{_HERE}.actions", "robot_move"),
+# The name that users type, which is the tool's key and that of its function -> the module beside this one.
+LIBRARY: Mapping[str, str] = {
+    "units": "units",
+    "time_zone": "time_zones",
+    "logarithm": "powers",
+    "power": "powers",
+    "date_arithmetic": "dates",
+    "dictionary": "dictionary",
+    "sleep": "actions",
+    "robot_move": "actions",
 }
 
 
@@ -45,8 +43,7 @@ def library_tool(name: str) -> object:
         UsageError: a package that the tool needs is missing.
     """
     if name in LIBRARY:
-        module, attribute = LIBRARY[name]
-        return getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(f"{__name__}.{LIBRARY[name]}"), name)
     from toolformer_core.tools.library.distractors import distractor
 
     return distractor(name)

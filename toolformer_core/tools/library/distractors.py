@@ -136,8 +136,8 @@ def _distractor(topic: str, what: str, form: str, subject: tuple[str, str, Seque
     for i, question in enumerate(_QUESTIONS):
         name = names[(turn + i) % (len(names) - 1)]  # the last one is kept for the mock response
         examples.append((question.format(what=what, of=of, name=name), name))
-    made = Distractor(key, camel_case(topic), description, form, tuple(examples), "")
-    return Distractor(key, made.name, description, form, made.examples, _made_up(key, form, names[-1].casefold()))
+    mock_response = _made_up(key, form, names[-1].casefold())
+    return Distractor(key, camel_case(topic), description, form, tuple(examples), mock_response)
 
 
 def _made_up(key: str, form: str, words: str) -> str:

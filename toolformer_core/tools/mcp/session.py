@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from toolformer_core.errors import UsageError
 from toolformer_core.tools.mcp.reference import Server
 from toolformer_core.tools.mcp.streams import Tail, watched
 from toolformer_core.tools.schema_check import Check, lenient_checker
@@ -231,13 +232,12 @@ class Session:
 
             self._tail = Tail()
             program, *words = server.command
-            parameters = (
-                StdioServerParameters.model_construct(  # not validated: it knows fewer error handlers than Python
-                    command=program,
-                    args=words,
-                    env=server.settings.process_environment(),
-                    encoding_error_handler="surrogateescape",  # type: ignore[arg-type]  # bad UTF-8 fails its own call only
-                )
+            # not validated: it knows fewer error handlers than Python
+            parameters = StdioServerParameters.model_construct(
+                command=program,
+                args=words,
+                env=server.settings.process_environment(),
+                encoding_error_handler="surrogateescape",  # type: ignore[arg-type]  # bad UTF-8 fails its own call only
             )
             return stdio_client(parameters, errlog=self._tail.file)
         import httpx2
@@ -261,8 +261,6 @@ class Session:
 
     def _explained(self, exc: BaseException) -> Exception:
         """Return why the session could not open, as one line for a person."""
-        from toolformer_core.errors import UsageError
-
         reason = _first(exc)
         if isinstance(reason, UsageError):
             return reason

@@ -53,13 +53,12 @@ class ModelReader(BatchedModel[Loaded]):
     auto_class: str  # of transformers, by which the checkpoint is loaded
     batch = 16
 
-    def read(self, question: str, hits: Sequence[Hit]) -> Reading:
-        """Return the model's answer from the passages, best first; None if they hold none."""
-        return self.read_batch([(question, hits)])[0]
-
     @abstractmethod
-    def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
-        """Return what `read` returns for each question, up to the rounding of sums in batches of another shape."""
+    def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+        """Return the model's answer to each question from its passages, best first; None if they hold none.
+
+        Together and alone, questions have the same answers, up to the rounding of sums in batches of another shape.
+        """
 
     def _load(self) -> Loaded:
         loaded = load_transformer(self._checkpoint, self.auto_class)

@@ -177,10 +177,10 @@ class ExtractiveReader:
     def load(self) -> None:
         """Do nothing: it needs no data."""
 
-    def read(self, question: str, hits: Sequence[Hit]) -> str | None:
-        """Return the best span of the best sentences, or None if it is not probable enough."""
-        best = self.best(question, hits)
-        return best.text if best is not None and best.confidence >= self.least_confidence else None
+    def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[str | None]:
+        """Return for each question the best span of the best sentences, or None if it is not probable enough."""
+        found = [self.best(question, hits) for question, hits in questions]
+        return [best.text if best is not None and best.confidence >= self.least_confidence else None for best in found]
 
     def best(self, question: str, hits: Sequence[Hit]) -> Answer | None:
         """Return the best span of the best sentences, however improbable.

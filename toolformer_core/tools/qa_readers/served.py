@@ -138,8 +138,8 @@ class ServedReader:
         if response.status_code in (401, 403):
             raise self._refusal(response.status_code)
 
-    def read(self, question: str, hits: Sequence[Hit]) -> Reading:
-        """Return the model's answer from the passages; None if it says that there is none.
+    def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+        """Return the model's answer to each question from its passages; None if it says that there is none.
 
         Failures: `timeout`, `rate_limited`, `unavailable` and `bad_response`, which may be tried again; `refused` (this
         question).
@@ -147,6 +147,9 @@ class ServedReader:
         Raises:
             ModelError: the server refuses the key or does not have the model, or refers to another address.
         """
+        return [self._answer(question, hits) for question, hits in questions]
+
+    def _answer(self, question: str, hits: Sequence[Hit]) -> Reading:
         import httpx2
 
         if not hits:

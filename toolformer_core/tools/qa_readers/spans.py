@@ -30,6 +30,7 @@ _WINDOW = 384  # tokens of a question and a passage, as in the training of most 
 _OVERLAP = 128  # of two windows of one passage, in tokens
 _QUESTION_TOKENS = 64  # the rest of a longer question is not read
 _ANSWER_TOKENS = 30
+_LEAST_MARGIN = 0.0  # of an answer; 0: the model believes in it more than in none
 _BATCH_TOKENS = 16_384  # in one forward pass, padding included
 
 
@@ -49,26 +50,17 @@ class SpanReader(ModelReader):
 
     Args:
         model: a folder or a hub name, e.g. `deepset/roberta-base-squad2`.
-        least_margin: the smallest margin of a span over "no answer" with which it is an answer. 0: an answer is given
-            if the model believes in it more than in none.
     """
 
     auto_class = "AutoModelForQuestionAnswering"
 
-    def __init__(self, model: str, *, least_margin: float = 0.0, batch: int | None = None) -> None:
-        super().__init__(model, batch=batch)
-        self.least_margin = least_margin
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "least_margin": self.least_margin}
-
     @property
     def digest(self) -> str:
         """Digest of the model's files and of how a span is chosen."""
-        figures = (self.least_margin, _WINDOW, _OVERLAP, _QUESTION_TOKENS, _ANSWER_TOKENS)
+        figures = (_LEAST_MARGIN, _WINDOW, _OVERLAP, _QUESTION_TOKENS, _ANSWER_TOKENS)
         return digest_of(type(self).__name__, VERSION, *map(repr, figures), self._checkpoint.digest)
 
-    def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+    def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
         loaded = self._ready()
         best: list[tuple[float, str]] = [(-np.inf, "")] * len(questions)
         with loaded.lock:
@@ -81,7 +73,7 @@ class SpanReader(ModelReader):
         for window, candidate in zip(windows, found, strict=True):
             if candidate[0] > best[window.question][0]:  # of equal margins, the better passage's
                 best[window.question] = candidate
-        return [text if margin >= self.least_margin and text else None for margin, text in best]
+        return [text if margin >= _LEAST_MARGIN and text else None for margin, text in best]
 
 
 def _windows(loaded: Loaded, questions: Sequence[tuple[str, Sequence[Hit]]]) -> Iterator[_Window]:

@@ -44,7 +44,7 @@ class TextToTextReader(ModelReader):
         figures = map(str, (_WINDOW, _QUESTION_TOKENS, _ANSWER_TOKENS))
         return digest_of(type(self).__name__, VERSION, _HEAD, _TAIL, *figures, self._checkpoint.digest)
 
-    def read_batch(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
+    def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
         loaded = self._ready()
         readings: list[Reading] = [None] * len(questions)
         with loaded.lock:

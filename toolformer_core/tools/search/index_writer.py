@@ -75,7 +75,6 @@ def build_index(
     limit: int | None = None,
     on_progress: Callable[[IndexProgress], None] | None = None,
     commit_passages: int = _COMMIT_PASSAGES,
-    commit_s: float = _COMMIT_S,
 ) -> IndexInfo:
     """Index a source, from where an earlier run of the same source stopped, and return what `index.json` says.
 
@@ -84,8 +83,7 @@ def build_index(
     Args:
         folder: where the index is or will be; nothing else may be in it.
         on_progress: called after every record of the source.
-        commit_passages: the most passages that a killed run loses.
-        commit_s: the most seconds of work that it loses, as far as records allow.
+        commit_passages: the most passages that a killed run loses; 60 s of work at most, as far as records allow.
 
     Raises:
         UsageError: the folder is not fit for it, another process writes it, the source cannot be read or holds no
@@ -101,7 +99,7 @@ def build_index(
     try:
         progress = _read_progress(folder)  # once the writer has the lock
         _check_same(folder, asdict(progress.identity), progress.limit, source, limit)
-        progress = _index(source, writer, progress, on_progress, commit_passages, commit_s)
+        progress = _index(source, writer, progress, on_progress, commit_passages)
         if not progress.passages:
             raise UsageError(f"{source.path} holds no passages")
     except BaseException:
@@ -118,7 +116,6 @@ def _index(
     progress: IndexProgress,
     on_progress: Callable[[IndexProgress], None] | None,
     commit_passages: int,
-    commit_s: float,
 ) -> IndexProgress:
     """Add all passages after a committed position; return the progress at the end, which is committed."""
     limit = progress.limit
@@ -138,7 +135,7 @@ def _index(
         progress = replace(
             progress, position=record.end, passages=count, digest=digest, read=record.read, left_out=left_out
         )
-        if count - committed >= commit_passages or time.monotonic() - committed_at >= commit_s:
+        if count - committed >= commit_passages or time.monotonic() - committed_at >= _COMMIT_S:
             writer.commit(progress)
             committed, committed_at = count, time.monotonic()
         if on_progress is not None:

@@ -50,7 +50,7 @@ class MaxScore:
     def __init__(self, index: Any, searcher: Any) -> None:
         import tantivy
 
-        self._index, self._searcher = index, searcher
+        self._index, self.searcher = index, searcher
         self._schema = index.schema
         words = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
         # what `TOKENIZER` is
@@ -77,7 +77,7 @@ class MaxScore:
         while len(hits) == fetched and _rounded(hits[-1]) == _rounded(hits[limit - 1]):
             fetched *= 4
             hits = self._top(terms, limit, fetched)
-        rows = self._searcher.fast_field_values("row", [address for _, address in hits])
+        rows = self.searcher.fast_field_values("row", [address for _, address in hits])
         best = [(_rounded(hit), int(row), hit[1]) for hit, row in zip(hits, rows, strict=True)]
         return sorted(best, key=lambda hit: (-hit[0], hit[1]))[:limit]
 
@@ -101,7 +101,7 @@ class MaxScore:
         query = self._query.term_query(self._schema, field, token)
         if field not in self._saturation:
             self._saturation[field] = self._most_saturated(query)
-        idf = math.log1p((self._searcher.num_docs - postings + 0.5) / (postings + 0.5))
+        idf = math.log1p((self.searcher.num_docs - postings + 0.5) / (postings + 0.5))
         bound = idf * (_K1 + 1) * self._saturation[field]
         if postings >= _FREQUENT:
             bound = min(bound, self._highest(field, token) / _SAFETY)
@@ -111,15 +111,15 @@ class MaxScore:
     def _highest_score(self, field: str, token: str) -> float:
         """Return the most that a term adds to any passage's score: tighter than what BM25 allows, and dearer."""
         query = self._query.term_query(self._schema, field, token)
-        return float(self._searcher.search(query, 1, count=False).hits[0][0])
+        return float(self.searcher.search(query, 1, count=False).hits[0][0])
 
     def _most_saturated(self, query: Any) -> float:
         """Return a bound of BM25's f / (f + k1 (1 - b + b l / average)) in the field of a term that occurs.
 
         A word occurs at most as often as the field is long, f <= l, so this is less than 1 / (1 + k1 b / average).
         """
-        _, address = self._searcher.search(query, 1, count=False).hits[0]
-        average = _average_length(query.explain(self._searcher, address).to_json())
+        _, address = self.searcher.search(query, 1, count=False).hits[0]
+        average = _average_length(query.explain(self.searcher, address).to_json())
         return 1 / (1 + _K1 * _B * _LENGTH / average)
 
     def _top(self, terms: Sequence[_Term], limit: int, fetched: int) -> list[tuple[float, Any]]:
@@ -137,7 +137,7 @@ class MaxScore:
             if not exact:  # a quicker search first: it raises the lowest score, so that more terms become optional
                 number = max(number + 1, sum(_postings(rarest[: n + 1]) <= allowed for n in range(len(rarest))))
                 essential, optional = rarest[:number], rarest[number:]
-            hits = self._searcher.search(self._both(essential, optional), fetched, count=False).hits
+            hits = self.searcher.search(self._both(essential, optional), fetched, count=False).hits
             lowest = hits[limit - 1][0] * _SAFETY - 10**-DIGITS if len(hits) >= limit else 0.0
             exact = exact or not optional or sum(term.bound for term in optional) < lowest
             allowed = max(allowed, _postings(essential)) * _GROWTH

@@ -64,8 +64,8 @@ class Record:
 class SourceIdentity:
     """What tells one source from another; a copy that keeps its time of change is the same source."""
 
-    format: str
-    bytes: int
+    format: str  # one of `FORMATS`
+    bytes: int  # on disk
     mtime_ns: int
     edges: str  # digest of the first and the last 64 KiB
 
@@ -78,23 +78,13 @@ class Source:
     compression: str  # "" or one of `COMPRESSIONS`
     identity: SourceIdentity
 
-    @property
-    def format(self) -> str:
-        """One of `FORMATS`."""
-        return self.identity.format
-
-    @property
-    def bytes(self) -> int:
-        """Size of the file on disk."""
-        return self.identity.bytes
-
     def records(self, start: Position = Position()) -> Iterator[Record]:
         """Yield the records after a position; those without text have no passages.
 
         Raises:
             UsageError: the file cannot be read, or a line is not of the format; the message names the line.
         """
-        return _page_records(self, start) if self.format == "dump" else _line_records(self, start)
+        return _page_records(self, start) if self.identity.format == "dump" else _line_records(self, start)
 
 
 def open_source(path: Path, format: str | None = None) -> Source:
@@ -153,7 +143,8 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _line_records(source: Source, start: Position) -> Iterator[Record]:
-    parse = {"jsonl": _jsonl_passages, "kilt": _kilt_passages, "psgs": _psgs_passages}[source.format]
+    format = source.identity.format
+    parse = {"jsonl": _jsonl_passages, "kilt": _kilt_passages, "psgs": _psgs_passages}[format]
     number, offset = start.records, start.bytes
     with _readable(source.path), source.path.open("rb") as file:
         for line in _lines(file, source.compression, offset):
@@ -162,8 +153,8 @@ def _line_records(source: Source, start: Position) -> Iterator[Record]:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
                 passages = tuple(map(_checked, parse(text, number))) if text.strip() else ()
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as exc:
-                raise UsageError(f"{source.path}: line {number} is not of the format {source.format}: {exc!r}") from exc
-            left_out = "" if passages or not text.strip() or source.format == "psgs" else "no_text"
+                raise UsageError(f"{source.path}: line {number} is not of the format {format}: {exc!r}") from exc
+            left_out = "" if passages or not text.strip() or format == "psgs" else "no_text"
             yield Record(passages, Position(number, offset), file.tell(), left_out)
 
 

@@ -233,13 +233,11 @@ def stored_passage(searcher: Any, address: Any, row: int) -> Passage:
 def _build(path: Path) -> Any:
     index = empty_index()
     writer = index.writer(heap_size=_HEAP_BYTES, num_threads=1)
-    count = 0
     for passage in read_passages(path):
         writer.add_document(document_of(passage.row, (passage.title, passage.section, passage.text)))
-        count += 1
     writer.commit()
     writer.wait_merging_threads()
-    if not count:
-        raise UsageError(f"{path} holds no passages")
     index.reload()
+    if not index.searcher().num_docs:
+        raise UsageError(f"{path} holds no passages")
     return index

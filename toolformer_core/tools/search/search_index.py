@@ -83,7 +83,7 @@ class SearchIndex(PassageSearch):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._info: IndexInfo | None = None
-        self._opened: _Opened | None = None
+        self._opened: MaxScore | None = None
 
     @property
     def info(self) -> IndexInfo:
@@ -107,10 +107,10 @@ class SearchIndex(PassageSearch):
 
     def _best(self, words: list[str], limit: int, title_boost: float) -> list[Hit]:
         opened = self._ready()
-        best = opened.terms.best(words, {"title": title_boost}, limit)
+        best = opened.best(words, {"title": title_boost}, limit)
         return [Hit(stored_passage(opened.searcher, address, row), score) for score, row, address in best]
 
-    def _ready(self) -> _Opened:
+    def _ready(self) -> MaxScore:
         info = self.info
         with self._lock:
             if self._opened is None:
@@ -118,13 +118,7 @@ class SearchIndex(PassageSearch):
             return self._opened
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    searcher: Any
-    terms: MaxScore
-
-
-def _open(folder: Path, info: IndexInfo) -> _Opened:
+def _open(folder: Path, info: IndexInfo) -> MaxScore:
     import tantivy
 
     try:
@@ -139,7 +133,7 @@ def _open(folder: Path, info: IndexInfo) -> _Opened:
             f"the index in {folder} is damaged: it holds {searcher.num_docs} passages, not {info.passages}; make it "
             "again"
         )
-    return _Opened(searcher, MaxScore(index, searcher))
+    return MaxScore(index, searcher)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from tests.fakes import FakeTool
 from tests.support.simulated_calls import HANGS, Simulation, answers_of
 from toolformer_core.errors import ToolError, UsageError
 from toolformer_core.records import ToolFailure, ToolResponse
-from toolformer_core.tools.base import BatchTool, ToolLimits
+from toolformer_core.tools.base import ToolLimits
 from toolformer_core.tools.execution.asking import Answer, backoff_s
 from toolformer_core.tools.execution.breaker import CircuitBreaker
 from toolformer_core.tools.execution.pool import AnnotationPool
@@ -43,11 +43,6 @@ class Batched(Limited):
 
 def said(answers: Sequence[Answer]) -> list[str]:
     return [a.result.text if isinstance(a.result, ToolResponse) else a.result.reason for a in answers]
-
-
-def test_the_tools_of_these_tests_are_what_they_say() -> None:
-    assert isinstance(Batched(), BatchTool)
-    assert not isinstance(Limited(), BatchTool)
 
 
 def test_so_many_are_asked_at_a_time_and_answers_keep_the_order_of_the_questions() -> None:
@@ -213,13 +208,13 @@ def test_bad_inputs_never_open_the_breaker_and_reset_it() -> None:
 
 
 def test_both_orders_must_agree_that_ten_failed_in_a_row() -> None:
-    answered_between = CircuitBreaker()
+    answered_between = CircuitBreaker(75.0)
     for number in range(9):
         answered_between.failed(number, 1.0)
     answered_between.answered(2.0)  # a question that was asked earlier, or later
     answered_between.failed(9, 3.0)
     assert (answered_between.state(3.0), answered_between.in_a_row) == ("closed", 1)
-    others_asked_between = CircuitBreaker()
+    others_asked_between = CircuitBreaker(75.0)
     for number in range(0, 40, 2):
         others_asked_between.failed(number, 1.0)
     assert (others_asked_between.state(1.0), others_asked_between.in_a_row) == ("closed", 20)
@@ -293,12 +288,6 @@ def test_the_waits_between_tries_grow_and_are_drawn_at_random() -> None:
         waits = [backoff_s(tries) for _ in range(200)]
         assert 0 <= min(waits) < most / 4
         assert 3 * most / 4 < max(waits) <= most
-
-
-def test_an_error_of_our_own_is_told_to_who_asked() -> None:
-    simulation = Simulation(lambda questions: (1.0, UsageError("broken")))
-    with pytest.raises(UsageError, match=r"^broken$"):
-        answers_of(simulation.pool(Limited()), "abc")
 
 
 def test_a_closed_pool_tells_who_waits_and_who_comes_later() -> None:
