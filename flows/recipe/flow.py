@@ -72,6 +72,11 @@ class _Done:
     gives: dict[str, dict[str, str]] = field(default_factory=dict)  # step -> what it gives to others, by kind
     sections: dict[str, Section] = field(default_factory=dict)
 
+    def leave_out(self, step: Step, lacked: Sequence[str]) -> None:
+        """Note that a step is not run, as it needs what nothing came of."""
+        self.gives[step.name] = {}
+        self.sections[step.name] = Section(step.name, f"Left out: nothing came of {', '.join(lacked)}.")
+
 
 @contextmanager
 def observed_by(observer: Observer) -> Iterator[None]:
@@ -98,7 +103,10 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
     run, done = _start_run(recipe_, parameters.data, folder), _Done()
     with run, stopping_if_cancelled():
         for steps in recipe_.units:
-            unit = [step for step in steps if not _left_out(done, step)]
+            unit = [step for step in steps if not step.lacks(done.gives)]
+            for step in steps:
+                if lacked := step.lacks(done.gives):
+                    done.leave_out(step, lacked)
             forms = [filled(step, parameters.data, step.given(done.gives)) for step in unit]
             with use_resolved(*(() if done.results else recipe_.resolved)):  # later ones find what earlier steps made
                 results = _run_side_by_side(unit, forms, store) if unit else []
@@ -143,15 +151,6 @@ def _start_run(recipe: Recipe, data: str, folder: Path) -> Any:
     note.write_text(f"{run.run_id}\n", encoding="utf-8")
     run.text(recipe.text, "recipe.yaml")
     return run
-
-
-def _left_out(done: _Done, step: Step) -> bool:
-    """Say whether a step lacks what it takes of another, and if so note it in the page."""
-    lacked = step.lacks(done.gives)
-    if lacked:
-        done.gives[step.name] = {}
-        done.sections[step.name] = Section(step.name, f"Left out: nothing came of {', '.join(lacked)}.")
-    return bool(lacked)
 
 
 def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any], store: Store) -> list[Any]:
