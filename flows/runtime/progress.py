@@ -40,7 +40,7 @@ class StageProgress:
         ]
         parts += [f"{rows_in:,} {unit}, {kept:,} kept" for unit, (rows_in, kept) in self.rows.items()]
         worked = self.finished - self.skipped
-        if worked and elapsed_s and self.finished < shards:
+        if worked and elapsed_s >= 1 and self.finished < shards:  # sooner it tells nothing
             parts.append(f"{duration(elapsed_s / worked * (shards - self.finished))} left")
         return "; ".join(parts)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cli.render.progress import BuildDisplay, TrainingDisplay
-from flows.runtime.progress import Lines, Pulse, duration, passes_quarter
+from flows.runtime.progress import Lines, Pulse, StageProgress, duration, passes_quarter
 from tasks.shards.run_shard import ActiveShard, ShardResult
 from warehouse.commits import CommitKey, RowCounts
 
@@ -217,3 +217,9 @@ def test_a_stage_of_another_flow_is_counted_anew(world: World, capsys: pytest.Ca
     said = [line for line in lines(capsys) if line.startswith("score")]
     assert [line.partition(";")[0] for line in said] == ["score      1 of 2 shards", "score      2 of 2 shards"] * 2
     assert "16 documents, 8 kept" in said[-1]
+
+
+def test_what_a_shard_of_less_than_a_second_leaves_is_not_told() -> None:
+    stage = StageProgress(finished=1)
+    assert stage.line(2, 0.9) == "1 of 2 shards"
+    assert stage.line(2, 8.0) == "1 of 2 shards; 8 s left"
