@@ -1,4 +1,4 @@
-"""The programs beside the recipes: GSM8K's marks become gold calls, at their places."""
+"""The programs beside the recipes: GSM8K's marks become gold calls, at their places; Tatoeba's pairs become texts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from recipes.tatoeba import texts
 from toolformer_core.diagnose.gold import read_gold
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
@@ -81,3 +82,19 @@ def test_an_answer_is_asked_at_once_where_two_sums_give_it(
     answer = solution.rpartition(" ")[2]
     assert text == f"{QUESTION} The answer is {answer}."
     assert (call["input"], call["value"], text[call["position"] :]) == (expression, answer, f" {answer}.")
+
+
+def test_tatoebas_pairs_become_texts_of_the_languages_in_turn(tmp_path: Path) -> None:
+    for code, foreign in (("cmn", "早"), ("deu", "Guten Morgen."), ("fra", "Bonjour."), ("spa", "Buenos días.")):
+        (tmp_path / f"tatoeba.{code}-eng.{code}").write_text(f"{foreign}\n{code} 2\n", "utf-8")
+        (tmp_path / f"tatoeba.{code}-eng.eng").write_text("Good morning.\nTwo.\n", "utf-8")
+    made = texts(tmp_path)
+    assert [row["url"] for row in made] == [
+        *(f"tatoeba:{code}:0" for code in ("cmn", "deu", "fra", "spa")),
+        *(f"tatoeba:{code}:1" for code in ("cmn", "deu", "fra", "spa")),
+    ]
+    german = "This is a sentence in German, and then the same in English. Guten Morgen. It means: Good morning."
+    assert made[1]["text"] == german
+    (tmp_path / "tatoeba.spa-eng.eng").write_text("Good morning.\n", "utf-8")  # a line is missing
+    with pytest.raises(ValueError, match="shorter"):
+        texts(tmp_path)

@@ -109,6 +109,13 @@ def test_a_retryable_failure_is_tried_once_more_and_is_transient():
     assert (tally.requested, tally.calls, tally.durations.total()) == (3, 5, 5)
 
 
+def test_a_tool_that_is_dead_ends_the_stage():
+    tool = FakeTool(lambda *_: ToolFailure("unreachable", "refused", retryable=True))
+    told = r"tool fake does not answer: \d+ questions in a row got no answer, .* being unreachable \(refused\)"
+    with closing(AnnotationPool(tool, timeout_s=60, backoff=at_once)) as pool, pytest.raises(ToolError, match=told):
+        execute(tool, [(str(n), "") for n in range(100)], ExecuteConfig(), pool=pool)
+
+
 def test_questions_are_asked_many_at_once_where_the_pool_has_threads_for_it():
     """Four questions meet inside the tool: none of them is answered before all have been asked."""
     together = threading.Barrier(4, timeout=60)

@@ -82,6 +82,7 @@ def _text(one: object, asked: str) -> str:
     return result.text
 
 
-def test_names_and_keys_are_legal() -> None:
+def test_names_and_keys_are_legal_and_no_two_alike() -> None:
+    assert len({one.key for one in ALL}) == len({one.name for one in ALL}) == 139
     assert all(is_tool_name(one.name) for one in ALL)
     assert all(re.fullmatch("distractor_[a-z_]+", one.key) for one in ALL)

@@ -64,6 +64,12 @@ def test_a_question_goes_out_with_its_passages_and_comes_back_short(server: Chat
     assert server.authorizations == [f"Bearer {SECRET}"]
 
 
+@pytest.mark.parametrize("said", ["no answer", "No answer.", '"no answer"', "", "<think>hm"])
+def test_no_answer_is_recognised(server: ChatServer, reader: ServedReader, said: str) -> None:
+    server.answer = lambda prompt: said
+    assert read(reader) is None
+
+
 def test_nothing_is_asked_without_passages(server: ChatServer, reader: ServedReader) -> None:
     assert read(reader, QUESTION, []) is None
     assert server.asked == []

@@ -178,11 +178,16 @@ def test_the_model_is_loaded_once_and_travels_as_its_name(folder: Path, monkeypa
     assert copy.read(asked) == first.read(asked)
 
 
-def test_the_digest_follows_the_files(folder: Path, tmp_path: Path) -> None:
+def test_the_digest_follows_the_files_and_the_threshold(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_span_model(tmp_path, WORDS, seed=2)
     before = SpanReader(str(tmp_path)).digest
     assert before != SpanReader(str(folder)).digest
     (tmp_path / "tokenizer_config.json").write_text("{}")
+    assert SpanReader(str(tmp_path)).digest != before
+    before = SpanReader(str(tmp_path)).digest
+    monkeypatch.setattr(spans, "_LEAST_MARGIN", 1.0)
     assert SpanReader(str(tmp_path)).digest != before
 
 

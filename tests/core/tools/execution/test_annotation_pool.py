@@ -290,6 +290,12 @@ def test_the_waits_between_tries_grow_and_are_drawn_at_random() -> None:
         assert 3 * most / 4 < max(waits) <= most
 
 
+def test_an_error_of_our_own_is_told_to_who_asked() -> None:
+    simulation = Simulation(lambda questions: (1.0, UsageError("broken")))
+    with pytest.raises(UsageError, match=r"^broken$"):
+        answers_of(simulation.pool(Limited()), "abc")
+
+
 def test_a_closed_pool_tells_who_waits_and_who_comes_later() -> None:
     simulation = Simulation(lambda questions: (HANGS, "never"))
     pool = simulation.pool(Limited())
