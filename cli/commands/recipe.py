@@ -119,7 +119,7 @@ def _print_result(result: RecipeResult, data: str) -> None:
         if current is not None and current.run_id == one.run_id:  # the snapshot shows one build
             print_best_calls(one)
             print_view_command(data)
-    steps = f"{len(result.results)} step{'s' * (len(result.results) > 1)}"
+    steps = f"{len(result.results)} step{'s' * (len(result.results) != 1)}"
     console.print(f"{escape(result.name)}: {steps}, {result.seconds:.0f} s.", highlight=False)
     if result.left_out:
         left_out = f"Left out, as they need what is missing: {', '.join(result.left_out)}"
