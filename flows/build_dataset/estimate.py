@@ -20,8 +20,6 @@ from warehouse.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The expected cost of some work."""
-
     seconds: float  # of work; the build takes less time, as several shards are worked on at once
     lm_tokens: float  # passed through the model
     bytes: float  # of data written
@@ -61,8 +59,6 @@ CACHED, TO_DO, DEPENDS = "cached", "to do", "depends"  # see `plan`
 
 @dataclass(frozen=True, slots=True)
 class PlannedShard:
-    """One shard of one stage."""
-
     stage: str
     tool: str  # "" where the stage runs once for all tools
     shard: str
@@ -88,8 +84,6 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a build would do."""
-
     stages: tuple[StagePlan, ...]
     shards: tuple[PlannedShard, ...]
     documents: int
@@ -114,8 +108,6 @@ class Plan:
 
 
 class PastCommits:
-    """The commits of earlier builds."""
-
     def __init__(self, store: Store) -> None:
         self._commits: dict[tuple[str, str, str], list[Commit]] = {}  # (stage, tool, shard) -> its commits
         self._rows: dict[str, int] = {}  # digest of a file with one row per document -> rows
@@ -137,11 +129,7 @@ class PastCommits:
         """Return the expected cost of a stage and tool, from commits with the same model, k and m if there are any.
 
         Args:
-            tool: the tool's key; "" if the stage runs once for all tools.
             draws: k * m; 0 for a stage that has nothing to do with draws.
-
-        Returns:
-            The estimate; None without a past commit to estimate from.
         """
         all_commits = [c for key, commits in self._commits.items() if key[:2] == (stage, tool) for c in commits]
         same_model = [c for c in all_commits if c.parts.get("model", model) == model]

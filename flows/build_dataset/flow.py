@@ -60,8 +60,6 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What a build left behind."""
-
     run_id: str
     dataset: str
     version: str
@@ -223,7 +221,6 @@ def build_summary(
     """Return the summary of a build: the dataset's card, its rows by stage, its gains, and where to find more.
 
     Args:
-        card: see `flows.build_dataset.versions`: thresholds, and the yield per tool and threshold.
         gains: a picture of the scored calls by gain, in Markdown; "": no call was scored.
         mlflow: the address or the id of its run in MLflow; "" if it has none.
         nothing_kept: lines of `NothingKept`, if C* is empty.

@@ -73,12 +73,7 @@ def _invented(tool: str, p: BuildParameters) -> bool:
 
 
 def notes_on_training(model: str, annotated_by: str) -> list[str]:
-    """Return a note if a model is finetuned on calls that another model sampled and scored.
-
-    Args:
-        model: the model that is finetuned, as the user named it.
-        annotated_by: the model that made the dataset, as the user named it.
-    """
+    """Return a note if a model is finetuned on calls that another model sampled and scored."""
     if _identity(model) == _identity(annotated_by):
         return []
     return [
@@ -107,7 +102,6 @@ class NothingKept:
     command: str  # ready to paste
 
     def lines(self) -> list[str]:
-        """Return the lines to print, without the best calls."""
         return [self.summary, *filter(None, [self.reason]), f"Next: {self.command}"]
 
 
@@ -118,13 +112,7 @@ def nothing_kept(
     parameters: BuildParameters,
     data: str,
 ) -> NothingKept:
-    """Return why nothing was kept.
-
-    Args:
-        balances: of every stage, in the order of the stages.
-        best: the calls with the largest gains, largest first.
-        thresholds: tool -> tau_f, in nats.
-    """
+    """Return why nothing was kept."""
     scored = sum(b.kept for b in balances if (b.stage, b.unit) == ("score", "calls"))
     below = sum(b.dropped.get("below_threshold", 0) for b in balances if (b.stage, b.unit) == ("assemble", "calls"))
     listed = ", ".join(f"{tool} {tau_f:g}" for tool, tau_f in thresholds.items())

@@ -88,12 +88,7 @@ def assembly_spec_of(spec: BuildSpec, **changes: Any) -> AssemblySpec:
 
 
 def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> Assembled:
-    """Take shards through all stages after the source.
-
-    Args:
-        ledger: records what finishes, and expects all of it from the start.
-        workers: tasks at a time, where they run in threads.
-    """
+    """Take shards through all stages after the source."""
     for stage in build_stages(spec):
         if stage.per != "source":
             ledger.expect(stage.name, len(shards) * (len(spec.tools) if stage.per == "tool" else 1))
@@ -128,8 +123,8 @@ def shard_groups(shards: Sequence[Shard], seconds: float, *, at_once: int, most:
 
     Args:
         seconds: of work a document, in the slowest stage.
-        at_once: tasks that run at a time; there are at least six groups for each, as far as there are shards.
-        most: groups at most; this wins over all else.
+        at_once: tasks that run at a time; there are six groups or more for each, as far as there are shards and `most`
+            allows.
     """
     work_s = sum(shard.documents.rows for shard in shards) * seconds
     return cut_evenly(shards, min(most, max(math.ceil(work_s / _TASK_S), _PER_WORKER * at_once)))
@@ -153,7 +148,6 @@ def _in_turn(spec: BuildSpec, shards: Sequence[Shard]) -> list[Shard]:
 
 
 def _submit_scoring_stages(spec: BuildSpec, group: _Group, tools: Iterable[str]) -> None:
-    """Submit the stages in front of `assemble`, in order."""
     stages = build_stages(spec)
     for stage in stages[: stages.index(ASSEMBLE)]:
         if stage.per != "source":
@@ -163,7 +157,6 @@ def _submit_scoring_stages(spec: BuildSpec, group: _Group, tools: Iterable[str])
 
 
 def _submit_assembly(spec: BuildSpec, group: _Group, assembly: AssemblySpec) -> None:
-    """Submit `assemble`, and the stages after it."""
     scored = {stage: results for stage, results in group.read_by(ASSEMBLE, "").items() if stage in SCORES and results}
     group.results[ASSEMBLE.name, ""] = submit_stage(ASSEMBLE, assembly, group.shards, scored)
     stages = build_stages(spec)

@@ -63,11 +63,7 @@ _Results = dict[tuple[str, str], ShardResult | None]  # (stage, tool) -> its res
 
 
 def plan_build(parameters: BuildParameters) -> Plan:
-    """Return what a build with these parameters would do; nothing is changed.
-
-    Raises:
-        UsageError: a path, name or value is wrong.
-    """
+    """Return what a build with these parameters would do; nothing is changed."""
     spec = resolve(parameters)
     with tempfile.TemporaryDirectory(prefix="toolformer-plan-") as folder:
         spec = replace(spec, overlay=OverlayFiles(open_files(spec.data), Path(folder)))
@@ -113,13 +109,10 @@ class _Planner:
         return Plan(tuple(self._stage_plans()), tuple(self.planned), documents, spec.model, spec.data, notes=notes)
 
     def _add_annotation_until_full(self, shards: list[Shard]) -> tuple[dict[str, tuple[str, ...]], dict[str, _Results]]:
-        """Plan the annotation of each shard for the tools that do not have enough examples yet.
+        """Plan each shard for the tools that do not have enough examples yet; return these and results, by shard.
 
         Stored scores say how many examples a shard gives. From the first shard without them on, every tool that was
         still open counts as open.
-
-        Returns:
-            Two dictionaries by shard: the tools that are annotated on it, and the results of their stages.
         """
         spec = self.spec
         counter = ExampleCounter(spec.tools, spec.assemble.max_examples)
@@ -164,7 +157,6 @@ class _Planner:
         """Add a shard to the plan, with its state; return its result if it is done.
 
         Args:
-            spec: what the shard's fingerprint is made of.
             unknown: the parts of the fingerprint that depend on results which are not known yet.
         """
         state, commit = TO_DO, None

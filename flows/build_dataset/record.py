@@ -26,8 +26,6 @@ _FOUND_OUT = ("marks_until", _REMOTE, _FOUND)  # say when, where and what came o
 
 @dataclass(frozen=True, slots=True)
 class BuildRecord:
-    """A build's record."""
-
     parameters: Mapping[str, Any]  # of the run's manifest
 
     @classmethod
@@ -58,7 +56,6 @@ class BuildRecord:
 
     @property
     def tool_names(self) -> dict[str, str]:
-        """The names in calls of the build's tools, by key."""
         return dict(self.parameters.get("tool_names", {}))
 
     @property
@@ -68,7 +65,6 @@ class BuildRecord:
 
     @property
     def licence(self) -> str:
-        """The corpus's licence."""
         return str(self.parameters.get("licence", ""))
 
     @property

@@ -19,11 +19,7 @@ from warehouse.store import Store
 
 
 def remote_model_of(model: ModelRef, store: Store) -> RemoteModel | None:
-    """Return the model that a server serves, as it says now; None if the build's model is loaded here.
-
-    Raises:
-        ModelError: the server cannot be reached or serves something else.
-    """
+    """Return the model that a server serves, as it says now; None if the build's model is loaded here."""
     if model.kind != "remote":
         return None
     return describe_remote(model, model_credentials(model)).recognised(_known_models(store))

@@ -160,11 +160,7 @@ def _after_all_calls(store: Store) -> str:
 
 
 def _digests(model: ModelRef, remote: RemoteModel | None) -> tuple[str, str, str]:
-    """Return the digests of a model, of it without its tokenizer, and of its tokenizer.
-
-    Raises:
-        ModelError: its files, if it has any here, are not complete.
-    """
+    """Return the digests of a model, of it without its tokenizer, and of its tokenizer."""
     if remote is not None:
         return digest_of("remote", remote.digest, remote.tokenizer_digest), remote.digest, remote.tokenizer_digest
     check_model(model)

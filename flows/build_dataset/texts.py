@@ -32,22 +32,14 @@ _NOTE = (
 
 
 def plain_texts(store: Store, dataset: Dataset) -> Iterator[str]:
-    """Yield the texts of a version without their calls.
-
-    Raises:
-        CorruptDataError: files of the dataset are damaged or missing.
-    """
+    """Yield the texts of a version without their calls."""
     for table in store.read_dataset(dataset, ["doc_id", "text", "calls"]):
         for example in examples_of(table):
             yield strip(example.text, [(call.start, call.end) for call in example.calls])
 
 
 def count_texts(store: Store, dataset: Dataset, snapshot: Path, *, mask_pii: bool) -> TextCounts:
-    """Return the counts of a version's texts.
-
-    Args:
-        snapshot: a snapshot whose current C* is this version.
-    """
+    """Return the counts of a version's texts."""
     languages, holding = Counter[str](), Counter[str](() if mask_pii else dict.fromkeys(KINDS, 0))
     for text in plain_texts(store, dataset):
         language, probability = fasttext_language(text)
@@ -58,11 +50,7 @@ def count_texts(store: Store, dataset: Dataset, snapshot: Path, *, mask_pii: boo
 
 
 def texts_section(counts: TextCounts, texts: int) -> str:
-    """Return what the card says of these counts, in Markdown.
-
-    Args:
-        texts: of the version, of which `counts` names the largest groups.
-    """
+    """Return what the card says of these counts, in Markdown."""
 
     def shares(of: Mapping[str, int]) -> str:
         others = texts - sum(of.values())

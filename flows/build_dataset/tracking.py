@@ -39,9 +39,6 @@ def try_to_track_build(store: Store, data: str, dataset: Dataset) -> Any:
     """Return the `TrackedRun` of a version that a build has just recorded, made if it does not exist.
 
     None if there is none: MLflow could not be reached, which is logged, or the data lies at a URL and none is named.
-
-    Args:
-        data: the data folder or URL, as it was given.
     """
     try:
         uri = tracking_uri(data)
@@ -58,12 +55,7 @@ def try_to_track_build(store: Store, data: str, dataset: Dataset) -> Any:
 
 
 def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str:
-    """Return the id of the run of a version's record; make the run if it does not exist.
-
-    Raises:
-        TrackingError: MLflow could not be reached.
-        LockHeldError: another process was still making one after $TOOLFORMER_WAIT_S.
-    """
+    """Return the id of the run of a version's record; make the run if it does not exist."""
     from tasks.tracking import project
 
     label = f"{dataset.name}@{dataset.version}"
@@ -166,12 +158,7 @@ def _figures(run: Any, snapshot: Path, dataset: Dataset) -> None:
 
 
 def gains_figure(gains: Iterable[GainBin], thresholds: Mapping[str, float]) -> Any:
-    """Draw a histogram of the scored calls of each tool by their gain, with its threshold.
-
-    Args:
-        gains: sorted by tool and gain.
-        thresholds: tool -> tau_f, in nats.
-    """
+    """Draw a histogram of the scored calls of each tool by their gain, with its threshold."""
     from tasks.tracking.figures import histograms
 
     bins: dict[str, list[GainBin]] = defaultdict(list)

@@ -49,7 +49,6 @@ def write_version(
     """Record a version of C*, inside the run that assembled it.
 
     Args:
-        tools: the build's tools; a tool without examples is counted as 0.
         tau_f: thresholds that are not the paper's, per tool.
         snapshot: a snapshot that holds only this run, from `ledger.own_snapshot()`.
     """
@@ -81,11 +80,7 @@ def write_version(
 
 
 def check_replaced(store: Store, parameters: BuildParameters) -> None:
-    """Refuse a build whose version would follow one of another corpus, or of more of its rows, under the same name.
-
-    Raises:
-        UsageError: there is such a version, and `parameters.replace` is not set.
-    """
+    """Refuse a build whose version would follow one of another corpus, or of more of its rows, under the same name."""
     begins = f"{parameters.dataset}/"
     builds = [run for run in store.runs() if run.flow == "build-dataset" and run.dataset.startswith(begins)]
     if parameters.replace or not builds:
@@ -155,11 +150,7 @@ def found_table(found: Sequence[FoundThreshold]) -> ResultTable:
 
 
 def write_card(store: Store, dataset: Dataset) -> str:
-    """Write the card of a version's content beside its records; return the card.
-
-    Raises:
-        StoreError: the card could not be written.
-    """
+    """Write the card of a version's content beside its records; return the card."""
     card = card_of(store, dataset)
     store.files.put(_path(dataset), card.encode())
     return card

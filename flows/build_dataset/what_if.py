@@ -47,8 +47,6 @@ def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -
 
     Raises:
         UsageError: no calls are scored, or none with decoys.
-        SnapshotError: there is no snapshot.
-        StoreError: scores cannot be read.
     """
     if not rates:
         return []
@@ -130,14 +128,8 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
 def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5) -> WhatIf:
     """Compare what two filters keep where the index does not say (`WhatIfQuery.by_shard`): from all scores.
 
-    These are read shard by shard. A chain counts for the tool of each of its calls.
-
-    Args:
-        n: how many calls to return at most of those that come, and of those that go.
-
-    Raises:
-        UsageError: the build that made the scores has not finished.
-        WarehouseError: data is damaged.
+    A chain counts for the tool of each of its calls. At most `n` calls are returned of those that come, and of those
+    that go.
     """
     base = _read_base_run(store, query.stored)
     before = _assembly(store, query, base, query.before)
@@ -222,7 +214,6 @@ class _BaseRun:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The keys of the build's tools."""
         return tuple(self.record.tool_names)
 
     def inputs(self, assembly: AssemblySpec, shard: Shard) -> Inputs[AssemblySpec]:
@@ -233,11 +224,7 @@ class _BaseRun:
 
 
 def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:
-    """Return the run that made the current scores.
-
-    Raises:
-        UsageError: there is no such run, or it has not scored every shard.
-    """
+    """Return the run that made the current scores."""
     runs = store.runs([stored.run_id]) if stored.run_id else []
     if not runs:
         raise UsageError("the scores belong to no run: run toolformer build to its end first")

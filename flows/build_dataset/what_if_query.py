@@ -67,8 +67,7 @@ def ask(
         marks: which calls take part afterwards by what people say of them; None: all.
         decay: of the weights of the next tokens, see `other_weights`; None: the build's.
         window: tokens that may have a weight; None: as many as the decay gives one.
-        gains_of: works out the gains under other weights (`warehouse.what_if`), for a query on the index; None:
-            there is to be none.
+        gains_of: works out the gains under other weights; None: no query on the index will need them.
 
     Raises:
         UsageError: a tool has no scores, or stored scores cannot answer any of the query.
@@ -162,11 +161,7 @@ def _by_tool(value: Number | Mapping[str, Number] | None, tools: Collection[str]
 
 
 def stored_tokens(scores: StoredScores) -> tuple[float, int]:
-    """Return the decay of a build's weights, and how many tokens it gives one.
-
-    Raises:
-        UsageError: its tools were scored with different ones, so that there is nothing to compare others with.
-    """
+    """Return the decay of a build's weights, and how many tokens it gives one; all tools must have the same."""
     decays = {scores.decays.get(tool, PAPER_DECAY) for tool in scores.sampled} or {PAPER_DECAY}
     if len(decays) > 1:
         raise UsageError("the tools were scored with different decays: other weights cannot be compared with them")
@@ -180,14 +175,6 @@ def other_weights(
     """Return other weights of the next tokens, max(0, 1 - decay t) for t < window, normalised; None: the build's own.
 
     Stored are the log-probabilities of the tokens to which the build's own decay gives a weight, and no more.
-
-    Args:
-        decay: decrease of the raw weight per token, in [0, 1]; None: the build's.
-        window: tokens that may have a weight; None: as many as the decay gives one.
-
-    Raises:
-        UsageError: they need tokens that are not stored, or a value is out of range.
-        SnapshotError: there is no snapshot.
     """
     if decay is None and window is None:
         return None
@@ -210,11 +197,7 @@ def other_weights(
 
 
 def skipped_note(snapshot: str | Path, weights: tuple[float, ...], tau_f: Mapping[str, float]) -> str:
-    """Return what other weights leave unknown, in a sentence; "" if there is nothing.
-
-    Raises:
-        SnapshotError: there is no snapshot.
-    """
+    """Return what other weights leave unknown, in a sentence; "" if there is nothing."""
     skipped = skipped_calls(snapshot, weights, tau_f)
     if not skipped:
         return ""

@@ -30,8 +30,6 @@ SHARE = "share"  # a unit: the value lies in [0, 1]
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """One line of a plan's assumptions."""
-
     name: str
     value: float
     unit: str
@@ -75,11 +73,7 @@ def examples_a_document(tool: str, tau_f: float) -> tuple[float, str, str]:
 
 
 def parse(texts: Iterable[str]) -> dict[str, float]:
-    """Parse what `--assume` was given: `name=value`, several of them with commas between.
-
-    Raises:
-        UsageError: a part has another form, or its value is no number that a cost could be computed from.
-    """
+    """Parse what `--assume` was given: `name=value`, several of them with commas between."""
     given: dict[str, float] = {}
     for part in (part.strip() for text in texts for part in text.split(",")):
         name, equals, text = part.partition("=")
@@ -96,11 +90,7 @@ def parse(texts: Iterable[str]) -> dict[str, float]:
 
 
 class Assumptions:
-    """The assumptions of one plan, in the order in which they were first used.
-
-    Args:
-        given: by name, values that replace all others.
-    """
+    """The assumptions of one plan, in the order in which they were first used; a given value replaces all others."""
 
     def __init__(self, given: Mapping[str, float]) -> None:
         self.given = given
@@ -108,11 +98,7 @@ class Assumptions:
         self._known = set(DEFAULTS)
 
     def add(self, line: Assumption) -> float:
-        """Add a line, unless there is one of its name; return the value that counts.
-
-        Raises:
-            UsageError: the value is outside its bounds.
-        """
+        """Add a line, unless there is one of its name; return the value that counts."""
         name = line.name
         if name not in self.lines:
             if name in self.given:
@@ -145,11 +131,7 @@ class Assumptions:
         return self.add(DEFAULTS[name] if name in self.given else default)
 
     def check(self) -> None:
-        """Check that every value that was given has a place in the plan.
-
-        Raises:
-            UnknownNameError: one has not.
-        """
+        """Check that every value that was given has a place in the plan."""
         known = self.lines.keys() | self._known
         for name in self.given:
             if name not in known:

@@ -65,8 +65,6 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True)
 class CostPlan:
-    """What a run of that size costs."""
-
     documents: float
     model: str
     where: str  # the cards or the cores
@@ -105,10 +103,6 @@ def cost_of_build(
         gpu_price: for an hour of one card.
         sample: data folder or URL of a finished build to measure from; None: the parameters' own, if there is one.
         assume: `name=value` each, in place of what is measured or assumed.
-
-    Raises:
-        UsageError: a value is wrong, a name is unknown, or nothing was built in `sample`.
-        ModelError: nothing is known of the model's shape.
     """
     if not math.isfinite(documents) or documents < 1:
         raise UsageError(f"--documents must be at least 1, got {documents:g}")
@@ -164,7 +158,6 @@ class _Tool:
         return self._run.add(f"{self.key}.{name}", computed, unit, origin, why)
 
     def examples(self) -> float:
-        """Return the examples of C* per document of the corpus."""
         value, origin, source = examples_a_document(self.key, self.tau_f)
         return self._own("examples", value, "examples", source, origin)
 
@@ -178,14 +171,11 @@ class _Tool:
         return self._own("score_tokens", value * run.single("padding"), "tokens", why)
 
     def model_us(self, stage: str) -> float:
-        """Return the CPU microseconds of the model per token."""
         value = 1e6 * self._run.flops(stage) / self._run.core_flops()
         return self._own(f"{stage}_model_us", value, "us CPU per token", "FLOPs of a token / (cpu_gflops x cpu_mfu)")
 
 
 class _Run:
-    """The figures and the arithmetic of one plan."""
-
     def __init__(
         self,
         p: BuildParameters,
@@ -218,7 +208,6 @@ class _Run:
         self.tools = self._tools()
 
     def add(self, name: str, value: float, unit: str, origin: str, source: str) -> float:
-        """Add a line; return the value that counts."""
         return self.lines.add(Assumption(name, value, unit, origin, source))
 
     def _tools(self) -> list[_Tool]:
@@ -237,7 +226,6 @@ class _Run:
         return [_Tool(key, config, tau_f_for(key, tau_f), self) for key, config in configs.items()]
 
     def plan(self, gpu_price: float) -> CostPlan:
-        """Return the plan, in which an hour of a card costs so much."""
         single, gpu_count = self.single, self.gpu_count
         stages = tuple(self.stages())
         if self.gpu:
@@ -277,7 +265,6 @@ class _Run:
         )
 
     def stages(self) -> Iterator[StageCost]:
-        """Yield the cost of every stage, in the order of the flow."""
         documents, single = self.documents, self.single
         yield StageCost("ingest", "", documents, cpu_hours=documents * single("ingest_ms") / 1000 / _HOUR)
         scored_a_document = 0.0
@@ -363,5 +350,4 @@ class _Run:
         return StageCost("finetune", "", texts, trained, **hours)
 
     def core_flops(self) -> float:
-        """Return the FLOPs of the model that a core does in a second."""
         return 1e9 * self.single("cpu_gflops") * self.single("cpu_mfu")

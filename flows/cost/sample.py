@@ -20,16 +20,12 @@ _UNITS = {"prefilter": "documents in", "sample": "documents in", "execute": "cal
 
 @dataclass(slots=True)
 class _Totals:
-    """Sums over the commits of one stage and tool."""
-
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # counters, and rows as `calls kept`
     config: Mapping[str, Any] = field(default_factory=dict)  # of the last commit
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A finished build."""
-
     source: str  # for people: which folder and run
     model: str  # as the build named it
     totals: Mapping[tuple[str, str], _Totals]  # by stage and tool
@@ -40,11 +36,7 @@ class Sample:
         return self.totals.get((stage, tool), _Totals())
 
     def scan_tokens(self, tool: str, draw_tokens: float) -> float:
-        """Return the LM tokens of a document's scan: all but those of its draws, and at least half; 0 if unknown.
-
-        Args:
-            draw_tokens: of a draw; commits count the draws, not their tokens.
-        """
+        """Return the LM tokens of a document's scan: all but those of its draws, and at least half; 0 if unknown."""
         sums = self._of("sample", tool).sums
         tokens = max(sums[LM_TOKENS] - sums["draws in"] * draw_tokens, sums[LM_TOKENS] / 2)
         return tokens / sums["documents in"] if sums["documents in"] else 0.0
@@ -64,8 +56,7 @@ class Sample:
         """Return a tool's rates by the names of the plan's assumptions; those that the build cannot tell are missing.
 
         Args:
-            tau_f: the threshold; examples are those of the nearest one on the dataset's card.
-            draw_tokens: of a draw.
+            draw_tokens: of a draw; commits count the draws, not their tokens.
             same_draws: whether it was sampled as it is planned; if not, nothing is said of draws and LM tokens.
         """
         if ("sample", tool) not in self.totals:
@@ -96,11 +87,7 @@ class Sample:
 
 
 def read_sample(data: str) -> Sample | None:
-    """Return the last completed build of a data folder or URL; None if nothing was built there.
-
-    Raises:
-        UsageError: builds were begun there and none was completed.
-    """
+    """Return the last completed build of a data folder or URL; None if nothing was built there."""
     store = Store(data)
     runs = [run for run in store.runs() if any(key.stage == "sample" for key in run.commits)]
     completed = [run for run in runs if run.state == "completed"]

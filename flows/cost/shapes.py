@@ -32,8 +32,6 @@ KNOWN_SHAPES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A model's shape."""
-
     layers: int
     hidden: int  # width of the residual stream
     vocabulary: int
@@ -60,14 +58,7 @@ class ModelShape:
 
 
 def config_of(model: str) -> Mapping[str, Any]:
-    """Return a model's configuration.
-
-    Args:
-        model: `embedded`, a folder with a config.json, such a file, a name in the hub's cache, or of `KNOWN_SHAPES`.
-
-    Raises:
-        ModelError: there is no configuration, or it cannot be read.
-    """
+    """Return the configuration of a model: `embedded`, a folder, a config.json, a cached hub name, or a known shape."""
     path, known = Path(model).expanduser(), model.lower().rpartition("/")[2]
     file = path if path.suffix == ".json" and path.is_file() else ModelRef.of(model).local_file("config.json")
     if file is None and known in KNOWN_SHAPES:
@@ -84,11 +75,7 @@ def config_of(model: str) -> Mapping[str, Any]:
 
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape:
-    """Return the shape that a configuration describes.
-
-    Raises:
-        UsageError: a figure is missing.
-    """
+    """Return the shape that a configuration describes."""
 
     def figure(*names: str, default: int = 0) -> int:
         if found := next((config[name] for name in names if config.get(name)), default):

@@ -40,11 +40,7 @@ class KnownItems:
 
 
 def certificate_of(name: str, evaluation: Evaluation, right: Mapping[str, bool], known: KnownItems) -> Certificate:
-    """Return the certificate of an evaluation.
-
-    Args:
-        known: the items that stand in the texts of the model's training.
-    """
+    """Return the certificate of an evaluation."""
     dataset, _, version = known.dataset.partition("@")
     key = (name, known.task, evaluation.arm, evaluation.k, dataset, version, known.benchmark, NGRAM)
     unknown = _share(one for item, one in right.items() if item not in known.ids)
@@ -65,11 +61,7 @@ def certificate_text(one: Certificate) -> str:
 
 
 def certificate_table(rows: Iterable[Mapping[str, Any]]) -> ResultTable:
-    """Return accuracies with their certificates, where they have one, as cards show them.
-
-    Args:
-        rows: task, arm, k, items, accuracy, known (items or their number), accuracy_unknown.
-    """
+    """Return accuracies with their certificates, where they have one, as cards show them."""
 
     def cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
         known = row["known"] if row["known"] is None or isinstance(row["known"], int) else len(row["known"])

@@ -89,7 +89,6 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
 
 
 def _run_stages(plan: EvaluationPlan, ledger: Ledger) -> tuple[ShardResult, dict[Evaluation, list[ShardResult]]]:
-    """Read the benchmark and have every arm answer every shard of it."""
     benchmark = plan.benchmark
     ledger.expect(BENCHMARK.name, 1)
     read = run_source(BENCHMARK, benchmark, benchmark.task, task_name=f"{BENCHMARK.name} {benchmark.task}")

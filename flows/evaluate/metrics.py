@@ -69,8 +69,6 @@ class ArmPerplexity:
 
 @dataclass(frozen=True, slots=True)
 class EvaluateResult:
-    """The result of an evaluation flow."""
-
     run_id: str
     task: str
     title: str
@@ -97,12 +95,7 @@ def arm_figures(
     word_problems: bool = False,
     known: Mapping[Evaluation, KnownItems] | None = None,
 ) -> list[ArmFigures]:
-    """Return the figures of every evaluation, in the order given.
-
-    Args:
-        word_problems: whether the items are problems whose answer is a number.
-        known: the items that training texts hold (see `known_by_evaluation`); None: not looked for.
-    """
+    """Return the figures of every evaluation, in the order given."""
     outcomes: dict[Evaluation, list[ItemOutcome]] = {}
     parameters: dict[Evaluation, int] = {}  # of the model
     failed: dict[Evaluation, int] = {}  # items
@@ -199,12 +192,10 @@ def arm_perplexity(store: Store, evaluation: Evaluation, name: str, shards: Sequ
 
 
 def _rows(store: Store, shards: Sequence[ShardResult], columns: list[str]) -> list[dict[str, Any]]:
-    """Return the rows of all files of some shards."""
     return [row for shard in shards for file in shard.files for row in store.read(file, columns=columns).to_pylist()]
 
 
 def row_of(figures: ArmFigures | ArmPerplexity) -> dict[str, Any]:
-    """Return figures as one flat row of a table."""
     if isinstance(figures, ArmPerplexity):
         return {name: getattr(figures, name) for name in _PERPLEXITY_ROW}
     return {

@@ -18,8 +18,6 @@ from warehouse.store import Store
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """The task, benchmark and evaluations that the parameters resolve to."""
-
     task: Task
     benchmark: Benchmark
     evaluations: tuple[Evaluation, ...]
@@ -40,16 +38,11 @@ def choose_arms(
 ) -> list[tuple[str, int]]:
     """Return the arms with their k, grouped by model; an arm with tools at k = 0 becomes the arm without tools.
 
+    Without `arms`, every arm whose model exists is chosen, the one with thresholds only if they are given.
+
     Args:
-        p: the parameters; without `arms`, every arm whose model exists is chosen, the one with thresholds only if
-            they are given.
-        store: its trainings are listed in the message if a model is missing.
         models: the existing models: `base`, `cc`, `toolformer` -> name or folder.
         with_tools: False: the task offers no tools.
-
-    Raises:
-        UsageError: an arm is unknown or its model is missing, a k is negative, thresholds have no arm, or no arm is
-            left.
     """
     wanted = [arm.strip().lower() for arm in p.arms]
     for arm in wanted:

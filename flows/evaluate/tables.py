@@ -106,12 +106,8 @@ def paper_tables(snapshot: Path, data: str, model: str | None = None, marks: Ite
 
     Args:
         snapshot: path of the data folder's published snapshot; it need not exist.
-        data: the data folder, for the commands.
         model: the base model as it was named to `evaluate`, or its absolute path; default: the one evaluated last.
         marks: people's, in the order of their times.
-
-    Raises:
-        SnapshotError: the snapshot cannot be read, or nothing was evaluated for this model.
     """
     published = snapshot if snapshot.is_file() else None
     # as in the paper, of one call per item
@@ -188,7 +184,6 @@ def _table_2(snapshot: Path | None, measured: _Measured) -> ResultTable:
 
 
 def _accuracy_table(number: int, measured: _Measured) -> ResultTable:
-    """Return one of the Tables 3 to 7: a row per arm, a pair of columns per task."""
     paper = TABLES[number]
 
     def row(name: str, ours: Mapping[str, Mapping[str, Any] | None], model: str) -> tuple[Cell, ...]:
@@ -240,7 +235,6 @@ def _describe_items(row: Mapping[str, Any]) -> str:
 
 
 def _call_rates(snapshot: Path | None, measured: _Measured) -> ResultTable:
-    """Return the shares of items with a call that the paper gives in the text of §4.2."""
     counts = call_counts(snapshot) if snapshot else {}
     rows: list[tuple[Cell, ...]] = []
     for name, paper in CALL_RATES.items():
@@ -346,7 +340,6 @@ def _table_10(snapshot: Path | None, measured: _Measured, marks: Iterable[Mark])
 
 
 def _figure_4(measured: _Measured) -> ResultTable:
-    """Return the data of Figure 4: the mean accuracy of each arm, per model size and group of tasks."""
     newest = {(r["parameters"], r["task"], r["arm"], r["k"]): r for r in _on_latest_item_sets(measured.sizes)}
 
     def mean(size: int, number: int, arm: str, k: int) -> Cell:

@@ -31,16 +31,7 @@ def track(
     perplexities: Sequence[ArmPerplexity],
     sizes: Sequence[Mapping[str, Any]],
 ) -> Any:
-    """Make the evaluation's run in MLflow; return the `TrackedRun`.
-
-    Args:
-        arms: empty for a perplexity task.
-        perplexities: empty for every other task.
-        sizes: accuracies of all evaluations of this task, for models of any size; see `queries.accuracies`.
-
-    Raises:
-        TrackingError: MLflow could not be reached; the predictions are in the warehouse all the same.
-    """
+    """Make the evaluation's run in MLflow; return the `TrackedRun`."""
     from tasks.tracking import DatasetRef, Tracking, project
 
     items = sum(file.rows for file in read.files)
@@ -123,7 +114,6 @@ def _metrics(one: ArmFigures) -> dict[str, float]:
 
 
 def accuracy_figure(title: str, arms: Sequence[ArmFigures]) -> Any:
-    """Draw the accuracy of every arm with its interval."""
     from tasks.tracking.figures import bars
 
     named = {f"{one.arm}, k = {one.k}" if one.k else one.arm: (one.accuracy, one.low, one.high) for one in arms}

@@ -46,8 +46,6 @@ _ROWS = {
 
 @dataclass(slots=True)
 class Written:
-    """What became of the examples."""
-
     read: int = 0
     rows: Counter[str] = field(default_factory=Counter)  # by split
     left_out: Counter[str] = field(default_factory=Counter)  # by reason
@@ -62,12 +60,7 @@ class Written:
 
 
 def file_entries(paths: Mapping[str, Path], written: Written | None) -> list[dict[str, Any]]:
-    """Return name, split, bytes and SHA-256 of files; of a folder, those of its files.
-
-    Args:
-        paths: split -> file or folder.
-        written: the rows of each split; None: the files hold no rows.
-    """
+    """Return name, split, bytes and SHA-256 of files; of a folder, those of its files."""
     entries: list[dict[str, Any]] = []
     for split, path in paths.items():
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
@@ -79,7 +72,6 @@ def file_entries(paths: Mapping[str, Path], written: Written | None) -> list[dic
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -137,7 +129,6 @@ def manifest_of(
 
 
 def manifest_text(manifest: Mapping[str, Any]) -> str:
-    """Return a manifest as it is written."""
     return json.dumps(manifest, ensure_ascii=False, indent=2) + "\n"
 
 

@@ -38,7 +38,6 @@ def export(parameters: ExportParameters) -> ExportResult:
 
 
 def _summary(result: ExportResult) -> str:
-    """Return the counts and the files as Markdown."""
     left_out = ", ".join(f"{reason} {n:,}" for reason, n in result.left_out.items()) or "none"
     rows = [
         ("dataset", result.dataset),

@@ -34,8 +34,6 @@ _HF_SCHEMA = pa.schema([("doc_id", pa.string()), ("text", pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is written of one example."""
-
     content: Any  # lines of text, or the columns of an Arrow row
     counts: Mapping[str, int] = field(default_factory=dict)  # what is trained and what is masked of it
 
@@ -45,14 +43,7 @@ Sink = Callable[[Any], object]  # writes the content of a row
 
 
 def maker_of(settings: ExportSettings, tokenizer: LoadedTokenizer | None, schemas: Mapping[str, ToolSchema]) -> Maker:
-    """Return what makes the rows of a format.
-
-    Args:
-        schemas: of the dataset's tools, by their names in calls; for conversations.
-
-    Raises:
-        UsageError: the chat template leaves out a part of a conversation.
-    """
+    """Return what makes the rows of a format."""
     if settings.format == "text":
         return _each(lambda example: _text(example, settings.ending))
     if settings.format == "jsonl":
@@ -144,7 +135,6 @@ def sink_of(settings: ExportSettings, path: Path, dataset: Dataset, split: str) 
 
 @contextmanager
 def _lines(path: Path) -> Iterator[Sink]:
-    """Write a text file."""
     with path.open("w", encoding="utf-8", newline="\n") as stream:
         yield stream.write
 

@@ -97,11 +97,7 @@ def look_at(
 
 
 def _check(found: Repository, written: Collection[str] | None, *, public: bool, replace: bool) -> None:
-    """Check that nobody's files are lost and no text becomes public that was not to be.
-
-    Args:
-        written: the names that will be written; None: the repository is none of ours, and no file may be there.
-    """
+    """Check that nobody's files are lost and no text becomes public that was not to be."""
     if not found.private and not public:
         raise UsageError(f"{found.name} is public: add --public if all may read this, or name another")
     others = sorted(found.files - found.exported)
@@ -160,12 +156,7 @@ def push(repository: Repository, uploads: Mapping[str, Path], message: str, *, p
 
 @contextmanager
 def _asking(name: str) -> Iterator[HfApi]:
-    """Yield the hub's client, and turn its errors into one line each, without the token.
-
-    Raises:
-        UsageError: there is no token.
-        PushError: the hub could not be reached, or refused.
-    """
+    """Yield the hub's client, and turn its errors into one line each, without the token."""
     import httpx2
     from huggingface_hub import HfApi, get_token
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled

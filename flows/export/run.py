@@ -54,7 +54,6 @@ class Places:
 
     @classmethod
     def of(cls, out: Path) -> Self:
-        """Return the places beside a file (`cstar.jsonl`) or folder (`cstar`)."""
         dev, manifest, card = (
             out.with_name(f"{out.stem}.{ending}") for ending in (f"dev{out.suffix}", "manifest.json", "card.md")
         )
@@ -63,8 +62,6 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """Where an export lies on the hub."""
-
     repository: str  # OWNER/NAME
     url: str
     commit: str
@@ -74,8 +71,6 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What an export wrote."""
-
     dataset: str  # name@version-made
     out: Path
     files: tuple[Path, ...]  # the rows of each split, the manifest, the card
@@ -141,11 +136,7 @@ class Prepared:
 
 
 def prepare(store: Store, dataset: Dataset, settings: ExportSettings) -> Prepared:
-    """Load the tokenizer and look the tools up, so that a mistake is found before anything is written.
-
-    Raises:
-        UsageError: the tokenizer cannot be used.
-    """
+    """Load the tokenizer and look the tools up, so that a mistake is found before anything is written."""
     tokenizer = load_tokenizer(settings.tokenizer) if settings.tokenizer else None
     schemas, notes = schemas_of(store, dataset) if settings.format == "chat" else ({}, [])
     differ = len({one.argument for one in schemas.values()}) > 1 or any(one.form for one in schemas.values())
@@ -188,7 +179,6 @@ def _built(names: list[str], problems: list[str]) -> Iterator[tuple[str, Tool]]:
 
 
 def batches_of(store: Store, dataset: Dataset) -> Iterator[list[Example]]:
-    """Yield the examples of a dataset, some at a time."""
     examples = (example for table in store.read_dataset(dataset) for example in examples_of(table))
     while batch := list(islice(examples, _BATCH)):
         yield batch

@@ -35,8 +35,6 @@ _LEGEND = (
 
 @dataclass(frozen=True, slots=True)
 class TriggerResult:
-    """What was fitted, and where it is stored."""
-
     model: str
     file: str
     run_id: str | None  # MLflow's, of the training
@@ -119,7 +117,6 @@ def _finished(model: str, store: Store) -> FinishedTraining:
 
 
 def rows_of_fits(fitted: FittedTrigger) -> list[dict[str, Any]]:
-    """Return one flat row per tool."""
     return [
         {
             "tool": fit.tool,

@@ -65,8 +65,6 @@ _report: ContextVar[Report | None] = ContextVar("report", default=None)
 
 @dataclass(frozen=True, slots=True)
 class FinetuneResult:
-    """The result of a training."""
-
     folder: str
     model: str  # the best checkpoint, for `from_pretrained`
     arm: str
@@ -94,7 +92,6 @@ def reporting_events_to(report: Report) -> Iterator[None]:
 
 @task(name="prepare", task_run_name="prepare {spec.arm}")
 def prepare_job(spec: FinetuneSpec, data: str) -> JobCard:
-    """Write the job's folder with its texts."""
     return write_job_folder(spec, Store(data))
 
 
@@ -149,7 +146,6 @@ def train_job(plan: FinetunePlan, run: Any, started: float) -> TrainingOutcome:
 
 
 def _show_step(progress: WorkProgress, events: list[TrainingEvent], total: int) -> None:
-    """Show the last step in the flow run's progress artifact."""
     last = next((event for event in reversed(events) if event["event"] == "step"), None)
     if last is not None:
         line = (
@@ -254,12 +250,7 @@ def _finished(folder: Path) -> TrainingOutcome | None:
 
 
 def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started: float) -> TrainingOutcome:
-    """Train, and close the MLflow run if the training does not finish.
-
-    Raises:
-        TrainingError: it failed, after all retries.
-        Stopped: it was stopped, or its job was cancelled.
-    """
+    """Train, and close the MLflow run if the training does not finish."""
     try:
         with stopping_if_cancelled():
             outcome = train_job.with_options(retries=parameters.retries)(plan, run, started)

@@ -19,8 +19,6 @@ __all__ = ["FinetunePlan", "check_hardware", "check_machine", "jobs_folder"]
 
 @dataclass(frozen=True, slots=True)
 class FinetunePlan:
-    """The job, profile and launcher that the parameters of a finetuning resolve to."""
-
     spec: FinetuneSpec
     profile: Profile
     processes: int
@@ -45,11 +43,7 @@ def check_machine(plan: FinetunePlan) -> None:
 
 
 def check_hardware(profile: Profile, processes: int, recipe: Recipe) -> None:
-    """Check that this machine has the GPUs and packages of a training that the profile places on it.
-
-    Raises:
-        UsageError: see `check_machine`.
-    """
+    """Check that this machine has the GPUs and packages of a training that the profile places on it."""
     if profile.launcher != "local":
         return
     if profile.device == "cuda":

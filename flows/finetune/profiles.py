@@ -76,18 +76,13 @@ class Profile(BaseModel):
         return max(1, torch.cuda.device_count())
 
     def engine_for(self, processes: int) -> str:
-        """Return the engine: DeepSpeed for several processes or several machines.
-
-        Raises:
-            UsageError: the profile says plain PyTorch, and there is more than one process.
-        """
+        """Return the engine: DeepSpeed for several processes or several machines."""
         many = processes > 1 or self.launcher != "local"
         if self.engine == "plain" and processes > 1:
             raise UsageError(f"{processes} processes need the engine deepspeed; the profile says plain")
         return ("deepspeed" if many else "plain") if self.engine == "auto" else self.engine
 
     def recipe(self, processes: int, **figures: Any) -> Recipe:
-        """Return the recipe made of these figures and of this profile's settings."""
         lora = self.lora
         return Recipe(
             **figures,
@@ -102,11 +97,7 @@ class Profile(BaseModel):
         )
 
     def build_launcher(self) -> Launcher:
-        """Return the launcher with its settings.
-
-        Raises:
-            UsageError: a setting is unknown, missing or wrong.
-        """
+        """Return the launcher with its settings."""
         kinds: dict[str, tuple[type[Launcher], dict[str, Any]]] = {
             "local": (LocalLauncher, self.local),
             "ssh": (SshLauncher, self.ssh),
@@ -134,11 +125,6 @@ def load_profile(name: str, model: str = "") -> Profile:
 
     Args:
         name: `auto` is gpu where this machine has one, bf16 where it is faster for the model, else cpu.
-        model: the model to train, for `auto`.
-
-    Raises:
-        UnknownNameError: no such profile, and no such file.
-        UsageError: the file is not a profile.
     """
     if name == "auto":
         import torch

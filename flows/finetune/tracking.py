@@ -22,11 +22,7 @@ from warehouse.store import Store
 
 
 def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
-    """Start the MLflow run of a job, or resume the one named in the job's folder; return a `TrainingRun`.
-
-    Raises:
-        TrackingError: MLflow could not be reached.
-    """
+    """Start the MLflow run of a job, or resume the one named in the job's folder; return a `TrainingRun`."""
     from tasks.tracking import DatasetRef, Tracking, project
 
     spec = plan.spec

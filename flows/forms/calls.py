@@ -21,11 +21,7 @@ _THRESHOLD: dict[str, Any] = {"anyOf": [{"type": "number"}, _PROMISED, {"type": 
 
 
 def thresholds(text: str) -> dict[str, float]:
-    """Parse `calculator=0.5,qa=1.2`.
-
-    Raises:
-        ValueError: it is not written so.
-    """
+    """Parse `calculator=0.5,qa=1.2`."""
     out = {}
     for part in as_parts(text):
         tool, equals, value = part.partition("=")
@@ -62,11 +58,7 @@ def _checked_thresholds(given: dict[str, float | str]) -> dict[str, float | str]
 
 
 def promised_rates(tau_f: Mapping[str, float | str]) -> dict[str, float]:
-    """Return the rates of false discoveries among some thresholds, by tool or `ALL`.
-
-    Raises:
-        ValueError: a text is not `fdr=` and a number between 0 and 1.
-    """
+    """Return the rates of false discoveries among some thresholds, by tool or `ALL`."""
     rates = {}
     for tool, value in tau_f.items():
         if isinstance(value, str):

@@ -32,12 +32,7 @@ class NamesTools(Protocol):
 
 
 def chosen_tools(p: NamesTools) -> tuple[dict[str, Tool], ToolSettings]:
-    """Return the tools by key, and settings from which a process anywhere builds the same ones.
-
-    Raises:
-        UsageError: a name is not known, two tools have one name, or something that a tool needs is missing.
-        ToolError: a tool's server does not answer.
-    """
+    """Return the tools by key, and settings from which a process anywhere builds the same ones."""
     settings = ToolSettings(
         passages=_absolute(p.passages),
         qa_reader=_folder_or_name(p.qa_reader),

@@ -17,18 +17,11 @@ from toolformer_core.errors import UnknownNameError, UsageError
 
 
 def chosen_trigger(text: str, model: str, keys: Iterable[str], digest: str = "") -> Mapping[str, float]:
-    """Return the thresholds by the tools' keys; none if the text is empty.
-
-    Fitted thresholds of tools that are not used now are left out.
+    """Return the thresholds by the tools' keys, those of tools that are not used left out; none if the text is empty.
 
     Args:
-        text: see the module.
         model: the model that will decode; `fitted` are its thresholds.
         digest: the model's, if it is known already.
-
-    Raises:
-        UsageError: nothing was fitted for the model, or for other weights of it, or no tool had calls enough; a file
-            cannot be read; a number is no probability; or a tool is not known.
     """
     text, known = text.strip(), {*TOOL_NAMES, *keys}
     if not text:

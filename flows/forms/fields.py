@@ -146,11 +146,7 @@ DataFolder = Annotated[
 
 
 def columns_of(given: Any) -> Any:
-    """Parse `text=body,url=link` into columns by what they hold.
-
-    Raises:
-        ValueError: it is not written so.
-    """
+    """Parse `text=body,url=link` into columns by what they hold."""
     if not isinstance(given, str):
         return given or {}
     pairs = [part.partition("=") for part in as_parts(given)]
@@ -198,7 +194,6 @@ def _as_given(text: str | None) -> str | None:
 
 
 def as_list(texts: list[str] | None) -> list[str]:
-    """Return the texts of an option that may be repeated."""
     return list(texts or ())
 
 
@@ -270,7 +265,6 @@ Workers = Annotated[
 
 
 def benchmark_names() -> Iterable[str]:
-    """Return the names of all benchmarks."""
     from toolformer_core.evaluate.tasks import tasks
 
     return tasks()

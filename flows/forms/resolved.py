@@ -16,11 +16,7 @@ _resolved: ContextVar[tuple[tuple[Any, Any], ...]] = ContextVar("resolved", defa
 
 @contextmanager
 def use_resolved(*pairs: tuple[P, S | None]) -> Iterator[None]:
-    """Have the flows that are called inside this block find what their parameters resolve to.
-
-    Args:
-        pairs: parameters of a flow, and what they resolve to; None: the flow resolves them itself.
-    """
+    """Have the flows that are called inside this block find what their parameters resolve to; None: they do so."""
     token = _resolved.set((*_resolved.get(), *pairs))
     try:
         yield

@@ -66,7 +66,6 @@ def ground(parameters: GroundParameters) -> GroundResult:
 
 
 def _run_stages(plan: GroundingPlan, ledger: Ledger) -> list[TaskShards]:
-    """Read the benchmarks, ground all of them, then let models choose, then answer."""
     ledger.expect(BENCHMARK.name, len(plan.tasks))
     done = []
     for planned in plan.tasks:

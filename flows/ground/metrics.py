@@ -84,8 +84,6 @@ class LibrarySize:
 
 @dataclass(frozen=True, slots=True)
 class GroundResult:
-    """The result of a grounding flow."""
-
     run_id: str
     tools: tuple[str, ...]
     gamma: float

@@ -12,8 +12,6 @@ from toolformer_core.grounding.scores import Weights
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """What is done with one benchmark."""
-
     task: Task
     grounding: GroundingRun
     choices: tuple[ChoiceRun, ...]
@@ -22,8 +20,6 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class GroundingPlan:
-    """The benchmarks that the parameters resolve to, and the weights of GEAR's choice."""
-
     run_id: str
     data: str
     tasks: tuple[TaskPlan, ...]

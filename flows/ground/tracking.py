@@ -21,11 +21,7 @@ from toolformer_core.records import digest_of
 
 
 def track(plan: GroundingPlan, p: GroundParameters, done: Sequence[TaskShards], result: GroundResult) -> Any:
-    """Make the grounding's run in MLflow; return the `TrackedRun`.
-
-    Raises:
-        TrackingError: MLflow could not be reached; scores and answers are in the warehouse all the same.
-    """
+    """Make the grounding's run in MLflow; return the `TrackedRun`."""
     from tasks.tracking import DatasetRef, Tracking, project
 
     digests = {one.plan.task.name: digest_of("items", *(file.digest for file in one.read.files)) for one in done}
@@ -144,7 +140,6 @@ def _in_order(counts: Mapping[str, Mapping[str, int]], tools: Sequence[str]) -> 
 
 
 def draw_pictures(run: Any, result: GroundResult) -> None:
-    """Store the pictures of a grounding with a run."""
     from tasks.tracking.figures import bars, curves, matrix
 
     for method in result.confusion:

@@ -28,8 +28,6 @@ _Key = tuple[str, str]  # stage and tool
 
 @dataclass(slots=True)
 class _Table:
-    """The files of a stage and tool that a run made or found."""
-
     commits: list[Commit] = field(default_factory=list)
     files: dict[str, DataFile] = field(default_factory=dict)  # by path
     rejects: dict[str, DataFile] = field(default_factory=dict)
@@ -43,12 +41,7 @@ class _Table:
 
 
 def run_steps(store: Store, run: Run, checkpoints: Mapping[str, str]) -> list[Step]:
-    """Return the steps of a flow run, the run's own first, then stages in the order in which they run.
-
-    Args:
-        store: holds its commits; what `gc` has deleted is passed over.
-        checkpoints: training job -> path of its checkpoint.
-    """
+    """Return the steps of a flow run, the run's own first, then stages in the order in which they run."""
     tables: dict[_Key, _Table] = defaultdict(_Table)
     for key in run.commits:
         if (commit := store.read_commit(key)) is not None:
@@ -213,9 +206,9 @@ def _models(run: Run, commits: Sequence[Commit], checkpoints: Mapping[str, str])
 def model(name: str, version: str, checkpoints: Mapping[str, str]) -> Data:
     """Return a model that was used or trained.
 
+    A checkpoint of this data folder has its training's version, as it has where it is made, not its files' digest.
+
     Args:
-        version: its digest. A checkpoint of this data folder has its training's as its version, as it has where it is
-            made; the digest of its files is nothing that a training records.
         checkpoints: training job -> path of its checkpoint.
     """
     trained = training_of(name, checkpoints).rpartition("-")[2]

@@ -27,7 +27,6 @@ _PROGRAM = "toolformer"  # the name of the engine, which DataHub shows as the pl
 
 
 def run_id(job: str, run: str) -> str:
-    """Return the id of a job's run."""
     return str(uuid5(_NAMESPACE, f"{job} {run}"))
 
 
@@ -43,7 +42,6 @@ def events_of(steps: Iterable[Step]) -> list[Any]:
 
 
 def as_json(event: Any) -> str:
-    """Return an event as it is sent, one line."""
     from openlineage.client.serde import Serde
 
     return str(Serde.to_json(event))

@@ -41,10 +41,7 @@ def table_at(store: Store, *folders: str) -> tuple[str, str]:
 def model_at(name: str, checkpoints: Mapping[str, str]) -> tuple[str, str]:
     """Return namespace and name of a model as a user names it.
 
-    Args:
-        name: `embedded`, a folder, a hub name, or a served model's URL.
-        checkpoints: training job -> path of its checkpoint. A folder that has a job's name in its path is that job's
-            checkpoint, whichever folder it was given relative to.
+    A folder that has a job's name in its path is that job's checkpoint, whichever folder it was given relative to.
     """
     named = ModelRef.of(name)
     if named.kind == "embedded":
@@ -63,5 +60,4 @@ def training_of(name: str, checkpoints: Mapping[str, str]) -> str:
 
 
 def benchmark_at(task: str, path: str) -> tuple[str, str]:
-    """Return namespace and name of a benchmark: its file, or what ships or is generated under its name."""
     return place(path) if path else (JOBS, f"benchmarks/{task}")

@@ -14,7 +14,6 @@ from warehouse.store import Store
 
 
 def cstar(store: Store, dataset: Dataset) -> Data:
-    """Return a record of C* as a dataset."""
     facts = {
         "label": dataset.label,
         "counts": dataset.counts,
@@ -25,11 +24,7 @@ def cstar(store: Store, dataset: Dataset) -> Data:
 
 
 def version_step(store: Store, run: Run, dataset: Dataset, program: str) -> Step:
-    """Return the step in which a run gave what it had assembled a name and a version, or found that it had them.
-
-    Args:
-        program: version of this program with which the run's commits were made.
-    """
+    """Return the step in which a run gave what it had assembled a name and a version, or found that it had them."""
     at = dataset.created if dataset.run_id == run.run_id else run.started
     assembled = contents(
         table_at(store, "shards", "assemble", "_"), dataset.files, facts={"stage": "assemble", "tool": ""}
@@ -53,12 +48,7 @@ def version_step(store: Store, run: Run, dataset: Dataset, program: str) -> Step
 def training_step(
     store: Store, training: Mapping[str, Any], dataset: Dataset | None, checkpoints: Mapping[str, str]
 ) -> Step:
-    """Return the step of a finished training.
-
-    Args:
-        training: the record, see `warehouse.records.Training`.
-        dataset: the record of C* that it was trained on; None: it is not here any more.
-    """
+    """Return the step of a finished training."""
     ended = dt.datetime.fromisoformat(training["finished"])
     named = Data(*dataset_at(store, training["dataset"]), kind="TABLE", version=str(training["version"] or ""))
     figures = ("steps", "train_loss", "dev_perplexity", "base_perplexity", "best_step", "best_perplexity")
@@ -87,11 +77,7 @@ def training_step(
 
 
 def export_step(store: Store, export_id: str, export: Export, dataset: Dataset | None) -> Step:
-    """Return the step of an export: the files, and the repository on the hub that they were pushed to.
-
-    Args:
-        dataset: the record of C* that was exported; None: it is not here any more.
-    """
+    """Return the step of an export: the files, and the repository on the hub that they were pushed to."""
     name, _, version = export.dataset.partition("/")
     named = Data(*dataset_at(store, name), kind="TABLE", version=version)
     return Step(

@@ -53,8 +53,6 @@ _observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
 
 @dataclass(frozen=True, slots=True)
 class RecipeResult:
-    """What a recipe came to."""
-
     name: str
     results: Mapping[str, Any]  # step -> the result of its flow
     page: str  # Markdown; the same in HTML beside it
@@ -66,8 +64,6 @@ class RecipeResult:
 
 @dataclass(slots=True)
 class _Done:
-    """What the steps that are done came to."""
-
     results: dict[str, Any] = field(default_factory=dict)  # step -> the result of its flow
     gives: dict[str, dict[str, str]] = field(default_factory=dict)  # step -> what it gives to others, by kind
     sections: dict[str, Section] = field(default_factory=dict)
@@ -129,11 +125,7 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
 
 
 def _start_run(recipe: Recipe, data: str, folder: Path) -> Any:
-    """Start the run of a recipe in MLflow, or go on with it, as its id lies beside the page; return a `TrackedRun`.
-
-    Raises:
-        TrackingError: MLflow could not be reached.
-    """
+    """Start the run of a recipe in MLflow, or go on with it, as its id lies beside the page; return a `TrackedRun`."""
     from tasks.tracking import Tracking, project
 
     note = folder / MLFLOW_NOTE
@@ -173,7 +165,6 @@ def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any], store: Store) 
 
 
 def _run(step: Step, form: Any, store: Store) -> Any:
-    """Run one step as a flow run of its own."""
     match step.flow:
         case "build":
             return build_dataset(form)
@@ -191,7 +182,6 @@ def _run(step: Step, form: Any, store: Store) -> Any:
 
 @task(name="fit-trigger", cache_policy=NO_CACHE)
 def fit(parameters: FitTriggerParameters) -> TriggerResult:
-    """Fit the thresholds of a finetuned model, see `fit_trigger`."""
     return fit_trigger(parameters)
 
 

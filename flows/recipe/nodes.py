@@ -29,8 +29,6 @@ for _kind, _pattern, _first in (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of a file."""
-
     file: str
     line: int  # from 1
 
@@ -41,23 +39,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The value of a key of a mapping."""
-
     node: Any
     place: Place  # of the key
 
 
 def is_empty(node: Any) -> bool:
-    """Return whether nothing stands after a key."""
     return bool(node.tag == "tag:yaml.org,2002:null")
 
 
 def read_nodes(file: str, text: str) -> Any:
-    """Return the root node of a document.
-
-    Raises:
-        UsageError: it is no YAML, or there is nothing in it.
-    """
+    """Return the root node of a document."""
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as exc:
@@ -70,14 +61,7 @@ def read_nodes(file: str, text: str) -> Any:
 
 
 def entries(file: str, node: Any, what: str) -> dict[str, Entry]:
-    """Return the entries of a mapping, in order.
-
-    Args:
-        what: the mapping, for the message if it is none.
-
-    Raises:
-        UsageError: the node is no mapping, a key is no text, or stands in it twice.
-    """
+    """Return the entries of a mapping, in order; `what` names it in messages."""
     if not isinstance(node, yaml.MappingNode):
         raise Place(file, node.start_mark.line + 1).error(f"{what} must be a mapping, NAME: VALUE")
     found: dict[str, Entry] = {}
@@ -92,14 +76,7 @@ def entries(file: str, node: Any, what: str) -> dict[str, Entry]:
 
 
 def plain(file: str, node: Any, within: Sequence[Any] = ()) -> Any:
-    """Return a node's value: texts, numbers, lists and dictionaries.
-
-    Args:
-        within: the nodes that the node stands in.
-
-    Raises:
-        UsageError: a key stands twice in a mapping, a value contains itself, or has a tag that is not known.
-    """
+    """Return a node's value: texts, numbers, lists and dictionaries."""
     if node in within:
         raise Place(file, node.start_mark.line + 1).error("this value contains itself")
     if isinstance(node, yaml.MappingNode):

@@ -31,8 +31,6 @@ th:first-child, td:first-child { text-align: left } img { max-width: 100%; backg
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What the page says of one step."""
-
     title: str
     text: str  # Markdown
     figure: Any = None  # matplotlib's; None: the step has no picture
@@ -41,11 +39,7 @@ class Section:
 
 
 def build_section(step: str, dataset: Dataset, gains: Sequence[GainBin]) -> Section:
-    """Return the section of a build: examples by tool and threshold, and the gains of the scored calls.
-
-    Args:
-        gains: of the build's calls; none: they are not known any more.
-    """
+    """Return the section of a build: examples by tool and threshold, and the gains of the scored calls."""
     text = f"{sum(file.rows for file in dataset.files):,} texts with calls. tau_f and thresholds are in nats.\n\n"
     text += examples_table(dataset)
     title = f"{step}: {dataset.name}@{dataset.version}"
@@ -56,7 +50,6 @@ def build_section(step: str, dataset: Dataset, gains: Sequence[GainBin]) -> Sect
 
 
 def section_of(step: str, result: Any) -> Section:
-    """Return the section of a step that is no build."""
     if isinstance(result, FinetuneResult):
         metrics = {} if result.best_perplexity is None else {f"perplexity/{step}": result.best_perplexity}
         return Section(step, markdown_table(["", ""], training_rows(result)[:2]), metrics=metrics)
@@ -83,11 +76,7 @@ def _evaluation(step: str, result: EvaluateResult) -> Section:
 
 
 def write_page(folder: Path, name: str, sections: Sequence[Section | None]) -> tuple[Path, Path]:
-    """Write `results.md`, its pictures and `results.html`; return the two pages.
-
-    Args:
-        sections: in the order of the steps; None: the step is not done yet.
-    """
+    """Write `results.md`, its pictures and `results.html`; return the two pages. A step without section is not done."""
     from markdown_it import MarkdownIt
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -32,8 +32,6 @@ Gives = dict[str, str]  # what a step gives to others, by kind
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """What would become of one step."""
-
     step: str
     done: bool
     waits_for: tuple[str, ...] = ()  # steps that it takes something of and that are not done
@@ -44,19 +42,13 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True)
 class RecipePlan:
-    """What would become of a recipe."""
-
     name: str
     data: str
     steps: tuple[PlannedStep, ...]
 
 
 def plan_recipe(parameters: RecipeParameters) -> RecipePlan:
-    """Return what running a recipe would do; nothing is changed.
-
-    Raises:
-        UsageError: something in it is wrong.
-    """
+    """Return what running a recipe would do; nothing is changed."""
     recipe = resolve(parameters, elsewhere=True)
     store = Store(parameters.data)
     results: dict[str, Gives] = {}  # of the steps that are done
@@ -118,7 +110,6 @@ def _plan_export(step: Step, form: Any, store: Store) -> tuple[PlannedStep, Give
 
 
 def _plan_answers(step: Step, form: Any, store: Store) -> tuple[PlannedStep, Gives]:
-    """Plan an evaluation or a grounding."""
     return PlannedStep(step.name, _last_run(store, step.flow, form) is not None), {}
 
 

@@ -41,9 +41,6 @@ def read_recipe(name: str, shared: Mapping[str, Any] | None = None, limit: int |
         name: its file, or the name of one that comes with the program.
         shared: values in place of those that it gives for all steps.
         limit: the largest value of `SIZES` in any step; None: as the recipe says.
-
-    Raises:
-        UsageError: there is no such file; or a step, a parameter or a reference in it is wrong.
     """
     path = Path(name).expanduser()
     if not path.is_file():
@@ -140,11 +137,7 @@ def _referring(step: Step, steps: Mapping[str, Step]) -> Step:
 
 
 def _names_step(value: str, wanted: str, steps: Mapping[str, Step], place: Place) -> bool:
-    """Return whether a value names a step that gives what is wanted.
-
-    Raises:
-        UsageError: it names a step that is not there or gives something else.
-    """
+    """Return whether a value names a step that gives what is wanted."""
     givers = [name for name, step in steps.items() if wanted in step.kind.gives]
     if value in givers:
         return True
@@ -157,11 +150,7 @@ def _names_step(value: str, wanted: str, steps: Mapping[str, Step], place: Place
 
 
 def _in_order(units: Mapping[str, list[Step]]) -> tuple[tuple[Step, ...], ...]:
-    """Return the units in the file's order, each after those that it takes something from.
-
-    Raises:
-        UsageError: steps take from each other in a circle.
-    """
+    """Return the units in the file's order, each after those that it takes something from."""
     home = {step.name: name for name, unit in units.items() for step in unit}
     before = {name: {home[other] for step in unit for other in step.taken.values()} for name, unit in units.items()}
     order: list[str] = []

@@ -72,14 +72,7 @@ def _stand_in(step: Step, name: str) -> Any:
 
 
 def filled(step: Step, data: str, given: Mapping[str, Any]) -> Any:
-    """Return the flow's parameters with the values of a step.
-
-    Args:
-        given: values of what the step takes from others, or in place of its own.
-
-    Raises:
-        UsageError: a value is wrong; the message names its place in the file.
-    """
+    """Return the flow's parameters with the values of a step."""
     values = {**step.values, **given, "data": data}
     for name, field in step.kind.form.model_fields.items():
         if name in values:

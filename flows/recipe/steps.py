@@ -25,8 +25,6 @@ DATASET, MODEL, TEXTS, TRIGGER = "a dataset", "a model", "held-out texts", "thre
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A flow as a step."""
-
     form: type[BaseModel]  # the flow's parameters
     takes: Mapping[str, str]  # parameter -> what of another step it may be
     gives: frozenset[str] = frozenset()  # what other steps may take of it
@@ -35,7 +33,6 @@ class Kind:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The parameters that a recipe may give; the data folder is the command's."""
         return tuple(name for name in self.form.model_fields if name != "data")
 
 
@@ -56,8 +53,6 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a recipe."""
-
     name: str  # as other steps name it
     flow: str
     values: Mapping[str, Any]  # parameter -> value, but for the data folder and what is taken from other steps
@@ -67,11 +62,9 @@ class Step:
 
     @property
     def kind(self) -> Kind:
-        """The flow's parameters, and what it takes and gives."""
         return KINDS[self.flow]
 
     def given(self, results: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        """Return the values of what the step takes."""
         return {parameter: results[step][self.kind.takes[parameter]] for parameter, step in self.taken.items()}
 
     def lacks(self, results: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
@@ -82,8 +75,6 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """An experiment."""
-
     name: str
     file: str
     text: str
@@ -92,7 +83,6 @@ class Recipe:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All steps, in the order in which they run."""
         return tuple(step for unit in self.units for step in unit)
 
     @property

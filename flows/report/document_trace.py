@@ -35,8 +35,6 @@ _MAX_SEARCHED_BYTES = 1 << 30  # larger text files are not searched
 
 @dataclass(frozen=True, slots=True)
 class DocumentTrace:
-    """One document's path through all stages."""
-
     explanation: Explanation
     positions: tuple[dict[str, Any], ...]  # tool, rank, position, p of " [", p_form where it was given, draws, parsed
     calls: tuple[dict[str, Any], ...]  # scored calls with `fate`: kept, or why it was dropped
@@ -47,15 +45,7 @@ class DocumentTrace:
 
 
 def trace_document(store: Store, snapshot: Path, doc_id: str) -> DocumentTrace:
-    """Return the path of a document.
-
-    Args:
-        doc_id: the document's id, or the first characters of it.
-
-    Raises:
-        UsageError: no document, or more than one, has such an id; the message lists similar ids.
-        SnapshotError: there is no snapshot.
-    """
+    """Return the path of the document that has this id, or alone has one that begins so."""
     ids = ids_with_prefix(snapshot, doc_id) if doc_id else []
     if doc_id not in ids and len(ids) != 1:
         candidates = ids or [one for one in nearest_ids(snapshot, doc_id) if _is_similar(one, doc_id)]

@@ -37,7 +37,6 @@ class JudgedCall:
 
     @property
     def judgement(self) -> Judgement:
-        """What its users say together."""
         return judge(self.verdicts.values())
 
 
@@ -69,8 +68,6 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Judgements:
-    """All that has been said."""
-
     calls: tuple[JudgedCall, ...]  # by document, tool, position
     damaged: int  # lines of the files that are no marks
     precisions: tuple[Precision, ...]  # by tool and threshold
@@ -95,9 +92,6 @@ def mark_filter(store: Store, keep: Keep, until: str | None = None) -> MarkFilte
 
     Args:
         until: only marks up to this time count, in ISO UTC text; None: all marks.
-
-    Raises:
-        StoreError: the marks cannot be read.
     """
     marks = read_marks(store, until)[0]
     last = marks[-1].at if marks else dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
@@ -108,12 +102,7 @@ def mark_filter(store: Store, keep: Keep, until: str | None = None) -> MarkFilte
 
 
 def chosen_marks(store: Store, ratings: Ratings) -> MarkFilter | None:
-    """Return the filter that a user's option asks for; None for `all`.
-
-    Raises:
-        UsageError: nobody has accepted any call, and only such are to be kept.
-        StoreError: the marks cannot be read.
-    """
+    """Return the filter that a user's option asks for; None for `all`."""
     if ratings == "all":
         return None
     found = mark_filter(store, ratings)
@@ -126,11 +115,7 @@ def judgements(store: Store, snapshot: str | Path, thresholds: Sequence[float] =
     """Return what the marks in a data folder say of the calls of its current scores.
 
     Args:
-        thresholds: nats, at which precision is reported besides each tool's own threshold (default: as in the paper's
-            Table 2).
-
-    Raises:
-        WarehouseError: the marks, the snapshot or its data cannot be read.
+        thresholds: nats, at which precision is reported besides each tool's own (default: Toolformer, Table 2).
     """
     marks, damaged = read_marks(store)
     verdicts = standing(marks)

@@ -34,7 +34,6 @@ def shown(cell: Cell) -> str:
 
 
 def percent(share: float | None) -> float | None:
-    """Return a share in percent; None where there is none."""
     return None if share is None or share != share else 100 * share
 
 
