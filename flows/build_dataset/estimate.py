@@ -6,7 +6,7 @@ document is scanned once, whatever k and m are; so an estimate for few draws fro
 How a plan is found out is in `plan`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,21 +37,6 @@ class Total:
     bytes: float
     lower_bound: bool  # a stage has no past run to estimate from, and is counted as nothing
     lm_tokens_unknown: bool  # no stage with work for the model has a past run
-
-
-def total_of(estimates: Iterable[tuple[str, Estimate | None]]) -> Total:
-    """Return the sum of the stages' estimates; None stands for a stage without a past run."""
-    model_stages = {stage.name for stage in BUILD_STAGES if stage.needs == "model"}
-    pairs = list(estimates)
-    known = [estimate for _, estimate in pairs if estimate is not None]
-    with_model = [estimate for stage, estimate in pairs if stage in model_stages]
-    return Total(
-        seconds=sum(estimate.seconds for estimate in known),
-        lm_tokens=sum(estimate.lm_tokens for estimate in known),
-        bytes=sum(estimate.bytes for estimate in known),
-        lower_bound=len(known) < len(pairs),
-        lm_tokens_unknown=bool(with_model) and not any(with_model),
-    )
 
 
 CACHED, TO_DO, DEPENDS = "cached", "to do", "depends"  # see `plan`
@@ -99,12 +84,25 @@ class Plan:
     @property
     def total(self) -> Total:
         """The estimate for the shards to do, over all stages."""
-        return total_of((stage.stage, stage.estimate) for stage in self.stages if stage.to_do)
+        return _total_of([(stage.stage, stage.estimate) for stage in self.stages if stage.to_do])
 
     @property
     def total_at_most(self) -> Total:
         """The estimate if every shard that depends on an earlier stage is to do as well."""
-        return total_of((stage.stage, stage.at_most) for stage in self.stages if stage.to_do + stage.depends)
+        return _total_of([(stage.stage, stage.at_most) for stage in self.stages if stage.to_do + stage.depends])
+
+
+def _total_of(estimates: Sequence[tuple[str, Estimate | None]]) -> Total:
+    known = [estimate for _, estimate in estimates if estimate is not None]
+    model_stages = {stage.name for stage in BUILD_STAGES if stage.needs == "model"}
+    with_model = [estimate for stage, estimate in estimates if stage in model_stages]
+    return Total(
+        seconds=sum(estimate.seconds for estimate in known),
+        lm_tokens=sum(estimate.lm_tokens for estimate in known),
+        bytes=sum(estimate.bytes for estimate in known),
+        lower_bound=len(known) < len(estimates),
+        lm_tokens_unknown=bool(with_model) and not any(with_model),
+    )
 
 
 class PastCommits:

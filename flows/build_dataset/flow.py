@@ -22,7 +22,7 @@ from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.remote_model import scan_notes, unseen_notes
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.tracking import gains_figure, try_to_track_build
-from flows.build_dataset.versions import check_replaced, coverage_note, thresholds_note, write_card, write_version
+from flows.build_dataset.versions import check_replaced, coverage_note, found_table, write_card, write_version
 from flows.forms.resolved import resolved
 from flows.report.commands import sql_command
 from flows.report.markdown import rendered
@@ -102,7 +102,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         notes = (
             "\n".join(f"- {note}" for note in unseen),
             coverage_note(store, files) if parameters.stop_when_full else "",
-            thresholds_note(assembled.decided.found),
+            found_table(assembled.decided.found).markdown() if assembled.decided.found else "",
         )
         with ledger.own_snapshot() as snapshot:  # the published one may describe another run
             dataset = write_version(
@@ -186,28 +186,23 @@ def read_corpus_parts(spec: BuildSpec, workers: int) -> None:
 
 def _why_rejected(store: Store, ingested: ShardResult) -> str:
     """Return the reasons with their counts, the commonest first, and what can be done about the first of them."""
-    counts: Counter[str] = Counter()
+    counts = Counter(dict.fromkeys(_ADVICE, 0))  # of equally common reasons, those with advice come first
     for rows in ingested.counts:
         counts.update({**rows.dropped, **rows.failed})
-    order = sorted(
-        counts, key=lambda reason: (-counts[reason], list(_ADVICE).index(reason) if reason in _ADVICE else 9)
-    )
-    parts = {reason: f"{reason} {counts[reason]:,}" for reason in order}
-    first = next((reason for reason in order if reason in _ADVICE), None)
+    parts = {reason: f"{reason} {n:,}" for reason, n in counts.most_common() if n}
+    first = next((reason for reason in parts if reason in _ADVICE), None)
     if first is not None:
-        detail = f"{_first_detail(store, ingested, first)}: " if first == "no_text" else ""
+        detail = _first_detail(store, ingested) if first == "no_text" else ""
         parts[first] += f" ({detail}{_ADVICE[first]})"
     return ", ".join(parts.values()) + "; every row's own is in the table rejects of the data folder's warehouse.duckdb"
 
 
-def _first_detail(store: Store, ingested: ShardResult, reason: str) -> str:
+def _first_detail(store: Store, ingested: ShardResult) -> str:
+    """Return what is said of the first row without a text, in front of the advice."""
     commit = store.read_commit(ingested.key)
-    for file in commit.files if commit is not None else ():
-        if file.path.startswith("rejects/"):
-            rows = store.read(file, columns=["reason", "detail"]).to_pylist()
-            if (found := next((row["detail"] for row in rows if row["reason"] == reason), None)) is not None:
-                return str(found)
-    return ""
+    files = [file for file in commit.files if file.path.startswith("rejects/")] if commit is not None else []
+    rows = (row for file in files for row in store.read(file, columns=["reason", "detail"]).to_pylist())
+    return next((f"{row['detail']}: " for row in rows if row["reason"] == "no_text" and row["detail"]), "")
 
 
 def build_summary(

@@ -1,8 +1,8 @@
 """The stages of a build as tasks: which are submitted, on what they wait, and what is used of them.
 
 Groups of shards go through the list of stages side by side. Where a tool may end up with more examples than the limit,
-or its threshold follows from all scores (a promised rate), C* is assembled when all shards are
-scored, else group by group.
+or its threshold follows from all scores (a promised rate), C* is assembled when all shards are scored, else group by
+group.
 
 A build that stops when it has enough examples (`--stop-when-full`) has as many shards under way as tasks run at once,
 so when a tool has enough, some shards beyond its last one may have been begun. They are not used: no run lists them,
@@ -98,7 +98,7 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
     if spec.stop_when_full and not within_limit:
         groups = _annotate_until_full(spec, ledger, shards, workers)
         return _assemble(spec, ledger, groups)
-    groups = [_Group(group_shards) for group_shards in _cut(spec, ledger, _in_turn(spec, shards), workers)]
+    groups = [_Group(group_shards) for group_shards in _cut(spec, ledger, _in_turn(shards, spec.run_id), workers)]
     with on_shard_done(ledger.note):
         for group in groups:
             _submit_scoring_stages(spec, group, spec.tools)
@@ -138,13 +138,6 @@ def seconds_per_document(snapshot: Path) -> float:
         return float(rows_of(snapshot, _SQL["slowest_stage"])[0]["seconds"] or _UNKNOWN_S)
     except WarehouseError:
         return _UNKNOWN_S  # it only decides how the work is cut
-
-
-def _in_turn(spec: BuildSpec, shards: Sequence[Shard]) -> list[Shard]:
-    """Return the shards in the order in which they are begun: flows that share them begin at different ones."""
-    if shared_catalog() is None:
-        return list(shards)
-    return sorted(shards, key=lambda shard: digest_of(spec.run_id, shard.name))
 
 
 def _submit_scoring_stages(spec: BuildSpec, group: _Group, tools: Iterable[str]) -> None:
@@ -203,7 +196,9 @@ def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard
         if not counter.open_tools:
             break
         ahead = math.ceil(tasks_at_once(workers) / len(counter.open_tools))
-        for later in _begun(order[index:], ahead, spec.run_id):
+        if shared_catalog() is not None:
+            ahead *= 2  # so that flows that share the shards seldom wait for each other
+        for later in _in_turn(order[index : index + ahead], spec.run_id):
             for tool in counter.open_tools:
                 if (tool, later.name) not in pending:
                     group = pending[tool, later.name] = _Group((later,))
@@ -231,11 +226,8 @@ def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard
     return groups
 
 
-def _begun(order: Sequence[Shard], ahead: int, run_id: str) -> list[Shard]:
-    """Return the shards to be under way, in the order in which they are begun.
-
-    Flows that share them look twice as far ahead and begin at different ones, so that they do not wait for each other.
-    """
+def _in_turn(shards: Sequence[Shard], run_id: str) -> list[Shard]:
+    """Return shards in the order in which they are begun: flows that share them begin at different ones."""
     if shared_catalog() is None:
-        return list(order[:ahead])
-    return sorted(order[: 2 * ahead], key=lambda shard: digest_of(run_id, shard.name))
+        return list(shards)
+    return sorted(shards, key=lambda shard: digest_of(run_id, shard.name))

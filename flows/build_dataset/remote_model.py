@@ -22,14 +22,9 @@ def remote_model_of(model: ModelRef, store: Store) -> RemoteModel | None:
     """Return the model that a server serves, as it says now; None if the build's model is loaded here."""
     if model.kind != "remote":
         return None
-    return describe_remote(model, model_credentials(model)).recognised(_known_models(store))
-
-
-def _known_models(store: Store) -> Iterable[RemoteModel]:
-    """Yield the models that earlier runs recorded, the last one first."""
-    for run in reversed(store.runs()):
-        if (recorded := BuildRecord(run.parameters).remote) is not None:
-            yield recorded
+    earlier = (BuildRecord(run.parameters).remote for run in reversed(store.runs()))
+    known = (recorded for recorded in earlier if recorded is not None)
+    return describe_remote(model, model_credentials(model)).recognised(known)
 
 
 def scan_notes(spec: BuildSpec) -> list[str]:

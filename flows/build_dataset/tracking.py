@@ -6,9 +6,9 @@ is no longer current has only its card and its counts.
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -56,50 +56,46 @@ def try_to_track_build(store: Store, data: str, dataset: Dataset) -> Any:
 
 def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str:
     """Return the id of the run of a version's record; make the run if it does not exist."""
-    from tasks.tracking import project
-
-    label = f"{dataset.name}@{dataset.version}"
-    with FileLock(store.local_folder / "tracking.lock", wait_s=seconds("wait")):
-        tags = {"kind": KIND, "dataset": label, "flow_run": dataset.run_id}
-        known: str | None = tracking.find(project(data), tags)
-        return known or _make(tracking, store, data, dataset, label)
-
-
-def _make(tracking: Any, store: Store, data: str, dataset: Dataset, label: str) -> str:
     from tasks.tracking import DatasetRef, project
 
-    snapshot = store.local_folder / SNAPSHOT
-    record = BuildRecord.of_run(store, dataset.run_id)
-    current = _is_current(snapshot, dataset)
-    rows, digest = _corpus(store, dataset)
-    started = tracking.start(
-        experiment=project(data),
-        name=f"build {label}",
-        params={
-            "dataset": label,
-            "dataset_digest": dataset.version,
-            **call_settings(store, dataset),
-            "model": dataset.model,
-            "corpus": dataset.corpus,
-            "corpus_digest": digest,
-            "licence": dataset.licence,
-            "build": {k: v for k, v in record.asked("tau_f", *SAMPLED_BY).items() if v is not None},
-        },
-        tags={"kind": KIND, "dataset": label, "dataset_digest": dataset.version, "flow_run": dataset.run_id},
-        datasets=[DatasetRef(Path(dataset.corpus).name or dataset.corpus, digest, dataset.corpus, "corpus", rows)],
-        system_metrics=False,
-        links={"Its page in the viewer": version_page(label)},
-    )
-    with started:
-        started.metrics(
-            {"examples": sum(f.rows for f in dataset.files)} | {f"examples/{t}": n for t, n in dataset.counts.items()}
+    label, snapshot = f"{dataset.name}@{dataset.version}", store.local_folder / SNAPSHOT
+    tags = {"kind": KIND, "dataset": label, "flow_run": dataset.run_id}
+    with FileLock(store.local_folder / "tracking.lock", wait_s=seconds("wait")):
+        if (known := tracking.find(project(data), tags)) is not None:
+            return str(known)
+        record = BuildRecord.of_run(store, dataset.run_id)
+        rows, digest = _corpus(store, dataset)
+        run = tracking.start(
+            experiment=project(data),
+            name=f"build {label}",
+            params={
+                "dataset": label,
+                "dataset_digest": dataset.version,
+                **call_settings(store, dataset),
+                "model": dataset.model,
+                "corpus": dataset.corpus,
+                "corpus_digest": digest,
+                "licence": dataset.licence,
+                "build": {k: v for k, v in record.asked("tau_f", *SAMPLED_BY).items() if v is not None},
+            },
+            tags=tags | {"dataset_digest": dataset.version},
+            datasets=[DatasetRef(Path(dataset.corpus).name or dataset.corpus, digest, dataset.corpus, "corpus", rows)],
+            system_metrics=False,
+            links={"Its page in the viewer": version_page(label)},
         )
-        started.metrics(_decided(record))
-        started.text(card_of(store, dataset), "card.md")
-        if current:
-            with in_little_memory():
-                _figures(started, snapshot, dataset)
-    return str(started.run_id)
+        with run:
+            metrics = {"examples": sum(f.rows for f in dataset.files)}
+            metrics |= {f"examples/{tool}": n for tool, n in dataset.counts.items()}
+            for one in record.found:
+                metrics[f"promised_rate/{one.tool}"] = one.promised
+                if one.at.rate is not None:
+                    metrics[f"estimated_rate/{one.tool}"] = one.at.rate
+            run.metrics(metrics)
+            run.text(card_of(store, dataset), "card.md")
+            if _is_current(snapshot, dataset):
+                with in_little_memory():
+                    _figures(run, snapshot, dataset)
+        return str(run.run_id)
 
 
 def call_settings(store: Store, dataset: Dataset) -> dict[str, dict[str, Any]]:
@@ -114,12 +110,6 @@ def call_settings(store: Store, dataset: Dataset) -> dict[str, dict[str, Any]]:
     return settings
 
 
-def _decided(record: BuildRecord) -> dict[str, float]:
-    """Return what was found out for the thresholds: promised rates and their estimates."""
-    metrics = {f"promised_rate/{one.tool}": one.promised for one in record.found}
-    return metrics | {f"estimated_rate/{one.tool}": rate for one in record.found if (rate := one.at.rate) is not None}
-
-
 def _is_current(snapshot: Path, dataset: Dataset) -> bool:
     """Return whether the snapshot's figures describe this version."""
     if not snapshot.is_file():
@@ -131,11 +121,9 @@ def _is_current(snapshot: Path, dataset: Dataset) -> bool:
 
 def _corpus(store: Store, dataset: Dataset) -> tuple[int, str]:
     """Return how many documents the version's run read, and the corpus's digest; 0 and "" if no commit has them."""
-    for run in store.runs([dataset.run_id]):
-        for key in run.commits:
-            if key.stage == "ingest" and (commit := store.read_commit(key)) is not None:
-                return sum(b.kept for b in commit.balances), commit.parts.get("inputs", "")
-    return 0, ""
+    keys = (key for run in store.runs([dataset.run_id]) for key in run.commits if key.stage == "ingest")
+    commit = next(filter(None, map(store.read_commit, keys)), None)
+    return (0, "") if commit is None else (sum(b.kept for b in commit.balances), commit.parts.get("inputs", ""))
 
 
 def _figures(run: Any, snapshot: Path, dataset: Dataset) -> None:
@@ -147,9 +135,8 @@ def _figures(run: Any, snapshot: Path, dataset: Dataset) -> None:
     balances = [b for b in found.balances if b.stage in own]
     metrics |= {f"kept/{b.stage}/{b.tool or 'all'}/{b.unit}": float(b.kept) for b in balances}
     for cost in (row for row in rows_of(snapshot, _SQL["costs"]) if row["stage"] in own):
-        metrics |= {
-            f"{name}/{cost['stage']}": cost[name] for name in ("seconds", "lm_tokens") if cost[name] is not None
-        }
+        known = (name for name in ("seconds", "lm_tokens") if cost[name] is not None)
+        metrics |= {f"{name}/{cost['stage']}": cost[name] for name in known}
     run.metrics(metrics)
     run.table([asdict(y) for y in found.yields], "tables/yields.json")
     run.table([asdict(one) for one in samples(snapshot, _CALLS_SHOWN)], "tables/best_calls.json")
@@ -161,9 +148,7 @@ def gains_figure(gains: Iterable[GainBin], thresholds: Mapping[str, float]) -> A
     """Draw a histogram of the scored calls of each tool by their gain, with its threshold."""
     from tasks.tracking.figures import histograms
 
-    bins: dict[str, list[GainBin]] = defaultdict(list)
-    for one in gains:
-        bins[one.tool].append(one)
+    bins = {tool: list(own) for tool, own in groupby(gains, key=lambda one: one.tool)}
     counts = {tool: [(one.label, one.calls) for one in own] for tool, own in bins.items()}
     marks = {
         tool: sum(1 for one in bins[tool] if one.low is None or one.low < tau_f)

@@ -5,6 +5,7 @@ The same content can be made in several ways, with other thresholds or from anot
 card of the content, `<version>.md`, is made from its records only and lists all of them.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -107,12 +108,11 @@ def _rows(corpus: str, limit: int | None) -> str:
 
 def coverage_note(store: Store, assembled: Sequence[ShardResult]) -> str:
     """Return the card's note on tools that were not annotated on every shard; "" if there are none."""
-    commits = [store.read_commit(done.key) for done in assembled]
-    missing: dict[str, list[str]] = {}
-    for commit in commits:
-        if commit is not None:
+    missing: dict[str, list[str]] = defaultdict(list)
+    for done in assembled:
+        if (commit := store.read_commit(done.key)) is not None:
             for tool in commit.config.get(NOT_ANNOTATED, ()):
-                missing.setdefault(tool, []).append(commit.shard)
+                missing[tool].append(commit.shard)
     lines = [
         f"- {tool}: annotated on {len(assembled) - len(shards):,} of {len(assembled):,} shards; not on "
         + ", ".join(shards[:_MAX_SHARDS])
@@ -120,11 +120,6 @@ def coverage_note(store: Store, assembled: Sequence[ShardResult]) -> str:
         for tool, shards in missing.items()
     ]
     return "\n".join([_STOPPED_NOTE, "", *lines]) if lines else ""
-
-
-def thresholds_note(found: Sequence[FoundThreshold]) -> str:
-    """Return the card's note on thresholds that were found for promised rates; "" if none were."""
-    return found_table(found).markdown() if found else ""
 
 
 def found_table(found: Sequence[FoundThreshold]) -> ResultTable:
@@ -152,7 +147,7 @@ def found_table(found: Sequence[FoundThreshold]) -> ResultTable:
 def write_card(store: Store, dataset: Dataset) -> str:
     """Write the card of a version's content beside its records; return the card."""
     card = card_of(store, dataset)
-    store.files.put(_path(dataset), card.encode())
+    store.files.put(f"datasets/{dataset.name}/{dataset.version}.md", card.encode())
     return card
 
 
@@ -168,10 +163,6 @@ def card_of(store: Store, dataset: Dataset) -> str:
         texts_section=texts_section,
         certificate_table=certificate_table,
     )
-
-
-def _path(dataset: Dataset) -> str:
-    return f"datasets/{dataset.name}/{dataset.version}.md"
 
 
 def examples_table(dataset: Dataset) -> str:

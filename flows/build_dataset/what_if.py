@@ -7,7 +7,7 @@ as in a build, in a run of its own that lists the commits it uses.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,13 @@ from tasks.provenance import new_run_id
 from tasks.shards.run_shard import ShardResult, result_of
 from tasks.shards.stage import Inputs, Shard, files_by_stage, files_of, run_stage, shards_of
 from tasks.specs.example_limit import with_limits
-from tasks.specs.mark_filter import MarkFilter
 from tasks.specs.thresholds import find_thresholds, gains_by_tool
 from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, SCORES, SHARED_WORDS, AssemblySpec, judged_calls
-from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.annotate.false_discovery import FoundThreshold
 from toolformer_core.config import AssembleConfig
 from toolformer_core.errors import UsageError
 from toolformer_core.records import ScoredCall
-from warehouse.commits import Commit, CommitKey, Dataset, Run, check_name
+from warehouse.commits import Dataset, Run, check_name
 from warehouse.errors import StoreError
 from warehouse.queries import Link, Sample, Yield
 from warehouse.queries.calls import WIDTH
@@ -97,25 +95,28 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         corpus=base.run.corpus,
         model=base.run.model,
     )
-    assembly = _assembly(store, query, base, query.after, run.run_id, marks=query.marks, weights=query.weights)
-    config, max_same_call = replace(assembly.config, tau_f=thresholds), base.record.parameters.get("max_same_call")
-    assembly = replace(assembly, config=config, shared_words=base.shared_words, max_same_call=max_same_call)
-    notes = "Assembled from stored scores by `toolformer what-if`." + (
-        f" Of the positions that were sampled, these take part: {positions}." if any(positions.values()) else ""
+    assembly = _assembly(store, query, base, after=True, run_id=run.run_id)
+    assembly = replace(
+        assembly,
+        config=replace(assembly.config, tau_f=thresholds),
+        shared_words=base.shared_words,
+        max_same_call=base.record.parameters.get("max_same_call"),
     )
+    notes = "Assembled from stored scores by `toolformer what-if`."
+    if any(positions.values()):
+        notes += f" Of the positions that were sampled, these take part: {positions}."
     if query.marks is not None:
         notes += f" Of the calls, by people's marks until {query.marks.until}: {query.marks.keep}."
     if query.weights is not None:
         notes += f" Calls gain by the weights {', '.join(f'{w:.3f}' for w in query.weights)} of the next tokens."
-    with open_run(store, run) as ledger, reporting_to(_report_nothing):
+    with open_run(store, run) as ledger, reporting_to(lambda *_: None):
         ledger.expect("assemble", len(base.shards))
         assembly = with_limits(assembly, base.scored, base.sampled)
         assembled = [run_stage(ASSEMBLE, base.inputs(assembly, shard)) for shard in base.shards]
         notes = "\n\n".join(filter(None, (notes, coverage_note(store, assembled))))
         for result in base.reused:
             ledger.expect(result.key.stage, 1)
-            ledger.add(result)
-        for result in assembled:
+        for result in (*base.reused, *assembled):
             ledger.add(result)
         with ledger.own_snapshot() as snapshot:
             dataset = write_version(
@@ -132,12 +133,11 @@ def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5) -> WhatIf:
     that go.
     """
     base = _read_base_run(store, query.stored)
-    before = _assembly(store, query, base, query.before)
-    after = _assembly(store, query, base, query.after, marks=query.marks, weights=query.weights)
-    counts: dict[bool, tuple[Counter[str], Counter[str]]] = {side: (Counter(), Counter()) for side in (False, True)}
+    assemblies = {after: _assembly(store, query, base, after=after) for after in (False, True)}
+    counts: dict[bool, tuple[Counter[str], Counter[str]]] = {after: (Counter(), Counter()) for after in assemblies}
     moved: dict[bool, list[tuple[float, str, int, ScoredCall, Shard]]] = {False: [], True: []}
     for shard in base.shards:
-        kept = {side: judged_calls(base.inputs(one, shard)).kept for side, one in ((False, before), (True, after))}
+        kept = {side: judged_calls(base.inputs(one, shard)).kept for side, one in assemblies.items()}
         for side, calls in kept.items():
             examples, number = counts[side]
             examples.update(tool for tool, _ in {(tool, call.doc_id) for call in calls for tool in call.tools})
@@ -147,11 +147,9 @@ def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5) -> WhatIf:
             ranked = [(-call.gain, call.doc_id, call.position, call, shard) for call in fresh]
             moved[side] = sorted([*moved[side], *ranked], key=lambda one: one[:3])[:n]
 
-    def yield_of(tool: str, side: bool, tau_f: float) -> Yield:
-        return Yield(tool, tau_f, counts[side][0][tool], counts[side][1][tool])
-
+    tau_f = {False: query.before.tau_f, True: query.after.tau_f}
     changes = tuple(
-        Change(yield_of(tool, False, query.before.tau_f[tool]), yield_of(tool, True, query.after.tau_f[tool]))
+        Change(*(Yield(tool, tau_f[side][tool], *(count[tool] for count in counts[side])) for side in (False, True)))
         for tool in sorted(query.before.tau_f)
     )
     comes, goes = (tuple(_sample(store, *one[3:]) for one in moved[side]) for side in (True, False))
@@ -167,33 +165,22 @@ def _sample(store: Store, call: ScoredCall, shard: Shard) -> Sample:
     return Sample(call.doc_id, call.tool, call.position, call.input, call.response, call.gain, *around, links)
 
 
-def _assembly(
-    store: Store,
-    query: WhatIfQuery,
-    base: _BaseRun,
-    call_filter: CallFilter,
-    run_id: str = "",
-    marks: MarkFilter | None = None,
-    weights: tuple[float, ...] | None = None,
-) -> AssemblySpec:
-    """Return how C* is assembled by a filter; the limit on examples is not looked for yet."""
-    config: Mapping[str, Any] = query.stored.assembled
-    limit, seed = config.get("max_examples", 25_000), config.get("seed", 0)
-    repeats = {tool: tool in call_filter.keep_repeats for tool in call_filter.tau_f}
+def _assembly(store: Store, query: WhatIfQuery, base: _BaseRun, *, after: bool, run_id: str = "") -> AssemblySpec:
+    """Return how C* is assembled by either side of a query; the limit on examples is not looked for yet."""
+    call_filter, config = query.after if after else query.before, query.stored.assembled
     return AssemblySpec(
         run_id=run_id,
         data=store.root,
         config=AssembleConfig(
             tau_f=call_filter.tau_f,
-            max_examples=limit,
-            seed=seed,
-            keep_repeats=repeats,
+            keep_repeats={tool: tool in call_filter.keep_repeats for tool in call_filter.tau_f},
             top_k=call_filter.top_k,
             tau_s=call_filter.tau_s,
+            **{name: config[name] for name in ("max_examples", "seed") if name in config},
         ),
         tool_names=base.record.tool_names,
-        marks=marks,
-        weights=weights,
+        marks=query.marks if after else None,
+        weights=query.weights if after else None,
         not_annotated=base.not_annotated,
         mask_pii=base.record.parameters.get("mask_pii", False),
     )
@@ -224,20 +211,23 @@ class _BaseRun:
 
 
 def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:
-    """Return the run that made the current scores."""
+    """Return the run that made the current scores.
+
+    Raises:
+        UsageError: there is no such run, or it has not scored every shard.
+    """
     runs = store.runs([stored.run_id]) if stored.run_id else []
     if not runs:
         raise UsageError("the scores belong to no run: run toolformer build to its end first")
     run = runs[0]
     record = BuildRecord(run.parameters)
-    tools = tuple(record.tool_names)
-    commits = [c for key in run.commits if key.stage != "assemble" and (c := store.read_commit(key)) is not None]
-    results = {(c.stage, c.tool, c.shard): result_of(c, skipped=True) for c in commits}
+    commits = [commit for key in run.commits if (commit := store.read_commit(key)) is not None]
+    results = {(c.stage, c.tool, c.shard): result_of(c, skipped=True) for c in commits if c.stage != "assemble"}
+    configs = {c.shard: c.config for c in commits if c.stage == "assemble"}
     shards = [shard for key, result in results.items() if key[0] == "ingest" for shard in shards_of(result)]
-    configs = {c.shard: c.config for key in run.commits if (c := _read_assemble_commit(store, key)) is not None}
     not_annotated = {s.name: list(configs.get(s.name, {}).get(NOT_ANNOTATED, ())) for s in shards}
     shared = {doc: one for config in configs.values() for doc, one in config.get(SHARED_WORDS, {}).items()}
-    annotated = {s.name: [tool for tool in tools if tool not in not_annotated[s.name]] for s in shards}
+    annotated = {name: [tool for tool in record.tool_names if tool not in full] for name, full in not_annotated.items()}
     try:
         scored, sampled = (
             {shard: [results[stage, tool, shard] for tool in shard_tools] for shard, shard_tools in annotated.items()}
@@ -249,11 +239,3 @@ def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:
     except KeyError as exc:
         raise UsageError(f"run {run.run_id} has not scored every shard: run the same toolformer build again") from exc
     return _BaseRun(run, record, shards, scored, sampled, not_annotated, shared, list(results.values()))
-
-
-def _read_assemble_commit(store: Store, key: CommitKey) -> Commit | None:
-    return store.read_commit(key) if key.stage == "assemble" else None
-
-
-def _report_nothing(stage: str, finished: int, total: int, result: ShardResult) -> None:
-    """Take a progress report and do nothing with it."""

@@ -23,6 +23,7 @@ from warehouse.what_if import StoredScores, stored_scores
 __all__ = ["WhatIfQuery", "ask"]
 
 _UNRANKED = 'SELECT count(*) AS calls FROM facts.gains WHERE "rank" IS NULL'
+_SHORT = {"top_k": "k", "tau_s": "tau_s"}
 _MARK_OPTIONS = {"rejected": "--ratings not-rejected", "not_accepted": "--ratings accepted"}
 
 Number = TypeVar("Number", int, float)
@@ -89,18 +90,9 @@ def ask(
                 "toolformer build with that --tau-f finds out"
             )
     before = CallFilter.of_build(scores.sampled, scores.assembled)
-    after_top_k, after_tau_s = dict(before.top_k), dict(before.tau_s)
     notes: list[str] = []
-    for tool, sampled in scores.sampled.items():
-        sampled_tau_s = sampled["tau_s"]
-        if (k := ks.get(tool)) is not None:
-            if k > sampled["top_k"]:
-                notes.append(_unsampled_note(tool, "k", sampled["top_k"], f"--top-k {k}"))
-            after_top_k = _with_limit(after_top_k, tool, k, k < sampled["top_k"])
-        if (p := least_p.get(tool)) is not None:
-            if p < sampled_tau_s:
-                notes.append(_unsampled_note(tool, "tau_s", sampled_tau_s, f"--tau-s {p:g}"))
-            after_tau_s = _with_limit(after_tau_s, tool, p, p > sampled_tau_s)
+    after_top_k = _narrowed(before.top_k, ks, scores.sampled, "top_k", notes)
+    after_tau_s = _narrowed(before.tau_s, least_p, scores.sampled, "tau_s", notes)
     same_positions = (after_top_k, after_tau_s) == (dict(before.top_k), dict(before.tau_s))
     same_calls = keep_repeats is None and marks is None and weights is None
     if notes and not tau_f and same_calls and same_positions:
@@ -140,17 +132,25 @@ def _marks_note(marked_out: Mapping[str, int], marks: MarkFilter | None) -> str:
     return note if marks is not None else f"{note}, and so is the other side, unless {options} is given here, too"
 
 
-def _unsampled_note(tool: str, parameter: str, sampled: Any, option: str) -> str:
-    return (
-        f"{tool} was sampled with {parameter} = {sampled:g}: what {option} would add cannot be known from the stored "
-        f"scores; toolformer build {option} finds out"
-    )
+def _narrowed(
+    before: Mapping[str, Any], given: Mapping[str, Any], sampled: Mapping[str, Any], name: str, notes: list[str]
+) -> dict[str, Any]:
+    """Return limits by tool with the given ones; one that excludes no sampled position is none.
 
-
-def _with_limit(limits: dict[str, Any], tool: str, limit: Any, excludes: bool) -> dict[str, Any]:
-    """Return limits by tool with that of one tool replaced, or removed if it would exclude no sampled position."""
-    others = {name: value for name, value in limits.items() if name != tool}
-    return {**others, tool: limit} if excludes else others
+    A limit that would add positions to the sampled ones gets a note.
+    """
+    limits = dict(before)
+    for tool, limit in given.items():
+        was = sampled[tool][name]
+        excludes, adds = (limit < was, limit > was) if name == "top_k" else (limit > was, limit < was)
+        limits = {**limits, tool: limit} if excludes else {key: one for key, one in limits.items() if key != tool}
+        if adds:
+            option = f"--{name.replace('_', '-')} {limit:g}"
+            notes.append(
+                f"{tool} was sampled with {_SHORT[name]} = {was:g}: what {option} would add cannot be known from the "
+                f"stored scores; toolformer build {option} finds out"
+            )
+    return limits
 
 
 def _by_tool(value: Number | Mapping[str, Number] | None, tools: Collection[str]) -> dict[str, Number]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.build_dataset.resolve import sampling
 from flows.cost.assumptions import (
     CARDS,
     COMPUTED,
@@ -36,12 +37,10 @@ from flows.cost.assumptions import (
 )
 from flows.cost.sample import Sample, read_sample
 from flows.cost.shapes import config_of, shape_of
-from flows.forms.calls import ALL
 from flows.forms.chosen_tools import chosen_tools
 from tasks.shards.stage import at_depth
-from toolformer_core.config import CHAIN_STARTS, TOOL_NAMES, SampleConfig, tau_f_for
+from toolformer_core.config import CHAIN_STARTS, SampleConfig, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
-from toolformer_core.tools.declaration import declaration_of
 
 if TYPE_CHECKING:
     from flows.build_dataset.parameters import BuildParameters
@@ -212,17 +211,7 @@ class _Run:
 
     def _tools(self) -> list[_Tool]:
         """Return the tools with the settings that a build would resolve them to."""
-        p = self.p
-        given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(p, name)) is not None}
-        declared = {key: declaration_of(tool) for key, tool in chosen_tools(p)[0].items()}
-        for key in p.tau_f:
-            if key not in TOOL_NAMES and key not in declared and key != ALL:
-                raise UnknownNameError("tool", key, {*TOOL_NAMES, *declared})
-        tau_f = {key: one.tau_f for key, one in declared.items() if one.tau_f is not None} | p.thresholds
-        configs = {
-            key: SampleConfig.for_tool(key, **{**one.sampling(), **given, "draw_form": p.draw_form})
-            for key, one in declared.items()
-        }
+        configs, tau_f = sampling(self.p, chosen_tools(self.p)[0])
         return [_Tool(key, config, tau_f_for(key, tau_f), self) for key, config in configs.items()]
 
     def plan(self, gpu_price: float) -> CostPlan:

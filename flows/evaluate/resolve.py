@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.plan import EvaluationPlan, choose_arms, finished_trainings
-from flows.forms.chosen_tools import chosen_tools
+from flows.forms.chosen_tools import absolute_data, chosen_tools
 from flows.forms.chosen_trigger import chosen_trigger
 from tasks.provenance import new_run_id
 from tasks.settings import tracking_uri
@@ -41,7 +41,7 @@ def resolve(p: EvaluateParameters) -> EvaluationPlan:
     scale = 8 if task.rule is Rule.PERPLEXITY else 1  # texts are long
     benchmark = Benchmark(
         run_id=new_run_id(),
-        data=p.data if "://" in p.data else str(Path(p.data).absolute()),
+        data=absolute_data(p.data),
         task=task.name,
         path=str(path) if path else None,
         digest=source_digest(task, path),

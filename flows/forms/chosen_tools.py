@@ -44,6 +44,11 @@ def chosen_tools(p: NamesTools) -> tuple[dict[str, Tool], ToolSettings]:
     return built, replace(settings, references=references)
 
 
+def absolute_data(path: str) -> str:
+    """Return a path as workers in other folders must name it; a URL as it is."""
+    return path if "://" in path else str(Path(path).absolute())
+
+
 def _named(text: str) -> str:
     """Return the key of one of the paper's tools, in whatever case it is given; a reference with its whole path."""
     key = text.strip().lower()

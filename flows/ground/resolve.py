@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flows.forms.chosen_tools import chosen_tools
+from flows.forms.chosen_tools import absolute_data, chosen_tools
 from flows.ground.parameters import GroundParameters
 from flows.ground.plan import GroundingPlan, TaskPlan
 from tasks.provenance import new_run_id
@@ -64,7 +64,7 @@ def resolve(p: GroundParameters) -> GroundingPlan:
     models, tools, run_id = _models(p), _chosen_tools(p), new_run_id()
     weights = Weights(p.gamma, p.smoothing, p.threshold)
     plans = [_task_plan(p, run_id, task, path, models, tools, weights) for task, path in named]
-    data = p.data if "://" in p.data else str(Path(p.data).absolute())
+    data = absolute_data(p.data)
     return GroundingPlan(run_id, data, tuple(plans), weights, tracking_uri(p.data))
 
 
@@ -124,7 +124,7 @@ def _task_plan(
     )
     benchmark = Benchmark(
         run_id=run_id,
-        data=p.data if "://" in p.data else str(Path(p.data).absolute()),
+        data=absolute_data(p.data),
         task=task.name,
         path=str(path) if path else None,
         digest=source_digest(task, path),

@@ -21,6 +21,7 @@ from warehouse.store import Store
 _DECLARED = {stage.name: stage for stage in (*BUILD_STAGES, *EVALUATION_STAGES)}
 _RANK = {name: rank for rank, name in enumerate(_DECLARED)}
 _TYPES = {"int64": "long", "large_string": "string"}  # as other producers name them
+_PROGRAM = "toolformer-platform"  # the package whose version is that of this program
 _MODELS = ("model", "large_model")  # in the config of commits, with `<name>_digest` beside it
 
 _Key = tuple[str, str]  # stage and tool
@@ -41,20 +42,24 @@ class _Table:
 
 
 def run_steps(store: Store, run: Run, checkpoints: Mapping[str, str]) -> list[Step]:
-    """Return the steps of a flow run, the run's own first, then stages in the order in which they run."""
+    """Return the steps of a flow run, the run's own first, then stages in the order in which they run.
+
+    What `gc` has deleted of its commits is passed over.
+
+    Args:
+        checkpoints: training job -> path of its checkpoint.
+    """
     tables: dict[_Key, _Table] = defaultdict(_Table)
     for key in run.commits:
         if (commit := store.read_commit(key)) is not None:
             tables[key.stage, key.tool].add(commit)
-    order = sorted(tables, key=_in_order)
-    commits = [commit for key in order for commit in tables[key].commits]
-    return [
-        _run_step(run, commits),
-        *(_stage_step(store, run, key, tables, checkpoints) for key in order),
-    ]
+    tables = {key: tables[key] for key in sorted(tables, key=lambda key: (_RANK.get(key[0], len(_RANK)), key))}
+    commits = [commit for table in tables.values() for commit in table.commits]
+    return [_run_step(run, commits), *(_stage_step(store, run, key, tables, checkpoints) for key in tables)]
 
 
 def _run_step(run: Run, commits: Sequence[Commit]) -> Step:
+    facts = {name: getattr(run, name) for name in ("flow", "corpus", "model", "dataset", "parameters")}
     return Step(
         job=run.flow,
         run=run.run_id,
@@ -63,15 +68,8 @@ def _run_step(run: Run, commits: Sequence[Commit]) -> Step:
         state=run.state,
         started=run.started,
         ended=run.finished or "",
-        program=_program(commits),
-        facts={
-            "flow": run.flow,
-            "corpus": run.corpus,
-            "model": run.model,
-            "dataset": run.dataset,
-            "parameters": run.parameters,
-            **_work(run, commits),
-        },
+        program=_versions(commits).get(_PROGRAM, ""),
+        facts={**facts, **_work(run, commits)},
     )
 
 
@@ -81,13 +79,11 @@ def _stage_step(
     stage, tool = key
     table = tables[key]
     started, ended = _times(run, table.commits)
-    columns = STAGES[stage].schema if stage in STAGES else ()
-    outputs = [_table(store, "shards", key, columns, table.files.values())] if table.files else []
-    if table.rejects:
-        outputs.append(_table(store, "rejects", key, REJECTS, table.rejects.values()))
-    if table.outcomes:
-        columns = TABLES[CALL_OUTCOMES]
-        outputs.append(_table(store, "shards", (CALL_OUTCOMES, tool), columns, table.outcomes.values()))
+    written = (
+        ("shards", key, table.files),
+        ("rejects", key, table.rejects),
+        ("shards", (CALL_OUTCOMES, tool), table.outcomes),
+    )
     inputs = [*_sources(run, table.commits), *_tables_read(store, key, tables)]
     return Step(
         job=".".join(filter(None, (run.flow, stage, tool))),
@@ -98,9 +94,9 @@ def _stage_step(
         started=started,
         ended=ended,
         inputs=(*inputs, *_models(run, table.commits, checkpoints)),
-        outputs=tuple(outputs),
+        outputs=tuple(_table(store, folder, at, files.values()) for folder, at, files in written if files),
         parent=(run.flow, run.run_id),
-        program=_program(table.commits),
+        program=_versions(table.commits).get(_PROGRAM, ""),
         facts={
             "stage": stage,
             "tool": tool,
@@ -115,17 +111,10 @@ def _stage_step(
 def _tables_read(store: Store, key: _Key, tables: Mapping[_Key, _Table]) -> Iterator[Data]:
     """Yield the tables that a stage read for a tool, with the files that it read of each."""
     read = {read for commit in tables[key].commits for read in commit.inputs}
-    for other in sorted(tables, key=_in_order):
-        if _may_read(key, other):
-            whole = tables[other].files.values()
-            columns = STAGES[other[0]].schema if other[0] in STAGES else ()
-            if files := [file for file in whole if file.digest in read]:
-                yield _table(store, "shards", other, columns, files, whole)
-
-
-def _in_order(key: _Key) -> tuple[int, _Key]:
-    """Return what sorts tables in the order of the stages."""
-    return _RANK.get(key[0], len(_RANK)), key
+    for other, table in tables.items():
+        files = [file for file in table.files.values() if file.digest in read]
+        if files and _may_read(key, other):
+            yield _table(store, "shards", other, files, table.files.values())
 
 
 def _may_read(key: _Key, other: _Key) -> bool:
@@ -136,15 +125,11 @@ def _may_read(key: _Key, other: _Key) -> bool:
 
 
 def _table(
-    store: Store,
-    folder: str,
-    key: _Key,
-    schema: Iterable[Any],
-    files: Iterable[DataFile],
-    whole: Iterable[DataFile] | None = None,
+    store: Store, folder: str, key: _Key, files: Iterable[DataFile], whole: Iterable[DataFile] | None = None
 ) -> Data:
     """Return a stage's table as it is read or written: `files` of it, of `whole`, by which its version is named."""
     stage, tool = key
+    schema = REJECTS if folder == "rejects" else STAGES[stage].schema if stage in STAGES else TABLES.get(stage, ())
     columns = tuple((field.name, _type(field.type)) for field in schema)
     return contents(table_at(store, folder, stage, tool or "_"), files, columns, {"stage": stage, "tool": tool}, whole)
 
@@ -170,11 +155,6 @@ def contents(
         columns=columns,
         facts={**(facts or {}), "digest": named},
     )
-
-
-def dataset_at(store: Store, name: str) -> tuple[str, str]:
-    """Return namespace and name of C*, of which a dataset record is a version."""
-    return table_at(store, "datasets", name)
 
 
 def _type(kind: Any) -> str:
@@ -232,12 +212,11 @@ def _named_models(run: Run, commit: Commit) -> Iterator[tuple[str, str]]:
 
 def _times(run: Run, commits: Sequence[Commit]) -> tuple[str, str]:
     """Return begin and end of a stage in a run, from the commits that the run made; of none, the run's begin."""
-    made = [commit for commit in commits if commit.run_id == run.run_id]
+    made = [(dt.datetime.fromisoformat(c.created), c.seconds) for c in commits if c.run_id == run.run_id]
     if not made:
         return run.started, run.started
-    begins = [dt.datetime.fromisoformat(c.created) - dt.timedelta(seconds=c.seconds) for c in made]
-    ends = [dt.datetime.fromisoformat(c.created) for c in made]
-    return min(begins).isoformat(timespec="microseconds"), max(ends).isoformat(timespec="microseconds")
+    began, ended = min(end - dt.timedelta(seconds=seconds) for end, seconds in made), max(end for end, _ in made)
+    return began.isoformat(timespec="microseconds"), ended.isoformat(timespec="microseconds")
 
 
 def _rows(commits: Iterable[Commit]) -> list[dict[str, Any]]:
@@ -264,13 +243,8 @@ def _common_parts(commits: Sequence[Commit]) -> dict[str, str]:
 def _work(run: Run, commits: Sequence[Commit]) -> dict[str, Any]:
     """Return how many commits a run made, how many it found done, and the seconds that the former took."""
     made = [commit for commit in commits if commit.run_id == run.run_id]
-    seconds = round(sum(commit.seconds for commit in made), 3)
-    return {
-        "commits": len(commits),
-        "reused": len(commits) - len(made),
-        "seconds": seconds,
-        "versions": _versions(made),
-    }
+    reused, seconds = len(commits) - len(made), round(sum(commit.seconds for commit in made), 3)
+    return {"commits": len(commits), "reused": reused, "seconds": seconds, "versions": _versions(made)}
 
 
 def _versions(commits: Iterable[Commit]) -> dict[str, str]:
@@ -279,7 +253,3 @@ def _versions(commits: Iterable[Commit]) -> dict[str, str]:
         for package, version in commit.versions.items():
             found[package].add(version)
     return {package: ", ".join(sorted(versions)) for package, versions in sorted(found.items())}
-
-
-def _program(commits: Iterable[Commit]) -> str:
-    return _versions(commits).get("toolformer-platform", "")

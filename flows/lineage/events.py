@@ -7,7 +7,7 @@ a receiver of both has them once. What OpenLineage has no facet for stands in tw
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -42,72 +42,54 @@ def events_of(steps: Iterable[Step]) -> list[Any]:
 
 
 def as_json(event: Any) -> str:
+    """Return an event as it is sent, one line."""
     from openlineage.client.serde import Serde
 
     return str(Serde.to_json(event))
 
 
-def _events(step: Step) -> Iterable[Any]:
-    from openlineage.client.event_v2 import RunEvent, RunState
+def _events(step: Step) -> Iterator[Any]:
+    from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+    from openlineage.client.facet_v2 import input_statistics_input_dataset, output_statistics_output_dataset
 
-    begun = {"run": _run(step), "job": _job(step), "producer": PRODUCER}
-    inputs = [_input(data) for data in step.inputs]
-    yield RunEvent(eventType=RunState.START, eventTime=step.started, inputs=inputs, **begun)
+    read = input_statistics_input_dataset.InputStatisticsInputDatasetFacet
+    written = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
+    begun = {
+        "run": Run(runId=run_id(step.job, step.run), facets=_run_facets(step)),
+        "job": Job(namespace=JOBS, name=step.job, facets=_job_facets(step)),
+        "producer": PRODUCER,
+        "inputs": [
+            InputDataset(one.namespace, one.name, _statistics("inputStatistics", read, one), facets=_facets(one))
+            for one in step.inputs
+        ],
+    }
+    yield RunEvent(eventType=RunState.START, eventTime=step.started, **begun)
     if step.ended and step.state in _ENDS:
-        outputs = [_output(data) for data in step.outputs]
-        state = RunState(_ENDS[step.state])
-        yield RunEvent(eventType=state, eventTime=step.ended, inputs=inputs, outputs=outputs, **begun)
+        outputs = [
+            OutputDataset(one.namespace, one.name, _statistics("outputStatistics", written, one), facets=_facets(one))
+            for one in step.outputs
+        ]
+        yield RunEvent(eventType=RunState(_ENDS[step.state]), eventTime=step.ended, outputs=outputs, **begun)
 
 
-def _run(step: Step) -> Any:
-    from openlineage.client.event_v2 import Run
+def _run_facets(step: Step) -> dict[str, Any]:
     from openlineage.client.facet_v2 import RunFacet, parent_run, processing_engine_run
 
-    facets: dict[str, Any] = {
-        RUN_FACET: _own(RunFacet, "ToolformerRunFacet", {"kind": step.kind, "run": step.run, **step.facts}),
-        "processing_engine": processing_engine_run.ProcessingEngineRunFacet(
-            version=step.program or "unknown", name=_PROGRAM, producer=PRODUCER
-        ),
-    }
-    if step.parent is not None:
-        job, run = step.parent
-        facets["parent"] = parent_run.ParentRunFacet(
-            run=parent_run.Run(runId=run_id(job, run)),
-            job=parent_run.Job(namespace=JOBS, name=job),
-            producer=PRODUCER,
-        )
-    return Run(runId=run_id(step.job, step.run), facets=facets)
+    engine = processing_engine_run.ProcessingEngineRunFacet(step.program or "unknown", _PROGRAM, producer=PRODUCER)
+    own = _own(RunFacet, "ToolformerRunFacet", {"kind": step.kind, "run": step.run, **step.facts})
+    if step.parent is None:
+        return {RUN_FACET: own, "processing_engine": engine}
+    run, job = parent_run.Run(run_id(*step.parent)), parent_run.Job(namespace=JOBS, name=step.parent[0])
+    parent = parent_run.ParentRunFacet(run=run, job=job, producer=PRODUCER)
+    return {RUN_FACET: own, "processing_engine": engine, "parent": parent}
 
 
-def _job(step: Step) -> Any:
-    from openlineage.client.event_v2 import Job
+def _job_facets(step: Step) -> dict[str, Any]:
     from openlineage.client.facet_v2 import documentation_job, job_type_job
 
-    facets = {
-        "jobType": job_type_job.JobTypeJobFacet(
-            processingType="BATCH", integration="TOOLFORMER", jobType=step.kind, producer=PRODUCER
-        ),
-        "documentation": documentation_job.DocumentationJobFacet(description=step.about, producer=PRODUCER),
-    }
-    return Job(namespace=JOBS, name=step.job, facets=facets)
-
-
-def _input(data: Data) -> Any:
-    from openlineage.client.event_v2 import InputDataset
-    from openlineage.client.facet_v2 import input_statistics_input_dataset
-
-    facet = input_statistics_input_dataset.InputStatisticsInputDatasetFacet
-    statistics = _statistics("inputStatistics", facet, data)
-    return InputDataset(namespace=data.namespace, name=data.name, facets=_facets(data), inputFacets=statistics)
-
-
-def _output(data: Data) -> Any:
-    from openlineage.client.event_v2 import OutputDataset
-    from openlineage.client.facet_v2 import output_statistics_output_dataset
-
-    facet = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
-    statistics = _statistics("outputStatistics", facet, data)
-    return OutputDataset(namespace=data.namespace, name=data.name, facets=_facets(data), outputFacets=statistics)
+    kind = job_type_job.JobTypeJobFacet("BATCH", "TOOLFORMER", jobType=step.kind, producer=PRODUCER)
+    about = documentation_job.DocumentationJobFacet(description=step.about, producer=PRODUCER)
+    return {"jobType": kind, "documentation": about}
 
 
 def _statistics(name: str, facet: Any, data: Data) -> dict[str, Any]:
@@ -126,17 +108,14 @@ def _facets(data: Data) -> dict[str, Any]:
     )
 
     facets: dict[str, Any] = {
-        "datasetType": dataset_type_dataset.DatasetTypeDatasetFacet(datasetType=data.kind, producer=PRODUCER),
+        "datasetType": dataset_type_dataset.DatasetTypeDatasetFacet(data.kind, producer=PRODUCER),
         "dataSource": datasource_dataset.DatasourceDatasetFacet(name=data.namespace, producer=PRODUCER),
     }
     if data.version:
-        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(
-            datasetVersion=data.version, producer=PRODUCER
-        )
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(data.version, producer=PRODUCER)
     if data.columns:
-        field = schema_dataset.SchemaDatasetFacetFields
-        columns = [field(name=name, type=kind) for name, kind in data.columns]
-        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=columns, producer=PRODUCER)
+        fields = [schema_dataset.SchemaDatasetFacetFields(name=name, type=kind) for name, kind in data.columns]
+        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields, producer=PRODUCER)
     if data.facts:
         facets[DATASET_FACET] = _own(DatasetFacet, "ToolformerDatasetFacet", data.facts)
     return facets

@@ -1,18 +1,25 @@
-"""The steps of a run, of a dataset and what was made of it, or of a whole data folder, oldest run first."""
+"""The steps of a run, of a dataset and what was made of it, or of a whole data folder, oldest run first.
 
+After a flow's stages (`build`) come a version of C*, a training on it, and an export of it; these follow from records.
+"""
+
+import datetime as dt
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from flows.export.find import find_dataset
-from flows.lineage.build import run_steps
-from flows.lineage.outcomes import export_step, training_step, version_step
-from flows.lineage.steps import Step
+from flows.lineage.build import contents, model, run_steps
+from flows.lineage.names import HUB, place, table_at
+from flows.lineage.steps import Data, Step
 from toolformer_core.errors import UnknownNameError
 from warehouse.commits import Dataset, Run
-from warehouse.records import exports, trainings
+from warehouse.records import Export, exports, trainings
 from warehouse.store import Store
 
 __all__ = ["steps_of"]
+
+_FIGURES = ("steps", "train_loss", "dev_perplexity", "base_perplexity", "best_step", "best_perplexity")  # of a training
 
 
 class _Records:
@@ -26,42 +33,113 @@ class _Records:
         self.exports = exports(store)
         self.checkpoints = {job: str(row["checkpoint"]) for job, row in self.trainings.items()}
 
-    def run(self, run: Run, dataset: Dataset | None) -> list[Step]:
-        """Return a flow run's steps, the last of them the version of C* that came of it."""
-        steps = run_steps(self.store, run, self.checkpoints)
-        if dataset is not None:
-            steps.append(version_step(self.store, run, dataset, steps[0].program))
-        return steps
-
-    def trained_on(self, training: Mapping[str, Any]) -> Dataset | None:
-        """Return the oldest record of the version that was trained on: a training knows the version alone."""
-        named = (training["dataset"], training["version"])
-        return next((dataset for dataset in self.datasets if (dataset.name, dataset.version) == named), None)
-
-    def _dataset(self, key: str) -> Dataset | None:
-        return next((dataset for dataset in self.datasets if dataset.key == key), None)
-
     def of_run(self, name: str) -> list[Step]:
         """Return the steps of a flow run, a training or an export, by its id."""
         if name in self.runs:
-            run = self.runs[name]
-            return self.run(run, self._dataset(run.dataset))
+            return self._flow_run(self.runs[name], self._recorded(self.runs[name].dataset))
         if name in self.trainings:
-            training = self.trainings[name]
-            return [training_step(self.store, training, self.trained_on(training), self.checkpoints)]
+            return [self._training(self.trainings[name])]
         if name in self.exports:
-            export = self.exports[name]
-            return [export_step(self.store, name, export, self._dataset(export.dataset))]
+            return [self._export(name, self.exports[name])]
         raise UnknownNameError("run", name, [*self.runs, *self.trainings, *self.exports])
 
     def of_dataset(self, dataset: Dataset) -> Iterator[list[Step]]:
         """Yield the steps of the run that made a record of C*, and of what was made of it."""
         if dataset.run_id in self.runs:
-            yield self.run(self.runs[dataset.run_id], dataset)
-        trained = [job for job, training in self.trainings.items() if self.trained_on(training) == dataset]
+            yield self._flow_run(self.runs[dataset.run_id], dataset)
+        trained = [job for job, training in self.trainings.items() if self._trained_on(training) == dataset]
         exported = [export_id for export_id, export in self.exports.items() if export.dataset == dataset.key]
-        for name in (*trained, *exported):
-            yield self.of_run(name)
+        yield from map(self.of_run, (*trained, *exported))
+
+    def _recorded(self, key: str) -> Dataset | None:
+        return next((dataset for dataset in self.datasets if dataset.key == key), None)
+
+    def _trained_on(self, training: Mapping[str, Any]) -> Dataset | None:
+        """Return the oldest record of the version that was trained on: a training knows the version alone."""
+        named = (training["dataset"], training["version"])
+        return next((dataset for dataset in self.datasets if (dataset.name, dataset.version) == named), None)
+
+    def _cstar(self, dataset: Dataset | None, name: str, version: str) -> Data:
+        """Return a version of C*, by its record if that is still here."""
+        at = table_at(self.store, "datasets", name)
+        if dataset is None:
+            return Data(*at, kind="TABLE", version=version)
+        facts = {name: getattr(dataset, name) for name in ("label", "counts", "thresholds", "licence")}
+        return contents(at, dataset.files, facts=facts, version=dataset.id)
+
+    def _flow_run(self, run: Run, dataset: Dataset | None) -> list[Step]:
+        """Return a flow run's steps; the last one gives what it assembled a name and a version, or finds them given."""
+        steps = run_steps(self.store, run, self.checkpoints)
+        if dataset is None:
+            return steps
+        at = dataset.created if dataset.run_id == run.run_id else run.started
+        facts = {"stage": "assemble", "tool": ""}
+        version = Step(
+            job=f"{run.flow}.version",
+            run=run.run_id,
+            kind="VERSION",
+            about="C*: the assembled examples under a name and a version.",
+            state=run.state,
+            started=at,
+            ended=at,
+            inputs=(contents(table_at(self.store, "shards", "assemble", "_"), dataset.files, facts=facts),),
+            outputs=(self._cstar(dataset, dataset.name, ""),),
+            parent=(run.flow, run.run_id),
+            program=steps[0].program,
+            facts={"dataset": dataset.key},
+        )
+        return [*steps, version]
+
+    def _training(self, training: Mapping[str, Any]) -> Step:
+        ended = dt.datetime.fromisoformat(training["finished"])
+        cstar = self._cstar(self._trained_on(training), training["dataset"], str(training["version"] or ""))
+        figures = {name: training[name] for name in _FIGURES if training.get(name) is not None}
+        checkpoint = Data(
+            *place(self.checkpoints[training["job"]]),
+            kind="MODEL",
+            version=training["job"].rpartition("-")[2],
+            facts={"job": training["job"], "arm": training["arm"], **figures},
+        )
+        return Step(
+            job=f"finetune.{training['arm']}",
+            run=training["job"],
+            kind="TRAINING",
+            about="A model finetuned on C*, or on the same documents without calls.",
+            state="completed",
+            started=(ended - dt.timedelta(seconds=training["seconds"])).isoformat(timespec="microseconds"),
+            ended=training["finished"],
+            inputs=(cstar, model(training["model"], str(training.get("model_digest") or ""), self.checkpoints)),
+            outputs=(checkpoint,),
+            facts={"arm": training["arm"], "recipe": dict(training["recipe"]), "seconds": training["seconds"]},
+        )
+
+    def _export(self, export_id: str, export: Export) -> Step:
+        name, _, version = export.dataset.partition("/")
+        return Step(
+            job=f"export.{export.format}",
+            run=export_id,
+            kind="EXPORT",
+            about="C* in files that a trainer reads.",
+            state="completed",
+            started=export.created,
+            ended=export.created,
+            inputs=(self._cstar(self._recorded(export.dataset), name, version),),
+            outputs=tuple(_exported(export)),
+            program=export.program,
+            facts={"format": export.format, "dataset": export.dataset},
+        )
+
+
+def _exported(export: Export) -> Iterator[Data]:
+    """Yield the files of an export, and the repository on the hub that they were pushed to."""
+    for file in export.files:
+        digest, rows, size = str(file["sha256"]), file.get("rows"), file["bytes"]
+        at = place(str(Path(export.folder) / str(file["name"])))
+        yield Data(*at, kind="FILE", version=digest[:16], rows=rows, bytes=size, files=1, facts={"sha256": digest})
+    if export.repository:
+        rows = sum(int(file.get("rows") or 0) for file in export.files)
+        at = export.hub or HUB, f"datasets/{export.repository}"
+        yield Data(*at, kind="FILE", version=export.revision or "", rows=rows)
 
 
 def steps_of(store: Store, run: str = "", dataset: str = "") -> list[Step]:
