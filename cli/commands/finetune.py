@@ -26,7 +26,7 @@ from tasks.environment import prepare_environment
 if TYPE_CHECKING:
     from cli.render.progress import TrainingDisplay
     from flows.finetune.flow import FinetuneResult
-    from flows.finetune.plan import FinetunePlan
+    from flows.finetune.resolve import FinetunePlan
 
 
 from cli.terminal import say
@@ -74,8 +74,7 @@ def run_training(parameters: FinetuneParameters, *, quiet: bool) -> FinetuneResu
         typer.Exit: a signal stopped it.
         ToolformerError: see `run_finetune`.
     """
-    from flows.finetune.plan import check_machine
-    from flows.finetune.resolve import resolve
+    from flows.finetune.resolve import check_machine, resolve
 
     plan = resolve(parameters)
     check_machine(plan)  # before a server is started

@@ -15,8 +15,7 @@ from flows.build_dataset.versions import write_card
 from flows.evaluate.certificate import known_by_evaluation
 from flows.evaluate.metrics import ArmFigures, ArmPerplexity, EvaluateResult, arm_figures, arm_perplexity, table_of
 from flows.evaluate.parameters import EvaluateParameters
-from flows.evaluate.plan import EvaluationPlan
-from flows.evaluate.resolve import resolve
+from flows.evaluate.resolve import EvaluationPlan, resolve
 from flows.evaluate.tracking import accuracy_figure, items_page, track
 from flows.forms.resolved import resolved
 from flows.runtime.artifacts import embedded_picture, publish_link, publish_summary, run_name_from

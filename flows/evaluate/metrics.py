@@ -96,27 +96,9 @@ def arm_figures(
     known: Mapping[Evaluation, KnownItems] | None = None,
 ) -> list[ArmFigures]:
     """Return the figures of every evaluation, in the order given."""
-    outcomes: dict[Evaluation, list[ItemOutcome]] = {}
-    parameters: dict[Evaluation, int] = {}  # of the model
-    failed: dict[Evaluation, int] = {}  # items
-    per_item: dict[Evaluation, float] = {}  # calls
-    problems: dict[Evaluation, list[WordProblem]] = {}
-    for evaluation, shards in finished.items():
-        several = evaluation.max_calls > 1
-        columns = [*_COLUMNS, *(_PROBLEM if word_problems else []), *(["calls"] if several else [])]
-        rows = _rows(store, shards, columns)
-        called = [_tools_asked(row) for row in rows]
-        outcomes[evaluation] = [
-            ItemOutcome(row["item_id"], row["correct"], tuple(dict.fromkeys(tools)))
-            for row, tools in zip(rows, called, strict=True)
-        ]
-        if several:
-            per_item[evaluation] = sum(map(len, called)) / len(rows) if rows else math.nan
-        if word_problems:
-            problems[evaluation] = [WordProblem(row["prompt"], row["answers"][0], _calls(row)) for row in rows]
-        parameters[evaluation] = rows[0]["parameters"] if rows else 0
-        failed[evaluation] = sum(bool(row["problem"]) for row in rows)
-    right = {evaluation: {item.item_id: item.right for item in items} for evaluation, items in outcomes.items()}
+    columns = [*_COLUMNS, *(_PROBLEM if word_problems else [])]
+    rows_of = {one: _rows(store, shards, [*columns, *_of_several(one)]) for one, shards in finished.items()}
+    right = {evaluation: {row["item_id"]: row["correct"] for row in rows} for evaluation, rows in rows_of.items()}
 
     def comparison(evaluation: Evaluation, arm: str) -> Comparison | None:
         other = next((candidate for candidate in right if candidate.arm == arm), None)
@@ -125,15 +107,27 @@ def arm_figures(
         return compare(right[evaluation], right[other])
 
     out = []
-    for evaluation, items in outcomes.items():
+    for evaluation, rows in rows_of.items():
+        calls = [_calls(row) for row in rows]
+        items = [
+            ItemOutcome(row["item_id"], row["correct"], tuple(dict.fromkeys(call["tool"] for call in own)))
+            for row, own in zip(rows, calls, strict=True)
+        ]
+        problems = [
+            WordProblem(row["prompt"], row["answers"][0], _calculations(own))
+            for row, own in zip(rows, calls, strict=True)
+            if word_problems
+        ]
         split, overall = call_split(items), accuracy(item.right for item in items)
+        per_item = sum(map(len, calls)) / len(rows) if rows else math.nan
+        with_calls, one = evaluation.arm in ("toolformer", TRIGGER_ARM), (known or {}).get(evaluation)
         out.append(
             ArmFigures(
                 evaluation=names[evaluation],
                 arm=evaluation.arm,
                 k=evaluation.k,
                 model=evaluation.model,
-                parameters=parameters[evaluation],
+                parameters=rows[0]["parameters"] if rows else 0,
                 items=overall.items,
                 right=overall.right,
                 accuracy=overall.value,
@@ -143,35 +137,32 @@ def arm_figures(
                 accuracy_called=split.called.value,
                 accuracy_uncalled=split.uncalled.value,
                 rates=call_rates(items),
-                calls_per_item=per_item.get(evaluation),
-                failed=failed[evaluation],
+                calls_per_item=per_item if _of_several(evaluation) else None,
+                failed=sum(bool(row["problem"]) for row in rows),
                 versus_base=comparison(evaluation, "base"),
-                versus_disabled=comparison(evaluation, "toolformer-disabled")
-                if evaluation.arm in ("toolformer", TRIGGER_ARM)
-                else None,
-                operands=random_operands(problems.get(evaluation, ())),
-                right_calls=right_calls(problems.get(evaluation, ())),
-                certificate=certificate_of(names[evaluation], evaluation, right[evaluation], one)
-                if (one := (known or {}).get(evaluation)) is not None
-                else None,
+                versus_disabled=comparison(evaluation, "toolformer-disabled") if with_calls else None,
+                operands=random_operands(problems),
+                right_calls=right_calls(problems),
+                certificate=one and certificate_of(names[evaluation], evaluation, right[evaluation], one),
             )
         )
     return out
 
 
-def _tools_asked(row: Mapping[str, Any]) -> list[str]:
-    """Return the tools of an item's calls, in order; calls for which no tool was called are left out."""
-    if "calls" in row:
-        return [call["tool"] for call in row["calls"] if call["requested"]]
-    return [row["tool"]] if row["called"] else []
+def _of_several(evaluation: Evaluation) -> list[str]:
+    """Return the column of all calls, where an item may have more than one."""
+    return ["calls"] if evaluation.max_calls > 1 else []
 
 
-def _calls(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the input and the response of each of an item's calls of the calculator."""
+def _calculations(calls: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """Return input and response of the calls of the calculator."""
+    return tuple((call["input"], call["response"] or "") for call in calls if call["tool"] == "calculator")
+
+
+def _calls(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return an item's calls for which a tool was asked, in order."""
     calls = row["calls"] if "calls" in row else [{**row, "requested": row["called"]}]
-    return tuple(
-        (one["input"], one["response"] or "") for one in calls if one["requested"] and one["tool"] == "calculator"
-    )
+    return [call for call in calls if call["requested"]]
 
 
 def arm_perplexity(store: Store, evaluation: Evaluation, name: str, shards: Sequence[ShardResult]) -> ArmPerplexity:
@@ -196,22 +187,21 @@ def _rows(store: Store, shards: Sequence[ShardResult], columns: list[str]) -> li
 
 
 def row_of(figures: ArmFigures | ArmPerplexity) -> dict[str, Any]:
+    """Return figures as one flat row of a table."""
     if isinstance(figures, ArmPerplexity):
         return {name: getattr(figures, name) for name in _PERPLEXITY_ROW}
-    return {
-        **{name: getattr(figures, name) for name in _ARM_ROW},
-        "p_versus_base": figures.versus_base.p if figures.versus_base else None,
-        "p_versus_disabled": figures.versus_disabled.p if figures.versus_disabled else None,
-        **({} if figures.calls_per_item is None else {"calls_per_item": figures.calls_per_item}),
-        **({} if figures.operands is None else {"random_operands": figures.operands.value}),
-        **({} if figures.right_calls is None else {"right_calls": figures.right_calls}),
-        **(
-            {}
-            if (one := figures.certificate) is None
-            else {"known": len(one.known), "accuracy_unknown": one.accuracy_unknown}
-        ),
-        **{f"calls_{tool}": rate for tool, rate in figures.rates.items()},
-    }
+    row = {name: getattr(figures, name) for name in _ARM_ROW}
+    row["p_versus_base"] = figures.versus_base.p if figures.versus_base else None
+    row["p_versus_disabled"] = figures.versus_disabled.p if figures.versus_disabled else None
+    if figures.calls_per_item is not None:
+        row["calls_per_item"] = figures.calls_per_item
+    if figures.operands is not None:
+        row["random_operands"] = figures.operands.value
+    if figures.right_calls is not None:
+        row["right_calls"] = figures.right_calls
+    if (one := figures.certificate) is not None:
+        row |= {"known": len(one.known), "accuracy_unknown": one.accuracy_unknown}
+    return row | {f"calls_{tool}": rate for tool, rate in figures.rates.items()}
 
 
 def table_of(result: EvaluateResult) -> ResultTable:

@@ -3,17 +3,19 @@
 A mistake is thus reported before anything runs. Nothing is written, and no model is loaded.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from flows.evaluate.parameters import EvaluateParameters
-from flows.evaluate.plan import EvaluationPlan, choose_arms, finished_trainings
 from flows.forms.chosen_tools import absolute_data, chosen_tools
 from flows.forms.chosen_trigger import chosen_trigger
 from tasks.provenance import new_run_id
 from tasks.settings import tracking_uri
 from tasks.specs.evaluation_spec import ARMS, TRIGGER_ARM, Benchmark, Evaluation, source_digest
-from tasks.training.registry import newest_pair, trained_model
+from tasks.training.registry import FinishedTraining, finished_finetunes, newest_pair, trained_model
+from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.evaluate.answer import new_tokens_for
 from toolformer_core.evaluate.items import Rule, Task
 from toolformer_core.evaluate.tasks import task_named
@@ -22,7 +24,70 @@ from toolformer_core.lm.load import model_digest
 from toolformer_core.tools.build import ToolSettings
 from warehouse.store import Store
 
-__all__ = ["resolve"]
+__all__ = ["EvaluationPlan", "resolve"]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPlan:
+    task: Task
+    benchmark: Benchmark
+    evaluations: tuple[Evaluation, ...]
+    tracking: str  # MLflow's server or database
+
+    def names(self) -> dict[Evaluation, str]:
+        """Return the evaluations with the names under which their predictions are stored."""
+        return {e: e.name(self.benchmark) for e in self.evaluations}
+
+
+def finished_trainings(store: Store) -> list[FinishedTraining]:
+    """Return the finished trainings of a data folder; data at a URL has none."""
+    return finished_finetunes(Path(store.root) / "finetunes") if store.is_local else []
+
+
+def choose_arms(
+    p: EvaluateParameters, store: Store, models: Mapping[str, str], *, with_tools: bool
+) -> list[tuple[str, int]]:
+    """Return the arms with their k, grouped by model; an arm with tools at k = 0 becomes the arm without tools.
+
+    Without `arms`, every arm whose model exists is chosen, the one with thresholds only if they are given.
+
+    Args:
+        models: the existing models: `base`, `cc`, `toolformer` -> name or folder.
+        with_tools: False: the task offers no tools.
+    """
+    wanted = [arm.strip().lower() for arm in p.arms]
+    for arm in wanted:
+        if arm not in ARMS:
+            raise UnknownNameError("arm", arm, ARMS)
+        if ARMS[arm][0] not in models:
+            which = ARMS[arm][0]
+            others = ", ".join(sorted({one.base for one in finished_trainings(store) if one.arm == which}))
+            there = f" (there are trainings of: {others})" if others else ""
+            raise UsageError(
+                f"the arm {arm} needs a model finetuned from {p.model}, and no finished one lies in "
+                f"{p.data}/finetunes{there}: run toolformer finetune --arm {which} --model {quote(p.model)}, or give "
+                f"--{which} PATH"
+            )
+    if not p.k or min(p.k) < 0:
+        raise UsageError(f"--k: give figures of at least 0, e.g. 0,1,3,10 (got {p.k})")
+    ks = sorted(set(p.k))
+    chosen = set(wanted)
+    if not wanted:
+        chosen = {arm for arm, (which, _) in ARMS.items() if which in models and (arm != TRIGGER_ARM or p.trigger)}
+    if p.trigger and TRIGGER_ARM not in chosen:
+        raise UsageError(f"--trigger has no effect without the arm {TRIGGER_ARM}, which needs a finetuned model")
+    out: set[tuple[str, int]] = set()
+    for arm in chosen:
+        which, on = ARMS[arm]
+        off = "base" if which == "base" else "toolformer-disabled"
+        if not on:
+            out.add((arm, 0))
+        elif with_tools:
+            out |= {(arm, k) if k else (off, 0) for k in ks}
+    if not out:
+        raise UsageError(f"{p.task} is evaluated without tools; name an arm without: base, cc, toolformer-disabled")
+    order = ("base", "base+tools", "cc", "toolformer-disabled", "toolformer", TRIGGER_ARM)
+    return sorted(out, key=lambda one: (order.index(one[0]), one[1]))
 
 
 _FOLDER_SEED = 0  # of a folder's items, so that all of its files have their part
@@ -67,7 +132,10 @@ def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evalua
     on = any(k for _, k in chosen)
     digests = {key: tools[key].fingerprint for key in offered} if on else {}
     model_digests = {which: digest if name == base else model_digest(name) for which, name in models.items()}
-    trigger = _trigger(p, models, model_digests, offered) if any(arm == TRIGGER_ARM for arm, _ in chosen) else ()
+    trigger: Mapping[str, float] = {}
+    if any(arm == TRIGGER_ARM for arm, _ in chosen):
+        which, _ = ARMS[TRIGGER_ARM]
+        trigger = chosen_trigger(p.trigger or "fitted", models[which], offered, model_digests[which])
     length = 0 if measured else (p.max_new_tokens or new_tokens_for(task))
     return [
         Evaluation(
@@ -82,18 +150,10 @@ def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evalua
             tool_settings=settings if k else ToolSettings(),
             max_new_tokens=length,
             max_calls=p.max_calls if k else 1,
-            trigger=trigger if arm == TRIGGER_ARM else (),
+            trigger=tuple(sorted(trigger.items())) if arm == TRIGGER_ARM else (),
         )
         for arm, k in chosen
     ]
-
-
-def _trigger(
-    p: EvaluateParameters, models: Mapping[str, str], digests: Mapping[str, str], offered: Sequence[str]
-) -> tuple[tuple[str, float], ...]:
-    """Return the thresholds of the arm that has them, by key."""
-    which, _ = ARMS[TRIGGER_ARM]
-    return tuple(sorted(chosen_trigger(p.trigger or "fitted", models[which], offered, digests[which]).items()))
 
 
 def _finetuned(p: EvaluateParameters, store: Store, digest: str) -> dict[str, str]:

@@ -195,39 +195,28 @@ def _accuracy_table(number: int, measured: _Measured) -> ResultTable:
         for (arm, k), name in _ROWS.items()
     ]
     rows += [row(name, {}, name) for name in _OTHER_MODELS if any(name in models for models in paper.values())]
-    missing = [
-        measured.command(task, *_arms_option(arms))
-        for task in paper
-        if (arms := [arm for arm, k in _ROWS if (task, arm, k) not in measured.accuracy])
-    ]
-    columns = ("arm", *(name for task in paper for name in (_short_title(task), "paper")))
-    notes = [
-        _describe_items(r) for r in measured.accuracy.values() if r["task"] in paper and (r["arm"], r["k"]) in _ROWS
-    ]
+    missing = []
+    for task in paper:
+        if arms := [arm for arm, k in _ROWS if (task, arm, k) not in measured.accuracy]:
+            missing.append(measured.command(task, *(["--arms", ",".join(arms)] if len(arms) < len(_ROWS) else [])))
+    # without the words that the table's title holds
+    titles = [task_named(task).title.removeprefix("LAMA ").removeprefix("MLQA ") for task in paper]
+    shown = {
+        (task, arm, k): r for (task, arm, k), r in measured.accuracy.items() if task in paper and (arm, k) in _ROWS
+    }
+    notes = [_describe_items(r) for r in shown.values()]
+    sets = {(task, _item_set(r)) for (task, _, _), r in measured.accuracy.items()}
     notes += [
         f"{_describe_items(r)}, measured before: not shown"
         for (task, item_set), rows_by_arm in measured.item_sets.items()
         for key, r in rows_by_arm.items()
-        if task in paper and key in _ROWS and item_set not in _shown_item_sets(measured, task)
+        if task in paper and key in _ROWS and (task, item_set) not in sets
     ]
     notes += [_WORDING] if number in _REWORDED else []
+    columns = ("arm", *(name for title in titles for name in (title, "paper")))
     return ResultTable(
         f"Table {number}", _TITLES[number], columns, tuple(rows), tuple(missing), tuple(dict.fromkeys(notes))
     )
-
-
-def _shown_item_sets(measured: _Measured, task: str) -> set[_ItemSet]:
-    return {_item_set(r) for (row_task, _, _), r in measured.accuracy.items() if row_task == task}
-
-
-def _short_title(task: str) -> str:
-    """Return a task's title without the words that the table's title contains."""
-    return task_named(task).title.removeprefix("LAMA ").removeprefix("MLQA ")
-
-
-def _arms_option(arms: Sequence[str]) -> list[str]:
-    """Return the option that limits an evaluation to the arms not measured yet; empty if none was measured."""
-    return ["--arms", ",".join(arms)] if len(arms) < len(_ROWS) else []
 
 
 def _describe_items(row: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from flows.build_dataset.tracking import CALLS_FROM
 from flows.evaluate.metrics import ArmFigures, ArmPerplexity, row_of
 from flows.evaluate.parameters import EvaluateParameters
-from flows.evaluate.plan import EvaluationPlan
+from flows.evaluate.resolve import EvaluationPlan
 from tasks.provenance import versions
 from tasks.shards.run_shard import ShardResult
 from tasks.specs.evaluation_spec import ARMS

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.evaluate.plan import finished_trainings
+from flows.evaluate.resolve import finished_trainings
 from flows.finetune.parameters import FitTriggerParameters
 from flows.report.tables import ResultTable
 from tasks.settings import tracking_uri

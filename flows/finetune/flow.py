@@ -22,9 +22,8 @@ from prefect.runtime import flow_run as this_run
 
 from flows.build_dataset.notes import notes_on_training
 from flows.finetune.parameters import FinetuneParameters
-from flows.finetune.plan import FinetunePlan, check_machine, jobs_folder
 from flows.finetune.profiles import load_profile
-from flows.finetune.resolve import resolve
+from flows.finetune.resolve import FinetunePlan, check_machine, jobs_folder, resolve
 from flows.finetune.tracking import close_run, start_run
 from flows.forms.resolved import resolved
 from flows.lineage.send import send_run

@@ -10,7 +10,7 @@ from typing import Any
 
 from flows.build_dataset.tracking import call_settings, track_build
 from flows.finetune.parameters import FinetuneParameters
-from flows.finetune.plan import FinetunePlan
+from flows.finetune.resolve import FinetunePlan
 from tasks.provenance import versions
 from tasks.settings import tracking_uri
 from tasks.training.job import JobCard

@@ -17,8 +17,7 @@ from prefect.futures import PrefectFuture
 from flows.forms.resolved import resolved
 from flows.ground.metrics import GroundResult, TaskShards, figures_of
 from flows.ground.parameters import GroundParameters
-from flows.ground.plan import GroundingPlan, TaskPlan
-from flows.ground.resolve import resolve
+from flows.ground.resolve import GroundingPlan, TaskPlan, resolve
 from flows.ground.tables import summary
 from flows.ground.tracking import track
 from flows.runtime.artifacts import publish_link, publish_summary, run_name_from

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flows.ground.plan import GroundingPlan, TaskPlan
+from flows.ground.resolve import GroundingPlan, TaskPlan
 from tasks.settings import shown_url
 from tasks.shards import arrow
 from tasks.shards.run_shard import ShardResult

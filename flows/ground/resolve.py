@@ -9,7 +9,6 @@ from pathlib import Path
 
 from flows.forms.chosen_tools import absolute_data, chosen_tools
 from flows.ground.parameters import GroundParameters
-from flows.ground.plan import GroundingPlan, TaskPlan
 from tasks.provenance import new_run_id
 from tasks.settings import tracking_uri
 from tasks.specs.evaluation_spec import Benchmark, source_digest
@@ -32,6 +31,24 @@ from toolformer_core.tools.declaration import declaration_of
 from toolformer_core.tools.library.distractors import distractors
 
 __all__ = ["EXAMPLES", "resolve"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    task: Task
+    grounding: GroundingRun
+    choices: tuple[ChoiceRun, ...]
+    answers: tuple[AnswerRun, ...]  # empty: no query is answered
+
+
+@dataclass(frozen=True, slots=True)
+class GroundingPlan:
+    run_id: str
+    data: str
+    tasks: tuple[TaskPlan, ...]
+    weights: Weights
+    tracking: str  # MLflow's server or database
+
 
 EXAMPLES = 3  # held-out items that few-shot shows
 

@@ -12,7 +12,7 @@ from typing import Any
 from flows.build_dataset.tracking import CALLS_FROM
 from flows.ground.metrics import GroundResult, TaskFigures, TaskShards
 from flows.ground.parameters import GroundParameters
-from flows.ground.plan import GroundingPlan
+from flows.ground.resolve import GroundingPlan
 from tasks.provenance import versions
 from tasks.training.registry import training_run
 from toolformer_core.evaluate.grounding_figures import NO_TOOL

@@ -16,8 +16,7 @@ from pydantic.fields import FieldInfo
 from flows.build_dataset.resolve import resolve as resolve_build
 from flows.evaluate.resolve import resolve as resolve_evaluation
 from flows.export.find import find_dataset
-from flows.finetune.plan import check_hardware
-from flows.finetune.resolve import resolve_setup
+from flows.finetune.resolve import check_hardware, resolve_setup
 from flows.forms.fields import OneOf
 from flows.ground.resolve import resolve as resolve_grounding
 from flows.recipe.nodes import Place

@@ -19,8 +19,7 @@ from mlflow import MlflowClient
 from flows.build_dataset.flow import BuildResult
 from flows.finetune.flow import FinetuneResult, reporting_events_to, run_finetune
 from flows.finetune.parameters import FinetuneParameters
-from flows.finetune.plan import check_machine
-from flows.finetune.resolve import resolve
+from flows.finetune.resolve import check_machine, resolve
 from tasks.launch.base import JobState, LaunchError, LaunchRequest, LostError
 from tasks.tracking import CANDIDATE
 from tasks.training.job import write_job_folder
