@@ -24,9 +24,8 @@ _log = logging.getLogger(__name__)
 def deliver(parameters: ExportParameters, on_progress: OnProgress | None = None) -> ExportResult:
     """Export a dataset as a form asks for it, and push it to the hub if the form names a repository.
 
-    The data folder keeps a record of it, from which its lineage follows.
-
-    What an earlier call wrote is pushed as it is, so a push that failed is repeated by the same call.
+    The data folder keeps a record of it, from which its lineage follows. What an earlier call wrote is pushed as it is,
+    so a push that failed is repeated by the same call.
 
     Args:
         on_progress: called with the examples read so far, and how many there are.
@@ -35,28 +34,19 @@ def deliver(parameters: ExportParameters, on_progress: OnProgress | None = None)
         UsageError, CorruptDataError: see `export_to` and `look_at`.
         PushError: the hub could not be reached, or refused; what was written stays.
     """
-    store = Store(parameters.data)
-    result = _delivered(store, parameters, on_progress)
+    store, settings, out = Store(parameters.data), parameters.settings(), Path(parameters.out)
+    public, repository, result = parameters.public, None, None
+    if parameters.push is not None:
+        if not parameters.dry_run:
+            names = (out.name, Places.of(out).dev.name)
+            repository = look_at(parameters.push, names, public=public, replace=parameters.replace)
+        result = written_earlier(store, parameters.dataset, out, settings)
+    result = result or export_to(store, parameters.dataset, out, settings, on_progress)
+    if repository is not None:
+        message = f"Export of {result.dataset} as {result.manifest['format']}"
+        result = replace(result, pushed=push(repository, uploads_of(result), message, public=public))
     _record(store, result)
     return result
-
-
-def _delivered(store: Store, parameters: ExportParameters, on_progress: OnProgress | None) -> ExportResult:
-    settings, out = parameters.settings(), Path(parameters.out)
-    if parameters.push is None:
-        return export_to(store, parameters.dataset, out, settings, on_progress)
-    names = (out.name, Places.of(out).dev.name)
-    public = parameters.public
-    repository = None
-    if not parameters.dry_run:
-        repository = look_at(parameters.push, names, public=public, replace=parameters.replace)
-    result = written_earlier(store, parameters.dataset, out, settings) or export_to(
-        store, parameters.dataset, out, settings, on_progress
-    )
-    if repository is None:
-        return result
-    message = f"Export of {result.dataset} as {result.manifest['format']}"
-    return replace(result, pushed=push(repository, uploads_of(result), message, public=public))
 
 
 def uploads_of(result: ExportResult) -> dict[str, Path]:

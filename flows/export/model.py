@@ -115,6 +115,10 @@ def _training(store: Store, job: str) -> dict[str, Any]:
 
 def _card(store: Store, training: dict[str, Any], dataset: Dataset, weights: str) -> str:
     base, recipe = Path(training["model"]).name, training["recipe"]
+    before, after = training["base_perplexity"], training["dev_perplexity"]
+    perplexity = "not measured" if after is None else f"{before:.2f} before, {after:.2f} after, tools off"
+    texts = "" if training["arm"] == "toolformer" else ", the texts without their calls"
+    size = f"{recipe['batch']:,} texts of at most {recipe['sequence_length']:,} tokens"
     header = {
         **licence_header(weights),
         "library_name": "transformers",
@@ -124,17 +128,11 @@ def _card(store: Store, training: dict[str, Any], dataset: Dataset, weights: str
     rows = [
         ("base model", f"{base}, digest {training['model_digest']}"),
         ("licence of the weights", weights),
-        (
-            "trained on",
-            f"{dataset.label}{'' if training['arm'] == 'toolformer' else ', the texts without their calls'}",
-        ),
+        ("trained on", f"{dataset.label}{texts}"),
         ("licence of the texts", dataset.licence or "not stated"),
-        (
-            "steps",
-            f"{training['steps']:,} of {recipe['batch']:,} texts of at most {recipe['sequence_length']:,} tokens",
-        ),
+        ("steps", f"{training['steps']:,} of {size}"),
         ("learning rate, seed", f"{recipe['learning_rate']:g}, {recipe['seed']}"),
-        ("perplexity of held-out texts", _perplexity(training)),
+        ("perplexity of held-out texts", perplexity),
     ]
     return rendered(
         "model_card.md.jinja",
@@ -148,8 +146,3 @@ def _card(store: Store, training: dict[str, Any], dataset: Dataset, weights: str
         certificate_table=certificate_table,
         dataset_card=re.sub(r"(?m)^(##+ )", r"#\1", card_of(store, dataset).partition("\n")[2].strip()),
     )
-
-
-def _perplexity(training: dict[str, Any]) -> str:
-    before, after = training["base_perplexity"], training["dev_perplexity"]
-    return "not measured" if after is None else f"{before:.2f} before, {after:.2f} after, tools off"

@@ -7,18 +7,19 @@
 The other formats are whole texts, in which nothing is masked.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 
 from flows.export.find import find_dataset
 from flows.export.formats import Row
-from flows.export.run import Prepared, batches_of, prepare
+from flows.export.run import batches_of, prepare
 from flows.export.settings import ExportSettings
 from toolformer_core.errors import UsageError
-from toolformer_core.export.conversation import Conversation, LeftOut, conversation_of
+from toolformer_core.export.conversation import Conversation, conversation_of
 from toolformer_core.export.segments import segment_row
 from toolformer_core.export.tokens import NOT_TRAINED, token_rows
+from toolformer_core.lm.load import LoadedTokenizer
 from toolformer_core.records import Example
 from toolformer_core.syntax import linearize
 from warehouse.store import Store
@@ -26,7 +27,6 @@ from warehouse.store import Store
 __all__ = ["PREVIEWED", "Preview", "preview"]
 
 PREVIEWED = 10
-_Parts = list[tuple[str, bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,45 +51,29 @@ def preview(store: Store, name: str, settings: ExportSettings, count: int = PREV
         )
     dataset = find_dataset(store, name)
     prepared = prepare(store, dataset, settings)
-    parts_of = _parts_of(settings, prepared)
-    found: list[Preview] = []
-    for example in (example for batch in batches_of(store, dataset) for example in batch):
-        (row,) = prepared.make([example])
-        if isinstance(row, Row):
-            found.append(Preview(example.doc_id, tuple(_merged(parts_of(example)))))
-        if len(found) == count:
-            break
-    return found
+    examples = (example for batch in batches_of(store, dataset) for example in batch)
+    with_row = (example for example in examples if isinstance(prepared.make([example])[0], Row))
+    return [
+        Preview(example.doc_id, tuple(_merged(_parts(example, settings, prepared.tokenizer))))
+        for example in islice(with_row, count)
+    ]
 
 
-def _parts_of(settings: ExportSettings, prepared: Prepared) -> Callable[[Example], _Parts]:
-    tokenizer = prepared.tokenizer
-
-    def tokens(example: Example) -> _Parts:
+def _parts(example: Example, settings: ExportSettings, tokenizer: LoadedTokenizer | None) -> Iterator[tuple[str, bool]]:
+    if settings.format == "segments":
+        yield from ((segment["text"], segment["label"]) for segment in segment_row(example)["segments"])
+    elif settings.format == "tokens":
         assert tokenizer is not None  # the settings have checked it
         (row,) = token_rows(tokenizer.tokenizer, [example], start=tokenizer.start, end=tokenizer.end)
-        return [(text, label != NOT_TRAINED) for text, label in zip(row.texts, row.labels, strict=True)]
-
-    def segments(example: Example) -> _Parts:
-        return [(segment["text"], segment["label"]) for segment in segment_row(example)["segments"]]
-
-    def turns(example: Example) -> _Parts:
-        found = conversation_of(example, settings.requests)
-        if isinstance(found, LeftOut):
-            return []
-        return list(_turns(found))
-
-    return {"tokens": tokens, "segments": segments}.get(settings.format, turns)
+        yield from ((text, label != NOT_TRAINED) for text, label in zip(row.texts, row.labels, strict=True))
+    elif isinstance(found := conversation_of(example, settings.requests), Conversation):
+        for turn in found.turns:
+            call = turn.call if turn.role == "assistant" else None
+            yield f"{turn.role}: ", False
+            yield turn.content + (linearize(call) if call else ""), turn.role == "assistant"
+            yield "\n", False
 
 
-def _turns(conversation: Conversation) -> Iterator[tuple[str, bool]]:
-    for turn in conversation.turns:
-        yield f"{turn.role}: ", False
-        call = turn.call if turn.role == "assistant" else None
-        yield turn.content + (linearize(call) if call else ""), turn.role == "assistant"
-        yield "\n", False
-
-
-def _merged(parts: _Parts) -> Iterator[tuple[str, bool]]:
+def _merged(parts: Iterable[tuple[str, bool]]) -> Iterator[tuple[str, bool]]:
     for trained, group in groupby((part for part in parts if part[0]), key=lambda part: part[1]):
         yield "".join(text for text, _ in group), trained

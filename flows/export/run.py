@@ -12,7 +12,7 @@ built here (its file is gone, its server does not answer) the name alone, and a 
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -22,7 +22,7 @@ from typing import Any, Self
 from flows.build_dataset.record import BuildRecord
 from flows.export.card import Written, asked_of, card_text, file_entries, manifest_of, manifest_text, sha256_of
 from flows.export.find import find_dataset
-from flows.export.formats import Maker, Sink, maker_of, sink_of
+from flows.export.formats import Maker, Row, Sink, maker_of, sink_of
 from flows.export.settings import ExportSettings, Format
 from tasks.shards.arrow import examples_of
 from toolformer_core.config import TOOL_NAMES
@@ -150,12 +150,19 @@ def prepare(store: Store, dataset: Dataset, settings: ExportSettings) -> Prepare
 
 def schemas_of(store: Store, dataset: Dataset) -> tuple[dict[str, ToolSchema], list[str]]:
     """Return the schemas of a dataset's tools by their names in calls, and notes on those that are only named."""
+    from toolformer_core.tools.build import build_tools  # imports the libraries of all tools
+
     record = BuildRecord.of_run(store, dataset.run_id)
     names = {**TOOL_NAMES, **record.tool_names}
     keys = list(dict.fromkeys((*dataset.thresholds, *dataset.counts)))
     wanted = [*(key for key in keys if key in TOOL_NAMES), *(name for name in record.tools if name not in TOOL_NAMES)]
+    built: dict[str, Tool] = {}
     problems: list[str] = []
-    built = dict(_built(wanted, problems))
+    for name in wanted:
+        try:
+            built |= build_tools([name])
+        except ToolformerError as exc:
+            problems.append(str(exc))
     schemas, notes = {}, []
     for key in keys:
         name = names.get(key, key)
@@ -166,16 +173,6 @@ def schemas_of(store: Store, dataset: Dataset) -> tuple[dict[str, ToolSchema], l
             why = f" ({'; '.join(problems)})" if problems else ""
             notes.append(f"the schema of {name} has no description, because the tool could not be built here{why}")
     return schemas, notes
-
-
-def _built(names: list[str], problems: list[str]) -> Iterator[tuple[str, Tool]]:
-    from toolformer_core.tools.build import build_tools  # imports the libraries of all tools
-
-    for name in names:
-        try:
-            yield from build_tools([name]).items()
-        except ToolformerError as exc:
-            problems.append(str(exc))
 
 
 def batches_of(store: Store, dataset: Dataset) -> Iterator[list[Example]]:
@@ -202,8 +199,11 @@ def _write(
         splits["dev"] = partial / places.dev.name
     with ExitStack() as stack:
         sinks = {split: stack.enter_context(sink_of(settings, path, dataset, split)) for split, path in splits.items()}
-        batches = _reported(batches_of(store, dataset), sum(file.rows for file in dataset.files), on_progress)
-        written = _write_rows(batches, prepared.make, sinks, held)
+        written, total = Written(), sum(file.rows for file in dataset.files)
+        for batch in batches_of(store, dataset):
+            _write_rows(batch, prepared.make(batch), written, sinks, held)
+            if on_progress is not None:
+                on_progress(written.read, total)
     notes = list(prepared.notes)
     if written.read and not written.rows["train"]:
         if written.rows["dev"]:
@@ -223,29 +223,23 @@ def _write(
     return _result(dataset, reversed(moved), manifest)
 
 
-def _reported(batches: Iterable[list[Example]], total: int, on_progress: OnProgress | None) -> Iterator[list[Example]]:
-    read = 0
-    for batch in batches:
-        yield batch
-        read += len(batch)
-        if on_progress is not None:
-            on_progress(read, total)
-
-
-def _write_rows(batches: Iterable[list[Example]], make: Maker, sinks: dict[str, Sink], held: frozenset[str]) -> Written:
-    written = Written()
-    for batch in batches:
-        for example, row in zip(batch, make(batch), strict=True):
-            written.read += 1
-            if isinstance(row, LeftOut):
-                written.left_out[row.reason] += 1
-                continue
-            split = "dev" if example.doc_id in held else "train"
-            sinks[split](row.content)
-            written.rows[split] += 1
-            written.counts.update(row.counts)
-            written.calls.update(Counter(call.tool for call in example.calls))
-    return written
+def _write_rows(
+    batch: Iterable[Example],
+    rows: Iterable[Row | LeftOut],
+    written: Written,
+    sinks: Mapping[str, Sink],
+    held: Collection[str],
+) -> None:
+    for example, row in zip(batch, rows, strict=True):
+        written.read += 1
+        if isinstance(row, LeftOut):
+            written.left_out[row.reason] += 1
+            continue
+        split = "dev" if example.doc_id in held else "train"
+        sinks[split](row.content)
+        written.rows[split] += 1
+        written.counts.update(row.counts)
+        written.calls.update(Counter(call.tool for call in example.calls))
 
 
 def _move(places: list[Path], partial: Path) -> list[Path]:
@@ -280,9 +274,15 @@ def written_earlier(store: Store, name: str, out: Path, settings: ExportSettings
     dataset = find_dataset(store, name)
     places = Places.of(out)
     tokenizer = load_tokenizer(settings.tokenizer) if settings.tokenizer else None
-    manifest = _read_manifest(places.manifest)
     wanted = asked_of(dataset, settings, tokenizer)
-    if any(manifest.get(key) != value for key, value in wanted.items()) or not _is_whole(out, manifest):
+    try:
+        manifest = dict(json.loads(places.manifest.read_text(encoding="utf-8")))
+        same = all(manifest.get(key) == value for key, value in wanted.items()) and all(
+            sha256_of(out.parent / file["name"]) == file["sha256"] for file in manifest["files"]
+        )
+    except (OSError, ValueError, TypeError):
+        same = False
+    if not same:
         raise UsageError(f"{out} exists already, and is not this export; name another, or remove it first")
     paths = (places.train, places.dev, places.manifest, places.card)
     return _result(dataset, filter(Path.exists, paths), manifest)
@@ -301,18 +301,3 @@ def _result(dataset: Dataset, paths: Iterable[Path], manifest: dict[str, Any]) -
         notes=tuple(manifest["notes"]),
         manifest=manifest,
     )
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
-def _is_whole(out: Path, manifest: dict[str, Any]) -> bool:
-    """Return whether every file of a manifest of ours is what the manifest says."""
-    try:
-        return all(sha256_of(out.parent / file["name"]) == file["sha256"] for file in manifest["files"])
-    except OSError:
-        return False

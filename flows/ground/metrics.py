@@ -7,7 +7,8 @@ model and no tool is called again. Nothing is printed or tracked here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -132,8 +133,8 @@ def figures_of(plan: GroundingPlan, store: Store, done: Sequence[TaskShards], le
         threshold=threshold,
         patterns=plan.tasks[0].grounding.patterns.name,
         tasks=tuple(tasks),
-        mean={method: _mean([one.chosen[method] for one in tasks]) for method in methods},
-        mean_answered={method: _mean([one.answered[method] for one in tasks]) for method in answered},
+        mean={method: mean([one.chosen[method] for one in tasks]) for method in methods},
+        mean_answered={method: mean([one.answered[method] for one in tasks]) for method in answered},
         confusion={method: confusion(rows.choices[method], rows.tasks) for method in methods},
         sizes=_sizes(rows, threshold),
         rejection=None if threshold is None else rejection(rows.choices["gear"], rows.right, threshold),
@@ -182,8 +183,7 @@ def _task_figures(store: Store, one: TaskShards, rows: _Rows) -> TaskFigures:
     name = one.plan.task.name
     at = [row for row, task in enumerate(rows.tasks) if task == name]
     right = [rows.right[row] for row in at]
-    benchmark = one.plan.grounding.benchmark
-    answered = {method: _answered(store, shards) for method, shards in one.answer.items()}
+    choices = {method: [chosen[row] for row in at] for method, chosen in rows.choices.items()}
     stages = {"ground": one.ground}
     stages |= {f"choose {method}": shards for method, shards in one.choose.items()}
     stages |= {f"answer {method}": shards for method, shards in one.answer.items()}
@@ -191,18 +191,13 @@ def _task_figures(store: Store, one: TaskShards, rows: _Rows) -> TaskFigures:
     return TaskFigures(
         task=name,
         title=one.plan.task.title,
-        source=benchmark.source,
+        source=one.plan.grounding.benchmark.source,
         grounding=one.plan.grounding.name,
         queries=len(at),
         rejected=dict(counts.failed),
-        chosen={
-            method: grounding_accuracy([chosen[row] for row in at], right) for method, chosen in rows.choices.items()
-        },
-        by_paper={
-            method: accuracy_by_paper(name, [chosen[row] for row in at], right, rows.tools)
-            for method, chosen in rows.choices.items()
-        },
-        answered=answered,
+        chosen={method: grounding_accuracy(chosen, right) for method, chosen in choices.items()},
+        by_paper={method: accuracy_by_paper(name, chosen, right, rows.tools) for method, chosen in choices.items()},
+        answered={method: _answered(store, shards) for method, shards in one.answer.items()},
         cost={stage: _cost(store, shards, len(at)) for stage, shards in stages.items()},
     )
 
@@ -214,17 +209,16 @@ def _answered(store: Store, shards: Sequence[ShardResult]) -> Accuracy:
 
 
 def _cost(store: Store, shards: Sequence[ShardResult], queries: int) -> MethodCost:
-    counters: dict[str, float] = {}
-    for shard in shards:
-        commit = store.read_commit(shard.key)
-        for name, value in (commit.counters if commit is not None else {}).items():
-            counters[name] = counters.get(name, 0) + value
+    sums: dict[str, float] = defaultdict(float)
+    for commit in filter(None, (store.read_commit(shard.key) for shard in shards)):
+        for name, value in commit.counters.items():
+            sums[name] += value
     return MethodCost(
         queries=queries,
-        small_calls=int(counters.get("small_calls", 0)),
-        large_calls=int(counters.get("large_calls", 0)),
-        lm_tokens=int(counters.get(LM_TOKENS, 0)),
-        tool_calls=int(counters.get("tool_calls", 0)),
+        small_calls=int(sums["small_calls"]),
+        large_calls=int(sums["large_calls"]),
+        lm_tokens=int(sums[LM_TOKENS]),
+        tool_calls=int(sums["tool_calls"]),
         seconds=sum(shard.seconds for shard in shards),
     )
 
@@ -241,7 +235,7 @@ def _sizes(rows: _Rows, threshold: float | None) -> tuple[LibrarySize, ...]:
     return tuple(out)
 
 
-def _mean(accuracies: Sequence[Accuracy]) -> float:
+def mean(accuracies: Iterable[Accuracy]) -> float:
     """Return the mean over benchmarks, of those that have the figure; nan if none has."""
     known = [one.value for one in accuracies if one.items]
     return sum(known) / len(known) if known else math.nan

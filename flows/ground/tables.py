@@ -8,10 +8,10 @@
 A cell that the run did not measure is None. All figures are those of the result; nothing is computed here but percent.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flows.ground.metrics import GroundResult
+from flows.ground.metrics import GroundResult, mean
 from flows.report.tables import Cell, ResultTable, percent
 from toolformer_core.evaluate.figures import ANSWERS_GPT3, ANSWERS_GPT_J, GROUNDING, GROUNDING_BY_DEMONSTRATIONS
 from toolformer_core.evaluate.grounding_figures import NO_TOOL
@@ -35,11 +35,11 @@ def grounding_tables(result: GroundResult) -> list[ResultTable]:
 def _table_4(result: GroundResult) -> ResultTable:
     own = {task: figures[task] for task, figures in GROUNDING_BY_DEMONSTRATIONS.items()}
     columns = []
-    for method, mean in result.mean.items():
+    for method, overall in result.mean.items():
         by_paper = [one.by_paper[method] for one in result.tasks]
         paper = {"gear": GROUNDING, "cosine": own}.get(method)
-        columns.append(_Column(method, by_paper, _mean(by_paper), paper))
-        columns.append(_Column(f"{method}, lenient", [one.chosen[method] for one in result.tasks], mean, None))
+        columns.append(_Column(method, by_paper, mean(by_paper), paper))
+        columns.append(_Column(f"{method}, lenient", [one.chosen[method] for one in result.tasks], overall, None))
     title = "Right tool chosen, percent of queries"
     return _paper_table("GEAR Table 4", title, result, columns, _notes(result))
 
@@ -50,12 +50,11 @@ def _notes(result: GroundResult) -> tuple[str, ...]:
         "right by the paper's rule: WikiSearch for open questions, MultilingualQA for MLQA (- where the library lacks "
         "it); lenient: any tool that helps, also QA and MT",
     ]
-    shown = [task for one in result.tasks if (task := one.task) in GROUNDING_BY_DEMONSTRATIONS]
-    if shown:
-        ranges = []
-        for task in shown:
-            others = [row[task] for name, row in GROUNDING_BY_DEMONSTRATIONS.items() if name != task]
-            ranges.append(f"{task} {min(others):g} to {max(others):g}")
+    ranges = []
+    for task in (one.task for one in result.tasks if one.task in GROUNDING_BY_DEMONSTRATIONS):
+        others = [row[task] for name, row in GROUNDING_BY_DEMONSTRATIONS.items() if name != task]
+        ranges.append(f"{task} {min(others):g} to {max(others):g}")
+    if ranges:
         notes.append(
             "the paper's cosine is ART_cs with demonstrations of the same benchmark; with those of another: "
             + ", ".join(ranges)
@@ -108,11 +107,6 @@ def _paper_table(
     return ResultTable(name, title, tuple(names), tuple(map(tuple, [*rows, means])), notes=notes)
 
 
-def _mean(accuracies: Iterable[Accuracy | None]) -> float | None:
-    known = [one.value for one in accuracies if one is not None and one.items]
-    return sum(known) / len(known) if known else None
-
-
 def _intervals(method: str, result: GroundResult) -> str:
     shares = ((one.task, one.by_paper[method]) for one in result.tasks)
     spans = (
@@ -151,14 +145,13 @@ def size_table(result: GroundResult) -> ResultTable:
 
 def cost_table(result: GroundResult) -> ResultTable:
     """Return LM calls, tokens, tool calls and milliseconds per query, by step, over all benchmarks."""
-    steps = dict.fromkeys(step for one in result.tasks for step in one.cost)
     rows: list[tuple[Cell, ...]] = []
-    for step in steps:
+    for step in dict.fromkeys(step for one in result.tasks for step in one.cost):
         costs = [one.cost[step] for one in result.tasks if step in one.cost]
         n = sum(one.queries for one in costs) or 1
-        small, large = sum(one.small_calls for one in costs) / n, sum(one.large_calls for one in costs) / n
-        tokens, tools = sum(one.lm_tokens for one in costs) / n, sum(one.tool_calls for one in costs) / n
-        rows.append((step, small, large, tokens, tools, 1000 * sum(one.seconds for one in costs) / n))
+        names = ("small_calls", "large_calls", "lm_tokens", "tool_calls")
+        counts = (sum(getattr(one, name) for one in costs) / n for name in names)
+        rows.append((step, *counts, 1000 * sum(one.seconds for one in costs) / n))
     columns = ("step", "small calls", "large calls", "LM tokens", "tool calls", "ms")
     return ResultTable("Cost", "Cost per query", columns, tuple(rows))
 

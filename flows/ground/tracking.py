@@ -35,7 +35,9 @@ def track(plan: GroundingPlan, p: GroundParameters, done: Sequence[TaskShards], 
         )
         for one, shards in zip(result.tasks, done, strict=True)
     ]
-    tracking, trainings = Tracking(plan.tracking), _trainings(plan)
+    models = [choice.model.name for one in plan.tasks for choice in one.choices if choice.method == "toolformer"]
+    training = training_run(models[0]) if models else None
+    tracking, trainings = Tracking(plan.tracking), {} if training is None else {"toolformer": training}
     run = tracking.start(
         experiment=project(p.data),
         name=f"ground {len(result.tools)} tools, {Path(p.model).name}",
@@ -91,15 +93,9 @@ def _metrics(one: TaskFigures) -> dict[str, float]:
             name = f"{kind}/{one.task}/{method}"
             figures |= {name: accuracy.value, f"{name}_low": accuracy.low, f"{name}_high": accuracy.high}
     for step, cost in one.cost.items():
-        n = max(1, cost.queries)
-        name = f"cost/{one.task}/{step}"
-        figures |= {
-            f"{name} small calls": cost.small_calls / n,
-            f"{name} large calls": cost.large_calls / n,
-            f"{name} tokens": cost.lm_tokens / n,
-            f"{name} tool calls": cost.tool_calls / n,
-            f"{name} seconds": cost.seconds / n,
-        }
+        for name in ("small_calls", "large_calls", "lm_tokens", "tool_calls", "seconds"):
+            shown = name.removeprefix("lm_").replace("_", " ")
+            figures[f"cost/{one.task}/{step} {shown}"] = getattr(cost, name) / max(1, cost.queries)
     return _finite(figures)
 
 
@@ -121,17 +117,6 @@ def _rows(result: GroundResult) -> list[dict[str, Any]]:
     ]
 
 
-def _trainings(plan: GroundingPlan) -> dict[str, str]:
-    """Return the MLflow run of the training that made the finetuned model, if there is one."""
-    models = [choice.model.name for one in plan.tasks for choice in one.choices if choice.method == "toolformer"]
-    run_id = training_run(models[0]) if models else None
-    return {} if run_id is None else {"toolformer": run_id}
-
-
-def _bar(accuracy: Accuracy) -> tuple[float, float, float]:
-    return accuracy.value, accuracy.low, accuracy.high
-
-
 def _in_order(counts: Mapping[str, Mapping[str, int]], tools: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return a confusion matrix with its columns in the order of the library, the choice of no tool last."""
     named = {tool for row in counts.values() for tool in row}
@@ -143,17 +128,15 @@ def draw_pictures(run: Any, result: GroundResult) -> None:
     from tasks.tracking.figures import bars, curves, matrix
 
     for method in result.confusion:
-        run.figure(
-            matrix(f"Chosen by {method}", "chosen tool", _in_order(result.confusion[method], result.tools)),
-            f"figures/confusion_{method}.png",
-        )
-        named = {one.task: _bar(one.chosen[method]) for one in result.tasks}
+        counts = _in_order(result.confusion[method], result.tools)
+        figure = matrix(f"Chosen by {method}", "chosen tool", counts)
+        run.figure(figure, f"figures/confusion_{method}.png")
+        chosen = {one.task: one.chosen[method] for one in result.tasks}
+        named = {task: (one.value, one.low, one.high) for task, one in chosen.items()}
         figure = bars(f"Right tool chosen by {method}", "share of queries", named)
         run.figure(figure, f"figures/grounding_{method}.png")
     if len(result.sizes) > 1:
-        series = {
-            method: [(size.tools, size.chosen[method].value) for size in result.sizes]
-            for method in result.sizes[0].chosen
-        }
+        methods = result.sizes[0].chosen
+        series = {method: [(size.tools, size.chosen[method].value) for size in result.sizes] for method in methods}
         figure = curves("Right tool chosen, by size of the library", "share of queries", series, x_label="tools")
         run.figure(figure, "figures/accuracy_by_size.png")
