@@ -23,16 +23,12 @@ from pathlib import Path
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.evaluate.figures import EXAMPLES_BY_THRESHOLD
 
-GIVEN, MEASURED, PAPER, VENDOR = "given", "measured", "paper", "vendor"
-CONFIG, COMPUTED, ASSUMED = "config", "computed", "assumed"
-SHARE = "share"  # a unit: the value lies in [0, 1]
-
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
     name: str
     value: float
-    unit: str
+    unit: str  # of a "share" the value lies in [0, 1]
     origin: str  # see the module
     source: str  # where exactly, or why
 
@@ -66,10 +62,10 @@ def examples_a_document(tool: str, tau_f: float) -> tuple[float, str, str]:
     """Return the examples of C* per document at the tau_f of Table 2 that is nearest: value, origin, source."""
     counts = EXAMPLES_BY_THRESHOLD.get(tool)
     if counts is None:
-        return 0.01, ASSUMED, "between the paper's calendar and its calculator"
+        return 0.01, "assumed", "between the paper's calendar and its calculator"
     nearest = min(counts, key=lambda tau: (abs(tau - tau_f), tau))
     source = f"Toolformer, Table 2 at tau_f {nearest:g}, over a million documents (section 7: more than a million)"
-    return counts[nearest] / 1_000_000, PAPER, source
+    return counts[nearest] / 1_000_000, "paper", source
 
 
 def parse(texts: Iterable[str]) -> dict[str, float]:
@@ -103,8 +99,8 @@ class Assumptions:
         if name not in self.lines:
             if name in self.given:
                 source = f"instead of {line.value:,.6g}, {line.origin}"
-                line = replace(line, value=self.given[name], origin=GIVEN, source=source)
-            if line.unit == SHARE and line.value > 1:
+                line = replace(line, value=self.given[name], origin="given", source=source)
+            if line.unit == "share" and line.value > 1:
                 raise UsageError(f"{name} is a share and lies in [0, 1], got {line.value:,.6g}")
             positive = name.rpartition(".")[2] in _POSITIVE
             if line.value < 0 or (positive and line.value == 0):
@@ -125,7 +121,7 @@ class Assumptions:
         default = DEFAULTS.get(own, DEFAULTS[name])
         self._known.add(own)
         if measured is not None and name not in self.given:
-            return self.add(Assumption(own, measured, default.unit, MEASURED, source))
+            return self.add(Assumption(own, measured, default.unit, "measured", source))
         if own in self.given:
             return self.add(replace(default, name=own))
         return self.add(DEFAULTS[name] if name in self.given else default)

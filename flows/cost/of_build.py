@@ -20,30 +20,16 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.resolve import sampling
-from flows.cost.assumptions import (
-    CARDS,
-    COMPUTED,
-    CONFIG,
-    GIVEN,
-    MEASURED,
-    VENDOR,
-    Assumption,
-    Assumptions,
-    examples_a_document,
-    parse,
-)
+from flows.cost.assumptions import CARDS, Assumption, Assumptions, examples_a_document, parse
 from flows.cost.sample import Sample, read_sample
 from flows.cost.shapes import config_of, shape_of
 from flows.forms.chosen_tools import chosen_tools
 from tasks.shards.stage import at_depth
 from toolformer_core.config import CHAIN_STARTS, SampleConfig, tau_f_for
 from toolformer_core.errors import UnknownNameError, UsageError
-
-if TYPE_CHECKING:
-    from flows.build_dataset.parameters import BuildParameters
 
 _HOUR = 3600.0
 
@@ -142,7 +128,9 @@ class _Tool:
         km = config.top_k * config.draws
         if (share := self._measured.pop("draws_of_km", None)) is not None:
             self._measured["draws"] = share * km  # in proportion, if the sample build had other k and m
-        self.draws = self._own("draws", km, "draws", "a document kept: k x m, as if k positions exceeded tau_s", CONFIG)
+        self.draws = self._own(
+            "draws", km, "draws", "a document kept: k x m, as if k positions exceeded tau_s", "config"
+        )
         copies = run.single("text_copies")
         why = f"a document kept: text_tokens x {copies:g} copies read x padding"
         self.scan_tokens = self._own("scan_tokens", run.text_tokens * copies * run.single("padding"), "tokens", why)
@@ -151,9 +139,9 @@ class _Tool:
         """Return a figure that is a line of the plan from now on."""
         return self._run.lines.of_tool(self.key, name, self._measured.get(name), self._run.source)
 
-    def _own(self, name: str, computed: float, unit: str, why: str, origin: str = COMPUTED) -> float:
+    def _own(self, name: str, computed: float, unit: str, why: str, origin: str = "computed") -> float:
         if (measured := self._measured.get(name)) is not None:
-            computed, origin, why = measured, MEASURED, self._run.source
+            computed, origin, why = measured, "measured", self._run.source
         return self._run.add(f"{self.key}.{name}", computed, unit, origin, why)
 
     def examples(self) -> float:
@@ -195,14 +183,14 @@ class _Run:
             if card is None and not given.keys() >= {"tflops", "bandwidth"}:
                 raise UnknownNameError("card", gpu, [*CARDS, "or another, with --assume tflops=...,bandwidth=..."])
             rate, memory_rate, source = card or (0.0, 0.0, f"of {gpu}")
-            self.tflops = self.add("tflops", rate, "TFLOP/s bf16", VENDOR, source)
-            self.bandwidth = self.add("bandwidth", memory_rate, "GB/s", VENDOR, source)
+            self.tflops = self.add("tflops", rate, "TFLOP/s bf16", "vendor", source)
+            self.bandwidth = self.add("bandwidth", memory_rate, "GB/s", "vendor", source)
         self.shape = shape_of(config_of(p.model))
         tokens = self.single("characters") / self.single("characters_a_token")
-        why, origin = "a document: characters / characters_a_token", COMPUTED
+        why, origin = "a document: characters / characters_a_token", "computed"
         same_model = sample is not None and sample.model == p.model
         if sample is not None and same_model and (measured := sample.text_tokens(self.single("draw_tokens"))):
-            tokens, why, origin = measured, self.source, MEASURED
+            tokens, why, origin = measured, self.source, "measured"
         self.text_tokens = self.add("text_tokens", tokens, "tokens", origin, why)
         self.tools = self._tools()
 
@@ -219,10 +207,10 @@ class _Run:
         stages = tuple(self.stages())
         if self.gpu:
             cores = self.add(
-                "cores", gpu_count * single("cores_per_gpu"), "cores", COMPUTED, "gpu-count x cores_per_gpu"
+                "cores", gpu_count * single("cores_per_gpu"), "cores", "computed", "gpu-count x cores_per_gpu"
             )
         else:
-            cores = self.add("cores", self.p.workers, "cores", CONFIG, "--workers, each with a core")
+            cores = self.add("cores", self.p.workers, "cores", "config", "--workers, each with a core")
         hours = {"cores": sum(cost.cpu_hours for cost in stages[1:]) / cores}
         if self.gpu:
             hours["cards"] = sum(cost.gpu_hours for cost in stages) / (gpu_count * single("gpu_busy_share"))
@@ -233,7 +221,7 @@ class _Run:
         wall = ingest + max(hours.values())
         parts = {**hours, "ingest, in one process": ingest}
         training = self.training()
-        gpu_price = self.add("gpu_price", gpu_price, "per card-hour", GIVEN, "--gpu-price")
+        gpu_price = self.add("gpu_price", gpu_price, "per card-hour", "given", "--gpu-price")
         cpu_price = single("cpu_price")
         self.lines.check()
         return CostPlan(

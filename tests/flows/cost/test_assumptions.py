@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.cost.assumptions import ASSUMED, GIVEN, MEASURED, SHARE, Assumption, Assumptions, parse
+from flows.cost.assumptions import Assumption, Assumptions, parse
 from toolformer_core.errors import UnknownNameError, UsageError
 
 
@@ -26,12 +26,12 @@ def test_no_assumption_is_negative() -> None:
 
 def test_what_is_given_replaces_the_value_and_says_what_it_replaced() -> None:
     lines = Assumptions({"mfu": 0.25})
-    assert lines.add(Assumption("mfu", 0.4, SHARE, ASSUMED, "a guess")) == 0.25
-    assert lines.add(Assumption("steps", 8.0, "s", MEASURED, "a benchmark")) == 8.0
-    assert lines.add(Assumption("steps", 9.0, "s", MEASURED, "a benchmark")) == 8.0  # the first one counts
+    assert lines.add(Assumption("mfu", 0.4, "share", "assumed", "a guess")) == 0.25
+    assert lines.add(Assumption("steps", 8.0, "s", "measured", "a benchmark")) == 8.0
+    assert lines.add(Assumption("steps", 9.0, "s", "measured", "a benchmark")) == 8.0  # the first one counts
     assert tuple(lines.lines.values()) == (
-        Assumption("mfu", 0.25, SHARE, GIVEN, "instead of 0.4, assumed"),
-        Assumption("steps", 8.0, "s", MEASURED, "a benchmark"),
+        Assumption("mfu", 0.25, "share", "given", "instead of 0.4, assumed"),
+        Assumption("steps", 8.0, "s", "measured", "a benchmark"),
     )
 
 
@@ -41,9 +41,9 @@ def test_a_tool_has_a_line_of_its_own_only_if_it_was_measured_or_given() -> None
     assert lines.of_tool("calculator", "ok_share", 0.25, "a sample build") == 0.25
     assert lines.of_tool("mt", "ok_share", 0.125, "a sample build") == 0.75
     assert [(line.name, line.origin) for line in lines.lines.values()] == [
-        ("ok_share", ASSUMED),
-        ("calculator.ok_share", MEASURED),
-        ("mt.ok_share", GIVEN),
+        ("ok_share", "assumed"),
+        ("calculator.ok_share", "measured"),
+        ("mt.ok_share", "given"),
     ]
 
 

@@ -10,7 +10,6 @@ import pytest
 from wh_fixtures import make_commit, make_run
 
 from flows.build_dataset.parameters import BuildParameters
-from flows.cost.assumptions import ASSUMED, COMPUTED, GIVEN, MEASURED
 from flows.cost.of_build import CostPlan, cost_of_build
 from toolformer_core.errors import UsageError
 from warehouse.commits import DataFile, Dataset, RowCounts
@@ -93,14 +92,14 @@ def test_with_a_card_the_models_work_is_computed_and_the_rest_measured(tmp_path:
     assert plan.sum("gpu_hours") > 0
     assert plan.sum("cpu_hours") == pytest.approx(2 * 0.23 / 3600)  # without the model's 7 s a shard
     found = origins(plan)
-    assert found["calculator.scan_tokens"] == found["calculator.ok_share"] == found["text_tokens"] == MEASURED
+    assert found["calculator.scan_tokens"] == found["calculator.ok_share"] == found["text_tokens"] == "measured"
 
 
 def test_what_is_given_goes_before_what_was_measured(tmp_path: Path) -> None:
     plan = plan_from(sample_folder(tmp_path / "data"), 100, "calculator.kept_share=0.2")
     assert plan.sum("tool_calls") == pytest.approx(2 * 32 / 2)  # 40 of 100 were kept
     (line,) = (line for line in plan.assumptions if line.name == "calculator.kept_share")
-    assert (line.value, line.origin) == (0.2, GIVEN)
+    assert (line.value, line.origin) == (0.2, "given")
 
 
 @pytest.mark.parametrize("changes", [{"model": "gpt-j-6b"}, {"draw_form": "forced"}, {"decoys": 2}], ids=str)
@@ -108,9 +107,9 @@ def test_a_build_that_was_sampled_otherwise_says_nothing_of_draws_and_tokens(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     found = origins(plan_from(sample_folder(tmp_path / "data"), 100, **changes))
-    assert found["calculator.kept_share"] == found["calculator.call_seconds"] == MEASURED
-    assert found["ok_share"] == ASSUMED
-    assert found["calculator.scan_tokens"] == found["calculator.score_tokens"] == COMPUTED
+    assert found["calculator.kept_share"] == found["calculator.call_seconds"] == "measured"
+    assert found["ok_share"] == "assumed"
+    assert found["calculator.scan_tokens"] == found["calculator.score_tokens"] == "computed"
 
 
 def test_examples_are_those_of_the_nearest_threshold_on_the_samples_card(tmp_path: Path) -> None:
@@ -125,7 +124,7 @@ def test_examples_are_those_of_the_nearest_threshold_on_the_samples_card(tmp_pat
 
 def test_tools_that_the_sample_lacks_are_planned_from_the_papers_figures(tmp_path: Path) -> None:
     found = origins(plan_from(sample_folder(tmp_path / "data"), 100, tools=["calculator", "calendar"]))
-    assert (found["calculator.kept_share"], found["calendar.kept_share"]) == (MEASURED, "paper")
+    assert (found["calculator.kept_share"], found["calendar.kept_share"]) == ("measured", "paper")
 
 
 def test_a_build_that_did_not_end_and_a_folder_without_one(tmp_path: Path) -> None:
