@@ -9,27 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from flows.forms import fields
 from flows.forms.calls import Ratings, TauF, promised_rates
-from flows.forms.fields import (
-    FORM,
-    AbsolutePath,
-    Benchmarks,
-    Columns,
-    Corpus,
-    DataFolder,
-    DatasetName,
-    Gpus,
-    ModelName,
-    Option,
-    Passages,
-    QAReader,
-    References,
-    ShardDocuments,
-    ToolChoice,
-    Tools,
-    TranslatorModel,
-    as_text,
-)
 from toolformer_core.config import (
     MAX_CHAIN_DEPTH,
     MAX_DECOYS,
@@ -46,10 +27,10 @@ from toolformer_core.config import (
 
 __all__ = ["BuildParameters", "build_command"]
 
-_CALLS = Option("Sampling and filtering")
-_CORPUS = Option("Reading the corpus")
-_TOOLS = Option("Tools")
-_RUNNING = Option("Running")
+_CALLS = fields.Option("Sampling and filtering")
+_CORPUS = fields.Option("Reading the corpus")
+_TOOLS = fields.Option("Tools")
+_RUNNING = fields.Option("Running")
 
 _INGEST, _PREFILTER, _SAMPLE, _ASSEMBLE = IngestConfig(), PrefilterConfig(), SampleConfig(), AssembleConfig()
 _CHAINS = ChainConfig()
@@ -70,27 +51,29 @@ def _sampled(name: str) -> str:
     return _paper(lambda tool: getattr(SampleConfig.for_tool(tool), name))
 
 
-class BuildParameters(ToolChoice):
+class BuildParameters(fields.ToolChoice):
     """Corpus to C*."""
 
-    model_config = FORM
+    model_config = fields.FORM
 
-    corpus: Corpus = Field(
+    corpus: fields.Corpus = Field(
         description="File or folder: JSONL, a JSON array, Parquet, a saved Hugging Face dataset, WARC or WET, a "
         "Wikipedia dump (pages-articles.xml), CSV or TSV with a header, or .txt (one document); each but Parquet "
         "also as .gz, .zst, .bz2 or .xz; or 'embedded', the small world's texts"
     )
-    data: DataFolder = Field("toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot")
-    model: ModelName = Field(
+    data: fields.DataFolder = Field(
+        "toolformer-data", description="Data folder or URL: shards, commits, catalog, snapshot"
+    )
+    model: fields.ModelName = Field(
         "embedded",
         description="'embedded', a folder written by save_pretrained, a GGUF file, or a hub name; "
         "remote+http://HOST/v1#MODEL for a model that a vLLM server serves and that is not loaded here "
         "(#MODEL?tokenizer=FOLDER if MODEL does not name its tokenizer), "
         "vllm+http://HOST/v1#MODEL for one that is, and whose draws the server makes",
     )
-    tools: Tools = Field(list(TOOL_NAMES), description=f"Tools to teach: {', '.join(TOOL_NAMES)}")
-    tool: References = []  # noqa: RUF012 - pydantic copies it
-    dataset: DatasetName = Field(
+    tools: fields.Tools = Field(list(TOOL_NAMES), description=f"Tools to teach: {', '.join(TOOL_NAMES)}")
+    tool: fields.References = []  # noqa: RUF012 - pydantic copies it
+    dataset: fields.DatasetName = Field(
         "cstar", description="Name under which C* is kept; each different content is a new version"
     )
     limit: int | None = Field(
@@ -118,7 +101,7 @@ class BuildParameters(ToolChoice):
         description="free: the model draws all that follows ' [', as in the paper; forced: the tool's name and '(' are "
         "given, and it draws the rest, so that no draw is lost to other text",
     )
-    candidates: Annotated[AbsolutePath | None, _CALLS] = Field(
+    candidates: Annotated[fields.AbsolutePath | None, _CALLS] = Field(
         None,
         description="Calls to execute and score in place of sampled ones: JSON lines with the url of a document and "
         "its calls, each with tool, input and position (in characters)",
@@ -174,11 +157,11 @@ class BuildParameters(ToolChoice):
         description="Words a foreign passage must have for mt's prefilter to count it (paper: 10 tokens, some 4 words)",
     )
     seed: int = Field(0, description="Seed of every random choice")
-    shard_documents: Annotated[ShardDocuments, _RUNNING] = _INGEST.shard_documents
+    shard_documents: Annotated[fields.ShardDocuments, _RUNNING] = _INGEST.shard_documents
     max_chars: Annotated[int, _CORPUS] = Field(
         _INGEST.max_chars, gt=0, description="Characters of a text at most; longer texts are rejected as too_long"
     )
-    columns: Annotated[Columns, _CORPUS] = Field(
+    columns: Annotated[fields.Columns, _CORPUS] = Field(
         default_factory=dict,
         description="Columns of the corpus, where they have other names than usual (text, raw_content; url, "
         "metadata.url; timestamp, date_download, created)",
@@ -193,7 +176,7 @@ class BuildParameters(ToolChoice):
         description="Mask e-mail addresses and telephone numbers, a * for each character; `explain` shows the whole "
         "text",
     )
-    decontaminate: Annotated[Benchmarks, _CORPUS] = []  # noqa: RUF012 - pydantic copies it
+    decontaminate: Annotated[fields.Benchmarks, _CORPUS] = []  # noqa: RUF012 - pydantic copies it
     decontaminate_drops: Annotated[Literal["documents", "calls"], _CORPUS] = Field(
         "documents",
         description="What `decontaminate` drops. documents: those that hold an item; calls: only kept calls at the "
@@ -205,15 +188,15 @@ class BuildParameters(ToolChoice):
         description="Words in a row by which `decontaminate` finds an item (as GPT-3 and lm-eval do); of a shorter "
         f"question all its words, if it has {MIN_WORDS}",
     )
-    prompts: Annotated[AbsolutePath | None, _TOOLS] = Field(
+    prompts: Annotated[fields.AbsolutePath | None, _TOOLS] = Field(
         None,
         description="Folder with prompts of your own: TOOL.txt, each with one {text}",
     )
-    passages: Annotated[Passages, _TOOLS] = None
-    qa_reader: Annotated[QAReader, _TOOLS] = None
-    translator: Annotated[TranslatorModel, _TOOLS] = None
+    passages: Annotated[fields.Passages, _TOOLS] = None
+    qa_reader: Annotated[fields.QAReader, _TOOLS] = None
+    translator: Annotated[fields.TranslatorModel, _TOOLS] = None
     workers: Annotated[int, _RUNNING] = Field(4, gt=0, description="Tasks at a time (threads), or Dask workers")
-    gpus: Annotated[Gpus, _RUNNING] = None
+    gpus: Annotated[fields.Gpus, _RUNNING] = None
     licence: Annotated[str, _CORPUS] = Field("", description="The corpus's licence, for the dataset's card")
     replace: Annotated[bool, _RUNNING] = Field(
         False, description="Let a version of another corpus, or of fewer of its rows, follow the dataset's current one"
@@ -257,5 +240,5 @@ def build_command(p: BuildParameters, **changes: Any) -> str:
         elif isinstance(value, bool):
             parts.append(option if value else option.replace("--", "--no-", 1))
         elif name != "tools" or value:  # no tools but those of --tool is what --tool alone says
-            parts += [option, as_text(value)]
+            parts += [option, fields.as_text(value)]
     return shlex.join(parts)

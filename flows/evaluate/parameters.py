@@ -8,32 +8,14 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 
+from flows.forms import fields
 from flows.forms.calls import Trigger
-from flows.forms.fields import (
-    FORM,
-    AbsolutePath,
-    DataFolder,
-    Gpus,
-    Listed,
-    ModelName,
-    OneOf,
-    Option,
-    Passages,
-    QAReader,
-    References,
-    ToolChoice,
-    Tools,
-    TranslatorModel,
-    WholeNumbers,
-    Workers,
-    benchmark_names,
-)
 from toolformer_core.config import TOOL_NAMES
 
 __all__ = ["EvaluateParameters"]
 
-_TOOLS = Option("Tools")
-_RUNNING = Option("Running")
+_TOOLS = fields.Option("Tools")
+_RUNNING = fields.Option("Running")
 
 
 def _arms() -> Iterable[str]:
@@ -42,50 +24,51 @@ def _arms() -> Iterable[str]:
     return ARMS
 
 
-class EvaluateParameters(ToolChoice):
+class EvaluateParameters(fields.ToolChoice):
     """A benchmark, put to the arms of a model."""
 
-    model_config = FORM
+    model_config = fields.FORM
 
-    task: Annotated[str, OneOf(benchmark_names)] = Field(
+    task: Annotated[str, fields.OneOf(fields.benchmark_names)] = Field(
         description="Benchmark: svamp, gsm8k, nq, webqs, mlqa-de, dateset, perplexity, small-world, "
         "small-world-chains, ..."
     )
-    path: AbsolutePath | None = Field(
+    path: fields.AbsolutePath | None = Field(
         None,
         description="The benchmark's published file or folder (default: dateset is generated, small-world embedded, "
         "others come from the hub)",
     )
-    data: DataFolder = Field(
+    data: fields.DataFolder = Field(
         "toolformer-data", description="Data folder or URL for the predictions; finetuned models are looked for there"
     )
-    model: ModelName = Field(
+    model: fields.ModelName = Field(
         "embedded",
         description="The base model, M: 'embedded', a folder written by save_pretrained, a GGUF file, or a hub name",
     )
-    cc: ModelName | None = Field(
+    cc: fields.ModelName | None = Field(
         None, description="M + CC: the folder of a model or of a finetune job (default: the newest in `data`)"
     )
-    toolformer: ModelName | None = Field(
+    toolformer: fields.ModelName | None = Field(
         None, description="Toolformer: the folder of a model or of a finetune job (default: the newest in `data`)"
     )
-    arms: Annotated[list[Annotated[str, OneOf(_arms)]], Listed] = Field(
+    arms: Annotated[list[Annotated[str, fields.OneOf(_arms)]], fields.Listed] = Field(
         default_factory=list,
         description="Arms to run: base, base+tools, cc, toolformer, toolformer-trigger, toolformer-disabled (default: "
         "those whose models are there; toolformer-trigger only with `trigger`)",
     )
     k: Annotated[
         list[Annotated[int, WithJsonSchema({"type": "integer", "minimum": 0})]],
-        WholeNumbers,
-        benchmark_names,
-        Option(note="; separated by commas, e.g. 0,1,3,10"),
+        fields.WholeNumbers,
+        fields.benchmark_names,
+        fields.Option(note="; separated by commas, e.g. 0,1,3,10"),
     ] = Field(
         [10],
         description="For arms with tools: a call starts where ' [' is among the k most likely tokens (paper: 10); 0: "
         "no calls",
     )
     trigger: Annotated[
-        Trigger, Option(note=". It is the arm toolformer-trigger that uses it; named alone, the arm takes 'fitted'")
+        Trigger,
+        fields.Option(note=". It is the arm toolformer-trigger that uses it; named alone, the arm takes 'fitted'"),
     ] = ""
     max_calls: int = Field(
         1,
@@ -99,16 +82,16 @@ class EvaluateParameters(ToolChoice):
         description="Choose the items of `limit` by this seed (default: the first ones; of a folder's questions, a "
         "sample by seed 0); all arms get the same",
     )
-    tools: Annotated[Tools, _TOOLS] = Field(
+    tools: Annotated[fields.Tools, _TOOLS] = Field(
         list(TOOL_NAMES), description="Tools that are offered; those that a task leaves out never are"
     )
-    tool: Annotated[References, _TOOLS] = []  # noqa: RUF012 - pydantic copies it
-    passages: Annotated[Passages, _TOOLS] = None
-    qa_reader: Annotated[QAReader, _TOOLS] = None
-    translator: Annotated[TranslatorModel, _TOOLS] = None
+    tool: Annotated[fields.References, _TOOLS] = []  # noqa: RUF012 - pydantic copies it
+    passages: Annotated[fields.Passages, _TOOLS] = None
+    qa_reader: Annotated[fields.QAReader, _TOOLS] = None
+    translator: Annotated[fields.TranslatorModel, _TOOLS] = None
     max_new_tokens: int | None = Field(None, gt=0, description="Tokens of text per item (default: by the task's rule)")
     shard_items: Annotated[int, _RUNNING] = Field(
         64, gt=0, description="Items per shard, the unit of work and of restart; of texts an eighth of that"
     )
-    workers: Annotated[Workers, _RUNNING] = 1
-    gpus: Annotated[Gpus, _RUNNING] = None
+    workers: Annotated[fields.Workers, _RUNNING] = 1
+    gpus: Annotated[fields.Gpus, _RUNNING] = None

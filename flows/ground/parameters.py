@@ -7,57 +7,40 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from flows.forms.fields import (
-    FORM,
-    DataFolder,
-    Gpus,
-    Listed,
-    ModelName,
-    OneOf,
-    Option,
-    Passages,
-    QAReader,
-    References,
-    ToolChoice,
-    Tools,
-    TranslatorModel,
-    Workers,
-    as_list,
-    benchmark_names,
-)
+from flows.forms import fields
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA
 
 __all__ = ["GroundParameters"]
 
-_TOOLS = Option("Tools")
-_SCORES = Option("Scores")
-_RUNNING = Option("Running")
+_TOOLS = fields.Option("Tools")
+_SCORES = fields.Option("Scores")
+_RUNNING = fields.Option("Running")
 
 
-class GroundParameters(ToolChoice):
+class GroundParameters(fields.ToolChoice):
     """Queries of benchmarks, a library of tools, and the small LM that chooses among them."""
 
-    model_config = FORM
+    model_config = fields.FORM
 
     task: Annotated[
-        list[Annotated[str, OneOf(benchmark_names, "^[a-z0-9-]+=/")]],
-        Option(note="; may be repeated", convert=as_list, repeated=True),
+        list[Annotated[str, fields.OneOf(fields.benchmark_names, "^[a-z0-9-]+=/")]],
+        fields.Option(note="; may be repeated", convert=fields.as_list, repeated=True),
     ] = Field(
         default_factory=list,
         description="Benchmark as NAME=PATH, or NAME where it needs no file or comes from the hub: "
         "svamp=/data/SVAMP.json, nq=..., mlqa-de=..., tatoeba-fr=..., queries=... (your own), small-world",
     )
-    data: DataFolder = Field("toolformer-data", description="Data folder or URL for scores and answers")
-    model: ModelName = Field(
+    data: fields.DataFolder = Field("toolformer-data", description="Data folder or URL for scores and answers")
+    model: fields.ModelName = Field(
         "embedded",
         description="The small LM, which answers and writes calls: 'embedded', a folder written by save_pretrained, "
         "or a hub name",
     )
-    large_model: ModelName | None = Field(
+    large_model: fields.ModelName | None = Field(
         None, description="The large LM, which writes the final call (default: the small one)"
     )
-    toolformer: ModelName | None = Field(
+    toolformer: fields.ModelName | None = Field(
         None,
         description="A finetuned model whose own choice is compared: the folder of a model or of a finetune job "
         "(default: none)",
@@ -69,12 +52,12 @@ class GroundParameters(ToolChoice):
     answers: bool = Field(
         True, description="Answer every query with the tool that each method chose; without, tools are only chosen"
     )
-    tools: Annotated[Tools, _TOOLS] = Field(list(TOOL_NAMES), description="Tools of the library")
-    tool: Annotated[References, _TOOLS] = []  # noqa: RUF012 - pydantic copies it
+    tools: Annotated[fields.Tools, _TOOLS] = Field(list(TOOL_NAMES), description="Tools of the library")
+    tool: Annotated[fields.References, _TOOLS] = []  # noqa: RUF012 - pydantic copies it
     distractors: Annotated[int, _TOOLS] = Field(
         0, ge=0, description="Plausible generated tools that make the library larger; they come last in it"
     )
-    mock: Annotated[list[str], Listed, _TOOLS] = Field(
+    mock: Annotated[list[str], fields.Listed, _TOOLS] = Field(
         default_factory=list,
         description="Keys of tools that are ranked by their stored example response, without being called; all: every "
         "tool that has one",
@@ -84,9 +67,9 @@ class GroundParameters(ToolChoice):
         description="How calls are shown to the small LM: by the tools' example questions or by their annotation "
         "prompts (default: questions; for the small world annotation)",
     )
-    passages: Annotated[Passages, _TOOLS] = None
-    qa_reader: Annotated[QAReader, _TOOLS] = None
-    translator: Annotated[TranslatorModel, _TOOLS] = None
+    passages: Annotated[fields.Passages, _TOOLS] = None
+    qa_reader: Annotated[fields.QAReader, _TOOLS] = None
+    translator: Annotated[fields.TranslatorModel, _TOOLS] = None
     encoder: Annotated[str, _SCORES] = Field(
         "",
         description="Embeds queries and descriptions: the folder or hub name of a sentence-transformers or model2vec "
@@ -121,5 +104,5 @@ class GroundParameters(ToolChoice):
     shard_items: Annotated[int, _RUNNING] = Field(
         128, gt=0, description="Queries per shard, the unit of work and of restart; more are faster with many tools"
     )
-    workers: Annotated[Workers, _RUNNING] = 1
-    gpus: Annotated[Gpus, _RUNNING] = None
+    workers: Annotated[fields.Workers, _RUNNING] = 1
+    gpus: Annotated[fields.Gpus, _RUNNING] = None

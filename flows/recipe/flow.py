@@ -105,7 +105,7 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
                     done.leave_out(step, lacked)
             forms = [filled(step, parameters.data, step.given(done.gives)) for step in unit]
             with use_resolved(*(() if done.results else recipe_.resolved)):  # later ones find what earlier steps made
-                results = _run_side_by_side(unit, forms, store) if unit else []
+                results = _run_side_by_side(unit, forms) if unit else []
             for step, result in zip(unit, results, strict=True):
                 _add(done, step, result, store, run)
             pages = write_page(folder, recipe_.name, [done.sections.get(step.name) for step in recipe_.steps])
@@ -145,17 +145,18 @@ def _start_run(recipe: Recipe, data: str, folder: Path) -> Any:
     return run
 
 
-def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any], store: Store) -> list[Any]:
-    """Run the steps of a unit, several in a thread each; return their results."""
+def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any]) -> list[Any]:
+    """Run the steps of a unit, each as a flow run of its own, several in a thread each; return their results."""
     observer = _observer.get()
     with nullcontext() if observer is None else observer(forms) as report:
 
         def run(index: int) -> Any:
             side_by_side.set(len(unit))  # in a context of its own, if there are several
+            start = _FLOWS[unit[index].flow]
             if report is None:
-                return _run(unit[index], forms[index], store)
+                return start(forms[index])
             with reporting_events_to(lambda event: report(index, event)):
-                return _run(unit[index], forms[index], store)
+                return start(forms[index])
 
         if len(unit) == 1:
             return [run(0)]
@@ -164,31 +165,27 @@ def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any], store: Store) 
             return [future.result() for future in futures]
 
 
-def _run(step: Step, form: Any, store: Store) -> Any:
-    match step.flow:
-        case "build":
-            return build_dataset(form)
-        case "finetune":
-            return finetune(form)
-        case "fit-trigger":
-            return fit(form)
-        case "evaluate":
-            return evaluate(form)
-        case "ground":
-            return ground(form)
-        case _:
-            return _export(form, store)
-
-
 @task(name="fit-trigger", cache_policy=NO_CACHE)
 def fit(parameters: FitTriggerParameters) -> TriggerResult:
     return fit_trigger(parameters)
 
 
-def _export(form: ExportParameters, store: Store) -> ExportResult:
+def _export(form: ExportParameters) -> ExportResult:
     """Export a dataset, unless the same export lies there."""
-    earlier = None if form.push else written_earlier(store, form.dataset, Path(form.out), form.settings())
+    earlier = None
+    if not form.push:
+        earlier = written_earlier(Store(form.data), form.dataset, Path(form.out), form.settings())
     return earlier or export(form)
+
+
+_FLOWS: dict[str, Callable[[Any], Any]] = {
+    "build": build_dataset,
+    "finetune": finetune,
+    "fit-trigger": fit,
+    "evaluate": evaluate,
+    "ground": ground,
+    "export": _export,
+}
 
 
 def _add(done: _Done, step: Step, result: Any, store: Store, run: Any) -> None:

@@ -25,7 +25,6 @@ from flows.runtime.ledger import reporting_to
 from tasks.launch.local import side_by_side
 from tasks.shards.run_shard import ShardResult
 from warehouse.queries import rows_of
-from warehouse.store import Store
 
 RECIPE = """\
 tools: [calculator]
@@ -122,12 +121,12 @@ def test_a_plan_says_what_is_done_and_what_waits_for_what(
     assert result.results["build"].version in after.steps[0].note
 
 
-def test_trainings_side_by_side_share_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recipe_flow, "_run", lambda *_: side_by_side.get())
+def test_trainings_side_by_side_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(recipe_flow._FLOWS, "finetune", lambda _: side_by_side.get())
     place = Place("r.yaml", 1)
     steps = [Step(f"finetune.{arm}", "finetune", {}, {}, {}, place) for arm in ("toolformer", "cc")]
-    assert recipe_flow._run_side_by_side(steps, [None, None], Store(tmp_path)) == [2, 2]
-    assert recipe_flow._run_side_by_side(steps[:1], [None], Store(tmp_path)) == [1]
+    assert recipe_flow._run_side_by_side(steps, [None, None]) == [2, 2]
+    assert recipe_flow._run_side_by_side(steps[:1], [None]) == [1]
 
 
 def test_steps_that_need_what_an_empty_build_does_not_give_are_left_out(
