@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from wh_fixtures import make_run, put, scored
 
 from cli.render.answers import print_document_trace
 from flows.report.document_trace import DocumentTrace, trace_document
-from toolformer_core.finetune.recipe import Job, write_job
+from tests.support.finished_job import a_finished_job
 from warehouse.commits import Dataset, dataset_version
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
@@ -39,29 +37,14 @@ def store(tmp_path: Path) -> Store:
 
 
 def trained(store: Store, name: str, dataset: str, held_out: list[str]) -> Path:
-    """A finished training's folder."""
-    folder = Path(store.root) / "finetunes" / name
-    (folder / "model").mkdir(parents=True)
-    (folder / "model" / "config.json").write_text("{}")
-    write_job(Job(model="m"), folder)
-    (folder / "dev.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in held_out))
-    card = {"train": 1, "dev": 1, "dev_digest": "d", "dataset": dataset, "base_digest": "b", "number": 1}
-    (folder / "card.json").write_text(json.dumps(card))
-    ended = {"t": 2.0, "event": "finished", "step": 8, "best_step": 8, "best_perplexity": 9.0}
-    (folder / "events.jsonl").write_text(json.dumps({"t": 1.0, "event": "started"}) + "\n" + json.dumps(ended) + "\n")
-    return folder
+    return a_finished_job(Path(store.root) / "finetunes" / name, dataset=dataset, held_out=held_out)
 
 
 def evaluated(store: Store, evaluation: str, model: Path) -> None:
-    config: dict[str, Any] = {
-        "evaluation": evaluation,
-        "task": "svamp",
-        "arm": "toolformer",
-        "k": 10,
-        "model": str(model),
-    }
-    row = {"evaluation": evaluation, "task": "svamp", "arm": "toolformer", "k": 10, "parameters": 7, "item_id": "i"}
+    about = {"evaluation": evaluation, "task": "svamp", "arm": "toolformer", "k": 10}
+    row = {**about, "parameters": 7, "item_id": "i"}
     row |= {"correct": True, "called": False, "tool": None, "failure": None, "input": None, "response": None}
+    config = {**about, "model": str(model)}
     done = put(store, "evaluate", "", f"{evaluation}-0", [row], parts={"evaluation": evaluation}, config=config)
     store.write_run(make_run(f"run-{evaluation}", [done.key], flow="evaluate"))
 
@@ -101,14 +84,8 @@ def test_a_text_that_only_begins_like_a_held_out_one_was_trained_on(store: Store
 
 def test_a_forced_form_is_shown_with_its_probability(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     (texts,) = store.commits("ingest")
-    draw = {
-        "doc_id": "d1",
-        "tool": "calculator",
-        "position": 4,
-        "log_p": -1.0,
-        "log_p_form": math.log(0.25),
-        "count": 3,
-    }
+    draw = {"doc_id": "d1", "tool": "calculator", "position": 4, "log_p": -1.0, "count": 3}
+    draw["log_p_form"] = math.log(0.25)
     made = put(store, "sample", "calculator", "corpus", [draw], inputs=(texts.files[0].digest,))
     store.write_run(make_run("r2", [*(one.key for one in store.commits()), made.key], started="2024-06-01"))
     trace = path_of(store, "d1")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+
+from safetensors.numpy import save_file
 
 from toolformer_core.finetune.recipe import Job, Recipe, write_job
 
@@ -20,13 +23,22 @@ _EVENTS = (
 )
 
 
-def a_finished_job(folder: Path) -> Path:
-    """Write a job of two steps on cstar@v1 into a folder named `<dataset>-<arm>-<digest>`; return it."""
+def a_finished_job(
+    folder: Path, *, base: str = "gpt", finished: float = 202.0, held_out: Sequence[str] = (), **noted: object
+) -> Path:
+    """Write a job of two steps on cstar@v1 into a folder named `<dataset>-<arm>-<digest>`; return it.
+
+    Args:
+        noted: in its card.
+    """
     (folder / "model").mkdir(parents=True)
-    (folder / "model" / "config.json").write_text("{}")
-    write_job(Job(model="gpt", recipe=Recipe(steps=2)), folder)
+    for name in ("config.json", "tokenizer.json"):
+        (folder / "model" / name).write_text("{}")
+    save_file({}, folder / "model" / "model.safetensors")
+    write_job(Job(model=base, recipe=Recipe(steps=2)), folder)
+    (folder / "dev.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in held_out))
     card = {"train": 3, "dev": 1, "train_digest": "a", "dev_digest": "b", "dataset": "cstar@v1", "base_digest": "d0"}
-    card |= {"number": 1}
-    (folder / "card.json").write_text(json.dumps(card))
-    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in _EVENTS))
+    (folder / "card.json").write_text(json.dumps({**card, "number": 1, **noted}))
+    events = [*_EVENTS[:-1], {**_EVENTS[-1], "t": finished}]
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     return folder

@@ -14,8 +14,7 @@ from flows.build_dataset.resolve import resolve
 from flows.export.find import find_dataset
 from flows.export.run import export_dataset
 from flows.runtime.ledger import Ledger
-from tasks.shards import arrow as translate
-from tests.support.small_builds import small_build
+from tests.support.small_builds import examples_in, small_build
 from tests.support.stage_runs import ingest
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import ModelError, UsageError
@@ -69,7 +68,7 @@ def test_stripping_an_example_gives_the_document_back(built: tuple[BuildResult, 
     store = Store(data)
     (dataset,) = store.datasets()
     texts = {r["doc_id"]: r["text"] for r in rows_of(result.snapshot, "SELECT doc_id, text FROM documents")}
-    examples = [e for f in dataset.files for e in translate.examples_of(store.read(f))]
+    examples = examples_in(store, dataset)
     assert examples
     assert result.examples == len(examples)
     for example in examples:
@@ -106,7 +105,7 @@ def test_a_separator_that_a_text_holds_is_refused(built: tuple[BuildResult, Path
     _, data, _ = built
     store, out = Store(data), tmp_path / "out"
     export_dataset(store, "cstar", "text", out, separator="###")
-    texts = [e.text for file in find_dataset(store, "cstar").files for e in translate.examples_of(store.read(file))]
+    texts = [example.text for example in examples_in(store, find_dataset(store, "cstar"))]
     assert out.read_text(encoding="utf-8").split("\n###\n") == [*texts, ""]
     first = texts[0].splitlines()[0]
     for separator, says in ((first, "holds a line"), ("", "not blank"), ("a\nb", "one line")):

@@ -12,9 +12,8 @@ from flows.build_dataset.what_if import compare_by_shard, materialise
 from flows.build_dataset.what_if_query import ask
 from flows.report.document_trace import trace_document
 from flows.report.judging import chosen_marks, mark_filter
-from tasks.shards import arrow
 from tasks.specs.mark_filter import MarkFilter
-from tests.support.small_builds import small_build
+from tests.support.small_builds import examples_in, small_build
 from toolformer_core.errors import UsageError
 from toolformer_core.records import InsertedCall, ScoredCall
 from warehouse.marks import CallIdentity, add_marks
@@ -25,8 +24,7 @@ from warehouse.store import Store
 def held(store: Store, name: str = "cstar") -> list[CallIdentity]:
     """The calls of the newest version of C*."""
     newest = [dataset for dataset in store.datasets() if dataset.name == name][-1]
-    examples = [e for file in newest.files for e in arrow.examples_of(store.read(file))]
-    return sorted(identity(e.doc_id, call) for e in examples for call in e.calls)
+    return sorted(identity(e.doc_id, call) for e in examples_in(store, newest) for call in e.calls)
 
 
 def identity(doc_id: str, call: InsertedCall) -> CallIdentity:

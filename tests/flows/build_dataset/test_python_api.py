@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import toolformer_core as tf
-from tasks.shards import arrow as translate
+from tests.support.small_builds import examples_in
 from toolformer_core.records import document_id
 from warehouse.queries import rows_of
 from warehouse.store import Store
@@ -49,7 +49,7 @@ def test_the_calls_are_those_of_a_build(built: tuple[BuildResult, Path, list[str
         assert [x or 0.0 for x in losses] == pytest.approx([x or 0.0 for x in expected], abs=1e-4)
     store = Store(data)
     [dataset] = [one for one in store.datasets() if (one.version, one.made) == (result.version, result.made)]
-    examples = {e.doc_id: e.text for file in dataset.files for e in translate.examples_of(store.read(file))}
+    examples = {example.doc_id: example.text for example in examples_in(store, dataset)}
     assert examples
     assert examples == {
         row["doc_id"]: annotation.annotated

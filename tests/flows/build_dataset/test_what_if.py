@@ -14,8 +14,7 @@ from flows.build_dataset.resolve import resolve
 from flows.build_dataset.versions import card_of
 from flows.build_dataset.what_if import materialise
 from flows.build_dataset.what_if_query import ask
-from tasks.shards import arrow as translate
-from tests.support.small_builds import small_build
+from tests.support.small_builds import examples_in, small_build
 from toolformer_core.errors import UsageError
 from toolformer_core.prompts.load import load_prompt, prompt_from_text
 from warehouse.catalog import Catalog
@@ -45,7 +44,11 @@ def bytes_of(store: Store, dataset: Dataset) -> list[bytes | None]:
 
 def held(store: Store, dataset: Dataset) -> int:
     """How many calls a version of C* holds."""
-    return sum(len(e.calls) for file in dataset.files for e in translate.examples_of(store.read(file)))
+    return sum(len(example.calls) for example in examples_in(store, dataset))
+
+
+def kept_calls(store: Store, dataset: Dataset) -> set[tuple[str, str, int]]:
+    return {(one.doc_id, call.tool, call.position) for one in examples_in(store, dataset) for call in one.calls}
 
 
 def version(store: Store, name: str, version: str) -> Dataset:
@@ -129,9 +132,7 @@ def test_fewer_positions_are_a_part_of_those_sampled(data: Path) -> None:
         (row["doc_id"], row["tool"], row["position"])
         for row in rows_of(snapshot, 'SELECT doc_id, tool, "position" FROM sampled WHERE "rank" = 0')
     }
-    examples = [e for file in made.files for e in translate.examples_of(store.read(file))]
-    assert {(e.doc_id, c.tool, c.position) for e in examples for c in e.calls} <= likeliest
-    assert examples
+    assert set() < kept_calls(store, made) <= likeliest
     # what is current is still what was built, with all positions; what was left out stands in the version's commits
     again = ask(snapshot, {}, top_k=1)
     assert (again.before.top_k, again.after.top_k) == ({}, {"calculator": 1, "calendar": 1})
@@ -149,12 +150,10 @@ def test_a_higher_sampling_threshold_leaves_positions_out(data: Path) -> None:
     (row,) = rows_of(snapshot, "SELECT exp(median(log_p)) AS p FROM scored WHERE tool = 'calendar'")
     asked = ask(snapshot, {"calendar": 0.0}, tau_s=row["p"])
     made = materialise(store, asked, "sure")
-    examples = [e for f in made.files for e in translate.examples_of(store.read(f))]
-    kept = {(e.doc_id, c.tool, c.position) for e in examples for c in e.calls}
+    kept = kept_calls(store, made)
     sql = 'SELECT DISTINCT doc_id, tool, "position", log_p FROM scored'
     found = {(r["doc_id"], r["tool"], r["position"]): r["log_p"] for r in rows_of(snapshot, sql)}
-    assert kept
-    assert kept <= found.keys()
+    assert set() < kept <= found.keys()
     assert all(found[call] > math.log(row["p"]) for call in kept)
 
 

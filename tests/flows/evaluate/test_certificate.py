@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -49,10 +48,7 @@ def items(store: Store) -> ShardResult:
 
 def trained(store: Store, dataset: str) -> Path:
     """A finished training's folder, on a dataset."""
-    folder = a_finished_job(Path(store.root) / "finetunes" / f"cstar-toolformer-{dataset[-4:]}")
-    card = json.loads((folder / "card.json").read_text())
-    (folder / "card.json").write_text(json.dumps({**card, "dataset": dataset}))
-    return folder
+    return a_finished_job(Path(store.root) / "finetunes" / f"cstar-toolformer-{dataset[-4:]}", dataset=dataset)
 
 
 def predictions(store: Store, name: str) -> ShardResult:

@@ -12,7 +12,6 @@ import pytest
 from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
-from safetensors.numpy import save_file
 
 from cli.commands.evaluate import _print_result
 from flows.evaluate.flow import run_evaluate
@@ -26,13 +25,13 @@ from tasks.shards.stage import Inputs, run_stage
 from tasks.specs.evaluation_spec import Benchmark
 from tasks.stages.benchmark import BENCHMARK
 from tasks.training.registry import MLFLOW_NOTE, finished_finetunes, newest_pair, trained_model
+from tests.support.finished_job import a_finished_job
 from toolformer_core.embedded import MODEL
 from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
 from toolformer_core.evaluate.figures import measured_text
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import task_named
-from toolformer_core.finetune.recipe import Job, write_job
 from toolformer_core.lm.load import model_digest
 from warehouse.queries import rows_of, stats
 from warehouse.store import Store
@@ -197,16 +196,17 @@ def test_the_queries_of_the_docs_run(done: Ran) -> None:
         rows_of(done[0].snapshot, sql)
 
 
-class StopHereError(Exception):
-    """As if the process were killed here."""
+def read_items(parameters: EvaluateParameters) -> tuple[Benchmark, ShardResult, list[str]]:
+    """The benchmark, its shards, and the ids of its items."""
+    benchmark = resolve(parameters).benchmark
+    done = run_stage(BENCHMARK, Inputs(benchmark, benchmark.task))
+    return benchmark, done, [row["item_id"] for file in done.files for row in benchmark.store().read(file).to_pylist()]
 
 
 def test_items_may_be_a_sample_by_seed(problems: Path, tmp_path: Path) -> None:
     def items(**changes: Any) -> tuple[str, set[str], dict[str, int]]:
-        plan = resolve(asked(problems, tmp_path / "data", **{"limit": 2, **changes}))
-        done = run_stage(BENCHMARK, Inputs(plan.benchmark, plan.benchmark.task))
-        ids = {row["item_id"] for file in done.files for row in plan.benchmark.store().read(file).to_pylist()}
-        return plan.benchmark.source, ids, dict(done.counts[0].dropped)
+        benchmark, done, ids = read_items(asked(problems, tmp_path / "data", **{"limit": 2, **changes}))
+        return benchmark.source, set(ids), dict(done.counts[0].dropped)
 
     assert items()[:2] == ("problems.json", {"p-0", "p-1"})
     assert items(limit=None, seed=3)[:2] == ("problems.json", {f"p-{n}" for n in range(5)})  # nothing to choose
@@ -224,9 +224,9 @@ def test_half_way_it_goes_on_where_it_was(prefect_server: None, problems: Path, 
 
     def stop_at_the_third(stage: str, finished: int, total: int, last: ShardResult) -> None:
         if stage == "evaluate" and finished == 3:
-            raise StopHereError
+            raise RuntimeError("as if it were killed here")
 
-    with reporting_to(stop_at_the_third), pytest.raises(StopHereError):
+    with reporting_to(stop_at_the_third), pytest.raises(RuntimeError, match="killed here"):
         run_evaluate(parameters)
     store = Store(tmp_path)
     before = {c.id: (c.created, c.files) for c in store.commits()}
@@ -278,10 +278,7 @@ def test_of_a_folder_a_limit_asks_a_sample_and_says_so(tmp_path: Path, monkeypat
         (folder / f"{relation}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def items(**changes: Any) -> tuple[Benchmark, ShardResult, list[str]]:
-        plan = resolve(asked(folder, tmp_path / "data", task="lama-trex", **{"shard_items": 3, **changes}))
-        done = run_stage(BENCHMARK, Inputs(plan.benchmark, plan.benchmark.task))
-        tables = [plan.benchmark.store().read(file).to_pylist() for file in done.files]
-        return plan.benchmark, done, [row["item_id"] for rows in tables for row in rows]
+        return read_items(asked(folder, tmp_path / "data", task="lama-trex", shard_items=3, **changes))
 
     benchmark, done, asked_for = items(limit=3)
     assert benchmark.source == "TREx (sampled by seed 0)"  # in titles, tables and MLflow
@@ -308,24 +305,9 @@ def test_tasks_do_not_offer_what_gives_the_answer_away(problems: Path, tmp_path:
     assert plan.evaluations[1].max_new_tokens == 96
 
 
-def finetuned(
-    jobs: Path, name: str, base: str, dev_digest: str, finished: float, *, ended: bool = True, **noted: object
-) -> Path:
-    """A job's folder as a training leaves it; `noted` in its card."""
-    folder = jobs / name
-    (folder / "model").mkdir(parents=True)
-    (folder / "model" / "config.json").write_text("{}")
-    (folder / "model" / "tokenizer.json").write_text("{}")
-    save_file({}, folder / "model" / "model.safetensors")
-    write_job(Job(model=base), folder)
-    known = {"dataset": "star@1", "base_digest": base, "number": 0}
-    card = {"train": 5, "dev": 2, "train_digest": "t", "dev_digest": dev_digest, **known, **noted}
-    (folder / "card.json").write_text(json.dumps(card))
-    events: list[dict[str, Any]] = [{"t": finished - 1, "event": "started"}]
-    if ended:
-        events.append({"t": finished, "event": "finished", "step": 8, "best_step": 8, "best_perplexity": 9.0})
-    (folder / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
-    return folder
+def finetuned(jobs: Path, name: str, base: str, dev_digest: str, finished: float, **noted: object) -> Path:
+    known = {"dataset": "star@1", "base_digest": base, "number": 0, "dev_digest": dev_digest, **noted}
+    return a_finished_job(jobs / name, base=base, finished=finished, **known)
 
 
 def test_finetunes_are_found_as_a_pair_of_the_newest_dataset(tmp_path: Path) -> None:
@@ -336,7 +318,7 @@ def test_finetunes_are_found_as_a_pair_of_the_newest_dataset(tmp_path: Path) -> 
     pair = finetuned(jobs, "my-star-cc-01", base, "new", 4)
     finetuned(jobs, "my-star-toolformer-02", base, "new", 3)  # an earlier recipe
     finetuned(jobs, "my-star-cc-03", "other/model", "new", 9)  # of another base
-    finetuned(jobs, "my-star-cc-04", base, "new", 9, ended=False)
+    (finetuned(jobs, "my-star-cc-04", base, "new", 9) / "events.jsonl").write_text('{"t": 8, "event": "started"}\n')
     (jobs / "stray").mkdir()
     found = finished_finetunes(jobs)
     assert len(found) == 6

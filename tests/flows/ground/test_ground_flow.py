@@ -217,10 +217,6 @@ def test_tables_set_figures_beside_the_papers_and_the_summary_holds_them(done: R
     assert "| ground | 5.0 |" in said
 
 
-class StopHereError(Exception):
-    """As if the process were killed here."""
-
-
 def data_files(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.parquet")}
 
@@ -233,9 +229,9 @@ def test_half_way_it_goes_on_where_it_was_and_comes_to_the_same_bytes(
 
     def stop(stage: str, finished: int, total: int, last: ShardResult) -> None:
         if stage == "answer_grounded" and finished == 3:
-            raise StopHereError
+            raise RuntimeError("as if it were killed here")
 
-    with reporting_to(stop), pytest.raises(StopHereError):
+    with reporting_to(stop), pytest.raises(RuntimeError, match="killed here"):
         run_ground(asked(queries, tmp_path / "stopped", **small))
     store = Store(tmp_path / "stopped")
     before = {c.id: (c.created, c.files) for c in store.commits()}
