@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flows.forms.calls import number_in
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.evaluate.figures import EXAMPLES_BY_THRESHOLD
 
@@ -72,11 +73,8 @@ def parse(texts: Iterable[str]) -> dict[str, float]:
     """Parse what `--assume` was given: `name=value`, several of them with commas between."""
     given: dict[str, float] = {}
     for part in (part.strip() for text in texts for part in text.split(",")):
-        name, equals, text = part.partition("=")
-        try:
-            value = float(text) if equals else math.nan
-        except ValueError:
-            value = math.nan
+        name, _, text = part.partition("=")
+        value = number_in(text)
         if not name.strip() or not math.isfinite(value):
             raise UsageError(f"--assume {part}: write name=number, e.g. --assume calculator.kept_share=0.1")
         if value < 0:

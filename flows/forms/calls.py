@@ -20,16 +20,20 @@ _PROMISED: dict[str, Any] = {"type": "string", "pattern": r"^fdr=0?\.[0-9]+$"}
 _THRESHOLD: dict[str, Any] = {"anyOf": [{"type": "number"}, _PROMISED, {"type": "null"}]}
 
 
+def number_in(text: str) -> float:
+    """Return the number that a text is; nan: it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 def thresholds(text: str) -> dict[str, float]:
     """Parse `calculator=0.5,qa=1.2`."""
     out = {}
     for part in as_parts(text):
-        tool, equals, value = part.partition("=")
-        try:
-            number = float(value) if equals else math.nan
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
+        tool, _, value = part.partition("=")
+        if not math.isfinite(number := number_in(value)):
             raise ValueError(f"{part!r} is not tool=number; write e.g. calculator=0.5,qa=1.2")
         out[tool.strip().lower()] = number
     return out
@@ -63,10 +67,7 @@ def promised_rates(tau_f: Mapping[str, float | str]) -> dict[str, float]:
     for tool, value in tau_f.items():
         if isinstance(value, str):
             found = _RATE.fullmatch(value)
-            try:
-                rates[tool] = float(found[1]) if found else math.nan
-            except ValueError:
-                rates[tool] = math.nan
+            rates[tool] = number_in(found[1] if found else "")
             if not 0 < rates[tool] < 1:
                 raise ValueError(f"{value!r} is neither a number nor fdr= and a number between 0 and 1, e.g. fdr=0.05")
     return rates

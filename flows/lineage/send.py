@@ -56,17 +56,13 @@ def _to_file(events: Sequence[Any], path: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(f"{path.name}.lock"), wait_s=_WAIT_S):
             held = set(path.read_text(encoding="utf-8").splitlines()) if path.exists() else set()
-            missing = [event for event in events if _as_sent(client, event) not in held]
+            # The client adds its version as a tag, which adding twice does not change.
+            missing = [event for event in events if as_json(client.update_event_tags_facets(event)) not in held]
             for event in missing:
                 client.emit(event)
     except (OSError, RuntimeError, WarehouseError) as exc:
         raise LineageError(f"the events cannot be written to {path}: {_line(exc)}") from exc
     return len(missing)
-
-
-def _as_sent(client: Any, event: Any) -> str:
-    """Return an event's line in a file: the client adds its version as a tag, which adding twice does not change."""
-    return as_json(client.update_event_tags_facets(event))
 
 
 def _to_server(events: Sequence[Any], address: str) -> int:

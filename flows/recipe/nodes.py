@@ -43,14 +43,20 @@ class Entry:
     place: Place  # of the key
 
 
+def place_of(node: Any) -> Place:
+    return Place(node.start_mark.name, node.start_mark.line + 1)
+
+
 def is_empty(node: Any) -> bool:
     return bool(node.tag == "tag:yaml.org,2002:null")
 
 
 def read_nodes(file: str, text: str) -> Any:
-    """Return the root node of a document."""
+    """Return the root node of a document; nodes know the file."""
     try:
-        root = yaml.compose(text, Loader=_Loader)
+        loader = _Loader(text)
+        loader.name = file
+        root = loader.get_single_node()
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         problem = getattr(exc, "problem", None) or "it is no text"
@@ -60,13 +66,13 @@ def read_nodes(file: str, text: str) -> Any:
     return root
 
 
-def entries(file: str, node: Any, what: str) -> dict[str, Entry]:
+def entries(node: Any, what: str) -> dict[str, Entry]:
     """Return the entries of a mapping, in order; `what` names it in messages."""
     if not isinstance(node, yaml.MappingNode):
-        raise Place(file, node.start_mark.line + 1).error(f"{what} must be a mapping, NAME: VALUE")
+        raise place_of(node).error(f"{what} must be a mapping, NAME: VALUE")
     found: dict[str, Entry] = {}
     for key, value in node.value:
-        place = Place(file, key.start_mark.line + 1)
+        place = place_of(key)
         if not isinstance(key, yaml.ScalarNode):
             raise place.error(f"a name in {what} must be a text")
         if key.value in found:
@@ -75,15 +81,15 @@ def entries(file: str, node: Any, what: str) -> dict[str, Entry]:
     return found
 
 
-def plain(file: str, node: Any, within: Sequence[Any] = ()) -> Any:
-    """Return a node's value: texts, numbers, lists and dictionaries."""
+def plain(node: Any, within: Sequence[Any] = ()) -> Any:
+    """Return a node's value, texts, numbers, lists and dictionaries; it stands `within` other nodes."""
     if node in within:
-        raise Place(file, node.start_mark.line + 1).error("this value contains itself")
+        raise place_of(node).error("this value contains itself")
     if isinstance(node, yaml.MappingNode):
-        return {k: plain(file, e.node, (*within, node)) for k, e in entries(file, node, "this mapping").items()}
+        return {name: plain(one.node, (*within, node)) for name, one in entries(node, "this mapping").items()}
     if isinstance(node, yaml.SequenceNode):
-        return [plain(file, one, (*within, node)) for one in node.value]
+        return [plain(one, (*within, node)) for one in node.value]
     try:
         return _Loader("").construct_object(node)
     except yaml.YAMLError as exc:
-        raise Place(file, node.start_mark.line + 1).error(f"the tag {node.tag} is not known") from exc
+        raise place_of(node).error(f"the tag {node.tag} is not known") from exc

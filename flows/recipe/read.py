@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flows.recipe.nodes import Entry, Place, entries, is_empty, plain, read_nodes
+from flows.recipe.nodes import Entry, Place, entries, is_empty, place_of, plain, read_nodes
 from flows.recipe.parameters import SHIPPED, shipped
 from flows.recipe.steps import KINDS, Recipe, Step
 from toolformer_core.errors import UnknownNameError, UsageError
@@ -53,21 +53,21 @@ def read_recipe(name: str, shared: Mapping[str, Any] | None = None, limit: int |
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"{file} cannot be read: {exc}") from exc
     root = read_nodes(file, text)
-    top = entries(file, root, "a recipe")
+    top = entries(root, "a recipe")
     if _STEPS not in top:
         raise Place(file, 1).error(f"a recipe has {_STEPS}: FLOW: PARAMETERS")
-    named = entries(file, top.pop(_STEPS).node, _STEPS)
+    named = entries(top.pop(_STEPS).node, _STEPS)
     if not named:
-        raise Place(file, root.start_mark.line + 1).error(f"{_STEPS} holds no step")
+        raise place_of(root).error(f"{_STEPS} holds no step")
     flows = {name: _flow_of(name, entry.place) for name, entry in named.items()}
     valid = sorted({parameter for flow in flows.values() for parameter in KINDS[flow].parameters})
     for parameter, entry in top.items():
         if parameter == "data":
             raise entry.place.error("the data folder is no part of a recipe: give --data")
         _check(entry.place, "parameter", parameter, (*valid, _STEPS))
-    given = {parameter: plain(file, entry.node) for parameter, entry in top.items()}
+    given = {parameter: plain(entry.node) for parameter, entry in top.items()}
     given |= {parameter: value for parameter, value in (shared or {}).items() if value is not None}
-    units = {name: _unit(file, name, flows[name], entry, given, top) for name, entry in named.items()}
+    units = {name: _unit(name, flows[name], entry, given, top) for name, entry in named.items()}
     if limit is not None:
         units = {name: [_limited(step, limit) for step in unit] for name, unit in units.items()}
     return Recipe(path.stem, file, text, _in_order(_with_references(units)))
@@ -86,16 +86,16 @@ def _flow_of(name: str, place: Place) -> str:
     return flow
 
 
-def _unit(file: str, name: str, flow: str, entry: Entry, shared: Mapping[str, Any], top: Named) -> list[Step]:
+def _unit(name: str, flow: str, entry: Entry, shared: Mapping[str, Any], top: Named) -> list[Step]:
     """Return the steps that stand under one name: one, or a finetuning of each of several arms."""
     kind = KINDS[flow]
-    own = {} if is_empty(entry.node) else entries(file, entry.node, name)
+    own = {} if is_empty(entry.node) else entries(entry.node, name)
     for parameter, one in own.items():
         if parameter == "data":
             raise one.place.error(f"{name}: all steps have one data folder: give --data")
         _check(one.place, f"parameter of {flow}", parameter, kind.parameters)
     values = {name: value for name, value in shared.items() if name in kind.parameters and name not in kind.own}
-    values |= {parameter: plain(file, one.node) for parameter, one in own.items()}
+    values |= {parameter: plain(one.node) for parameter, one in own.items()}
     for parameter in sorted(kind.own - values.keys()):
         raise entry.place.error(f"{name} names no {parameter}: give a step, or what lies in the data folder already")
     places = {parameter: one.place for parameter, one in {**top, **own}.items()}
@@ -117,23 +117,22 @@ def _limited(step: Step, limit: int) -> Step:
 def _with_references(units: Mapping[str, list[Step]]) -> dict[str, list[Step]]:
     """Return the units with the values that name steps taken for what these give."""
     steps: dict[str, Step] = {}
-    for unit in units.values():
-        for step in unit:
-            if step.name in steps:
-                raise step.place.error(f"two steps are named {step.name}")
-            steps[step.name] = step
-    return {name: [_referring(step, steps) for step in unit] for name, unit in units.items()}
+    for step in (step for unit in units.values() for step in unit):
+        if step.name in steps:
+            raise step.place.error(f"two steps are named {step.name}")
+        steps[step.name] = step
 
+    def referring(step: Step) -> Step:
+        taken = {
+            parameter: value
+            for parameter, wanted in step.kind.takes.items()
+            if isinstance(value := step.values.get(parameter), str)
+            and _names_step(value, wanted, steps, step.places.get(parameter, step.place))
+        }
+        values = {parameter: value for parameter, value in step.values.items() if parameter not in taken}
+        return replace(step, values=values, taken=taken)
 
-def _referring(step: Step, steps: Mapping[str, Step]) -> Step:
-    taken = {
-        parameter: value
-        for parameter, wanted in step.kind.takes.items()
-        if isinstance(value := step.values.get(parameter), str)
-        and _names_step(value, wanted, steps, step.places.get(parameter, step.place))
-    }
-    values = {parameter: value for parameter, value in step.values.items() if parameter not in taken}
-    return Step(step.name, step.flow, values, taken, step.places, step.place)
+    return {name: list(map(referring, unit)) for name, unit in units.items()}
 
 
 def _names_step(value: str, wanted: str, steps: Mapping[str, Step], place: Place) -> bool:
