@@ -54,7 +54,9 @@ def section_of(step: str, result: Any) -> Section:
         metrics = {} if result.best_perplexity is None else {f"perplexity/{step}": result.best_perplexity}
         return Section(step, markdown_table(["", ""], training_rows(result)[:2]), metrics=metrics)
     if isinstance(result, EvaluateResult):
-        return _evaluation(step, result)
+        table, figure = table_of(result), accuracy_figure(result.title, result.arms) if result.arms else None
+        metrics = {f"accuracy/{step}/{one.arm.replace('+', '-')}/{one.k}": one.accuracy for one in result.arms}
+        return Section(f"{step}: {table.title}", table.markdown(), figure, "Accuracy by arm, 95 % intervals", metrics)
     if isinstance(result, GroundResult):
         return Section(step, summary(result, costs=False).replace("## ", "### "))
     if isinstance(result, TriggerResult):
@@ -63,16 +65,6 @@ def section_of(step: str, result: Any) -> Section:
     return Section(
         step, markdown_table(["dataset", "examples", "files"], [[result.dataset, f"{result.examples:,}", files]])
     )
-
-
-def _evaluation(step: str, result: EvaluateResult) -> Section:
-    table = table_of(result)
-    title = f"{step}: {table.title}"
-    if not result.arms:
-        return Section(title, table.markdown())
-    metrics = {f"accuracy/{step}/{one.arm.replace('+', '-')}/{one.k}": one.accuracy for one in result.arms}
-    figure = accuracy_figure(result.title, result.arms)
-    return Section(title, table.markdown(), figure, "Accuracy by arm, 95 % intervals", metrics)
 
 
 def write_page(folder: Path, name: str, sections: Sequence[Section | None]) -> tuple[Path, Path]:

@@ -69,7 +69,11 @@ def read_recipe(name: str, shared: Mapping[str, Any] | None = None, limit: int |
     given |= {parameter: value for parameter, value in (shared or {}).items() if value is not None}
     units = {name: _unit(name, flows[name], entry, given, top) for name, entry in named.items()}
     if limit is not None:
-        units = {name: [_limited(step, limit) for step in unit] for name, unit in units.items()}
+        for unit in units.values():
+            for number, step in enumerate(unit):
+                own = {name: step.values.get(name) for name in SIZES if name in step.kind.parameters}
+                smaller = {name: min(n, limit) if isinstance(n, int) else limit for name, n in own.items()}
+                unit[number] = replace(step, values={**step.values, **smaller})
     return Recipe(path.stem, file, text, _in_order(_with_references(units)))
 
 
@@ -108,12 +112,6 @@ def _unit(name: str, flow: str, entry: Entry, shared: Mapping[str, Any], top: Na
     return [Step(f"{name}.{arm}", flow, {**values, "arm": arm}, {}, places, entry.place) for arm in arms]
 
 
-def _limited(step: Step, limit: int) -> Step:
-    values = {name: step.values.get(name) for name in SIZES if name in step.kind.parameters}
-    smaller = {name: value if isinstance(value, int) and value < limit else limit for name, value in values.items()}
-    return replace(step, values={**step.values, **smaller})
-
-
 def _with_references(units: Mapping[str, list[Step]]) -> dict[str, list[Step]]:
     """Return the units with the values that name steps taken for what these give."""
     steps: dict[str, Step] = {}
@@ -127,7 +125,7 @@ def _with_references(units: Mapping[str, list[Step]]) -> dict[str, list[Step]]:
             parameter: value
             for parameter, wanted in step.kind.takes.items()
             if isinstance(value := step.values.get(parameter), str)
-            and _names_step(value, wanted, steps, step.places.get(parameter, step.place))
+            and _names_step(value, wanted, steps, step.place_of(parameter))
         }
         values = {parameter: value for parameter, value in step.values.items() if parameter not in taken}
         return replace(step, values=values, taken=taken)

@@ -5,7 +5,7 @@ Nothing is written, nothing is fetched, and no model is loaded.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -19,7 +19,6 @@ from flows.export.find import find_dataset
 from flows.finetune.resolve import check_hardware, resolve_setup
 from flows.forms.fields import OneOf
 from flows.ground.resolve import resolve as resolve_grounding
-from flows.recipe.nodes import Place
 from flows.recipe.parameters import RecipeParameters
 from flows.recipe.read import read_recipe
 from flows.recipe.steps import DATASET, MODEL, TEXTS, TRIGGER, Recipe, Step
@@ -46,28 +45,18 @@ def resolve(parameters: RecipeParameters, *, elsewhere: bool = False) -> Recipe:
     recipe, known = read_recipe(parameters.recipe, {"model": parameters.model}, parameters.limit), []
     for step in recipe.steps:
         given: dict[str, Any] = {name: _STAND_INS[step.kind.takes[name]] for name in step.taken}
-        if elsewhere:
-            given |= {name: _stand_in(step, name) for name in _absent(step)}
+        for name in _absent(step) if elsewhere else ():
+            default = str(CORPUS) if name == "corpus" else step.kind.form.model_fields[name].default
+            given[name] = _STAND_INS[MODEL] if step.kind.takes.get(name) == MODEL else default
         form = filled(step, parameters.data, given)
         try:
             known.append((form, _look_up(form, step, elsewhere=elsewhere)))
         except UsageError as exc:
-            raise _place_of(exc, step).error(f"{step.name}: {exc}") from exc
+            # at the parameter that holds an unknown name
+            name = exc.name.lower() if isinstance(exc, UnknownNameError) else ""
+            holding = (parameter for parameter, value in step.values.items() if name and name in str(value).lower())
+            raise step.place_of(next(holding, "")).error(f"{step.name}: {exc}") from exc
     return replace(recipe, resolved=tuple(known[: len(recipe.units[0])]))  # later steps find what earlier ones made
-
-
-def _place_of(error: UsageError, step: Step) -> Place:
-    """Return the place of the parameter that holds an unknown name, else that of the step."""
-    name = error.name.lower() if isinstance(error, UnknownNameError) else ""
-    holding = (parameter for parameter, value in step.values.items() if name and name in str(value).lower())
-    return step.places.get(next(holding, ""), step.place)
-
-
-def _stand_in(step: Step, name: str) -> Any:
-    """Return what stands in for a parameter that names something which is not on this machine."""
-    if step.kind.takes.get(name) == MODEL:
-        return _STAND_INS[MODEL]
-    return str(CORPUS) if name == "corpus" else step.kind.form.model_fields[name].default
 
 
 def filled(step: Step, data: str, given: Mapping[str, Any]) -> Any:
@@ -84,25 +73,22 @@ def filled(step: Step, data: str, given: Mapping[str, Any]) -> Any:
         if first["type"] == "missing":
             raise step.place.error(f"{step.name} names no {name}") from exc
         got = "" if first["type"] == "value_error" else f" (got {values.get(name)!r})"
-        place = step.places.get(name, step.place)
-        raise place.error(f"{step.name}.{name}: {first['msg'].removeprefix('Value error, ')}{got}") from exc
+        raise step.place_of(name).error(
+            f"{step.name}.{name}: {first['msg'].removeprefix('Value error, ')}{got}"
+        ) from exc
 
 
 def _check_names(step: Step, name: str, field: FieldInfo, value: Any) -> None:
     """Check the names that a field's form offers as a choice; the forms do not check them."""
-    for choice in _choices(field):
+    kinds = [*field.metadata, *(one for kind in get_args(field.annotation) for one in get_args(kind))]
+    for choice in (kind for kind in kinds if isinstance(kind, OneOf)):
         valid = list(choice.names())
         parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
         for part in (part.strip() for part in parts if isinstance(part, str)):
             path = str(Path(part).absolute())
             if part not in valid and not (choice.pattern and any(re.search(choice.pattern, p) for p in (part, path))):
                 message = UnknownNameError(name, part, valid)
-                raise step.places.get(name, step.place).error(f"{step.name}.{name}: {message}")
-
-
-def _choices(field: FieldInfo) -> Iterator[OneOf]:
-    parts = [*field.metadata, *(one for kind in get_args(field.annotation) for one in get_args(kind))]
-    return (one for one in parts if isinstance(one, OneOf))
+                raise step.place_of(name).error(f"{step.name}.{name}: {message}")
 
 
 def missing_here(step: Step) -> list[str]:
@@ -122,11 +108,8 @@ def _absent(step: Step) -> list[str]:
     texts = {name: value for name, value in step.values.items() if isinstance(value, str)}
     models = [name for name in texts if name in _HUB or step.kind.takes.get(name) == MODEL]
     absent = [name for name in models if _is_on_hub_alone(texts[name])]
-    return absent + [name for name in _FILES if name in texts and not _is_here(texts[name])]
-
-
-def _is_here(path: str) -> bool:
-    return path == "embedded" or "://" in path or Path(path).expanduser().exists()
+    paths = [name for name in _FILES if name in texts and texts[name] != "embedded" and "://" not in texts[name]]
+    return absent + [name for name in paths if not Path(texts[name]).expanduser().exists()]
 
 
 def _is_on_hub_alone(model: str) -> bool:
@@ -144,10 +127,10 @@ def _look_up(form: Any, step: Step, *, elsewhere: bool) -> object:
     if "dataset" in step.kind.takes and "dataset" not in step.taken:
         find_dataset(Store(form.data), form.dataset)
     if step.flow == "finetune":
-        setup = resolve_setup(form)
+        profile, processes, recipe, _ = resolve_setup(form)
         check_model(form.model)
         if not elsewhere:
-            check_hardware(*setup[:3])
+            check_hardware(profile, processes, recipe)
     return found
 
 

@@ -60,6 +60,10 @@ class Step:
     places: Mapping[str, Place] = field(compare=False)  # of the parameters in the file
     place: Place = field(compare=False)
 
+    def place_of(self, parameter: str) -> Place:
+        """Return the line of a parameter, or of the step if it is not in the file."""
+        return self.places.get(parameter, self.place)
+
     @property
     def kind(self) -> Kind:
         return KINDS[self.flow]
