@@ -38,8 +38,9 @@ def track(
     digest = digest_of("items", *(file.digest for file in read.files))
     name = f"{plan.task.name} {plan.benchmark.source}".strip()
     models = {e.arm: {"model": e.model, "digest": e.model_digest} for e in plan.evaluations}
-    tracking, trainings = Tracking(plan.tracking), _trainings(plan)
-    trained = [one for one in ("toolformer", "cc", "base") if one in {ARMS[e.arm][0] for e in plan.evaluations}]
+    tracking, runs = Tracking(plan.tracking), {ARMS[e.arm][0]: training_run(e.model) for e in plan.evaluations}
+    trainings = {which: run_id for which, run_id in sorted(runs.items()) if run_id is not None}
+    trained = [one for one in ("toolformer", "cc", "base") if one in runs]
     run = tracking.start(
         experiment=project(p.data),
         name=f"{', '.join(trained)}: {name}, {Path(p.model).name}",
@@ -78,39 +79,22 @@ def track(
     return run
 
 
-def _trainings(plan: EvaluationPlan) -> dict[str, str]:
-    """Return the MLflow runs of the trainings that made the models, by arm: `cc`, `toolformer`, in this order."""
-    runs = {ARMS[e.arm][0]: training_run(e.model) for e in plan.evaluations}
-    return {which: run_id for which, run_id in sorted(runs.items()) if run_id is not None}
-
-
 def _safe(arm: str) -> str:
     """Return an arm's name without the plus sign, which MLflow does not allow."""
     return arm.replace("+", "-")
 
 
 def _metrics(one: ArmFigures) -> dict[str, float]:
-    arm = _safe(one.arm)
-    metrics = {
-        f"accuracy/{arm}": one.accuracy,
-        f"accuracy_low/{arm}": one.low,
-        f"accuracy_high/{arm}": one.high,
-        f"call_rate/{arm}": one.call_rate,
-        f"accuracy_called/{arm}": one.accuracy_called,
-        f"accuracy_uncalled/{arm}": one.accuracy_uncalled,
-        f"failed/{arm}": float(one.failed),
-        **{f"calls_{tool}/{arm}": rate for tool, rate in one.rates.items()},
-    }
+    names = ("accuracy", "call_rate", "accuracy_called", "accuracy_uncalled", "failed")
+    figures = {name: float(getattr(one, name)) for name in names}
+    figures |= {"accuracy_low": one.low, "accuracy_high": one.high}
+    figures |= {f"calls_{tool}": rate for tool, rate in one.rates.items()}
     if one.calls_per_item is not None:
-        metrics[f"calls_per_item/{arm}"] = one.calls_per_item
-    if one.versus_base is not None:
-        metrics |= {f"gain_over_base/{arm}": one.versus_base.difference, f"p_versus_base/{arm}": one.versus_base.p}
-    if one.versus_disabled is not None:
-        metrics |= {
-            f"gain_over_disabled/{arm}": one.versus_disabled.difference,
-            f"p_versus_disabled/{arm}": one.versus_disabled.p,
-        }
-    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+        figures["calls_per_item"] = one.calls_per_item
+    for other, test in (("base", one.versus_base), ("disabled", one.versus_disabled)):
+        if test is not None:
+            figures |= {f"gain_over_{other}": test.difference, f"p_versus_{other}": test.p}
+    return {f"{name}/{_safe(one.arm)}": value for name, value in figures.items() if math.isfinite(value)}
 
 
 def accuracy_figure(title: str, arms: Sequence[ArmFigures]) -> Any:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flows.evaluate.resolve import finished_trainings
 from flows.finetune.parameters import FitTriggerParameters
@@ -18,7 +17,7 @@ from flows.report.tables import ResultTable
 from tasks.settings import tracking_uri
 from tasks.training.registry import FinishedTraining, finished_finetune, trained_model, training_run
 from tasks.training.trigger import TRIGGER_FILE, FittedTrigger, held_out_examples, read_trigger, write_trigger
-from toolformer_core.decode.trigger import FitConfig, ToolFit, fit_triggers
+from toolformer_core.decode.trigger import FitConfig, fit_triggers
 from toolformer_core.errors import UsageError
 from warehouse.store import Store
 
@@ -116,35 +115,21 @@ def _finished(model: str, store: Store) -> FinishedTraining:
     return finished
 
 
-def rows_of_fits(fitted: FittedTrigger) -> list[dict[str, Any]]:
-    return [
-        {
-            "tool": fit.tool,
-            "theta": fit.threshold,
-            "bound": fit.bound,
-            "calls": fitted.calls.get(fit.tool, 0),
-            "opened": fit.wanted,
-            "kept": fit.kept,
-            "needless": fit.needless,
-            "needless_left": fit.needless_left,
-            "early": fit.early,
-            "other_tool": fit.other_tool,
-        }
-        for fit in fitted.fits
-    ]
-
-
 def fits_table(fitted: FittedTrigger) -> ResultTable:
     """Return a row per tool, with notes on thresholds that are not what was requested."""
-    names = ("calls", "opened", "kept", "needless", "needless_left")
-    rows = rows_of_fits(fitted)
-    cells = [
-        (r["tool"], None if r["theta"] is None else f"{r['theta']:.3g}", *(r[name] for name in names)) for r in rows
+    rows = [
+        (
+            fit.tool,
+            None if fit.threshold is None else f"{fit.threshold:.3g}",
+            fitted.calls.get(fit.tool, 0),
+            *(fit.wanted, fit.kept, fit.needless, fit.needless_left),
+        )
+        for fit in fitted.fits
     ]
-    notes = [f"{row['tool']}: {note}" for row in rows if (note := _BOUNDS.get(row["bound"]))]
+    notes = [f"{fit.tool}: {note}" for fit in fitted.fits if (note := _BOUNDS.get(fit.bound))]
     title = f"held-out documents of {fitted.dataset}: {fitted.documents:,}; k = {fitted.top_k}"
-    columns = ("tool", "theta", *names[:-1], "left")
-    return ResultTable("", title, columns, tuple(cells), notes=(*notes, _LEGEND))
+    columns = ("tool", "theta", "calls", "opened", "kept", "needless", "left")
+    return ResultTable("", title, columns, tuple(rows), notes=(*notes, _LEGEND))
 
 
 def _track(run_id: str, data: str, fitted: FittedTrigger) -> None:
@@ -152,8 +137,26 @@ def _track(run_id: str, data: str, fitted: FittedTrigger) -> None:
     from tasks.tracking.figures import curves
 
     run = TrackedRun(Tracking(tracking_uri(data)).client, run_id)
-    run.metrics({name: value for fit in fitted.fits for name, value in _metrics(fit).items()})
-    run.table(rows_of_fits(fitted), "tables/trigger.json")
+    metrics: dict[str, float] = {}
+    for fit in fitted.fits:
+        if fit.threshold is None:
+            continue
+        metrics[f"trigger/theta_{fit.tool}"] = fit.threshold
+        metrics[f"trigger/lost_{fit.tool}"] = 1 - fit.kept / fit.wanted
+        metrics[f"trigger/needless_{fit.tool}"] = fit.needless_left / max(1, fit.needless)
+    run.metrics(metrics)
+    rows = [
+        {
+            "tool": fit.tool,
+            "theta": fit.threshold,
+            "bound": fit.bound,
+            "calls": fitted.calls.get(fit.tool, 0),
+            "opened": fit.wanted,
+            **{name: getattr(fit, name) for name in ("kept", "needless", "needless_left", "early", "other_tool")},
+        }
+        for fit in fitted.fits
+    ]
+    run.table(rows, "tables/trigger.json")
     series = {
         fit.tool: sorted((point.needless, point.kept / fit.wanted) for point in fit.curve)
         for fit in fitted.fits
@@ -161,13 +164,3 @@ def _track(run_id: str, data: str, fitted: FittedTrigger) -> None:
     }
     figure = curves("Calls kept by needless openings left", "share of calls kept", series, x_label="needless openings")
     run.figure(figure, "figures/trigger.png")
-
-
-def _metrics(fit: ToolFit) -> dict[str, float]:
-    if fit.threshold is None:
-        return {}
-    return {
-        f"trigger/theta_{fit.tool}": fit.threshold,
-        f"trigger/lost_{fit.tool}": 1 - fit.kept / fit.wanted,
-        f"trigger/needless_{fit.tool}": fit.needless_left / max(1, fit.needless),
-    }

@@ -113,25 +113,24 @@ def _is_retryable(task: Any, run: Any, state: Any) -> bool:
 )
 def train_job(plan: FinetunePlan, run: Any, started: float) -> TrainingOutcome:
     """Launch the job, or find it running, and follow it until it ends."""
-    folder = plan.spec.folder
-    logger = get_run_logger()
+    folder, logger, report = plan.spec.folder, get_run_logger(), _report.get()
     (folder / _FLOW_NOTE).write_text(f"{this_run.id}\n", encoding="utf-8")
     handle = launch(plan.launcher, folder, plan.processes, plan.profile.python or None)
     logger.info("%s: %s, output in %s", plan.launcher.name, handle, folder / "log.txt")
     progress, steps = WorkProgress("finetune"), plan.spec.recipe.steps
-    report = _report.get()
 
     def on_events(events: list[TrainingEvent]) -> None:
         run.record(events)
-        new = [event for event in events if event["t"] >= started]  # a retry reads the whole file again
-        _show_step(progress, events, steps)
-        for event in new:
+        if (last := next((event for event in reversed(events) if event["event"] == "step"), None)) is not None:
+            speed = f"{last['tokens_per_second']:,.0f} tokens/s, {last['eta_s']:,.0f} s left"
+            line = f"step {last['step']:,} of {steps:,}, loss {last['loss']:.3f}, {speed}"
+            progress.show(100.0 * last["step"] / steps, line)
+        for event in (event for event in events if event["t"] >= started):  # a retry reads the whole file again
             if event["event"] == "evaluated":
                 logger.info("step %s: perplexity %.3f on the dev documents", event["step"], event["perplexity"])
             if event["event"] == "damaged":
                 logger.warning("the checkpoint at step %s is damaged, and passed over", event["step"])
-        if report is not None:
-            for event in new:
+            if report is not None:
                 report(event)
 
     def on_wait(detail: str) -> None:
@@ -142,16 +141,6 @@ def train_job(plan: FinetunePlan, run: Any, started: float) -> TrainingOutcome:
     outcome = follow(plan.launcher, handle, folder, on_events, on_wait=on_wait)
     progress.done(f"{steps:,} steps")
     return outcome
-
-
-def _show_step(progress: WorkProgress, events: list[TrainingEvent], total: int) -> None:
-    last = next((event for event in reversed(events) if event["event"] == "step"), None)
-    if last is not None:
-        line = (
-            f"step {last['step']:,} of {total:,}, loss {last['loss']:.3f}, "
-            f"{last['tokens_per_second']:,.0f} tokens/s, {last['eta_s']:,.0f} s left"
-        )
-        progress.show(100.0 * last["step"] / total, line)
 
 
 def end_cancelled(flow: Any, flow_run: Any, state: Any) -> None:
@@ -179,32 +168,30 @@ def end_cancelled(flow: Any, flow_run: Any, state: Any) -> None:
 )
 def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     """Finetune a model on C*, or on the same documents without calls."""
-    begin = time.monotonic()
-    started = time.time()
+    begin, started = time.monotonic(), time.time()
     begin_flow()
     plan = resolved(parameters, resolve)
     check_machine(plan)
-    for note in notes_on_training(parameters.model, plan.spec.dataset.model):
+    dataset, folder = plan.spec.dataset, plan.spec.folder
+    for note in notes_on_training(parameters.model, dataset.model):
         get_run_logger().warning(note)
-    with job_lock(plan.spec.folder):
+    with job_lock(folder):
         card = prepare_job(plan.spec, parameters.data)
-        finished = _finished(plan.spec.folder)
+        finished = _finished(folder)
         run = start_run(plan, parameters, card)
-    if finished is None:
-        outcome = _train(plan, run, parameters, started)
-    else:
-        outcome = finished
-        run.record(read_events(plan.spec.folder)[0])
+    if finished is not None:
+        run.record(read_events(folder)[0])
+    outcome = finished or _train(plan, run, parameters, started)
     run.figures()
     run.finish("FINISHED")
-    _record(plan.spec.folder, Store(parameters.data))
-    events = read_events(plan.spec.folder)[0]
+    _record(folder, Store(parameters.data))
+    events = read_events(folder)[0]
     base = next((e["perplexity"] for e in events if e["event"] == "evaluated" and e["step"] == 0), None)
     result = FinetuneResult(
-        folder=str(plan.spec.folder),
-        model=str(plan.spec.folder / "model"),
+        folder=str(folder),
+        model=str(folder / "model"),
         arm=parameters.arm,
-        dataset=f"{plan.spec.dataset.name}@{plan.spec.dataset.version}",
+        dataset=f"{dataset.name}@{dataset.version}",
         steps=outcome.step,
         best_step=outcome.best_step,
         best_perplexity=outcome.best_perplexity,
@@ -215,7 +202,7 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
         skipped=finished is not None,
         seconds=time.monotonic() - begin,
     )
-    tau_f = ", ".join(f"{tool} {tau_f:g}" for tool, tau_f in plan.spec.dataset.thresholds.items())
+    tau_f = ", ".join(f"{tool} {tau_f:g}" for tool, tau_f in dataset.thresholds.items())
     rows = [*training_rows(result), ("model", result.model), ("tau_f", tau_f)]
     publish_summary(markdown_table(["", ""], rows), "finetuned", "Perplexity, checkpoint and thresholds")
     publish_link(run.address, "finetune-mlflow-run", "The run in MLflow")
@@ -236,16 +223,12 @@ def _record(folder: Path, store: Store) -> None:
 
 def _finished(folder: Path) -> TrainingOutcome | None:
     """Return how the job ended, if it finished and its model exists."""
-    events = [e for e in read_events(folder)[0] if e["event"] == "finished"]
-    if not events or not (folder / "model").is_dir():
+    ended = next((e for e in reversed(read_events(folder)[0]) if e["event"] == "finished"), None)
+    if ended is None or not (folder / "model").is_dir():
         return None
-    checkpoint = best(folder)
-    return TrainingOutcome(
-        True,
-        events[-1]["step"],
-        None if checkpoint is None else checkpoint.step,
-        None if checkpoint is None else checkpoint.perplexity,
-    )
+    if (checkpoint := best(folder)) is None:
+        return TrainingOutcome(True, ended["step"], None, None)
+    return TrainingOutcome(True, ended["step"], checkpoint.step, checkpoint.perplexity)
 
 
 def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started: float) -> TrainingOutcome:
@@ -253,15 +236,12 @@ def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started
     try:
         with stopping_if_cancelled():
             outcome = train_job.with_options(retries=parameters.retries)(plan, run, started)
-    except TrainingError as exc:
-        publish_summary(
-            f"**{exc}**\n\n```\n{exc.tail}\n```\n", "training-failure", "Why it failed, and the end of its log"
-        )
-        run.finish("FAILED")
-        raise
     except (LostError, LockHeldError):
         raise  # the training may go on, and so may its MLflow run
-    except LaunchError:
+    except (TrainingError, LaunchError) as exc:
+        if isinstance(exc, TrainingError):
+            tail = f"**{exc}**\n\n```\n{exc.tail}\n```\n"
+            publish_summary(tail, "training-failure", "Why it failed, and the end of its log")
         run.finish("FAILED")
         raise
     except BaseException:
