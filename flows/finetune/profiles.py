@@ -26,6 +26,13 @@ from toolformer_core.finetune.recipe import LoraRecipe, Recipe
 from toolformer_core.lm.load import faster_in_bfloat16, model_folder
 from toolformer_core.lm.reference import ModelRef
 
+_LAUNCHERS: dict[str, type[Launcher]] = {
+    "local": LocalLauncher,
+    "ssh": SshLauncher,
+    "slurm": SlurmLauncher,
+    "kubernetes": KubernetesLauncher,
+}
+
 
 class Lora(BaseModel):
     """Low-rank adapters."""
@@ -83,30 +90,20 @@ class Profile(BaseModel):
         return ("deepspeed" if many else "plain") if self.engine == "auto" else self.engine
 
     def recipe(self, processes: int, **figures: Any) -> Recipe:
+        same = {"packing", "micro_batch", "precision", "zero_stage", "deepspeed", "gradient_checkpointing"}
         lora = self.lora
         return Recipe(
             **figures,
-            packing=self.packing,
-            micro_batch=self.micro_batch,
+            **self.model_dump(include=same),
             engine=self.engine_for(processes),
-            precision=self.precision,
-            zero_stage=self.zero_stage,
-            deepspeed=self.deepspeed,
-            gradient_checkpointing=self.gradient_checkpointing,
             lora=LoraRecipe(lora.rank, lora.alpha, lora.dropout, tuple(lora.targets)) if lora.rank else None,
         )
 
     def build_launcher(self) -> Launcher:
         """Return the launcher with its settings."""
-        kinds: dict[str, tuple[type[Launcher], dict[str, Any]]] = {
-            "local": (LocalLauncher, self.local),
-            "ssh": (SshLauncher, self.ssh),
-            "slurm": (SlurmLauncher, self.slurm),
-            "kubernetes": (KubernetesLauncher, self.kubernetes),
-        }
-        kind, settings = kinds[self.launcher]
+        settings = {"accelerator": self.device, **getattr(self, self.launcher)}
         try:
-            return TypeAdapter(kind).validate_python({"accelerator": self.device, **settings})
+            return TypeAdapter(_LAUNCHERS[self.launcher]).validate_python(settings)
         except ValidationError as exc:
             raise UsageError(f"the profile's settings for {self.launcher}: {_first_error(exc)}") from exc
 

@@ -17,7 +17,6 @@ from tasks.training.job import JobCard
 from tasks.training.registry import MLFLOW_NOTE, model_label
 from tasks.viewer_links import version_page
 from toolformer_core.finetune.events import read_events
-from toolformer_core.finetune.recipe import Recipe
 from warehouse.store import Store
 
 
@@ -46,7 +45,7 @@ def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
             "model": p.model,
             "model_digest": spec.model_digest,
             "annotator": spec.dataset.model,
-            "recipe": _recipe_params(spec.recipe),
+            "recipe": {name: value for name, value in asdict(spec.recipe).items() if value is not None and value != {}},
             "dev_documents": card.dev,
             "profile": p.profile,
             "launcher": plan.launcher.name,
@@ -70,10 +69,6 @@ def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
     )
     note.write_text(run.run_id + "\n", encoding="utf-8")
     return run
-
-
-def _recipe_params(recipe: Recipe) -> dict[str, Any]:
-    return {name: value for name, value in asdict(recipe).items() if value is not None and value != {}}
 
 
 def close_run(folder: Path, data: str) -> None:
