@@ -33,33 +33,32 @@ def job(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_record_is_read_as_it_was_written(job: Path) -> None:
+def test_a_record_is_read_as_it_was_written_and_is_no_part_of_the_model(job: Path) -> None:
     fitted = read_trigger(job / TRIGGER_FILE)
     assert fitted.fits == FITS
     assert (fitted.documents, fitted.top_k, fitted.config, fitted.calls["qa"]) == (4, 10, FitConfig(), 1)
     assert fitted.thresholds == {"calculator": pytest.approx(0.4), "own": pytest.approx(0.3)}
-
-
-def test_the_record_is_no_part_of_the_model(job: Path) -> None:
     digest = model_digest(str(job / "model"))
     (job / TRIGGER_FILE).unlink()
     assert model_digest(str(job / "model")) == digest
 
 
-@pytest.mark.parametrize("part", ["", "model"])
-def test_fitted_are_those_of_the_training_that_made_the_model(job: Path, part: str) -> None:
-    found = chosen_trigger("fitted", str(job / part), ["calculator", "own"])
-    assert found == pytest.approx({"calculator": 0.4, "own": 0.3})
-    assert chosen_trigger("fitted", str(job / part), ["qa"]) == pytest.approx({"calculator": 0.4})  # `own` is absent
-
-
-def test_a_file_may_be_of_another_model(job: Path) -> None:
-    assert set(chosen_trigger(str(job / TRIGGER_FILE), "embedded", ["own"])) == {"calculator", "own"}
-
-
-def test_numbers() -> None:
-    assert chosen_trigger("", "embedded", []) == {}
-    assert chosen_trigger("calculator=0.2, own=1", "embedded", ["own"]) == {"calculator": 0.2, "own": 1.0}
+@pytest.mark.parametrize(
+    ("text", "model", "keys", "found"),
+    [
+        ("fitted", "JOB", ["calculator", "own"], {"calculator": 0.4, "own": 0.3}),
+        ("fitted", "JOB/model", ["calculator", "own"], {"calculator": 0.4, "own": 0.3}),
+        ("fitted", "JOB", ["qa"], {"calculator": 0.4}),  # `own` is absent
+        ("fitted", "JOB/model", ["qa"], {"calculator": 0.4}),
+        (f"JOB/{TRIGGER_FILE}", "embedded", ["own"], {"calculator": 0.4, "own": 0.3}),  # of another model
+        ("", "embedded", [], {}),
+        ("calculator=0.2, own=1", "embedded", ["own"], {"calculator": 0.2, "own": 1.0}),
+    ],
+)
+def test_thresholds_are_those_of_the_model_of_a_file_or_numbers(
+    job: Path, text: str, model: str, keys: list[str], found: dict[str, float]
+) -> None:
+    assert chosen_trigger(text.replace("JOB", str(job)), model.replace("JOB", str(job)), keys) == pytest.approx(found)
 
 
 @pytest.mark.parametrize(
@@ -79,21 +78,18 @@ def test_mistakes(text: str, says: str) -> None:
         chosen_trigger("calculater=0.5", "embedded", [])
 
 
-def test_thresholds_of_other_weights_are_refused(job: Path) -> None:
-    (job / "model" / "config.json").write_text('{"other": 1}')
-    with pytest.raises(UsageError, match="other weights"):
-        chosen_trigger("fitted", str(job), [])
-
-
-def test_a_fit_without_thresholds_is_refused_where_it_is_asked_for(job: Path) -> None:
-    fitted = read_trigger(job / TRIGGER_FILE)
-    write_trigger(job / TRIGGER_FILE, replace(fitted, fits=FITS[2:]))
-    with pytest.raises(UsageError, match="too few calls"):
-        chosen_trigger("fitted", str(job), [])
-
-
 def test_another_file_is_no_record(tmp_path: Path) -> None:
     for text in ("[]", "{}", "{", json.dumps({"fits": []})):
         (tmp_path / "other.json").write_text(text)
         with pytest.raises(UsageError, match=r"holds no thresholds"):
             read_trigger(tmp_path / "other.json")
+
+
+def test_a_fit_of_other_weights_or_without_thresholds_is_refused_where_it_is_asked_for(job: Path) -> None:
+    fitted = read_trigger(job / TRIGGER_FILE)
+    write_trigger(job / TRIGGER_FILE, replace(fitted, fits=FITS[2:]))
+    with pytest.raises(UsageError, match="too few calls"):
+        chosen_trigger("fitted", str(job), [])
+    (job / "model" / "config.json").write_text('{"other": 1}')
+    with pytest.raises(UsageError, match="other weights"):
+        chosen_trigger("fitted", str(job), [])

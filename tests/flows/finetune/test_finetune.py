@@ -29,7 +29,7 @@ from tasks.training.starting import launch
 from tests.support.commands import Run
 from tests.support.servers_up import toolformer, variables
 from tests.tasks.launch.launch_cases import slurm_commands
-from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.errors import UsageError
 from toolformer_core.finetune.events import read_events
 from toolformer_core.finetune.recipe import read_job
 from toolformer_core.lm.load import load_model
@@ -252,19 +252,22 @@ def test_a_folder_named_from_here_is_found_from_the_job_s_folder(
     assert (read_job(spec.folder).model, read_job(spec.folder).device) == (str(embedded), "cuda")
 
 
-def test_mistakes_are_answered_before_anything_starts(built: Built, tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="Did you mean 'cstar'"):
-        resolve(asked(built, tmp_path).model_copy(update={"dataset": "cstarr"}))
-    with pytest.raises(UnknownNameError, match="profile"):
-        resolve(asked(built, tmp_path).model_copy(update={"profile": "gpus"}))
-    with pytest.raises(UsageError, match="micro_batch"):
-        resolve(asked(built, tmp_path, profile={"micro_batch": 0}))
-    with pytest.raises(UsageError, match="deepspeed"):
-        resolve(asked(built, tmp_path, profile={"processes": 2, "engine": "plain"}))
-    with pytest.raises(UsageError, match="hostss"):
-        resolve(asked(built, tmp_path, profile={"launcher": "ssh", "ssh": {"hostss": ["a"]}}))
-    with pytest.raises(UsageError, match="settings for ssh: hosts: Input should be a valid tuple"):
-        resolve(asked(built, tmp_path, profile={"launcher": "ssh", "ssh": {"hosts": "node1"}}))
+@pytest.mark.parametrize(
+    ("changes", "profile", "says"),
+    [
+        ({"dataset": "cstarr"}, {}, "Did you mean 'cstar'"),
+        ({"profile": "gpus"}, {}, "unknown profile 'gpus'"),
+        ({}, {"micro_batch": 0}, "micro_batch"),
+        ({}, {"processes": 2, "engine": "plain"}, "deepspeed"),
+        ({}, {"launcher": "ssh", "ssh": {"hostss": ["a"]}}, "hostss"),
+        ({}, {"launcher": "ssh", "ssh": {"hosts": "node1"}}, "ssh: hosts: Input should be a valid tuple"),
+    ],
+)
+def test_mistakes_are_answered_before_anything_starts(
+    built: Built, tmp_path: Path, changes: dict[str, str], profile: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        resolve(asked(built, tmp_path, profile=profile).model_copy(update=changes))
 
 
 @pytest.mark.parametrize(
