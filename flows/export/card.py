@@ -54,9 +54,8 @@ class Written:
 
     def told(self) -> str:
         """Return what was left out, for a person."""
-        return (
-            f"of {self.read:,} left out: {', '.join(f'{reason} {n:,}' for reason, n in sorted(self.left_out.items()))}"
-        )
+        reasons = ", ".join(f"{reason} {n:,}" for reason, n in sorted(self.left_out.items()))
+        return f"of {self.read:,} left out: {reasons}"
 
 
 def file_entries(paths: Mapping[str, Path], written: Written | None) -> list[dict[str, Any]]:
@@ -78,25 +77,17 @@ def sha256_of(path: Path) -> str:
 
 def asked_of(dataset: Dataset, settings: ExportSettings, tokenizer: LoadedTokenizer | None) -> dict[str, Any]:
     """Return the part of the manifest that says what was asked for; the same gives the same files."""
-    chat = settings.spoken is not None
-    named = None
+    chat, named = settings.spoken is not None, None
     if tokenizer is not None:
         name = settings.tokenizer or ""
-        named = {
-            "name": Path(name).name if Path(name).expanduser().is_dir() else name,
-            "digest": tokenizer.digest,
-            "start": tokenizer.start,
-            "end": tokenizer.end,
-        }
+        shown = Path(name).name if Path(name).expanduser().is_dir() else name
+        named = {"name": shown, "digest": tokenizer.digest, "start": tokenizer.start, "end": tokenizer.end}
+    of_dataset = {name: getattr(dataset, name) for name in ("name", "version", "made", "model", "licence")}
     return {
         "manifest": _VERSION,
         "program": __version__,
         "dataset": {
-            "name": dataset.name,
-            "version": dataset.version,
-            "made": dataset.made,
-            "model": dataset.model,
-            "licence": dataset.licence,
+            **of_dataset,
             "weights_licence": weights_licence(dataset.model),
             "thresholds": dataset.thresholds,
         },

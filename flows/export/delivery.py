@@ -8,7 +8,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from flows.export.hub import MANIFEST, README, look_at, push
+from flows.export.hub import MANIFEST, README, Repository, look_at, push
 from flows.export.parameters import ExportParameters
 from flows.export.run import ExportResult, OnProgress, Places, export_to, written_earlier
 from flows.lineage.send import send_run
@@ -35,16 +35,17 @@ def deliver(parameters: ExportParameters, on_progress: OnProgress | None = None)
         PushError: the hub could not be reached, or refused; what was written stays.
     """
     store, settings, out = Store(parameters.data), parameters.settings(), Path(parameters.out)
-    public, repository, result = parameters.public, None, None
+    repository: Repository | None = None
+    result: ExportResult | None = None
     if parameters.push is not None:
         if not parameters.dry_run:
             names = (out.name, Places.of(out).dev.name)
-            repository = look_at(parameters.push, names, public=public, replace=parameters.replace)
+            repository = look_at(parameters.push, names, public=parameters.public, replace=parameters.replace)
         result = written_earlier(store, parameters.dataset, out, settings)
     result = result or export_to(store, parameters.dataset, out, settings, on_progress)
     if repository is not None:
         message = f"Export of {result.dataset} as {result.manifest['format']}"
-        result = replace(result, pushed=push(repository, uploads_of(result), message, public=public))
+        result = replace(result, pushed=push(repository, uploads_of(result), message))
     _record(store, result)
     return result
 

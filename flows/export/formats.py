@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from flows.export.settings import ExportSettings
 from toolformer_core.errors import UsageError
-from toolformer_core.export.conversation import Conversation, LeftOut, conversation_of
+from toolformer_core.export.conversation import LeftOut, conversation_of
 from toolformer_core.export.dialects import check_template, openai_row, rendered, sharegpt_row, special_tokens_in
 from toolformer_core.export.schemas import ToolSchema
 from toolformer_core.export.segments import segment_row
@@ -43,25 +43,28 @@ Sink = Callable[[Any], object]  # writes the content of a row
 
 
 def maker_of(settings: ExportSettings, tokenizer: LoadedTokenizer | None, schemas: Mapping[str, ToolSchema]) -> Maker:
-    """Return what makes the rows of a format."""
-    if settings.format == "text":
-        return _each(lambda example: _text(example, settings.ending))
-    if settings.format == "jsonl":
-        return _each(_jsonl)
-    if settings.format == "hf":
-        return _each(lambda example: Row({"doc_id": example.doc_id, "text": example.text}))
-    if settings.format == "segments":
-        return _each(_segments)
+    """Return what makes the rows of a format.
+
+    Args:
+        schemas: of the dataset's tools, by their names in calls; for conversations.
+
+    Raises:
+        UsageError: the chat template leaves out a part of a conversation.
+    """
     if settings.format == "tokens":
         assert tokenizer is not None  # the settings have checked it
         return lambda examples: _tokens(tokenizer, examples)
     if settings.spoken == "text":
         assert tokenizer is not None
         check_template(tokenizer.tokenizer, settings.argument_form or "dict")
-    return _each(lambda example: _chat(example, settings, tokenizer, schemas))
-
-
-def _each(make: Callable[[Example], Row | LeftOut]) -> Maker:
+    makers: dict[str, Callable[[Example], Row | LeftOut]] = {
+        "text": lambda example: _text(example, settings.ending),
+        "jsonl": _jsonl,
+        "hf": lambda example: Row({"doc_id": example.doc_id, "text": example.text}),
+        "segments": _segments,
+        "chat": lambda example: _chat(example, settings, tokenizer, schemas),
+    }
+    make = makers[settings.format]
     return lambda examples: [make(example) for example in examples]
 
 
@@ -112,16 +115,13 @@ def _chat(
         if settings.spoken == "openai":
             return _line(openai_row(conversation, schemas, settings.argument_form or "json"), counts)
         assert tokenizer is not None
-        if special_tokens_in(tokenizer.tokenizer, _said(conversation)):
+        said = [text for turn in conversation.turns for text in (turn.content, turn.call.input if turn.call else "")]
+        if special_tokens_in(tokenizer.tokenizer, said):
             return LeftOut(SPECIAL)
         text = rendered(tokenizer.tokenizer, conversation, schemas, settings.argument_form or "dict")
     except BadInput:
         return LeftOut(ARGUMENTS)
     return _line({"text": text}, counts)
-
-
-def _said(conversation: Conversation) -> list[str]:
-    return [text for turn in conversation.turns for text in (turn.content, turn.call.input if turn.call else "")]
 
 
 def sink_of(settings: ExportSettings, path: Path, dataset: Dataset, split: str) -> AbstractContextManager[Sink]:

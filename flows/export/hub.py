@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -59,7 +59,7 @@ class Repository:
     commit: str | None  # its newest; None: it is missing
     private: bool = True
     files: frozenset[str] = frozenset()
-    exported: frozenset[str] = field(default=frozenset())  # of these, what an earlier push wrote
+    exported: frozenset[str] = frozenset()  # of these, what an earlier push wrote
 
 
 def look_at(
@@ -122,13 +122,12 @@ def _listed(api: HfApi, name: str, kind: Kind, commit: str | None) -> list[str] 
             return None
 
 
-def push(repository: Repository, uploads: Mapping[str, Path], message: str, *, public: bool = False) -> Pushed:
+def push(repository: Repository, uploads: Mapping[str, Path], message: str) -> Pushed:
     """Upload files in one commit, and remove what an earlier push wrote and this one lacks.
 
     Args:
         repository: what `look_at` returned; it is made if it was missing.
         uploads: path in the repository -> file; a manifest that lists them among them.
-        public: whether all may read a repository that is made.
 
     Raises:
         UsageError: there is no token.
@@ -136,16 +135,14 @@ def push(repository: Repository, uploads: Mapping[str, Path], message: str, *, p
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-    stale = sorted(repository.exported - {_MADE_BY_HUB, *uploads})
+    operations: list[Any] = [CommitOperationAdd(name, str(path)) for name, path in uploads.items()]
+    operations += map(CommitOperationDelete, sorted(repository.exported - {_MADE_BY_HUB, *uploads}))
     with _asking(repository.name) as api:
         if repository.commit is None:
-            api.create_repo(repository.name, repo_type=repository.kind, private=not public)
+            api.create_repo(repository.name, repo_type=repository.kind, private=repository.private)
         commit = api.create_commit(
             repository.name,
-            [
-                *(CommitOperationAdd(name, str(path)) for name, path in uploads.items()),
-                *(CommitOperationDelete(name) for name in stale),
-            ],
+            operations,
             commit_message=message,
             repo_type=repository.kind,
             parent_commit=repository.commit,

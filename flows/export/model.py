@@ -98,7 +98,7 @@ def push_model(
         pushed = None
         if not dry_run:
             repository = look_at(name, uploads, "model", public=public, replace=replace)
-            pushed = push(repository, uploads, f"{training['job']}, trained on {dataset.label}", public=public)
+            pushed = push(repository, uploads, f"{training['job']}, trained on {dataset.label}")
         sizes = tuple((path, file.stat().st_size) for path, file in uploads.items())
     return ModelPush(training["job"], name, weights, dataset.licence, sizes, pushed)
 

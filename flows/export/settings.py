@@ -17,21 +17,9 @@ MAX_DEV = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ExportSettings:
-    """How a dataset is exported. None stands for the default of the format, and for nothing where it has none.
+    """How a dataset is exported; the fields are the form's (`ExportParameters`), which says what each means.
 
-    Args:
-        format: `text` (x* one after another, each followed by a line that holds the separator), `jsonl` (doc_id, text
-            and calls with their spans, by which the plain text is recovered), `hf` (a folder for
-            `datasets.load_from_disk`), `tokens` (input_ids, attention_mask, labels), `segments` (axolotl's
-            `input_output`) or `chat` (conversations).
-        separator: of `text`.
-        dialect: of `chat`: `openai` (the default), `sharegpt` as LLaMA-Factory reads it, or `text`, rendered.
-        tokenizer: whose tokens, or whose chat template: `embedded`, a folder or a hub name.
-        arguments: of calls in the dialects openai (default `json`) and text (default `dict`).
-        request: what the user says in front of the text; "": nothing.
-        next_request: what the user says between a text and the next call (sharegpt).
-        dev: share of the documents that goes into a dev split; 0: there is none.
-        seed: of the dev split.
+    None stands for the default of the format, and for nothing where it has none.
 
     Raises:
         UsageError: a value makes no sense, is missing, or belongs to another format.
