@@ -118,7 +118,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             balances, gains = stats(snapshot).balances, gain_histogram(snapshot)
             examples = sum(f.rows for f in dataset.files)
             best = [] if examples else samples(snapshot, _BEST)  # it looks at every call
-    why = [] if examples else nothing_kept(balances, best, dataset.thresholds, parameters, store.root).lines()
+    why = [] if examples else nothing_kept(balances, best, dataset.thresholds, parameters, store.root)
     card = write_card(store, dataset)
     run = try_to_track_build(store, parameters.data, dataset)
     address = run.address if run is not None else None
@@ -218,7 +218,7 @@ def build_summary(
     Args:
         gains: a picture of the scored calls by gain, in Markdown; "": no call was scored.
         mlflow: the address or the id of its run in MLflow; "" if it has none.
-        nothing_kept: lines of `NothingKept`, if C* is empty.
+        nothing_kept: lines on an empty C*.
     """
     rows = [[b.stage, b.tool, b.unit, f"{b.rows_in:,}", f"{b.kept:,}"] for b in balances]
     return rendered(

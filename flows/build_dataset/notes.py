@@ -7,9 +7,9 @@ nothing.
 
 import math
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from flows.build_dataset.parameters import BuildParameters
@@ -41,7 +41,8 @@ def notes_on_build(p: BuildParameters) -> list[str]:
             more = f" and {len(entries) - _LISTED:,} more" if len(entries) > _LISTED else ""
             notes.append(f"{len(entries):,} {what} and are not read ({counts}): {names}{more}")
     named = dict.fromkeys(name.strip().lower() for name in (*p.tools, *p.tool))
-    invented = [tool for tool in named if _invented(tool, p)]
+    without = [*(["wikisearch", "qa"] if p.passages is None else []), *(["mt"] if p.translator is None else [])]
+    invented = [tool for tool in named if tool in without]
     if invented and Path(p.corpus).absolute() != CORPUS:
         who = f"{' and '.join(invented)} {'answers' if len(invented) == 1 else 'answer'}"
         notes.append(
@@ -66,12 +67,6 @@ def notes_on_chains(spec: BuildSpec, documents: int) -> list[str]:
     ]
 
 
-def _invented(tool: str, p: BuildParameters) -> bool:
-    if tool in ("wikisearch", "qa"):
-        return p.passages is None
-    return tool == "mt" and p.translator is None
-
-
 def notes_on_training(model: str, annotated_by: str) -> list[str]:
     """Return a note if a model is finetuned on calls that another model sampled and scored."""
     if _identity(model) == _identity(annotated_by):
@@ -93,26 +88,14 @@ _REASONS = 2  # reasons listed for the step that kept no rows
 _OPTIONS = ("tau_s", "top_k", "draws", "prompts", "passages", "qa_reader", "translator")
 
 
-@dataclass(frozen=True, slots=True)
-class NothingKept:
-    """The message about a C* without examples."""
-
-    summary: str
-    reason: str
-    command: str  # ready to paste
-
-    def lines(self) -> list[str]:
-        return [self.summary, *filter(None, [self.reason]), f"Next: {self.command}"]
-
-
 def nothing_kept(
     balances: Sequence[StageBalance],
     best: Sequence[Sample],
     thresholds: Mapping[str, float],
     parameters: BuildParameters,
     data: str,
-) -> NothingKept:
-    """Return why nothing was kept."""
+) -> list[str]:
+    """Return lines about a C* without examples: that it has none, why, and the command that helps, ready to paste."""
     scored = sum(b.kept for b in balances if (b.stage, b.unit) == ("score", "calls"))
     below = sum(b.dropped.get("below_threshold", 0) for b in balances if (b.stage, b.unit) == ("assemble", "calls"))
     listed = ", ".join(f"{tool} {tau_f:g}" for tool, tau_f in thresholds.items())
@@ -122,18 +105,19 @@ def nothing_kept(
         summary = f"C* is empty: no call reached its tool's tau_f ({listed}; in nats)."
     else:
         summary = f"C* is empty: no call that reached its tool's tau_f ({listed}; in nats) may be kept."
-    return NothingKept(summary, _reason(balances), _command(best, thresholds, parameters, data))
+    command = _command(best, thresholds, parameters, data)
+    return [summary, *filter(None, [_reason(balances)]), f"Next: {command}"]
 
 
 def _reason(balances: Sequence[StageBalance]) -> str:
     """Name the main reasons at the step that kept no rows, and an earlier reason that cost more rows, if any."""
     rows_in, kept = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    reasons: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
+    reasons: dict[tuple[str, str], Counter[tuple[str, str]]] = defaultdict(Counter)
     for b in balances:
         step = (b.stage, b.unit)
         rows_in[step] += b.rows_in
         kept[step] += b.kept
-        counts = reasons.setdefault(step, Counter())
+        counts = reasons[step]
         for reason, n in (*b.dropped.items(), *b.failed.items()):
             counts[reason, b.tool] += n
     last = next((step for step in reasons if rows_in[step] and not kept[step] and reasons[step]), None)
@@ -141,12 +125,10 @@ def _reason(balances: Sequence[StageBalance]) -> str:
         return ""
     main = " and ".join(_reason_text(last, *one) for one in reasons[last].most_common(_REASONS))
     text = f"Main reason: {main}, of {rows_in[last]:,} {last[1]}."
-    earlier = [
-        (n, step, why) for step in list(reasons)[: list(reasons).index(last)] for why, n in reasons[step].items()
-    ]
-    most = max(earlier, default=None, key=lambda one: one[0])
-    if most is not None and most[0] > reasons[last].most_common(1)[0][1]:
-        n, step, why = most
+    before = takewhile(lambda step: step != last, reasons)
+    earlier = [(n, step, why) for step in before for why, n in reasons[step].items()]
+    n, step, why = max(earlier, default=(0, last, ("", "")), key=lambda one: one[0])
+    if n > reasons[last].most_common(1)[0][1]:
         text += f" Most rows were lost before: {_reason_text(step, why, n)}, of {rows_in[step]:,} {step[1]}."
     return text
 

@@ -38,7 +38,7 @@ def call(tool: str, gain: float) -> Sample:
 
 def test_where_calls_help_a_little_a_lower_threshold_is_the_next_thing_to_ask_for() -> None:
     told = nothing_kept(scored(7), [call("qa", 0.429), call("calculator", 0.31), call("qa", 0.2)], TAU, ASKED, DATA)
-    assert told.lines() == [
+    assert told == [
         "C* is empty: no call reached its tool's tau_f (calculator 0.5, qa 1; in nats).",
         # 193 = 200 - 7
         "Main reason: below_threshold 7 (assemble), of 7 calls. "
@@ -49,18 +49,16 @@ def test_where_calls_help_a_little_a_lower_threshold_is_the_next_thing_to_ask_fo
 
 def test_where_every_call_hurts_the_model_is_to_be_looked_at() -> None:
     told = nothing_kept(scored(150), [call("calculator", -0.2)], TAU, ASKED, DATA)
-    assert told.reason == "Main reason: below_threshold 150 (assemble), of 150 calls."  # 50 draws were lost before
-    assert told.command == "toolformer diagnose --model gpt2 --tools calculator,qa --tau-s 0.1"
+    assert told[1] == "Main reason: below_threshold 150 (assemble), of 150 calls."  # 50 draws were lost before
+    assert told[-1] == "Next: toolformer diagnose --model gpt2 --tools calculator,qa --tau-s 0.1"
     # a threshold of 0.00 would be one: what gains less than a hundredth of a nat is no help
-    assert nothing_kept(scored(150), [call("qa", 0.004)], TAU, ASKED, DATA).command == told.command
+    assert nothing_kept(scored(150), [call("qa", 0.004)], TAU, ASKED, DATA)[-1] == told[-1]
 
 
 def test_calls_that_may_not_be_kept_whatever_they_gain_are_no_matter_of_tau_f() -> None:
     told = nothing_kept(scored(1, seen_only_after=150), [], {"mt": 0.5}, ASKED, DATA)
-    assert told.summary == "C* is empty: no call that reached its tool's tau_f (mt 0.5; in nats) may be kept."
-    assert told.reason.startswith(
-        "Main reason: seen_only_after 150 (assemble) and below_threshold 1 (assemble), of 151"
-    )
+    assert told[0] == "C* is empty: no call that reached its tool's tau_f (mt 0.5; in nats) may be kept."
+    assert told[1].startswith("Main reason: seen_only_after 150 (assemble) and below_threshold 1 (assemble), of 151")
 
 
 def test_where_nothing_was_scored_the_step_at_which_nothing_was_left_is_named() -> None:
@@ -72,12 +70,12 @@ def test_where_nothing_was_scored_the_step_at_which_nothing_was_left_is_named() 
         StageBalance("assemble", "", "documents", 1, 30, 0, {"no_surviving_call": 30}),
     ]
     told = nothing_kept(balances, [], TAU, ASKED.model_copy(update={"top_k": 3, "prompts": "/my/prompts"}), DATA)
-    assert told.summary == "C* is empty: no call was scored."
+    assert told[0] == "C* is empty: no call was scored."
     # 30 + 30 documents, one for each tool
-    assert told.reason == (
+    assert told[1] == (
         "Main reason: few_numbers 30 (prefilter calculator) and wrong_language 29 (prefilter qa), of 60 documents."
     )
-    assert told.command.endswith("--tools calculator,qa --tau-s 0.1 --top-k 3 --prompts /my/prompts")
+    assert told[-1].endswith("--tools calculator,qa --tau-s 0.1 --top-k 3 --prompts /my/prompts")
 
 
 def test_a_build_whose_thresholds_nothing_reaches(
