@@ -97,7 +97,7 @@ def test_what_is_secret_in_a_models_url_stays_nowhere(
     assert (again.code, json.loads(again.out)["nothing_to_do"]) == (0, True)
 
 
-def test_a_server_that_refuses_repeats_no_secret(
+def test_a_refusal_repeats_no_secret(
     prefect_server: None, run: Run, server: FakeVllm, model: str, corpus: Path, tmp_path: Path
 ) -> None:
     server.wanted = ("", None)  # type: ignore[assignment]  # its refusal repeats the address with the key
@@ -207,7 +207,7 @@ def test_a_form_refuses_a_readers_credentials_too(url: str) -> None:
 
 
 @pytest.mark.parametrize("form", [["--qa-reader", "URL"], ["--qa-reader=URL"]])
-def test_a_readers_credentials_go_from_the_command_line_into_the_environment(
+def test_a_readers_credentials_go_into_the_environment(
     run: Run, form: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["build", *(word.replace("URL", "https://me:pw@host/v1#m") for word in form), "--model", "m"]
@@ -218,7 +218,7 @@ def test_a_readers_credentials_go_from_the_command_line_into_the_environment(
     assert without_credentials(["--qa-reader", "org/bert", "--qa-reader"]) == ["--qa-reader", "org/bert", "--qa-reader"]
 
 
-def test_the_credentials_of_a_model_behind_a_server_alone_go_into_the_environment_too(
+def test_the_credentials_of_a_remote_model_go_into_the_environment(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     public = without_credentials(["build", "--model", "remote+http://me:pw@host/v1#70b"])

@@ -34,7 +34,7 @@ def shown(key: str) -> list[Any]:
     return sorted(found, key=lambda artifact: artifact.created)
 
 
-def test_the_flow_writes_what_the_function_writes_and_tells_of_it(
+def test_the_flow_writes_what_the_function_writes_and_says_so(
     prefect_server: None, store: Store, tmp_path: Path
 ) -> None:
     out = tmp_path / "flow" / "out.jsonl"
@@ -60,7 +60,7 @@ def test_what_does_not_fit_together_is_told_before_anything_runs(tmp_path: Path)
     assert ExportParameters(out="o", format="chat").settings() == ExportSettings("chat")
 
 
-def test_the_command_is_a_flow_run_where_a_server_is_named(
+def test_the_command_is_a_flow_run_of_a_named_server(
     run: Command, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[ExportParameters] = []

@@ -72,9 +72,7 @@ def test_a_folder_keeps_its_files_names(hub: HubServer, store: Store, tmp_path: 
     assert hub.repos[NAME].files.keys() == {".gitattributes", "README.md", MANIFEST, *parts}
 
 
-def test_the_next_push_replaces_and_removes_what_the_last_one_wrote(
-    hub: HubServer, store: Store, tmp_path: Path
-) -> None:
+def test_the_next_push_replaces_and_removes_the_last_ones_files(hub: HubServer, store: Store, tmp_path: Path) -> None:
     deliver(asked(store, tmp_path / "1" / "out.jsonl", format="segments", dev=0.4))
     repo = hub.repos[NAME]
     repo.files["LICENSE"] = b"theirs"
@@ -96,7 +94,7 @@ def test_the_same_export_again_is_no_commit(hub: HubServer, store: Store, tmp_pa
     assert done.pushed.commit == hub.repos[NAME].sha
 
 
-def test_a_push_that_failed_is_repeated_with_what_was_written(
+def test_a_failed_push_is_repeated_as_written(
     hub: HubServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out.jsonl"
@@ -127,7 +125,7 @@ def test_other_files_are_not_written_over(hub: HubServer, store: Store, tmp_path
     assert (files["notes.txt"], files["out.jsonl"]) == (b"theirs", out.read_bytes())
 
 
-def test_a_file_of_the_same_name_that_no_manifest_lists_is_not_written_over(
+def test_a_file_of_the_same_name_in_no_manifest_is_not_written_over(
     hub: HubServer, store: Store, tmp_path: Path
 ) -> None:
     deliver(asked(store, tmp_path / "1" / "first.jsonl"))
@@ -137,9 +135,7 @@ def test_a_file_of_the_same_name_that_no_manifest_lists_is_not_written_over(
 
 
 @pytest.mark.parametrize("manifest", [b"no JSON", b'{"files": []}', b"[]"])
-def test_a_manifest_that_is_not_ours_says_nothing(
-    hub: HubServer, store: Store, tmp_path: Path, manifest: bytes
-) -> None:
+def test_anothers_manifest_says_nothing(hub: HubServer, store: Store, tmp_path: Path, manifest: bytes) -> None:
     hub.repos[NAME] = Repo(True, {MANIFEST: manifest})
     with pytest.raises(UsageError, match=rf"holds files .* \({MANIFEST}\)"):
         deliver(asked(store, tmp_path / "out.jsonl"))
@@ -179,9 +175,7 @@ def test_refusals(hub: HubServer, store: Store, tmp_path: Path, end: str, status
         deliver(asked(store, tmp_path / "out.jsonl"))
 
 
-def test_no_token_a_wrong_one_and_no_network(
-    hub: HubServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_token_and_no_network(hub: HubServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = asked(store, tmp_path / "out.jsonl")
     monkeypatch.setenv("HF_TOKEN", "hf_other")
     with pytest.raises(PushError, match="answered 401; it does not accept the token: set HF_TOKEN") as refused:
@@ -239,9 +233,7 @@ def test_the_command_says_where_it_lies_and_nowhere_stands_the_token(
     assert not any(TOKEN.encode() in data for data in held)
 
 
-def test_a_dry_run_writes_the_files_and_asks_the_hub_nothing(
-    run: Command, hub: HubServer, store: Store, tmp_path: Path
-) -> None:
+def test_a_dry_run_writes_files_and_asks_nothing(run: Command, hub: HubServer, store: Store, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     said = run("export", "--data", store.root, out, "--push", NAME, "--dry-run")
     assert said.code == 0
@@ -301,9 +293,7 @@ def trained(store: Store, tmp_path: Path) -> Training:
     return training
 
 
-def test_a_model_is_pushed_with_a_card_that_names_both_licences(
-    run: Command, hub: HubServer, store: Store, trained: Training
-) -> None:
+def test_a_models_card_names_both_licences(run: Command, hub: HubServer, store: Store, trained: Training) -> None:
     words = ["push", trained.job, NAME, "--data", store.root]
     said = run(*words, "--dry-run")
     assert said.code == 0

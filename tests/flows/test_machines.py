@@ -129,7 +129,7 @@ def cstar(store: Store) -> dict[str, bytes]:
     return {file.path: store.files.get(file.path) or b"" for file in dataset.files}
 
 
-def test_two_hosts_at_once_do_every_shard_once(
+def test_two_hosts_do_every_shard_once(
     bucket: str, postgres: str, few_documents: Path, alone: dict[str, bytes], tmp_path: Path
 ) -> None:
     with hosts(build(few_documents, bucket), postgres, tmp_path, lease_s=600.0) as both:
@@ -152,7 +152,7 @@ def test_two_hosts_at_once_do_every_shard_once(
     assert one.snapshot != other.snapshot
 
 
-def test_when_one_host_is_killed_the_other_finishes(
+def test_when_one_host_is_killed_the_other_ends(
     postgres: str, few_documents: Path, alone: dict[str, bytes], tmp_path: Path
 ) -> None:
     data = tmp_path / "shared"

@@ -25,8 +25,10 @@ from warehouse.errors import StoreError
 from warehouse.queries import rows_of, samples, stats
 from warehouse.store import Store
 
+Built = tuple[BuildResult, Path, list[str]]
 
-def test_every_row_is_accounted_for(built: tuple[BuildResult, Path, list[str]]) -> None:
+
+def test_every_row_is_accounted_for(built: Built) -> None:
     result, _, _ = built
     found = stats(result.snapshot)
     assert found.conserved
@@ -45,7 +47,7 @@ def test_every_row_is_accounted_for(built: tuple[BuildResult, Path, list[str]]) 
     assert by["assemble", "", "documents"].rows_in == 16
 
 
-def test_progress_counts_every_shard_once(built: tuple[BuildResult, Path, list[str]]) -> None:
+def test_progress_counts_every_shard_once(built: Built) -> None:
     _, _, told = built
     # 16 documents in shards of 6 are 3 shards; two tools; four stages per tool and shard
     assert len(told) == 1 + 3 * 2 * 4 + 3
@@ -53,9 +55,7 @@ def test_progress_counts_every_shard_once(built: tuple[BuildResult, Path, list[s
     assert {"prefilter 6/6", "sample 6/6", "execute 6/6", "score 6/6", "assemble 3/3"} <= set(told)
 
 
-def test_the_calendars_latest_date_is_the_newest_of_the_corpus(
-    built: tuple[BuildResult, Path, list[str]], few_documents: Path
-) -> None:
+def test_the_calendars_latest_date_is_the_corpuss(built: Built, few_documents: Path) -> None:
     _, data, _ = built
     rows = [json.loads(line) for line in few_documents.read_text().splitlines() if line.endswith("}")]
     newest = max(row["timestamp"][:10] for row in rows if "timestamp" in row)
@@ -63,7 +63,7 @@ def test_the_calendars_latest_date_is_the_newest_of_the_corpus(
     assert used == {"calculator": "", "calendar": newest}
 
 
-def test_stripping_an_example_gives_the_document_back(built: tuple[BuildResult, Path, list[str]]) -> None:
+def test_stripping_an_example_gives_the_document_back(built: Built) -> None:
     result, data, _ = built
     store = Store(data)
     (dataset,) = store.datasets()
@@ -78,7 +78,7 @@ def test_stripping_an_example_gives_the_document_back(built: tuple[BuildResult, 
             assert said == f" [{TOOL_NAMES[call.tool]}({call.input}) -> {call.response}]"
 
 
-def test_the_snapshot_answers(built: tuple[BuildResult, Path, list[str]]) -> None:
+def test_the_snapshot_answers(built: Built) -> None:
     result, _, _ = built
     rows = rows_of(result.snapshot, "SELECT * FROM yield_by_threshold")
     assert {(r["tool"], r["tau_f"]) for r in rows} == {
@@ -89,7 +89,7 @@ def test_the_snapshot_answers(built: tuple[BuildResult, Path, list[str]]) -> Non
     assert rows_of(result.snapshot, "SELECT count(*) AS n FROM rejects")[0]["n"] == 3
 
 
-def test_altered_data_is_found_and_done_again(built: tuple[BuildResult, Path, list[str]], few_documents: Path) -> None:
+def test_altered_data_is_found_and_done_again(built: Built, few_documents: Path) -> None:
     result, data, _ = built
     victim = sorted((data / "shards" / "score" / "calendar").glob("*.parquet"))[0]
     whole = victim.read_bytes()
@@ -101,7 +101,7 @@ def test_altered_data_is_found_and_done_again(built: tuple[BuildResult, Path, li
     assert list((data / "quarantine").rglob("*.parquet"))
 
 
-def test_a_separator_that_a_text_holds_is_refused(built: tuple[BuildResult, Path, list[str]], tmp_path: Path) -> None:
+def test_a_separator_that_a_text_holds_is_refused(built: Built, tmp_path: Path) -> None:
     _, data, _ = built
     store, out = Store(data), tmp_path / "out"
     export_dataset(store, "cstar", "text", out, separator="###")
@@ -162,7 +162,7 @@ def test_a_corpus_without_a_usable_row_ends_the_build(prefect_server: None, tmp_
         assert "\n" not in str(caught.value)
 
 
-def test_workers_in_other_folders_are_told_the_same_paths(
+def test_workers_elsewhere_get_whole_paths(
     few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -101,7 +101,7 @@ def test_a_version_has_one_run(tracking: Tracking, store: Store, dataset: Datase
     assert len(tracking.client.search_runs([experiment.experiment_id])) == 1
 
 
-def test_a_version_that_is_no_longer_current_has_its_card_and_no_figures_of_another(
+def test_a_version_no_longer_current_has_no_figures_of_another(
     tracking: Tracking, store: Store, dataset: Dataset
 ) -> None:
     other = Dataset(
@@ -112,7 +112,7 @@ def test_a_version_that_is_no_longer_current_has_its_card_and_no_figures_of_anot
     assert [f.path for f in tracking.client.list_artifacts(run.info.run_id)] == ["card.md"]
 
 
-def test_a_build_makes_its_run_where_mlflow_was_never_used(
+def test_a_build_makes_the_first_run_of_mlflow(
     as_built: Path, few_documents: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flow, "try_to_track_build", try_to_track_build)  # not only where a test asks

@@ -19,7 +19,7 @@ from toolformer_core.records import Document
 from warehouse.queries import rows_of
 
 
-def test_the_gold_calls_of_a_corpus_are_scored_and_kept_by_their_gain(
+def test_gold_calls_are_scored_and_kept_by_their_gain(
     prefect_server: None, few_documents: Path, tmp_path: Path
 ) -> None:
     documents = {row.url for row in read_corpus(str(few_documents), IngestConfig()) if isinstance(row, Document)}

@@ -27,6 +27,8 @@ from warehouse.queries import rows_of, stats
 from warehouse.store import Store
 from warehouse.what_if import what_if
 
+Built = tuple[BuildResult, Path]
+
 TEXT = "Of 30 apples 12 are red and 18 are green. The club, begun in 2000, is 23 years old."
 AT = TEXT.index(" 23")
 TODAY = " [Calendar() -> Today is Monday, January 30, 2023.]"
@@ -72,7 +74,7 @@ def parameters(corpus: Path, data: Path, **changes: object) -> BuildParameters:
 
 
 @pytest.fixture(scope="module")
-def chained(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[BuildResult, Path]:
+def chained(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     data = tmp_path_factory.mktemp("chained")
     with pytest.MonkeyPatch.context() as patch:
         use(patch)
@@ -89,7 +91,7 @@ def text_of(data: Path) -> str:
     return str(row["text"])
 
 
-def test_the_chain_is_kept_and_every_row_accounted_for(chained: tuple[BuildResult, Path]) -> None:
+def test_the_chain_is_kept_and_every_row_accounted_for(chained: Built) -> None:
     result, data = chained
     assert text_of(data) == TEXT[:AT] + TODAY + SUM + TEXT[AT:]
     assert result.counts == {"calculator": 1, "calendar": 1}
@@ -109,13 +111,13 @@ def by_tools() -> list[str]:
     return ["calculator", "calendar"]
 
 
-def test_what_a_response_was_is_known_at_the_next_depth(chained: tuple[BuildResult, Path]) -> None:
+def test_what_a_response_was_is_known_at_the_next_depth(chained: Built) -> None:
     _, data = chained
     counted = {c.tool: c.counters["cache_hits"] for c in Store(data).commits("execute_2")}
     assert counted == {"calculator": 0, "calendar": 1}  # Calendar() with this document's date was asked before
 
 
-def test_people_see_the_chain(chained: tuple[BuildResult, Path], run: Run) -> None:
+def test_people_see_the_chain(chained: Built, run: Run) -> None:
     _, data = chained
     kept = rows_of(
         data / "warehouse.duckdb", "SELECT tool, link, links, gain, loss_response FROM kept_calls ORDER BY link"
@@ -138,9 +140,7 @@ def test_people_see_the_chain(chained: tuple[BuildResult, Path], run: Run) -> No
     assert len(lineage) == 6
 
 
-def test_a_plan_knows_what_is_done_and_what_chains_cost(
-    chained: tuple[BuildResult, Path], corpus: Path, tmp_path: Path
-) -> None:
+def test_a_plan_knows_what_is_done_and_costs(chained: Built, corpus: Path, tmp_path: Path) -> None:
     _, data = chained
     done = plan_build(parameters(corpus, data, chain_depth=2))
     assert {shard.state for shard in done.shards} == {CACHED}
@@ -149,7 +149,7 @@ def test_a_plan_knows_what_is_done_and_what_chains_cost(
 
 
 def test_without_chains_nothing_is_done_again_but_c_star(
-    chained: tuple[BuildResult, Path], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chained: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stages of single calls have the fingerprints that they would have without."""
     _, data = chained
@@ -166,9 +166,7 @@ def test_without_chains_nothing_is_done_again_but_c_star(
     assert not any("preceding_calls" in names for names in columns.values())
 
 
-def test_other_thresholds_move_chains_and_the_calls_they_begin_with(
-    chained: tuple[BuildResult, Path], run: Run
-) -> None:
+def test_other_thresholds_move_chains_and_their_first_calls(chained: Built, run: Run) -> None:
     result, data = chained
     store = Store(data)
     query = ask(result.snapshot, {"calculator": 3.0, "calendar": 0.5})  # the chain gains 2.4
@@ -182,7 +180,7 @@ def test_other_thresholds_move_chains_and_the_calls_they_begin_with(
     assert {one["after"]["tool"]: one["after"]["calls"] for one in told["changes"]} == {"calculator": 0, "calendar": 1}
 
 
-def test_the_index_says_of_other_thresholds_what_all_scores_say(chained: tuple[BuildResult, Path]) -> None:
+def test_the_index_says_of_other_thresholds_what_all_scores_say(chained: Built) -> None:
     result, data = chained
     for taus in ({"calculator": 3.0, "calendar": 0.5}, {"calendar": 0.5}, {"calculator": 0.1, "calendar": 9.0}):
         query = ask(result.snapshot, taus)
@@ -194,7 +192,7 @@ def test_the_index_says_of_other_thresholds_what_all_scores_say(chained: tuple[B
         )
 
 
-def test_other_weights_are_tried_on_chains(chained: tuple[BuildResult, Path], run: Run) -> None:
+def test_other_weights_are_tried_on_chains(chained: Built, run: Run) -> None:
     _, data = chained
     # with the next token alone the losses are 5 without a call, 4 behind the date, 1 behind both: the chain gains 3
     for tau, calls in ((2.9, 1), (3.1, 0)):
@@ -204,7 +202,7 @@ def test_other_weights_are_tried_on_chains(chained: tuple[BuildResult, Path], ru
     assert "toolformer what-if --decay counts both" in page
 
 
-def test_the_viewer_lists_and_judges_a_chain(chained: tuple[BuildResult, Path]) -> None:
+def test_the_viewer_lists_and_judges_a_chain(chained: Built) -> None:
     _, data = chained
     client = TestClient(make_app(str(data)), base_url="http://127.0.0.1")
     kept = client.get("/calls?outcome=kept").text

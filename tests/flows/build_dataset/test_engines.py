@@ -38,9 +38,7 @@ CODES = ["eng_Latn", "deu_Latn", "fra_Latn", "spa_Latn", "ita_Latn"]
 
 
 @pytest.mark.slow
-def test_a_build_asks_the_engines_that_it_is_given(
-    prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_asks_its_engines(prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_span_model(tmp_path / "bert", WORDS, positions=300)
     save_nllb(tmp_path / "nllb", TEXTS, CODES)
     together: dict[str, list[int]] = {"qa": [], "mt": []}

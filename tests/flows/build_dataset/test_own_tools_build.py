@@ -92,9 +92,7 @@ def test_mistakes_are_found_before_anything_runs(folder: Path) -> None:
         resolve(parameters(folder))
 
 
-def test_a_worker_refuses_a_tool_that_changed_since_the_build_began(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_refuses_a_tool_that_changed_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = resolve(parameters(folder))
     code = folder / "miles.py"
     code.write_text(code.read_text("utf-8").replace("1.609344", "1.6"), "utf-8")
@@ -103,7 +101,7 @@ def test_a_worker_refuses_a_tool_that_changed_since_the_build_began(
         tool_of(spec, "miles")
 
 
-def test_the_command_builds_a_tool_once_and_starts_a_server_once(
+def test_the_command_builds_tools_and_starts_servers_once(
     prefect_server: None, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[str] = []

@@ -157,9 +157,7 @@ def test_what_is_planned_is_done(
         assert {work for work, state in planned.items() if state == TO_DO} == {w for w, done in worked.items() if done}
 
 
-def test_a_plan_loads_no_model_and_a_fresh_folder_stays_absent(
-    few_documents: Path, tmp_path: Path, no_model: None
-) -> None:
+def test_a_plan_loads_no_model_and_makes_no_folder(few_documents: Path, tmp_path: Path, no_model: None) -> None:
     plan = plan_build(small_build(few_documents, tmp_path / "none"))
     assert not (tmp_path / "none").exists()
     # 16 documents in shards of 6, 6 and 4: every shard is new

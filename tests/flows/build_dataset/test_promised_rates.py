@@ -23,6 +23,8 @@ from toolformer_core.lm.base import ScoreRequest
 from warehouse.queries import rows_of, stats
 from warehouse.store import Store
 
+Built = tuple[BuildResult, Path]
+
 TEXT = "Of {} apples 12 are red and {} are green in box {}."
 TEXTS = [TEXT.format(30 + n, 18 + n, n) for n in range(12)]
 AT = TEXTS[0].index(" 18")
@@ -70,16 +72,14 @@ def asked(corpus: Path, data: Path, **changes: object) -> BuildParameters:
 
 
 @pytest.fixture(scope="module")
-def promised(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[BuildResult, Path]:
+def promised(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     data = tmp_path_factory.mktemp("promised")
     with pytest.MonkeyPatch.context() as patch:
         use(patch)
         return run_build(asked(corpus, data)), data
 
 
-def test_the_threshold_lies_above_the_decoys_and_keeps_what_the_papers_would_not(
-    promised: tuple[BuildResult, Path], run: Run
-) -> None:
+def test_the_threshold_keeps_what_the_papers_would_not(promised: Built, run: Run) -> None:
     # Twelve calls and three decoys each. At 0.2 all 36 decoys and all 12 calls pass: the rate is 1. Above, none does.
     # So the next call's gain is the threshold, 0.4, where the paper's 0.5 would keep nine.
     result, data = promised
@@ -95,7 +95,7 @@ def test_the_threshold_lies_above_the_decoys_and_keeps_what_the_papers_would_not
     assert "12 of 12" in card
 
 
-def test_decoys_are_stored_with_the_scores_and_counted(promised: tuple[BuildResult, Path]) -> None:
+def test_decoys_are_stored_with_the_scores_and_counted(promised: Built) -> None:
     _, data = promised
     store = Store(data)
     calls = [
@@ -108,16 +108,14 @@ def test_decoys_are_stored_with_the_scores_and_counted(promised: tuple[BuildResu
     assert {commit.counters["decoys_from_reserve"] for commit in store.commits("score")} == {0}
 
 
-def test_the_same_build_again_finds_everything_done(
-    promised: tuple[BuildResult, Path], corpus: Path, model: None
-) -> None:
+def test_the_same_build_again_finds_all_done(promised: Built, corpus: Path, model: None) -> None:
     result, data = promised
     assert plan_build(asked(corpus, data)).nothing_to_do
     again = run_build(asked(corpus, data))
     assert (again.done, again.version, again.made) == (0, result.version, result.made)
 
 
-def test_the_rate_at_any_threshold_is_asked_in_sql(promised: tuple[BuildResult, Path], run: Run) -> None:
+def test_the_rate_at_any_threshold_is_asked_in_sql(promised: Built, run: Run) -> None:
     result, data = promised
     for tau, expected in ((0.1, (12, 36, 1.0)), (0.3, (12, 0, 0.0)), (3.0, (0, 0, None))):
         (row,) = rows_of(result.snapshot, f"SELECT tool, calls, decoys, rate FROM false_discovery_rate({tau})")
@@ -127,7 +125,7 @@ def test_the_rate_at_any_threshold_is_asked_in_sql(promised: tuple[BuildResult, 
     assert [one["rate"] for one in said] == [0.0, 0.0, 0.0]  # at 0.5, 1 and 2
 
 
-def test_what_if_finds_thresholds_without_a_model(promised: tuple[BuildResult, Path], run: Run) -> None:
+def test_what_if_finds_thresholds_without_a_model(promised: Built, run: Run) -> None:
     result, data = promised
     store = Store(data)
     strict, loose = thresholds_for(store, result.snapshot, [0.01, 0.2])
@@ -141,7 +139,7 @@ def test_what_if_finds_thresholds_without_a_model(promised: tuple[BuildResult, P
 
 
 def test_what_the_papers_thresholds_gave_with_decoys_can_be_assembled_anew_by_a_rate(
-    promised: tuple[BuildResult, Path], corpus: Path, tmp_path: Path, model: None
+    promised: Built, corpus: Path, tmp_path: Path, model: None
 ) -> None:
     paper = run_build(asked(corpus, tmp_path, tau_f={}, decoys=3))
     assert (paper.examples, paper.thresholds["calculator"]) == (9, 0.5)

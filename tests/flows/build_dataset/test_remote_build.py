@@ -132,9 +132,7 @@ def test_a_server_restarted_with_another_model_ends_the_build_and_nothing_of_it_
     assert (states["prefilter"], states["sample"]) == ("cached", "to do")
 
 
-def test_a_lower_tau_s_is_told_in_the_plan_and_its_unseen_positions_are_counted(
-    server: FakeVllm, corpus: Path, tmp_path: Path
-) -> None:
+def test_a_lower_tau_s_is_told_and_unseen_positions_are_counted(server: FakeVllm, corpus: Path, tmp_path: Path) -> None:
     asked = parameters(corpus, tmp_path / "data", tau_s=0.0, top_k=1, draws=1, **behind(server))
     (note,) = [note for note in plan_build(asked).notes if "most likely tokens" in note]
     assert "for a tau_s of at least 0.048 (calculator 0)" in note

@@ -114,9 +114,7 @@ def shards(count: int, documents: int = 10) -> list[Shard]:
         (1000, 1.0, 5, 1),
     ],
 )
-def test_a_task_takes_tens_of_seconds_unless_that_gives_too_many(
-    count: int, seconds: float, at_most: int, groups: int
-) -> None:
+def test_a_task_takes_tens_of_seconds_unless_too_many(count: int, seconds: float, at_most: int, groups: int) -> None:
     found = shard_groups(shards(count), seconds, at_once=2, most=at_most // 9)
     assert len(found) == groups
     assert [shard.name for group in found for shard in group] == [shard.name for shard in shards(count)]

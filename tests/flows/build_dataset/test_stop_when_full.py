@@ -30,6 +30,8 @@ from warehouse.queries import stats
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
+Built = tuple[BuildResult, Path]
+
 TEXT = "Of 30 apples 12 are red and 18 are green in box {}."
 AT = TEXT.index(" 18")
 ORDER = [s.name for s in shard_order([Shard(f"part-{n:05d}", DataFile("", "", 1, 1)) for n in range(6)], seed=0)]
@@ -102,7 +104,7 @@ def use(monkeypatch: pytest.MonkeyPatch, model: Model) -> Model:
 
 
 @pytest.fixture(scope="module")
-def filled(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[BuildResult, Path]:
+def filled(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The build, one task at a time, and its data folder."""
     data = tmp_path_factory.mktemp("filled")
     with pytest.MonkeyPatch.context() as patch:
@@ -110,9 +112,7 @@ def filled(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPath
         return run_build(asked(corpus, data, workers=1)), data
 
 
-def test_stages_stop_with_enough_examples_and_all_that_is_said_of_yields_says_so(
-    filled: tuple[BuildResult, Path], run: Run
-) -> None:
+def test_stages_stop_with_enough_examples_and_every_page_says_so(filled: Built, run: Run) -> None:
     result, data = filled
     assert result.counts == {"calculator": 2, "calendar": 2}
     assert result.examples == 4
@@ -143,7 +143,7 @@ def test_stages_stop_with_enough_examples_and_all_that_is_said_of_yields_says_so
 
 
 def test_the_same_bytes_with_more_tasks_at_once(
-    filled: tuple[BuildResult, Path], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, Model())
     many = run_build(asked(corpus, tmp_path / "many", workers=8))
@@ -160,7 +160,7 @@ def test_the_same_bytes_with_more_tasks_at_once(
 
 
 def test_the_same_bytes_when_it_breaks(
-    filled: tuple[BuildResult, Path], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, Model(breaks_after=3))
     with pytest.raises(ModelError, match="went down"):
@@ -171,7 +171,7 @@ def test_the_same_bytes_when_it_breaks(
     assert broken.skipped > 0
 
 
-def test_a_plan_knows_where_stored_scores_stop(filled: tuple[BuildResult, Path], corpus: Path, tmp_path: Path) -> None:
+def test_a_plan_knows_where_stored_scores_stop(filled: Built, corpus: Path, tmp_path: Path) -> None:
     new = plan_build(asked(corpus, tmp_path / "new"))
     assert "--stop-when-full: calculator, calendar may have 2 examples earlier" in new.notes[0]
     assert len(new.shards) == 1 + 6 * 2 * 4 + 6  # nobody knows: as if all were to be annotated
@@ -181,7 +181,7 @@ def test_a_plan_knows_where_stored_scores_stop(filled: tuple[BuildResult, Path],
     assert sorted((one.tool, one.shard) for one in plan.shards if one.stage == "score") == SCORED
 
 
-def test_other_thresholds_are_asked_of_the_annotated_part(filled: tuple[BuildResult, Path], tmp_path: Path) -> None:
+def test_other_thresholds_are_asked_of_the_annotated_part(filled: Built, tmp_path: Path) -> None:
     data = Path(shutil.copytree(filled[1], tmp_path / "data", ignore=shutil.ignore_patterns("prefect", "*.lock")))
     store = Store(data)
     snapshot = publish(store, None)
@@ -201,7 +201,7 @@ def test_threads_and_dask_give_the_same_bytes(prefect_server: None, few_document
     assert len(scored_by_runs(Store(tmp_path / "dask"))) < 2 * 8  # it did stop
 
 
-def test_a_limit_that_ends_within_a_shard_is_said_by_a_plan_that_raises_it(
+def test_a_raised_limit_that_ended_within_a_shard_is_told(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tmp_path / "data"

@@ -32,9 +32,7 @@ def corpus(folder: Path, name: str, *texts: str) -> Path:
     return path
 
 
-def test_no_other_corpus_takes_the_place_of_a_version_unasked(
-    few_documents: Path, as_built: Path, tmp_path: Path
-) -> None:
+def test_no_other_corpus_takes_a_versions_place_unasked(few_documents: Path, as_built: Path, tmp_path: Path) -> None:
     store, other = Store(as_built), corpus(tmp_path, "other.jsonl", "Of 7 and 5 the sum is 12.")
     check_replaced(store, small_build(few_documents, as_built))
     check_replaced(store, small_build(few_documents, as_built, tau_f={"calendar": 0.5}))

@@ -85,7 +85,7 @@ def test_below_the_floor_of_the_scores_nothing_is_answered(data: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "floor"), [({}, 0.0), ({"tau_f": {"calendar": -0.5}}, -0.5), ({"tau_f": {"qa": 2.0}}, 0.0)]
 )
-def test_a_build_scores_down_to_its_smallest_threshold(
+def test_scores_go_down_to_the_smallest_threshold(
     few_documents: Path, tmp_path: Path, asked: dict[str, object], floor: float
 ) -> None:
     assert resolve(small_build(few_documents, tmp_path, **asked)).score.floor == floor

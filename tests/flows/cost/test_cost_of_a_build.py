@@ -150,7 +150,7 @@ def test_more_documents_cost_in_proportion(model: str) -> None:
         (1e6, {}, {"text_copies": 0.0}, "text_copies must be positive"),
     ],
 )
-def test_wrong_values_are_answered_in_one_line(
+def test_wrong_values_end_in_one_line(
     model: str, documents: float, gpu: dict[str, Any], assume: dict[str, float], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message) as told:

@@ -103,9 +103,7 @@ def test_what_is_given_goes_before_what_was_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"model": "gpt-j-6b"}, {"draw_form": "forced"}, {"decoys": 2}], ids=str)
-def test_a_build_that_was_sampled_otherwise_says_nothing_of_draws_and_tokens(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_a_build_sampled_otherwise_says_nothing_of_draws_and_tokens(tmp_path: Path, changes: dict[str, Any]) -> None:
     found = origins(plan_from(sample_folder(tmp_path / "data"), 100, **changes))
     assert found["calculator.kept_share"] == found["calculator.call_seconds"] == "measured"
     assert found["ok_share"] == "assumed"

@@ -174,9 +174,7 @@ def test_the_same_again_finds_all_done_and_more_items_reuse_whole_shards(done: R
     assert [a.accuracy for a in whole.arms] == [a.accuracy for a in result.arms]
 
 
-def test_of_a_file_that_has_changed_only_the_changed_shard_is_answered_again(
-    done: Ran, problems: Path, tmp_path: Path
-) -> None:
+def test_of_a_changed_file_only_the_changed_shard_is_answered_again(done: Ran, problems: Path, tmp_path: Path) -> None:
     file = tmp_path / problems.name
     file.write_text(problems.read_text().replace("12 loaves", "14 loaves"))  # the third problem, of the second shard
     data = shutil.copytree(done[1].data, tmp_path / "data", ignore=shutil.ignore_patterns("prefect"))
@@ -239,9 +237,7 @@ def test_half_way_it_goes_on_where_it_was(prefect_server: None, problems: Path, 
     assert len(after) == 7
 
 
-def test_perplexity_of_two_arms_and_texts(
-    prefect_server: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_perplexity_of_arms_and_texts(prefect_server: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "wikitext.txt"
     text.write_text("= One =\n\nThe mill was open for 50 years .\n\n= Two =\n\nThey planted trees in rows .\n")
     result = run_evaluate(asked(text, tmp_path / "data", task="perplexity", arms=["base", "base+tools"]))

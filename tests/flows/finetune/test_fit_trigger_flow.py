@@ -26,6 +26,7 @@ from toolformer_core.errors import UsageError
 from toolformer_core.records import Example
 from warehouse.store import Store
 
+Trained = tuple[FinishedTraining, list[Example], str]
 EVENTS = (
     {"t": 1.0, "event": "started"},
     {"t": 2.0, "event": "finished", "step": 8, "best_step": 8, "best_perplexity": 2.0},
@@ -44,7 +45,7 @@ def finished(data: Path, seed: int, arm: str = "toolformer") -> FinishedTraining
 
 
 @pytest.fixture
-def trained(as_built: Path) -> tuple[FinishedTraining, list[Example], str]:
+def trained(as_built: Path) -> Trained:
     """A training whose one held-out document of sixteen has calls; its model names the tool of one behind every " [".
 
     Returns:
@@ -65,7 +66,7 @@ def trained(as_built: Path) -> tuple[FinishedTraining, list[Example], str]:
 
 
 def test_thresholds_are_fitted_on_what_was_held_out_and_used_when_asked(
-    trained: tuple[FinishedTraining, list[Example], str], as_built: Path, run: Run
+    trained: Trained, as_built: Path, run: Run
 ) -> None:
     training, examples, key = trained
     learnt = (training.folder / "train.jsonl").read_text(encoding="utf-8")
@@ -114,9 +115,7 @@ def test_thresholds_are_fitted_on_what_was_held_out_and_used_when_asked(
     assert read_trigger(training.folder / TRIGGER_FILE).thresholds == {}
 
 
-def test_what_cannot_be_fitted(
-    trained: tuple[FinishedTraining, list[Example], str], as_built: Path, tmp_path: Path
-) -> None:
+def test_what_has_no_fit(trained: Trained, as_built: Path, tmp_path: Path) -> None:
     training, _, _ = trained
     with pytest.raises(UsageError, match="does not hold in that form"):
         held_out_examples(training, Store(str(tmp_path / "other")))

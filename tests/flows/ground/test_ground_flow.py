@@ -222,9 +222,7 @@ def data_files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_half_way_it_goes_on_where_it_was_and_comes_to_the_same_bytes(
-    prefect_server: None, queries: Path, tmp_path: Path
-) -> None:
+def test_half_way_it_goes_on_and_comes_to_the_same_bytes(prefect_server: None, queries: Path, tmp_path: Path) -> None:
     small = {"limit": 4, "answers": True}
 
     def stop(stage: str, finished: int, total: int, last: ShardResult) -> None:

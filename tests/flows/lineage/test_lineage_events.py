@@ -158,9 +158,7 @@ def test_a_flow_sends_its_run_if_the_environment_says_where(
     assert "the run's lineage was not sent, the run is not affected: " in caplog.text
 
 
-def test_a_run_sends_its_events_when_it_is_recorded(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recorded_run_sends_its_events(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from flows.runtime.ledger import open_run
 
     path = tmp_path / "events.ndjson"

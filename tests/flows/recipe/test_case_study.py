@@ -29,7 +29,7 @@ def problems(number: int) -> list[dict[str, str]]:
     return rows
 
 
-def test_the_study_runs_and_tells_what_came_of_it(
+def test_the_study_runs(
     prefect_server: None, tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -131,9 +131,7 @@ def test_on_off_and_dates_are_texts(tmp_path: Path) -> None:
         ("  evaluate:", "  evaluate.:", 11, "a step is named FLOW or FLOW.LABEL"),
     ],
 )  # fmt: skip
-def test_a_wrong_recipe_ends_in_one_line_with_its_place(
-    run: Run, tmp_path: Path, old: str, new: str, line: int, says: str
-) -> None:
+def test_a_wrong_recipe_ends_with_its_place(run: Run, tmp_path: Path, old: str, new: str, line: int, says: str) -> None:
     assert old in GOOD
     path = written(tmp_path, GOOD.replace(old, new, 1))
     for more in ([], ["--plan"]):

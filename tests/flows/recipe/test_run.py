@@ -43,6 +43,7 @@ class Killed(BaseException):
 
 
 Ask = Callable[[str], RecipeParameters]
+Whole = tuple[RecipeParameters, RecipePlan, RecipeResult]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def asked(
 
 
 @pytest.fixture(scope="module")
-def whole(asked: Ask) -> tuple[RecipeParameters, RecipePlan, RecipeResult]:
+def whole(asked: Ask) -> Whole:
     """A recipe that was planned and then run to its end."""
     parameters = asked("whole")
     planned = plan_recipe(parameters)
@@ -105,8 +106,8 @@ def bytes_of(result: RecipeResult, data: Path) -> dict[str, Any]:
     }
 
 
-def test_a_plan_says_what_is_done_and_what_waits_for_what(
-    whole: tuple[RecipeParameters, RecipePlan, RecipeResult],
+def test_a_plan_says_what_is_done_and_what_waits(
+    whole: Whole,
 ) -> None:
     parameters, before, result = whole
     assert [(step.step, step.done, step.waits_for) for step in before.steps] == [
@@ -129,9 +130,7 @@ def test_trainings_side_by_side_share_the_cores(monkeypatch: pytest.MonkeyPatch)
     assert recipe_flow._run_side_by_side(steps[:1], [None]) == [1]
 
 
-def test_steps_that_need_what_an_empty_build_does_not_give_are_left_out(
-    asked: Ask, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_that_need_what_an_empty_build_lacks_are_left_out(asked: Ask, capsys: pytest.CaptureFixture[str]) -> None:
     parameters = asked("empty")
     Path(parameters.data, "words.jsonl").write_text('{"text": "No number stands here."}\n', encoding="utf-8")
     Path(parameters.recipe).write_text(
@@ -163,9 +162,7 @@ def test_steps_that_need_what_an_empty_build_does_not_give_are_left_out(
 
 
 @pytest.mark.slow
-def test_a_killed_recipe_goes_on_and_makes_the_same_bytes(
-    whole: tuple[RecipeParameters, RecipePlan, RecipeResult], asked: Ask
-) -> None:
+def test_a_killed_recipe_makes_the_same_bytes(whole: Whole, asked: Ask) -> None:
     made = bytes_of(whole[2], Path(whole[0].data))
     assert {"results.md", "results.html", "1.png", "3.png"} <= made.keys()
     killed = asked("killed")
@@ -190,8 +187,8 @@ def test_a_page_holds_the_steps_that_are_done(tmp_path: Path) -> None:
     assert "<p>1 of 2 steps are done.</p>" in site.read_text(encoding="utf-8")
 
 
-def test_mlflow_and_prefect_show_one_run_with_the_steps_below_it(
-    whole: tuple[RecipeParameters, RecipePlan, RecipeResult],
+def test_mlflow_and_prefect_show_a_run_with_its_steps(
+    whole: Whole,
 ) -> None:
     parameters, _, result = whole
     data = Path(parameters.data)
