@@ -1,7 +1,5 @@
 """The tools that a flow's parameters name: each once, and named so that a process in another folder finds it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What `--trigger` names, and the record of a fit."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

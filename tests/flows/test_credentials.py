@@ -1,7 +1,5 @@
 """A model's URL with credentials: the server is told them, and nothing that stays holds them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Who used a document: the trainings on a version that holds it, and the evaluations of what they gave."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

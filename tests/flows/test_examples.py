@@ -1,7 +1,5 @@
 """The examples, run as they stand, each in a folder of its own."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """Exports of a small dataset, made by hand: what is written, what is left out, and that it is all or nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The flow `export`: the same files as the command writes, and what Prefect shows of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from uuid import UUID

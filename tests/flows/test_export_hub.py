@@ -1,7 +1,5 @@
 """Pushes to a stand-in for the Hugging Face hub: what arrives there, what is refused, what a user is told."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

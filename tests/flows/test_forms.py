@@ -1,7 +1,5 @@
 """What is deployed, without a server: the forms, `prefect.yaml`, and the profiles that the documentation shows."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What marks say of calls: precision at thresholds, agreement, and calls that the current scores do not hold."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Two flow processes, as on two hosts: the same data, the same PostgreSQL, every shard done once."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

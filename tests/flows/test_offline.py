@@ -4,8 +4,6 @@ Where the kernel does not allow that, the process is held to loopback by a guard
 that it starts are not held.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

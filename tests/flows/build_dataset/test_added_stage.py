@@ -1,7 +1,5 @@
 """A stage that is added by one file and one line in the list: it runs, and every command knows it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

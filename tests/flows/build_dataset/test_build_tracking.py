@@ -1,7 +1,5 @@
 """A version of C* in MLflow: thresholds, digests, yields, calls; made once, by whoever needs it first."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """`--candidates`: calls of a file are executed and scored in place of sampled ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a card says of the texts: hosts and languages by share, and how many hold an address or a number."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

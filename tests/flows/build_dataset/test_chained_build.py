@@ -1,7 +1,5 @@
 """A build with chains, worked out by hand: the calendar says which year it is, the calculator goes on."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """One small corpus as WARC, WET, CSV, a folder of texts and a Wikipedia dump, each through a whole build."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A build whose QA reads and whose MT translates with models: small ones with random weights."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

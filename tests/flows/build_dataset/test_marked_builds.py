@@ -1,7 +1,5 @@
 """Builds and what-ifs that leave out what people reject, or keep only what they accept."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a user is told beforehand: files that are not read, tools that answer from invented data, another annotator."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

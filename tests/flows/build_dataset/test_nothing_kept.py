@@ -1,7 +1,5 @@
 """A build that kept nothing says so, why, and what to do next; worked out by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

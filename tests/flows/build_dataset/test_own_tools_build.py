@@ -1,7 +1,5 @@
 """A build with a tool of the user's own: what it resolves to, and all of it, from the corpus to other thresholds."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

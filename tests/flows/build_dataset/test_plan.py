@@ -1,7 +1,5 @@
 """The plan against the build: what was planned is what is then done, for one change after another."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """`--tau-f fdr=...`: a build of twelve documents, worked out by hand, with a scripted model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

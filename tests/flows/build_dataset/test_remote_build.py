@@ -1,7 +1,5 @@
 """A build whose model lives behind a server: the same C* as with the model here; no result of two models."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`build --answers retry`, from the plan to the snapshot: a tool that could not be reached, and then could."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How many documents a shard takes with `--shard-documents auto`, and that the same corpus gives the same number."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

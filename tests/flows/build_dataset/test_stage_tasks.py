@@ -1,7 +1,5 @@
 """What Prefect shows of a build: the steps of the paper as task runs, by tool and group, and what each waits on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

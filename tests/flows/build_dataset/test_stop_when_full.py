@@ -1,7 +1,5 @@
 """`--stop-when-full`: a build of six documents, worked out by hand, with a model that answers from a script."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a flow run says at its end, worked out by hand."""
 
-from __future__ import annotations
-
 from flows.build_dataset.flow import build_summary
 from warehouse.queries import StageBalance
 

@@ -1,7 +1,5 @@
 """Other decays and windows from stored log-probabilities: gains by hand, what is refused, what is not known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

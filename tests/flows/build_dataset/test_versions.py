@@ -1,7 +1,5 @@
 """Every way in which a version of C* was made keeps its record, and its card tells of all of them."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

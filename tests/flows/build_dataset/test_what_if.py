@@ -1,7 +1,5 @@
 """Other thresholds: counted as the method counts, and assembled as a build with them would."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Assumptions: every one is a line, any can be given, and what is given wrongly is answered in one line."""
 
-from __future__ import annotations
-
 import pytest
 
 from flows.cost.assumptions import Assumption, Assumptions, parse

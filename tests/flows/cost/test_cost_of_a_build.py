@@ -1,7 +1,5 @@
 """A plan by numbers: worked out by hand, its laws, overrides, and what is wrong with it."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

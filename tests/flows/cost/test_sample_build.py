@@ -1,7 +1,5 @@
 """A plan from a sample build: what its commits say is what the plan says, in proportion."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The shape of a model, from its config.json: beside what transformers itself counts, and worked out by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

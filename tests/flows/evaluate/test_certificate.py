@@ -1,7 +1,5 @@
 """How many of a benchmark's items stand in the texts of a training, and the accuracy without them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The flow `evaluate` on the embedded model: small benchmarks of our own, a stop half-way, what MLflow and SQL hold."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """An evaluation of many shards has as many tasks as a run can bear: the shards of an arm are cut into groups."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

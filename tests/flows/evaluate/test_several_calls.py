@@ -1,7 +1,5 @@
 """Evaluations that allow several calls per item: beside those of one call, which stay what they were."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

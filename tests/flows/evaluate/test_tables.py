@@ -1,7 +1,5 @@
 """The paper's tables, over evaluations written by hand: figures of other items never stand side by side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

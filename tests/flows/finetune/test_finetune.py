@@ -1,7 +1,5 @@
 """The flow `finetune` on a real C*: one process, two of ZeRO-3, a rank killed, a stop, a failure, and both arms."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

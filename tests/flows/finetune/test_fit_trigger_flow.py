@@ -1,7 +1,5 @@
 """Thresholds fitted for a training: on the documents it held out, stored beside it, and used by an evaluation."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

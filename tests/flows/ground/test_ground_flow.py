@@ -1,7 +1,5 @@
 """The flow `ground` on the embedded model: two small benchmarks, a stop half-way, what MLflow and SQL hold."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections import Counter

@@ -1,7 +1,5 @@
 """GEAR's tables from a result made by hand: our figures, the paper's beside them, and gaps where there are none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """OpenLineage events: they keep the rules, are the same each time, and arrive in a file or at a server."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The events of a real build, small: the chain is whole, and the figures are those that `toolformer stats` shows."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

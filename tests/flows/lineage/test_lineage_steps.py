@@ -1,7 +1,5 @@
 """What came of what, from records made by hand: which step reads what, by which name, and that the chain is whole."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path

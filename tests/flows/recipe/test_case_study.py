@@ -1,7 +1,5 @@
 """The case study on ten documents and the embedded model: its recipe as it ships but for sizes, and its page."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

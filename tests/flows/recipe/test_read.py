@@ -1,7 +1,5 @@
 """Recipes that are wrong: each ends in one line with its place, before anything is started or written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

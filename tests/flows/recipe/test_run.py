@@ -1,7 +1,5 @@
 """A small recipe on the embedded defaults: run, killed and run again, planned, told of in MLflow and Prefect."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
