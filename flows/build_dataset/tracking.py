@@ -84,7 +84,7 @@ def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str
             links={"Its page in the viewer": version_page(label)},
         )
         with run:
-            metrics = {"examples": sum(f.rows for f in dataset.files)}
+            metrics: dict[str, float] = {"examples": sum(f.rows for f in dataset.files)}
             metrics |= {f"examples/{tool}": n for tool, n in dataset.counts.items()}
             for one in record.found:
                 metrics[f"promised_rate/{one.tool}"] = one.promised
