@@ -11,7 +11,7 @@ import yaml
 
 from flows.export.card import Written
 from flows.export.previews import preview
-from flows.export.run import export_to
+from flows.export.run import ExportResult, export_to
 from flows.export.settings import ExportSettings
 from tasks.shards.arrow import stage_table
 from tests.support.commands import Run as Command
@@ -71,6 +71,11 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def exported(store: Store, out: Path, *settings: Any, **more: Any) -> tuple[ExportResult, list[dict[str, Any]]]:
+    done = export_to(store, "cstar", out, ExportSettings(*settings, **more))
+    return done, rows_of(out)
+
+
 def loaded(path: Path, tmp_path: Path) -> list[dict[str, Any]]:
     datasets = pytest.importorskip("datasets", reason="the extra `hf` is not installed")
     datasets.disable_progress_bars()
@@ -78,8 +83,7 @@ def loaded(path: Path, tmp_path: Path) -> list[dict[str, Any]]:
 
 
 def test_segments(store: Store, tmp_path: Path) -> None:
-    done = export_to(store, "cstar", tmp_path / "out.jsonl", ExportSettings("segments"))
-    rows = rows_of(tmp_path / "out.jsonl")
+    done, rows = exported(store, tmp_path / "out.jsonl", "segments")
     assert [restore(row) for row in rows] == [example.text for example in EXAMPLES]
     assert rows[1]["segments"][1] == {"label": False, "text": "Today is (Monday)."}
     # masked: "529", "Today is (Monday)." and "0.50"
@@ -89,8 +93,7 @@ def test_segments(store: Store, tmp_path: Path) -> None:
 
 
 def test_tokens_are_those_of_a_finetuning(store: Store, coded: str, tmp_path: Path) -> None:
-    done = export_to(store, "cstar", tmp_path / "out.jsonl", ExportSettings("tokens", tokenizer=coded))
-    rows = rows_of(tmp_path / "out.jsonl")
+    done, rows = exported(store, tmp_path / "out.jsonl", "tokens", tokenizer=coded)
     assert all(set(row) == {"input_ids", "attention_mask", "labels"} for row in rows)
     own = tokenizer()
     end = own.eos_token_id
@@ -111,9 +114,8 @@ def test_tokens_are_those_of_a_finetuning(store: Store, coded: str, tmp_path: Pa
 
 @pytest.mark.parametrize("arguments", ["json", "dict"])
 def test_messages_are_the_same_once_datasets_has_read_them(store: Store, tmp_path: Path, arguments: Any) -> None:
-    done = export_to(store, "cstar", tmp_path / "out.jsonl", ExportSettings("chat", arguments=arguments))
+    done, rows = exported(store, tmp_path / "out.jsonl", "chat", arguments=arguments)
     assert (done.examples, done.left_out) == (2, {"glued": 1})
-    rows = rows_of(tmp_path / "out.jsonl")
     calls = [row["messages"][1]["tool_calls"][0]["function"]["arguments"] for row in rows]
     assert calls == (['{"input": "587 - 58"}', "{}"] if arguments == "json" else [{"input": "587 - 58"}, {}])
     assert rows[1]["messages"][2]["content"] == "Today is [Monday]."
@@ -121,17 +123,14 @@ def test_messages_are_the_same_once_datasets_has_read_them(store: Store, tmp_pat
     assert [restore(row) for row in read] == [example.text for example in EXAMPLES[:2]]
     assert [row["tools"] for row in read] == [row["tools"] for row in rows]
     functions = [tool["function"] for tool in json.loads(read[0]["tools"])]
-    assert [(f["name"], list(f["parameters"]["properties"])) for f in functions] == [
-        ("Calculator", ["input"]),
-        ("Calendar", []),
-    ]
+    named = [(function["name"], list(function["parameters"]["properties"])) for function in functions]
+    assert named == [("Calculator", ["input"]), ("Calendar", [])]
     assert functions[1]["description"].startswith("Takes no input")
     assert any("fills the dicts with nulls" in note for note in done.notes) is (arguments == "dict")
 
 
 def test_sharegpt(store: Store, tmp_path: Path) -> None:
-    settings = ExportSettings("chat", dialect="sharegpt", request="Write on:", next_request="And?")
-    export_to(store, "cstar", tmp_path / "out.jsonl", settings)
+    exported(store, tmp_path / "out.jsonl", "chat", dialect="sharegpt", request="Write on:", next_request="And?")
     first, second = loaded(tmp_path / "out.jsonl", tmp_path)
     assert first["conversations"] == [
         {"from": "human", "value": "Write on:\n\nOf 587 books 58 are lent, so"},
@@ -144,9 +143,8 @@ def test_sharegpt(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_conversation_as_a_chat_template_writes_it(store: Store, coded: str, tmp_path: Path) -> None:
-    settings = ExportSettings("chat", dialect="text", tokenizer=coded)
-    export_to(store, "cstar", tmp_path / "out.jsonl", settings)
-    text = rows_of(tmp_path / "out.jsonl")[0]["text"]
+    _, rows = exported(store, tmp_path / "out.jsonl", "chat", dialect="text", tokenizer=coded)
+    text = rows[0]["text"]
     system, rest = text.split("<|im_end|>\n", 1)
     assert system.startswith("<|im_start|>system\nCalculator: ")
     assert rest == (
@@ -161,8 +159,8 @@ def test_a_conversation_as_a_chat_template_writes_it(store: Store, coded: str, t
 def test_a_text_with_a_special_token_is_not_rendered(coded: str, tmp_path: Path) -> None:
     marked = an_example("So <end> 1 is", (10, "calculator", "2 - 1", "1"), doc_id="marked")
     store = stored(tmp_path / "data", [BOOKS, marked])
-    settings = ExportSettings("chat", dialect="text", tokenizer=coded)
-    assert export_to(store, "cstar", tmp_path / "out.jsonl", settings).left_out == {"special": 1}
+    done, _ = exported(store, tmp_path / "out.jsonl", "chat", dialect="text", tokenizer=coded)
+    assert done.left_out == {"special": 1}
 
 
 @pytest.mark.parametrize("format_", ["text", "jsonl", "hf", "segments", "chat"])
@@ -236,11 +234,8 @@ def test_a_tool_that_cannot_be_built_is_described_by_its_name(tmp_path: Path) ->
     (dataset,) = store.datasets()
     store.write_dataset(replace(dataset, name="own", thresholds={**dataset.thresholds, "miles": 1.0}))
     done = export_to(store, "own", tmp_path / "out.jsonl", ExportSettings("chat"))
-    assert [tool["function"]["name"] for tool in json.loads(rows_of(tmp_path / "out.jsonl")[0]["tools"])] == [
-        "Calculator",
-        "Calendar",
-        "miles",
-    ]
+    tools = json.loads(rows_of(tmp_path / "out.jsonl")[0]["tools"])
+    assert [tool["function"]["name"] for tool in tools] == ["Calculator", "Calendar", "miles"]
     (note,) = done.notes
     assert note.startswith("the schema of miles has no description, because the tool could not be built here (")
 
@@ -359,8 +354,7 @@ def test_a_tokenizer_that_is_none(store: Store, tmp_path: Path) -> None:
 
 
 def test_jsonl_gives_the_plain_text_back(store: Store, tmp_path: Path) -> None:
-    export_to(store, "cstar", tmp_path / "out.jsonl", ExportSettings())
-    row = rows_of(tmp_path / "out.jsonl")[0]
+    _, (row, *_) = exported(store, tmp_path / "out.jsonl")
     assert restore(row) == BOOKS.text
     assert strip(row["text"], [(call["start"], call["end"]) for call in row["calls"]]) == (
         "Of 587 books 58 are lent, so 529 remain."
