@@ -1,8 +1,6 @@
-"""Notes for the user: before a build, on settings that are valid but easily overlooked; after one that kept nothing,
-why.
+"""Notes for the user: before a build, on settings that are valid but easily overlooked; after one, why it kept nothing.
 
-The flow logs them (so they are in Prefect's pages and on the terminal), and `plan` shows the first. They change
-nothing.
+The flow logs them (so they are in Prefect's pages and on the terminal), and `plan` shows the first.
 """
 
 import math

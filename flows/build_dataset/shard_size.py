@@ -3,17 +3,9 @@
 The number follows from the corpus and its settings alone: the mean length of its first documents, and the size of its
 files. It does not depend on the machine, the workers or earlier builds, since a shard's documents are part of every
 fingerprint: the same command resolves to the same number, wherever and whenever it runs. It is a power of two, so that
-a corpus that grows keeps it, unless it was small.
-
-    | characters a document, on average | seconds a document | documents a shard |
-    |-----------------------------------|--------------------|-------------------|
-    | 130                               | 0.057              | 512               |
-    | 2,000                             | 0.15               | 256               |
-    | 20,000                            | 1.05               | 32                |
-
-A corpus of few documents is cut finer, into 64 shards or more, so that all workers have some; how many documents there
-are is estimated, from above or below: compressed files and columns besides the text are not looked into. Nothing here
-knows how a stage works.
+a corpus that grows keeps it, unless it was small: then it is cut finer, into 64 shards or more, so that all workers
+have some. How many documents there are is estimated, from above or below: compressed files and columns besides the text
+are not looked into.
 """
 
 import math

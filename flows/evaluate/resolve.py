@@ -1,4 +1,4 @@
-"""Resolves the parameters of an evaluation: benchmark, arms, models and tools, with their digests.
+"""What the parameters of an evaluation resolve to: benchmark, arms, models and tools, with their digests.
 
 A mistake is thus reported before anything runs. Nothing is written, and no model is loaded.
 """

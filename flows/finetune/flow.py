@@ -1,10 +1,10 @@
 """The flow `finetune`: a dataset version to a checkpoint, trained where the GPUs are.
 
 It names the job after everything that its result depends on, launches it with the profile's launcher, follows it, and
-reports its events to Prefect (a progress artifact) and MLflow (params, curves, checkpoints). It trains nothing itself.
-If it is cancelled or interrupted, it asks the job to stop; the job saves a checkpoint for the same call to resume from.
-A worker kills a cancelled flow run after 30 seconds; `end_cancelled` then waits for the job in a separate process.
-If the flow run is killed without being cancelled, the training goes on, and the same call follows it again.
+reports its events to Prefect and MLflow. If it is cancelled or interrupted, it asks the job to stop; the job saves a
+checkpoint for the same call to resume from. A worker kills a cancelled flow run after 30 seconds; `end_cancelled` then
+waits for the job in a separate process. If the flow run is killed without being cancelled, the training goes on, and
+the same call follows it again.
 """
 
 import time

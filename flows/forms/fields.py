@@ -1,12 +1,10 @@
 """What the flows' parameters have in common: types that serve as a form's field, as an option and as a value.
 
 A flow's parameters are declared once, as a pydantic model (`flows/*/parameters.py`). Prefect makes the form of it, and
-its API holds every run to the model's JSON schema; `cli.options` makes the command line's options of it.
-
-A form is filled in far from where its flow runs: a worker runs it in an empty folder, so paths must be absolute, and
-names are chosen from a list. On the command line paths may be relative, and a slip in a name is answered with "did you
-mean"; so these bounds stand in the schema alone. An option is one text: lists are parsed from it here, thresholds in
-`call_forms`. What only the command line needs to know of a field is an `Option` beside its type.
+its API holds every run to the model's JSON schema; `cli.options` makes the command line's options of it. A worker runs
+a form's flow in an empty folder, so there paths must be absolute, and names are chosen from a list. On the command line
+paths may be relative, and a slip in a name is answered with "did you mean"; so these bounds stand in the schema alone.
+An option is one text: lists are parsed from it here, thresholds in `calls`.
 
 This file knows no flow and imports nothing heavy: the command line's help imports every form.
 """

@@ -1,10 +1,5 @@
 """The tables of GEAR's paper from a grounding's result, beside the paper's figures; and its confusion matrix and cost.
 
-    Table 4  how often the right tool is chosen, by method and benchmark: by the paper's rule, then "lenient", where
-             any tool counts that helps (see `evaluate.queries`)
-    Table 2  how often the answer is right, by method and benchmark, beside GPT-J's
-    Table 3  the same beside GPT-3's and Toolformer's
-
 A cell that the run did not measure is None. All figures are those of the result; nothing is computed here but percent.
 """
 
@@ -22,7 +17,11 @@ _DISTRACTORS = "distractors"
 
 
 def grounding_tables(result: GroundResult) -> list[ResultTable]:
-    """Return the paper's tables 4, 2 and 3, a row per benchmark; those of answers if queries were answered."""
+    """Return the paper's tables, a row per benchmark; those of answers if queries were answered.
+
+    Table 4 says how often the right tool is chosen, by the paper's rule and "lenient", where any tool counts that helps
+    (`evaluate.queries`); tables 2 and 3 how often the answer is right, beside GPT-J's, and GPT-3's and Toolformer's.
+    """
     tables = [_table_4(result)]
     if any(one.answered for one in result.tasks):
         setting = "the paper: chosen by GPT-Neo, answered by GPT-J"

@@ -1,14 +1,7 @@
 """Datasets as OpenLineage names them, so that what another producer says of the same file meets what is said here.
 
-| what                      | namespace             | name                            |
-|---------------------------|-----------------------|---------------------------------|
-| a file or folder          | file                  | its path                        |
-| a place in a bucket       | s3://bucket           | its path in the bucket          |
-| anything at another URL   | scheme://host:port    | its path                        |
-| a model or dataset of the | https://huggingface.co| OWNER/NAME, datasets/OWNER/NAME |
-|   Hugging Face hub        |                       |                                 |
-| what ships with this      | toolformer            | models/embedded, benchmarks/... |
-|   program                 |                       |                                 |
+A file is named by its path in the namespace `file`, a place at a URL by its path in that of the bucket or host, a model
+or dataset of the Hugging Face hub by its name there, and what ships with this program in a namespace of its own.
 """
 
 from collections.abc import Mapping

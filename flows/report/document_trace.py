@@ -1,8 +1,7 @@
 """The path of one document through all stages: why each call was kept or dropped, and what used the document.
 
-The rows come from the warehouse. The method's rules, with the thresholds of the current C*, say why a call was kept. A
-training used a document if it was trained on a dataset version that holds it; an evaluation used it if it measured
-a model from such a training.
+The rules of the method, with the thresholds of the current C*, say why a call was kept. A training used a document if
+it was trained on a dataset version that holds it; an evaluation used it if it measured a model from such a training.
 """
 
 import json
