@@ -121,6 +121,7 @@ def arm_figures(
         split, overall = call_split(items), accuracy(item.right for item in items)
         per_item = sum(map(len, calls)) / len(rows) if rows else math.nan
         with_calls, one = evaluation.arm in ("toolformer", TRIGGER_ARM), (known or {}).get(evaluation)
+        certificate = None if one is None else certificate_of(names[evaluation], evaluation, right[evaluation], one)
         out.append(
             ArmFigures(
                 evaluation=names[evaluation],
@@ -143,7 +144,7 @@ def arm_figures(
                 versus_disabled=comparison(evaluation, "toolformer-disabled") if with_calls else None,
                 operands=random_operands(problems),
                 right_calls=right_calls(problems),
-                certificate=one and certificate_of(names[evaluation], evaluation, right[evaluation], one),
+                certificate=certificate,
             )
         )
     return out
