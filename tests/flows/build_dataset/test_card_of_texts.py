@@ -25,15 +25,8 @@ def stored(tmp_path: Path) -> tuple[Store, Dataset, Path]:
     store = Store(tmp_path)
     rows = [{"doc_id": f"d{n}", "text": text, "url": url} for n, (url, text) in enumerate(TEXTS.items())]
     rows.append({"doc_id": "d9", "text": "No call is here.", "url": "http://c.org"})  # it is not in C*
-    call = {
-        "tool": "calculator",
-        "position": 0,
-        "start": 0,
-        "end": len(CALL),
-        "input": "1 + 1",
-        "response": "2",
-        "gain": 1.0,
-    }
+    call = {"tool": "calculator", "input": "1 + 1", "response": "2", "gain": 1.0}
+    call |= {"position": 0, "start": 0, "end": len(CALL)}
     read = put(store, "ingest", "", "corpus", rows)
     examples = [{"doc_id": f"d{n}", "text": CALL + text, "calls": [call]} for n, text in enumerate(TEXTS.values())]
     made = put(store, "assemble", "", "part-00000", examples)

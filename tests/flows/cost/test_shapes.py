@@ -36,40 +36,20 @@ def test_a_llama_by_hand() -> None:
     assert shape.kv_bytes_per_token() == 2 * 2 * 3 * 32
 
 
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300}
+SMALL_GPT = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300}
+QWEN = {"intermediate_size": 160, "num_key_value_heads": 2, "tie_word_embeddings": True}
+
+
 @pytest.mark.parametrize(
     "settings",
     [
         LLAMA,
-        {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300, "n_positions": 32},
-        {"model_type": "gptj", "n_embd": 64, "n_layer": 2, "n_head": 4, "rotary_dim": 8, "vocab_size": 300},
-        {
-            "model_type": "gpt_neox",
-            "hidden_size": 64,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "intermediate_size": 256,
-            "vocab_size": 300,
-        },
-        {
-            "model_type": "opt",
-            "hidden_size": 64,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "ffn_dim": 256,
-            "word_embed_proj_dim": 64,
-            "vocab_size": 300,
-            "max_position_embeddings": 32,
-        },
-        {
-            "model_type": "qwen2",
-            "hidden_size": 64,
-            "intermediate_size": 160,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "vocab_size": 300,
-            "tie_word_embeddings": True,
-        },
+        {"model_type": "gpt2", **SMALL_GPT, "n_positions": 32},
+        {"model_type": "gptj", **SMALL_GPT, "rotary_dim": 8},
+        {"model_type": "gpt_neox", **SMALL, "intermediate_size": 256},
+        {"model_type": "opt", **SMALL, "ffn_dim": 256, "word_embed_proj_dim": 64, "max_position_embeddings": 32},
+        {"model_type": "qwen2", **SMALL, **QWEN},
     ],
     ids=lambda settings: settings["model_type"],
 )

@@ -35,18 +35,9 @@ def test_the_shards_of_each_arm_are_cut_into_groups_and_each_is_reported(
     def progress(_stage: str, finished: int, _total: int, _done: ShardResult) -> None:
         reported.append(finished)
 
-    parameters = EvaluateParameters.model_validate(
-        {
-            "task": "svamp",
-            "path": str(tmp_path / "problems.json"),
-            "data": str(tmp_path / "data"),
-            "tools": ["calculator"],
-            "arms": ["base", "base+tools"],
-            "k": [0, 1],
-            "shard_items": 1,
-            "max_new_tokens": 2,
-        }
-    )
+    asked = {"task": "svamp", "path": str(tmp_path / "problems.json"), "data": str(tmp_path / "data")}
+    small = {"tools": ["calculator"], "arms": ["base", "base+tools"], "k": [0, 1], "shard_items": 1}
+    parameters = EvaluateParameters.model_validate({**asked, **small, "max_new_tokens": 2})
     with reporting_to(progress):
         result = flow.run_evaluate(parameters)
     assert names == [
@@ -56,10 +47,8 @@ def test_the_shards_of_each_arm_are_cut_into_groups_and_each_is_reported(
     assert (result.done, result.skipped) == (1 + 2 * 3, 0)
     assert sorted(reported) == [1, 1, 2, 3, 4, 5, 6]  # the benchmark's one, and six shards in groups
     assert len(rows_of(result.snapshot, "SELECT DISTINCT arm, item_id FROM predictions")) == 6
-    shards = rows_of(
-        result.snapshot, "SELECT config->>'evaluation' AS evaluation, shard FROM shards WHERE stage = 'evaluate'"
-    )
-    assert sorted(row["shard"] for row in shards) == sorted(
-        f"{row['evaluation']}-{row['shard'][-5:]}" for row in shards
-    )
+    sql = "SELECT config->>'evaluation' AS evaluation, shard FROM shards WHERE stage = 'evaluate'"
+    shards = rows_of(result.snapshot, sql)
+    named = sorted(f"{row['evaluation']}-{row['shard'][-5:]}" for row in shards)
+    assert sorted(row["shard"] for row in shards) == named
     assert {row["shard"][-5:] for row in shards} == {"00000", "00001", "00002"}
