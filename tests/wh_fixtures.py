@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from warehouse.commits import Commit, CommitKey, DataFile, RowCounts, Run, fingerprint
 from warehouse.files.base import LocalFiles
+from warehouse.records import Training
 from warehouse.schema import stage_facts
 from warehouse.store import Store
 
@@ -101,3 +102,27 @@ def put(store: Store, stage: str, tool: str, shard: str, rows: list[dict[str, An
 def make_run(run_id: str, keys: Iterable[CommitKey], started: str = CREATED, **more: Any) -> Run:
     given: dict[str, Any] = {"flow": "build_dataset", "finished": None, "state": "completed", "parameters": {"n": 1}}
     return Run(run_id=run_id, started=started, commits=tuple(keys), **(given | {"corpus": "c", "model": "m"} | more))
+
+
+def a_training(job: str, **more: Any) -> Training:
+    """The record of a finished training on cstar@v1."""
+    told: dict[str, Any] = {
+        "run_id": "0a1b",
+        "arm": "toolformer",
+        "dataset": "cstar",
+        "version": "v1",
+        "model": "embedded",
+        "model_digest": "d0",
+        "recipe": {"steps": 8},
+        "steps": 8,
+        "train_loss": 1.5,
+        "dev_loss": 2.0,
+        "dev_perplexity": 7.4,
+        "base_perplexity": 9.0,
+        "best_step": 4,
+        "best_perplexity": 7.0,
+        "checkpoint": f"finetunes/{job}/model",
+        "seconds": 12.5,
+        "finished": CREATED,
+    }
+    return Training(job=job, **(told | more))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import constants
-from wh_fixtures import make_run, put
+from wh_fixtures import a_training, make_run, put
 
 from flows.export.delivery import deliver
 from flows.export.hub import MANIFEST, PushError
@@ -256,26 +256,10 @@ def trained(store: Store, tmp_path: Path) -> Training:
     model.mkdir(parents=True)
     (model / "config.json").write_text("{}", encoding="utf-8")
     (model / "model.safetensors").write_bytes(b"weights")
-    training = Training(
-        job="cstar-toolformer-1",
-        run_id=None,
-        arm="toolformer",
-        dataset="cstar",
-        version=store.datasets()[0].version,
-        model=str(base),
-        model_digest="d0",
-        recipe={"batch": 8, "sequence_length": 128, "learning_rate": 1e-5, "seed": 0},
-        steps=40,
-        train_loss=1.0,
-        dev_loss=1.0,
-        dev_perplexity=2.72,
-        base_perplexity=3.0,
-        best_step=40,
-        best_perplexity=2.72,
-        checkpoint="finetunes/cstar-toolformer-1/model",
-        seconds=1.0,
-        finished="2026-01-01T00:00:00",
-    )
+    recipe = {"batch": 8, "sequence_length": 128, "learning_rate": 1e-5, "seed": 0}
+    figures = {"steps": 40, "dev_perplexity": 2.72, "base_perplexity": 3.0, "recipe": recipe}
+    version = store.datasets()[0].version
+    training = a_training("cstar-toolformer-1", version=version, model=str(base), **figures)
     write_training(store, training)
     prompts = {"1": BOOKS_ITEM, "2": "What is in no text that anybody has read? The answer is"}
     rows = [

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("openlineage", reason="the extra `lineage` is not installed")
 
+from wh_fixtures import a_training
+
 from flows.build_dataset.flow import BuildResult
 from flows.lineage.events import as_json, events_of
 from flows.lineage.select import steps_of
@@ -16,36 +18,18 @@ from tests.support.openlineage_rules import check_event
 from toolformer_core.finetune.recipe import Recipe
 from warehouse.commits import Run
 from warehouse.queries import stats
-from warehouse.records import Training, write_training
+from warehouse.records import write_training
 from warehouse.store import Store
 
 Built = tuple[BuildResult, Path, list[str]]
 
 
-def a_training(result: BuildResult) -> Training:
-    """What a training on the build's C* would have left."""
-    figures: dict[str, Any] = dict.fromkeys(("train_loss", "dev_loss", "dev_perplexity", "base_perplexity"))
-    figures |= dict.fromkeys(("run_id", "best_step", "best_perplexity"))
-    return Training(
-        job=f"{result.dataset}-toolformer-0123456789abcdef",
-        arm="toolformer",
-        dataset=result.dataset,
-        version=result.version,
-        model="embedded",
-        model_digest=None,
-        recipe=asdict(Recipe(steps=2)),
-        steps=2,
-        checkpoint="finetunes/job/model",
-        seconds=1.0,
-        finished="2100-01-01T00:00:00.000000+00:00",
-        **figures,
-    )
-
-
 def test_the_chain_of_a_build(built: Built, as_built: Path) -> None:
     result = built[0]
     store = Store(as_built)
-    write_training(store, a_training(result))
+    given = {"version": result.version, "recipe": asdict(Recipe(steps=2)), "checkpoint": "finetunes/job/model"}
+    job = f"{result.dataset}-toolformer-0123456789abcdef"
+    write_training(store, a_training(job, **given, finished="2100-01-01T00:00:00.000000+00:00"))
     events = [json.loads(as_json(event)) for event in events_of(steps_of(store, dataset=result.dataset))]
     for event in events:
         check_event(event)

@@ -8,12 +8,12 @@ from typing import Any
 
 import duckdb
 import pytest
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import a_training, make_run, put, scored
 
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, dataset_version
 from warehouse.queries import current_build, rows_of
-from warehouse.records import Training, write_prompt, write_training
+from warehouse.records import write_prompt, write_training
 from warehouse.snapshot.publish import publish, run_snapshot
 from warehouse.store import Store
 
@@ -177,29 +177,6 @@ def test_prompts_are_told_with_their_text_if_it_is_stored(store: Store) -> None:
         ("qa", "qa-0", False, ["r0"], None),
         ("qa", "qa-1", True, ["r1"], "Ask.\nInput: {text}\nOutput:"),
     ]
-
-
-def a_training(job: str, **more: Any) -> Training:
-    told: dict[str, Any] = {
-        "run_id": "0a1b",
-        "arm": "toolformer",
-        "dataset": "cstar",
-        "version": "v1",
-        "model": "embedded",
-        "model_digest": "d0",
-        "recipe": {"steps": 8},
-        "steps": 8,
-        "train_loss": 1.5,
-        "dev_loss": 2.0,
-        "dev_perplexity": 7.4,
-        "base_perplexity": 9.0,
-        "best_step": 4,
-        "best_perplexity": 7.0,
-        "checkpoint": f"finetunes/{job}/model",
-        "seconds": 12.5,
-        "finished": CREATED,
-    }
-    return Training(job=job, **(told | more))
 
 
 def test_trainings_are_rows(store: Store) -> None:
