@@ -1,10 +1,8 @@
 """Prefect artifacts of a flow run: progress per stage while it runs, and a summary and links at its end.
 
-Every stage has one progress artifact: shards, rows in and kept by unit (documents, draws, calls), and the estimated
-time left. A thread sends the artifacts that changed, at most every `EVERY_S` seconds; a finished shard sends nothing.
-The run's log gets the same lines when `flows.runtime.progress` says that one is due, or a line on the work under way if
-nothing has changed. If Prefect does not answer, that is logged once and the work goes on. The flows write the
-summaries' texts; this module knows nothing of the method.
+A thread sends the artifacts that changed, at most every `EVERY_S` seconds; a finished shard sends nothing. The run's
+log gets the same lines when `flows.runtime.progress` says that one is due, or a line on the work under way if nothing
+has changed. If Prefect does not answer, that is logged once and the work goes on. Nothing of the method is known here.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from httpx import HTTPError
@@ -28,12 +26,12 @@ from prefect.artifacts import (
     create_progress_artifact,
     update_progress_artifact,
 )
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run as this_run
 
-from flows.runtime.background import in_background
+from flows.runtime.background import repeating
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, passes_quarter
 from toolformer_core.errors import first_line
 
@@ -49,16 +47,8 @@ _WORK_EVERY_S = 2.0  # ... and of work that is one piece
 _NO_ANSWER = (HTTPError, PrefectException)
 
 
-class Client(Protocol):
-    """The part of Prefect's client that is used here."""
-
-    def create_artifact(self, artifact: ArtifactCreate) -> Any: ...
-
-    def update_artifact(self, artifact_id: UUID, artifact: ArtifactUpdate) -> None: ...
-
-
 class ProgressArtifacts:
-    """The progress artifacts of one flow run.
+    """The progress artifacts of one flow run, one for each stage.
 
     Args:
         flow: the flow's name; an artifact's key is `<flow>-<number>-<stage>`, so that keys sort as the stages follow.
@@ -71,7 +61,7 @@ class ProgressArtifacts:
         self,
         flow: str,
         totals: Mapping[str, int],
-        client: Client,
+        client: SyncPrefectClient,
         flow_run: UUID,
         logger: logging.Logger | logging.LoggerAdapter[Any] = _log,
         clock: Callable[[], float] = time.monotonic,
@@ -79,7 +69,7 @@ class ProgressArtifacts:
     ) -> None:
         self._flow = flow
         self._totals = totals
-        self._client: Client | None = client
+        self._client: SyncPrefectClient | None = client
         self._flow_run = flow_run
         self._logger = logger
         self._clock = clock
@@ -93,7 +83,6 @@ class ProgressArtifacts:
         self._turn = threading.Lock()
 
     def note(self, result: ShardResult) -> None:
-        """Count a shard; nothing is sent."""
         with self._turn:
             self._stages.setdefault(result.key.stage, StageProgress()).note(result)
 
@@ -128,10 +117,9 @@ class ProgressArtifacts:
             if name in self._made:
                 self._client.update_artifact(self._made[name], ArtifactUpdate(data=percent, description=line))
                 return
+            key = f"{self._flow}-{list(self._totals).index(name) + 1:02d}-{name}"
             request = ArtifactCreate(
-                key=f"{self._flow}-{list(self._totals).index(name) + 1:02d}-{name}".replace(
-                    "_", "-"
-                ),  # it allows no underscores
+                key=key.replace("_", "-"),  # it allows no underscores
                 type="progress",
                 description=line,
                 data=percent,
@@ -144,9 +132,7 @@ class ProgressArtifacts:
 
 
 @contextmanager
-def report_progress(
-    ledger: Ledger, logger: logging.Logger | logging.LoggerAdapter[Any], every_s: float = EVERY_S
-) -> Iterator[ProgressArtifacts]:
+def report_progress(ledger: Ledger, logger: logging.Logger | logging.LoggerAdapter[Any]) -> Iterator[None]:
     """Show the progress of a flow run's stages while this block runs."""
     with get_client(sync_client=True) as client:
         artifacts = ProgressArtifacts(
@@ -154,14 +140,13 @@ def report_progress(
         )
         ledger.watchers.append(artifacts.note)
 
-        def update_until(ended: threading.Event) -> None:
-            while not ended.wait(every_s):
-                artifacts.update()
+        def update() -> float:
+            artifacts.update()
+            return EVERY_S
 
-        artifacts.update()
         try:
-            with in_background("artifacts", update_until):
-                yield artifacts
+            with repeating("artifacts", update):
+                yield
         finally:
             ledger.watchers.remove(artifacts.note)
             artifacts.update()
@@ -184,7 +169,6 @@ class WorkProgress:
             self._send(percent, line)
 
     def done(self, line: str) -> None:
-        """Show that the work is done."""
         self._send(100.0, line)
 
     def _send(self, percent: float, line: str) -> None:
@@ -200,7 +184,7 @@ def publish_summary(markdown: str, key: str, description: str) -> None:
 
 
 def embedded_picture(figure: Any, caption: str) -> str:
-    """Return a figure of `tasks.tracking` as Markdown that holds the picture itself, so that any page shows it."""
+    """Return a figure of `tasks.tracking` as Markdown that holds the picture itself."""
     return f"![{caption}](data:image/png;base64,{base64.b64encode(png(figure)).decode()})"
 
 

@@ -6,13 +6,12 @@ all tasks. Then the flow ends with one line, and the same command goes on. No ta
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from flows.runtime.background import in_background
+from flows.runtime.background import repeating
 from toolformer_core.errors import RunnerError
 
 _CONTINUE = "all that was committed stands, so run the same command again to continue"
@@ -119,7 +118,6 @@ class WorkerWatch:
         self._said, self._when = "", 0.0
 
     def look(self) -> None:
-        """Ask once, and say what has changed."""
         try:
             workers = self._workers()
         except OSError:
@@ -136,10 +134,8 @@ class WorkerWatch:
     def looking(self, every_s: float) -> AbstractContextManager[None]:
         """Look at once and then periodically, from a thread, while this block runs."""
 
-        def look_until(ended: threading.Event) -> None:
+        def look() -> float:
             self.look()
-            while not ended.wait(every_s):
-                self.look()
+            return every_s
 
-        # Not joined: a scheduler that does not answer would hold up the end.
-        return in_background("dask-workers", look_until, join=False)
+        return repeating("dask-workers", look, join=False)  # a scheduler that does not answer would hold up the end

@@ -56,6 +56,7 @@ _SAME_S = 1.0  # two creation times that differ by less are of the same process
 _POLL_S = 0.05
 _START_S = 180.0  # on a busy machine
 _STOP_S = 5.0
+_START_METHOD = "_run_uvicorn_command"  # private, of Prefect 3.8.8
 _started: list[tuple[subprocess.Popen[bytes], str, Path]] = []  # the server of this process, its address and its log
 # The first three tell Prefect's server that it serves one process, as Prefect does when it starts such a server. The
 # others say that nobody stores blocks: writing all block types into a new database took 2 of the 6.8 s of a start.
@@ -181,25 +182,30 @@ def _command(port: int) -> list[str]:
 def guard_prefect_server() -> None:
     """Give the server that Prefect starts by itself our middleware; nothing happens if a server is named.
 
-    Prefect starts one when a flow is called in a process that has started none.
+    Prefect starts one when a flow is called in a process that has started none. It has no setting for how.
+
+    Raises:
+        AttributeError: this version of Prefect starts its servers in another way, which would answer foreign pages.
     """
     from prefect.settings import PREFECT_API_URL, get_current_settings
 
     if PREFECT_API_URL.value():
         return
-    from flows.runtime.prefect_patch import start_servers_by
+    from prefect.server.api.server import SubprocessASGIServer
 
-    def start(port: int) -> subprocess.Popen[bytes]:
+    getattr(SubprocessASGIServer, _START_METHOD)
+
+    def start(server: Any) -> subprocess.Popen[bytes]:
         settings = get_current_settings()
         variables = settings.to_environment_variables(exclude_unset=True)
         make_private(*(settings.home / name for name in _DATABASE), create=False)
         return subprocess.Popen(
-            _command(port),
+            _command(server.port or 0),
             env={**environment(), **_SERVER_VARIABLES, **variables},
             umask=0o777 & ~private_mode(settings.home),  # of its database
         )
 
-    start_servers_by(start)
+    setattr(SubprocessASGIServer, _START_METHOD, start)
 
 
 def copy_template_database() -> None:

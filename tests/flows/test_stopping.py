@@ -23,7 +23,7 @@ from prefect.runtime import flow_run as this_run
 from prefect.settings import PREFECT_API_URL
 
 from cli.commands.finetune import _Stopping
-from flows.runtime.cancelling import ending_as_cancelled, stopping_if_cancelled
+from flows.runtime.running import ending_as_cancelled, stopping_if_cancelled
 from flows.runtime.stopping import (
     STOPPED,
     TERMINATED,
