@@ -31,23 +31,6 @@ def scheduler_lost(runner: str) -> RunnerError:
 
 
 @contextmanager
-def quiet_client(runner: str) -> Iterator[None]:
-    """Have Dask's client log nothing in this block and at its end: of a lost scheduler it logs a traceback."""
-    if runner == "threads":
-        yield
-        return
-    import distributed  # noqa: F401 - it sets the level when it is imported
-
-    logger = logging.getLogger("distributed.client")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-@contextmanager
 def explain_losses(runner: str, is_lost: Callable[[], bool], labels: Mapping[str, str]) -> Iterator[None]:
     """Turn Dask's errors on a lost scheduler and on a task that it gave up into one line each.
 

@@ -26,7 +26,6 @@ class StageProgress:
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)  # unit -> in, kept
 
     def note(self, result: ShardResult) -> None:
-        """Count one more shard."""
         self.finished += 1
         self.skipped += result.skipped
         for balance in result.counts:
@@ -35,9 +34,8 @@ class StageProgress:
 
     def line(self, shards: int, elapsed_s: float) -> str:
         """Return a line on shards, rows and the time left."""
-        parts = [
-            f"{self.finished:,} of {shards:,} shards" + (f" ({self.skipped:,} found done)" if self.skipped else "")
-        ]
+        found = f" ({self.skipped:,} found done)" if self.skipped else ""
+        parts = [f"{self.finished:,} of {shards:,} shards{found}"]
         parts += [f"{rows_in:,} {unit}, {kept:,} kept" for unit, (rows_in, kept) in self.rows.items()]
         worked = self.finished - self.skipped
         if worked and elapsed_s >= 1 and self.finished < shards:  # sooner it tells nothing
@@ -63,7 +61,6 @@ class Pulse:
     Args:
         running: returns this process's active shards, oldest first; empty where other processes do the work.
         tokens: returns how many tokens have passed through this process's model so far.
-        clock: monotonic seconds, the same as that of `ActiveShard.started`.
     """
 
     def __init__(
@@ -97,9 +94,7 @@ class Pulse:
 
 
 class Lines:
-    """Writes lines of progress, and has a thread that writes one when it is due; nothing is written after `close`.
-
-    Hold `lock` while changing what `lines` reads.
+    """Writes lines of progress, also from a thread when one is due. Hold `lock` while changing what `lines` reads.
 
     Args:
         lines: called every second from the thread, with whether a line is due; returns the lines to write.
@@ -120,14 +115,12 @@ class Lines:
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def say(self, line: str) -> None:
-        """Write a line now."""
         with self.lock:
             if not self._ended.is_set():
                 self._last = self._clock()
                 self._write(line)
 
     def poll(self) -> None:
-        """Write the lines that are due."""
         with self.lock:
             for line in self._due_lines(self._clock() - self._last >= LINE_S):
                 self.say(line)

@@ -1,20 +1,16 @@
-"""The short-lived Prefect server of a flow, where PREFECT_API_URL names none: how it starts, and that none is left
-behind.
+"""The short-lived Prefect server of a flow, where PREFECT_API_URL names none: it starts early, and none is left behind.
 
-Prefect ends its server together with the process that started it, unless that process is killed; then the server would
-run on for nobody. So a run records its server and itself, and the next run in the same folder ends the server if the
-recorded run is gone. A process is identified by its id and its creation time, since ids are used again. Processes that
-were not recorded are never touched.
+A command that is going to run a flow starts the server (`start_server`), imports what the flow needs in the meantime,
+and then waits (`wait_for_server`). Every server has the middleware of `prefect_app`, also one that Prefect starts by
+itself when a flow first needs one (`guard_prefect_server`).
 
-Every server has the middleware of `prefect_app`, also one that Prefect starts by itself (`guard_prefect_server`).
+Prefect ends its server together with the process that started it, unless that process is killed. So a run records its
+server and itself, and the next run in the same folder ends the server if the recorded run is gone. A process is
+identified by its id and its creation time, since ids are used again. What was not recorded is never touched.
 
 The first start of a server creates its database in many steps. Two first starts in one folder would disturb each other,
-so they take turns. A start that was killed leaves a database on which no server starts, so that one is set aside.
-
-Prefect starts its server when a flow first needs one, and waits for it. A command that is going to run a flow starts
-the server earlier (`start_server`), imports what the flow needs in the meantime, and then waits (`wait_for_server`).
-The first database of each Prefect version is kept, empty, in the user's cache folder: other data folders start with a
-copy.
+so they take turns. A start that was killed leaves a database on which no server starts, so that one is set aside. The
+first database of each Prefect version is kept, empty, in the user's cache folder: other data folders start with a copy.
 """
 
 from __future__ import annotations
@@ -67,8 +63,6 @@ _SERVER_VARIABLES = {
     "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "0",
     "PREFECT_API_BLOCKS_REGISTER_ON_START": "0",
 }
-
-
 # Modules that a flow imports at its beginning, or at its end. While the server starts, that time is free.
 _FLOW_IMPORTS = (
     "pandas",  # pyarrow needs it for its first array
@@ -136,13 +130,10 @@ def prepare_start() -> None:
 
 
 def start_server() -> None:
-    """Start a server for this process and return at once; `wait_for_server` waits for it.
+    """Start a server for this process and return at once; `wait_for_server` waits for it. See `prepare_start`.
 
     Nothing is started if a server is named, if this process has one already, or if Prefect is imported already: then it
     has read its settings, and starts a server itself.
-
-    Raises:
-        LockHeldError: see `prepare_start`.
     """
     home = own_server_home()
     if home is None or (_started and _started[0][0].poll() is None):
@@ -171,10 +162,7 @@ def start_server() -> None:
 
 
 def _command(port: int) -> list[str]:
-    """Return the command that starts a server with our middleware; no file of the user's can be imported instead of it.
-
-    Its command line holds `uvicorn`, by which `_child_servers` recognises it.
-    """
+    """Return the command that starts a server with our middleware; `_child_servers` recognises it by `uvicorn`."""
     words = [sys.executable, "-m", "uvicorn", "--app-dir", str(Path(__file__).parents[2]), "--factory", APP]
     return [*words, "--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
 
@@ -241,8 +229,7 @@ def wait_for_server() -> None:
                 _template().unlink(missing_ok=True)  # perhaps it is a database on which no server starts
             _started.clear()
             use_own_server(None)
-            while _start_locks:
-                _start_locks.pop().close()
+            _let_next_start()
             why = f": {full}" if full else ""
             raise ServerError(f"Prefect's server did not start{why}, see {log}; run the same command again")
         time.sleep(_POLL_S)
@@ -313,6 +300,10 @@ def record_server(servers: Sequence[psutil.Process] | None = None) -> None:
         others = [entry for entry in _read_note(note) if entry["parent"] != me.pid]
         put_local(note, json.dumps(others + ours).encode())
         (home / _READY).touch()
+    _let_next_start()
+
+
+def _let_next_start() -> None:
     while _start_locks:
         _start_locks.pop().close()
 
