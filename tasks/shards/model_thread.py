@@ -14,11 +14,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.settings import model_credentials
 from tasks.shards.cpu_time import add_model_cpu
 from toolformer_core.lm.base import (
     Draw,
@@ -41,14 +43,12 @@ class _Job:
 
     Args:
         hold: the lease; None: the model is taken for this job alone.
-        counted: whether its CPU seconds are those of the requesting shard.
     """
 
-    def __init__(self, work: Callable[[], Any], hold: ModelLease | None = None, *, counted: bool = True) -> None:
+    def __init__(self, work: Callable[[], Any], hold: ModelLease | None = None) -> None:
         self.hold = hold
-        self.counted = counted
         self.future: Future[Any] = Future()
-        self._work: Callable[[], Any] | None = work
+        self._work = work
         self._asked = time.perf_counter()
         self.waited = 0.0  # seconds
         self.cpu = 0.0  # seconds of the model's thread
@@ -56,17 +56,16 @@ class _Job:
     def run(self) -> None:
         self.waited = time.perf_counter() - self._asked
         begin = time.thread_time()
-        work, self._work = self._work, None  # so that a kept result does not keep the work's data alive
         try:
-            if work is None:
-                raise RuntimeError("a job can run only once")
-            result = work()
+            result = self._work()
         except BaseException as exc:  # noqa: BLE001 - raised again in the caller
             self.cpu = time.thread_time() - begin  # before the caller goes on
             self.future.set_exception(exc)
         else:
             self.cpu = time.thread_time() - begin
             self.future.set_result(result)
+        finally:
+            del self._work  # so that a kept result does not keep the work's data alive
 
 
 class _ModelThread:
@@ -80,16 +79,15 @@ class _ModelThread:
         self._changed = threading.Condition()
         self._finishing: deque[_Job] = deque()
         self._beginning: deque[_Job] = deque()
-        self._holder: ModelLease | None = None
+        self.holder: ModelLease | None = None  # who has the model
         self._thread: threading.Thread | None = None
 
-    @property
-    def holder(self) -> ModelLease | None:
-        """The lease that holds the model, if any."""
-        return self._holder
+    def result(self, job: _Job, *, finishing: bool, waited: OnWait | None = None, counted: bool = True) -> Any:
+        """Run a job and return its result; jobs submitted by the model's thread itself run at once.
 
-    def result(self, job: _Job, finishing: bool, waited: OnWait | None = None) -> Any:
-        """Run a job and return its result; jobs submitted by the model's thread itself run at once."""
+        Args:
+            counted: whether its CPU seconds are those of the requesting shard.
+        """
         if threading.current_thread() is self._thread:
             job.run()
             return job.future.result()
@@ -97,7 +95,10 @@ class _ModelThread:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="model", daemon=True)
                 self._thread.start()
-            queue = self._queue(job, finishing)
+            if job.hold is not None and job.hold is self.holder:
+                queue = job.hold.jobs
+            else:
+                queue = self._finishing if finishing else self._beginning
             queue.append(job)
             self._changed.notify()
         try:
@@ -108,20 +109,15 @@ class _ModelThread:
                     queue.remove(job)
             raise
         finally:
-            if job.counted:
+            if counted:
                 add_model_cpu(job.cpu)
             if waited is not None:
                 waited(job.waited)
 
-    def _queue(self, job: _Job, finishing: bool) -> deque[_Job]:
-        if job.hold is not None and job.hold is self._holder:
-            return job.hold.jobs
-        return self._finishing if finishing else self._beginning
-
     def release(self, hold: ModelLease) -> None:
         with self._changed:
-            if self._holder is hold:
-                self._holder = None
+            if self.holder is hold:
+                self.holder = None
                 self._changed.notify()
 
     def _run(self) -> None:
@@ -133,13 +129,13 @@ class _ModelThread:
             del job
 
     def _next(self) -> _Job | None:
-        if self._holder is not None:
-            return self._holder.jobs.popleft() if self._holder.jobs else None
+        if self.holder is not None:
+            return self.holder.jobs.popleft() if self.holder.jobs else None
         queue = self._finishing or self._beginning
         if not queue:
             return None
         job = queue.popleft()
-        self._holder = job.hold
+        self.holder = job.hold
         return job
 
 
@@ -158,9 +154,8 @@ class ModelLease:
         self._waited = waited
 
     def do(self, work: Callable[[], Result]) -> Result:
-        """Run a job in the model's thread and return its result."""
         waited, self._waited = self._waited, None
-        return _THREAD.result(_Job(work, self), False, waited)  # type: ignore[no-any-return]
+        return _THREAD.result(_Job(work, self), finishing=False, waited=waited)  # type: ignore[no-any-return]
 
     @property
     def held(self) -> bool:
@@ -179,15 +174,15 @@ def in_model_thread(work: Callable[[], Result], *, finishing: bool = False, wait
         finishing: whether it finishes a shard's work; such jobs go before those that begin one.
         waited: called with the seconds spent waiting for others.
     """
-    return _THREAD.result(_Job(work), finishing, waited)  # type: ignore[no-any-return]
+    return _THREAD.result(_Job(work), finishing=finishing, waited=waited)  # type: ignore[no-any-return]
 
 
+@dataclass(slots=True)
 class _Resident:
     """The one model that a process keeps loaded; two would not always fit into memory."""
 
-    def __init__(self) -> None:
-        self.held: tuple[tuple[str, str], LanguageModel] | None = None  # (name, digest), and the model
-        self.users: list[Callable[[], None]] = []
+    held: tuple[tuple[str, str], LanguageModel] | None = None  # (name, digest), and the model
+    users: list[Callable[[], None]] = field(default_factory=list)
 
 
 _RESIDENT = _Resident()
@@ -215,8 +210,19 @@ def resident_model(name: str, digest: str, load: Callable[[], LanguageModel]) ->
             _RESIDENT.held = (key, load())
         return _RESIDENT.held[1]
 
-    loaded: LanguageModel = _THREAD.result(_Job(replaced, counted=False), True)  # no shard's work
+    loaded: LanguageModel = _THREAD.result(_Job(replaced), finishing=True, counted=False)  # no shard's work
     return loaded
+
+
+def named_model(name: str, digest: str) -> LanguageModel:
+    """Return a model by its name, loaded with the environment's credentials; see `resident_model`.
+
+    Raises:
+        ModelError: it cannot be loaded.
+    """
+    from toolformer_core.lm.load import load_model
+
+    return resident_model(name, digest, lambda: load_model(name, digest=digest, credentials=model_credentials(name)))
 
 
 def tokens_of_resident() -> int:
@@ -300,14 +306,11 @@ class QueuedLM:
             RuntimeError: a scan of this shard holds the model.
         """
         self._check_free()
-
-        def scored() -> list[NDArray[np.float32]]:
-            return self._counted(lambda: self._lm.log_probs(requests))
-
-        return in_model_thread(scored, finishing=True, waited=self._waited)
+        return in_model_thread(
+            lambda: self._counted(lambda: self._lm.log_probs(requests)), finishing=True, waited=self._waited
+        )
 
     def _check_free(self) -> None:
-        """Raise if a scan of this shard holds the model: another request would wait forever for it to end."""
         if self._hold is not None and self._hold.held:
             raise RuntimeError(
                 "a scan of this shard still holds the model: go on to its end, or close it, then ask something else"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
-from tasks.shards.model_thread import resident_model
+from tasks.shards.model_thread import named_model, resident_model
 from tasks.specs.decontamination import Decontamination
 from tasks.specs.mark_filter import MarkFilter
 from toolformer_core.annotate.call_filter import SharedWords
@@ -159,16 +159,14 @@ def model_of(spec: BuildSpec) -> LanguageModel:
     """
     if spec.overlay is not None:
         raise NotInOverlayError(f"the model {spec.model}")
-    from toolformer_core.lm.load import load_model
+    if spec.remote is None:
+        return named_model(spec.model, spec.model_digest)
     from toolformer_core.lm.remote.engine import load_remote_model
 
-    def load() -> LanguageModel:
-        credentials = model_credentials(spec.model)
-        if spec.remote is not None:
-            return load_remote_model(spec.model, served=spec.remote, credentials=credentials)
-        return load_model(spec.model, digest=spec.model_digest, credentials=credentials)
-
-    return resident_model(spec.model, spec.model_digest, load)
+    served, credentials = spec.remote, model_credentials(spec.model)
+    return resident_model(
+        spec.model, spec.model_digest, lambda: load_remote_model(spec.model, served=served, credentials=credentials)
+    )
 
 
 def tool_of(spec: BuildSpec, key: str) -> Tool:

@@ -11,7 +11,7 @@ from tasks.shards import arrow
 from tasks.shards.model_thread import in_model_thread
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage
-from tasks.specs.grounding_spec import ANSWER_VERSION, CHOSEN_BY_A_MODEL, AnswerRun, answering_grounder
+from tasks.specs.grounding_spec import ANSWER_VERSION, CHOSEN_BY_A_MODEL, AnswerRun, grounder_of
 from tasks.stages.ground import counters_of, labelled_queries, notes_of
 from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import task_named
@@ -30,7 +30,7 @@ def _run(inputs: Inputs[AnswerRun], writer: ShardWriter) -> StageOutput:
     choices = _choices(inputs, queries)
 
     def answer() -> tuple[list[Answer], Cost]:
-        grounder = answering_grounder(run.grounding, run.large)
+        grounder = grounder_of(run.grounding, run.large)
         if run.method != "few-shot":
             return grounder.answer_all([one.query for one in queries], choices, grounder.small_lm), grounder.cost
         settings, lm = run.grounding.settings, grounder.small_lm

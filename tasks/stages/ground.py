@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.shards import arrow
-from tasks.shards.model_thread import in_model_thread
+from tasks.shards.model_thread import in_model_thread, named_model
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import LM_TOKENS, Inputs, Stage
 from tasks.specs.grounding_spec import (
@@ -18,7 +18,6 @@ from tasks.specs.grounding_spec import (
     GroundingRun,
     grounder_of,
     library_tools,
-    lm_of,
 )
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.queries import query_of, right_tools
@@ -110,7 +109,8 @@ def _choose(inputs: Inputs[ChoiceRun], writer: ShardWriter) -> StageOutput:
     queries = labelled_queries(run.grounding, inputs.records("benchmark", arrow.items_of))
 
     def choose() -> tuple[list[str | None], Cost]:
-        lm = HFSmallLM(lm_of(run.model))
+        model: Any = named_model(run.model.name, run.model.digest)
+        lm = HFSmallLM(model)
         before = lm.tokens
         chosen = _chosen(run, lm, [one.query for one in queries])
         by_small = len(queries) if run.method == "lm" else 0
