@@ -43,12 +43,7 @@ def _run(inputs: Inputs[AnswerRun], writer: ShardWriter) -> StageOutput:
     answers, cost = in_model_thread(answer, waited=writer.add_wait)
     task = task_named(run.grounding.benchmark.task)
     correct = [is_right(task, item, one.text) for item, one in zip(items, answers, strict=True)]
-    about = {
-        "grounding": run.grounding.name,
-        "answering": run.name,
-        "method": run.method,
-        "task": run.grounding.benchmark.task,
-    }
+    about = {"grounding": run.grounding.name, "answering": run.name, "method": run.method, "task": task.name}
     table = arrow.answers_table(about, items, queries, answers, correct)
     counts = RowCounts("queries", len(items), len(answers))
     return StageOutput((counts,), table, {**counters_of(cost), "right": sum(correct)})
@@ -69,10 +64,6 @@ def _choices(inputs: Inputs[AnswerRun], queries: Sequence[arrow.LabelledQuery]) 
         keys = run.grounding.library.keys
         return [next((key for key in keys if key in one.right), None) for one in queries]
     return [None] * len(queries)
-
-
-def _digests(inputs: Inputs[AnswerRun]) -> Mapping[str, str]:
-    return inputs.spec.parts()
 
 
 def _notes(inputs: Inputs[AnswerRun]) -> Mapping[str, Any]:
@@ -98,6 +89,6 @@ ANSWER_GROUNDED: Stage[AnswerRun] = Stage(
     needs="model",
     reads=("benchmark", "ground", "choose"),
     run=_run,
-    digests=_digests,
+    digests=lambda inputs: inputs.spec.parts(),
     config_notes=_notes,
 )

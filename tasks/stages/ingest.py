@@ -24,7 +24,7 @@ from tasks.shards.corpus import PartSpec, part_specs
 from tasks.shards.run_shard import ShardResult, ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage, nonzero, pii_part, run_stage, shard_name
 from tasks.specs.build_spec import BuildSpec
-from tasks.stages.decontaminate import DECONTAMINATE, found_items, reason_of
+from tasks.stages.decontaminate import DECONTAMINATE, benchmarks_digest, found_items, reason_of
 from tasks.stages.deduplicate import SIGN, NearDuplicate, find_near_duplicates
 from toolformer_core.annotate.call_filter import SharedWords
 from toolformer_core.annotate.duplicates import NAME, DigestSet
@@ -53,6 +53,14 @@ def _read(inputs: Inputs[PartSpec], writer: ShardWriter) -> StageOutput:
     failed: Counter[str] = Counter()
     rejected: list[Rejection] = []
     today, newest = dt.datetime.now(dt.UTC).date().isoformat(), ""
+
+    def write_batch() -> None:
+        nonlocal kept
+        name = shard_name(kept // spec.ingest.shard_documents)
+        writer.write(arrow.stage_table("ingest", batch), name, stage="ingest")
+        kept += len(batch)
+        batch.clear()
+
     for row in read_part(Path(spec.corpus), spec.part, spec.ingest):
         if isinstance(row, Rejection):
             failed[row.reason] += 1
@@ -66,14 +74,9 @@ def _read(inputs: Inputs[PartSpec], writer: ShardWriter) -> StageOutput:
         if row.created is not None and row.created <= today:  # a later one is a mistake
             newest = max(newest, row.created)
         if len(batch) == spec.ingest.shard_documents:
-            writer.write(arrow.stage_table("ingest", batch), shard_name(kept // len(batch)), stage="ingest")
-            kept += len(batch)
-            batch = []
+            write_batch()
     if batch:
-        writer.write(
-            arrow.stage_table("ingest", batch), shard_name(kept // spec.ingest.shard_documents), stage="ingest"
-        )
-        kept += len(batch)
+        write_batch()
     if rejected:
         writer.write_rejects(arrow.rejects_table(rejected), stage="ingest")
     counts = RowCounts("rows", kept + failed.total(), kept, failed=dict(sorted(failed.items())))
@@ -144,16 +147,19 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
                     drops.append({"doc_id": doc_id, **_like(doc_id, like)})
                 else:
                     drops.append(None)
-            if None in drops:
-                if drops.count(None) == file.rows:
-                    writer.files.append(file)
-                else:
-                    kept = pa.array([drop is None for drop in drops])
-                    writer.write(store.read(file).slice(0, len(drops)).filter(kept), shard_name(shards))
-                shards += 1
+            if drops.count(None) == file.rows:
+                writer.files.append(file)
+            elif None in drops:
+                kept = pa.array([drop is None for drop in drops])
+                writer.write(store.read(file).slice(0, len(drops)).filter(kept), shard_name(shards))
+            shards += None in drops
             if any(drops):
                 documents = arrow.documents_of(store.read(file).slice(0, len(drops)))
-                rejected += [_rejection(d, drop) for d, drop in zip(documents, drops, strict=True) if drop is not None]
+                rejected += [
+                    Rejection(document.source, document.line, raw=document.text[:_RAW_CHARS], **drop)
+                    for document, drop in zip(documents, drops, strict=True)
+                    if drop is not None
+                ]
     for start in range(0, len(rejected), _REJECTS_PER_FILE):
         writer.write_rejects(arrow.rejects_table(rejected[start : start + _REJECTS_PER_FILE]))
     dropped.update(row.reason for row in rejected)
@@ -234,10 +240,6 @@ def _like(doc_id: str, near: NearDuplicate) -> dict[str, Any]:
     return {"reason": "near_duplicate", "detail": detail, "like_doc_id": near.like, "likeness": near.likeness}
 
 
-def _rejection(document: Document, drop: dict[str, Any]) -> Rejection:
-    return Rejection(document.source, document.line, raw=document.text[:_RAW_CHARS], **drop)
-
-
 def _as_number(date: str) -> int:
     return int(date.replace("-", ""))
 
@@ -252,10 +254,12 @@ def with_latest_date(spec: BuildSpec, ingested: ShardResult) -> BuildSpec:
 
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     spec = inputs.spec
-    benchmarks = {} if spec.decontamination is None else {"benchmarks": spec.decontamination.digest}
-    benchmarks |= {"decontaminate": CALLS_ONLY} if _calls_only(spec) else {}
     near = {"near_duplicates": NAME} if spec.deduplicate else {}
-    return {"inputs": spec.corpus_digest, **benchmarks, **near, **pii_part(spec)}
+    return {"inputs": spec.corpus_digest, **benchmarks_digest(spec), **_calls_note(spec), **near, **pii_part(spec)}
+
+
+def _calls_note(spec: BuildSpec) -> dict[str, str]:
+    return {"decontaminate": CALLS_ONLY} if _calls_only(spec) else {}
 
 
 INGEST: Stage[BuildSpec] = Stage(
@@ -266,5 +270,5 @@ INGEST: Stage[BuildSpec] = Stage(
     run=_run,
     config=lambda inputs: inputs.spec.ingest,
     digests=_digests,
-    config_notes=lambda inputs: {"decontaminate": CALLS_ONLY} if _calls_only(inputs.spec) else {},
+    config_notes=lambda inputs: _calls_note(inputs.spec),
 )
