@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tasks.launch.base import JobState, Launcher, LaunchError, LostError
 from tasks.training.outcome import TrainingEvent, TrainingOutcome, failure_of, outcome_of
-from tasks.training.starting import events_before, is_unanswered, running_handle
+from tasks.training.starting import is_unanswered, launch_record, running_handle
 from toolformer_core.finetune.events import STOP_FILE, read_events
 
 _NO_ANSWER_S = 600.0  # how long a queue may fail to answer
@@ -32,10 +32,8 @@ def follow(
     """Follow a job to its end. Whatever interrupts this (Ctrl-C, a cancelled flow run) asks the job to stop.
 
     A job that is asked to stop while it is queued, by its stop file, is withdrawn. If somebody else cancels it, it has
-    stopped, too: only what no person wanted is an error.
-
-    If `on_events` raises (say, because a server is unreachable), the training goes on: it gets the same events again at
-    the next poll. Its error is raised only if it still fails after the job has ended.
+    stopped, too: only what no person wanted is an error. If `on_events` raises, the training goes on: it gets the same
+    events again at the next poll. Its error is raised only if it still fails after the job has ended.
 
     Args:
         on_events: called with new events, beginning with the job's first one, including those of earlier attempts.
@@ -47,7 +45,7 @@ def follow(
         LostError: the queue has not answered for minutes; call again to follow the job again.
     """
     events = _EventReader(folder, on_events)
-    before = events_before(folder)
+    before = int(launch_record(folder).get("events", 0))  # of earlier attempts
     try:
         state, detail = _await_end(launcher, handle, events, every_s, deadline=None, on_wait=on_wait)
     except LostError:
@@ -87,9 +85,6 @@ def stop(
 ) -> bool:
     """Ask the folder's job to stop, and wait until it has; return whether it ran. Used when `follow` was killed.
 
-    Args:
-        on_events, every_s, stop_s: see `follow`.
-
     Raises:
         LaunchError: the job's state is unknown, or it cannot be ended.
     """
@@ -100,7 +95,7 @@ def stop(
         raise
     if handle is not None:
         _stop(launcher, handle, _EventReader(folder, on_events), every_s, stop_s)
-    elif is_unanswered(folder):
+    elif is_unanswered(launch_record(folder)):
         (folder / STOP_FILE).touch()  # the job may be running, and reads this
     return handle is not None
 
@@ -137,7 +132,6 @@ class _EventReader:
             _log.warning("the training goes on; what it says could not be passed on yet: %s", exc)
 
     def notify(self) -> None:
-        """Report the pending events; they stay pending if that fails."""
         if self._pending:
             self._on_events(self._pending)
             self._pending = []
@@ -151,10 +145,7 @@ def _await_end(
     deadline: float | None,
     on_wait: Callable[[str], None] = lambda detail: None,
 ) -> tuple[JobState, str]:
-    """Poll the queue and the events until the job has ended or the deadline has passed; return its state and detail.
-
-    A queued job that has been asked to stop is not waited for.
-    """
+    """Poll the queue and the events until the job has ended or the deadline has passed; return its state and detail."""
     last_answer = time.monotonic()
     last_query = -math.inf
     wait_reason: str | None = None
@@ -175,10 +166,9 @@ def _await_end(
             wait_reason = detail
         if state not in (JobState.PENDING, JobState.RUNNING, JobState.ENDING):
             return state, detail
-        if deadline is not None and not (events.folder / STOP_FILE).exists():
-            return state, detail  # see `_stop`
-        if state is JobState.PENDING and (events.folder / STOP_FILE).exists():
-            return state, detail  # it has nothing to save
-        if deadline is not None and time.monotonic() > deadline:
+        asked = (events.folder / STOP_FILE).exists()
+        if state is JobState.PENDING and asked:  # it has nothing to save
+            return state, detail
+        if deadline is not None and (time.monotonic() > deadline or not asked):  # see `_stop`
             return state, detail
         time.sleep(every_s)

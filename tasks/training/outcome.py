@@ -1,7 +1,4 @@
-"""How a training job ended: the outcome it reports in its events, or the error made from what a failed job left behind.
-
-It reads the job's folder only; it starts and follows nothing.
-"""
+"""How a training job ended: the outcome that its events report, or the error made of what a failed job left."""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""Copies the results of a finished training from its job folder into a record of the warehouse.
-
-The warehouse's view `trainings` is made of these records. This module does not know how or where the training ran.
-"""
+"""Copies the results of a finished training from its job folder into a record of the warehouse."""
 
 import datetime as dt
 import math

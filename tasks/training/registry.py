@@ -1,7 +1,4 @@
-"""The registry of finetuned models: finished trainings, read from their job folders, and which of them belong together.
-
-`tasks.training.job` describes a job folder. Nothing is loaded here, and no warehouse is read.
-"""
+"""The registry of finetuned models: finished trainings, by their job folders, and which of them belong together."""
 
 import json
 from collections.abc import Sequence
