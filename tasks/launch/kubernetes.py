@@ -208,15 +208,13 @@ def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
     """Yield a function that calls a method of the official client and returns plain values, as the API sent them.
 
     It returns None if the requested object does not exist, and raises a LaunchError or LostError of one line.
-    The cluster is that of a named kubeconfig, else of the client's usual places, else of the pod that we run in.
 
     Raises:
         UsageError: the client is not installed, or no cluster is configured.
     """
     try:
-        client = importlib.import_module("kubernetes.client")
-        config = importlib.import_module("kubernetes.config")
-        errors = importlib.import_module("urllib3.exceptions")
+        names = "kubernetes.client", "kubernetes.config", "urllib3.exceptions"
+        client, config, errors = map(importlib.import_module, names)
     except ModuleNotFoundError as exc:
         raise UsageError("there is no Kubernetes client: pip install 'toolformer-platform[kubernetes]'") from exc
     settings = client.Configuration()

@@ -2,8 +2,7 @@
 
 A command runs in a session of its own, under a short shell script that records its exit code in the job folder. All
 processes of a job carry the job's mark in their environment. So they are recognised even if a process id has since been
-given to another process, or a child has left its parent's process group as torchrun's workers do. A process without the
-mark is never signalled. This module does not know what the command does.
+given to another process, or a child has left its parent's process group as torchrun's workers do.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A shard's result is named by a fingerprint of all it depends on (`ShardSpec`). If its commit exists and its data is
 intact, nothing is done; otherwise the stage runs, its data is written, and the commit last. A process killed at any
-moment therefore leaves either a finished shard or one to be done again. What a stage does is not known here.
+moment therefore leaves either a finished shard or one to be done again.
 """
 
 import datetime as dt
@@ -65,10 +65,7 @@ class ShardWriter:
         self.waited += seconds
 
     def write(self, table: pa.Table, name: str | None = None, *, stage: str = "") -> None:
-        """Write a table under the shard's own name, or under `name` where a commit has several.
-
-        It is a table of the shard's stage, or of `stage`.
-        """
+        """Write a table of the shard's stage, or of `stage`; under a `name` of its own where a commit has several."""
         k = self._key
         self.files.append(self._store.write(stage or k.stage, k.tool, k.shard, k.fingerprint, table, name))
 
@@ -101,12 +98,6 @@ def on_shard_done(listener: Callable[[ShardResult], None]) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
-
-
-def _notify(result: ShardResult) -> ShardResult:
-    if (listener := _listener.get()) is not None:
-        listener(result)
-    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +138,26 @@ def run_shard(
         StoreError: the data could not be written.
         CatalogError: the leases' database could not be used.
     """
-    key = spec.key
     if leases is None:
-        return _notify(_finished(store, key) or _commit(store, _run(store, spec, key, run_id, run)))
+        result = _finished(store, spec.key) or _commit(store, _run(store, spec, run_id, run))
+    else:
+        result = _leased(store, spec, run_id, run, leases)
+    if (listener := _listener.get()) is not None:
+        listener(result)
+    return result
+
+
+def _leased(
+    store: Store, spec: ShardSpec, run_id: str, run: Callable[[ShardWriter], StageOutput], leases: Leases
+) -> ShardResult:
     while True:
-        lease_or_result = leases.wait_for(key.id, lambda: _finished(store, key))
+        lease_or_result = leases.wait_for(spec.key.id, lambda: _finished(store, spec.key))
         if isinstance(lease_or_result, ShardResult):
-            return _notify(lease_or_result)
+            return lease_or_result
         try:
-            commit = _run(store, spec, key, run_id, run)
+            commit = _run(store, spec, run_id, run)
             if leases.confirm(lease_or_result):
-                return _notify(_commit(store, commit))
+                return _commit(store, commit)
         finally:
             leases.release(lease_or_result)
         # The lease ended while the stage ran: its new holder commits the shard, or it runs here once more.
@@ -174,11 +174,9 @@ def _finished(store: Store, key: CommitKey) -> ShardResult | None:
     return None
 
 
-def _run(
-    store: Store, spec: ShardSpec, key: CommitKey, run_id: str, run: Callable[[ShardWriter], StageOutput]
-) -> Commit:
+def _run(store: Store, spec: ShardSpec, run_id: str, run: Callable[[ShardWriter], StageOutput]) -> Commit:
     """Run the stage and write its data; return the commit to be written after it."""
-    start, cpu = time.perf_counter(), CpuTime()
+    start, cpu, key = time.perf_counter(), CpuTime(), spec.key
     writer = ShardWriter(store, key)
     _ACTIVE[writer] = ActiveShard(key.stage, key.tool, key.shard, time.monotonic())
     try:

@@ -1,9 +1,7 @@
 """A cache of tool responses, shared by runs and hosts.
 
-It stores nothing itself. Commits of `execute` record the tool's fingerprint and the config, and their files hold
-questions and answers. So a tool's known answers are the rows of all commits with the same fingerprint and config, and
-hosts that write at the same time lose none. Digests are checked when a file is read; a damaged file is ignored. Memory
-use is 16 bytes per distinct question, for the location of its answer.
+It stores nothing itself: a tool's known answers are the rows of all commits of `execute` with the same fingerprint of the
+tool and config. A damaged file is ignored. Memory use is 16 bytes per distinct question, for the location of its answer.
 
 A process reads each commit once. It is given its own commits directly (`committed`) and finds others by listing them.
 The more commits there are, the less often they are listed, so that the work grows linearly with the shards. If a commit
@@ -17,7 +15,7 @@ is found late, the only cost is that the tool is called again.
     | a transient failure: timeout, crashed, ...       | asks again            | uses it if there is no other |
 
 A reused response keeps its age: a commit records the time of its oldest answer (`answered`). Finished shards are not
-run again, whatever the age of their answers. This module does not know what an answer means.
+run again, whatever the age of their answers.
 """
 
 import datetime as dt
@@ -80,8 +78,8 @@ class _Piece(NamedTuple):
 class _Index:
     """Locations of answers: a question's digest -> file and row.
 
-    Each piece is more than twice as long as the next one, so there are few, and an answer is copied seldom: as often as
-    the index has doubled since. Pieces of a million answers stay as they are, as merging those would take memory.
+    Each piece is more than twice as long as the next one, so there are few, and an answer is copied seldom. Pieces of a
+    million answers stay as they are, as merging those would take memory.
     """
 
     pieces: list[_Piece] = field(default_factory=list)
@@ -151,11 +149,7 @@ class ToolCache:
         """Return the known answers to these questions; of several, the newest.
 
         Args:
-            questions: (input, context) pairs.
             offline: no tool may be called, so use answers that are too old, and transient failures, as well.
-
-        Raises:
-            StoreError: the store could not be read at all.
         """
         with self._lock:
             self._look(at_once=offline)  # offline, an answer that is not found cannot be had
@@ -194,10 +188,8 @@ class ToolCache:
         self._seen.update(ids)  # including those that could not be read
 
     def _note(self, file: DataFile, answered: float) -> None:
-        try:
-            table = self._store.read(file)
-        except StoreError as exc:
-            _log.warning("the answers in it are not used: %s", exc)
+        table = self._read(file)
+        if table is None:
             return
         columns = [table.column(name).to_pylist() for name in ("input", "context", "failure", "transient")]
         digests = np.zeros(table.num_rows, dtype=np.uint64)
@@ -225,20 +217,20 @@ class ToolCache:
         oldest = np.inf
         for file in sorted(by_file, key=lambda n: (-self._files[n][1], self._files[n][0].path)):
             rows = [row for row, question in by_file[file].items() if question not in known]
-            for execution in self._read(self._files[file][0], rows) if rows else ():
+            table = self._read(self._files[file][0]) if rows else None
+            for execution in arrow.executions_of(table.take(pa.array(rows, pa.int64()))) if table is not None else ():
                 question = (execution.input, execution.context)
                 if question in wanted and question not in known:
                     known[question] = execution
                     oldest = min(oldest, self._files[file][1])
         return float(oldest)
 
-    def _read(self, file: DataFile, rows: list[int]) -> list[Execution]:
+    def _read(self, file: DataFile) -> pa.Table | None:
         try:
-            table = self._store.read(file)
+            return self._store.read(file)
         except StoreError as exc:
             _log.warning("the answers in it are not used: %s", exc)
-            return []
-        return arrow.executions_of(table.take(pa.array(rows, pa.int64())))
+            return None
 
 
 def _digest(input_: str, context: str) -> int:
