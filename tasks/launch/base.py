@@ -1,8 +1,8 @@
 """What all launchers share: the protocol `Launcher`, its requests and job states, and running other programs.
 
 A launcher starts one program, once per process, on the machines it knows, and writes the program's output to `log.txt`
-in the job folder. It writes no stop file: to end a job gently the caller writes that file and waits; `cancel` ends it at
-once. A launcher's own files lie in the job folder's `launch/`; the program's exit code, if it is recorded, in `exit`.
+in the job folder. It writes no stop file: to end a job gently the caller writes that file and waits; `cancel` ends it
+at once. A launcher's own files lie in the job folder's `launch/`; the program's exit code, if recorded, in `exit`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A cache of tool responses, shared by runs and hosts.
 
-It stores nothing itself: a tool's known answers are the rows of all commits of `execute` with the same fingerprint of the
-tool and config. A damaged file is ignored. Memory use is 16 bytes per distinct question, for the location of its answer.
+It stores nothing itself: a tool's known answers are the rows of all commits of `execute` whose tool and config have the
+same fingerprints. A damaged file is ignored. Of every distinct question 16 bytes are held: where its answer is.
 
 A process reads each commit once. It is given its own commits directly (`committed`) and finds others by listing them.
 The more commits there are, the less often they are listed, so that the work grows linearly with the shards. If a commit
