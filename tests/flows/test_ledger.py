@@ -19,11 +19,9 @@ from flows.build_dataset import flow as build_dataset
 from flows.build_dataset.flow import run_build
 from flows.runtime import artifacts
 from flows.runtime.ledger import Ledger, open_run, reporting_to
-from tasks.settings import seconds
 from tasks.shards.arrow import stage_table
 from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
 from tests.support.small_builds import small_build
-from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
 from warehouse.commits import RowCounts, Run
 from warehouse.errors import LockHeldError, StoreError
@@ -211,15 +209,6 @@ def test_a_run_that_is_not_given_the_folder_says_who_has_it(
         assert left.exists()  # nothing is touched before its turn has come
     with open_run(Store(tmp_path), RUN):
         assert not left.exists()
-
-
-def test_seconds_are_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (seconds("wait"), seconds("refresh"), seconds("sweep")) == (600.0, 20.0, 3600.0)
-    assert seconds("refresh") <= 30.0
-    for bad in ("soon", "-1", "nan"):
-        monkeypatch.setenv("TOOLFORMER_WAIT_S", bad)
-        with pytest.raises(UsageError, match="TOOLFORMER_WAIT_S is"):
-            seconds("wait")
 
 
 READER = '''
