@@ -61,11 +61,7 @@ def data_folder(given: str | None = None) -> str:
 
 
 def checked_data(data: str) -> str:
-    """Return a data folder or URL as it is.
-
-    Raises:
-        UsageError: no database can lie in it, or for a URL in the current folder.
-    """
+    """Return a data folder as it is, or raise a UsageError if no database can lie in it (for a URL: in this folder)."""
     if problem := database_problem(Path.cwd() if "://" in data else Path(data).absolute()):
         raise UsageError(problem)
     return data
@@ -136,11 +132,7 @@ def public_qa_reader(reader: str) -> tuple[str, str]:
 
 
 def public_model(name: str) -> tuple[str, str]:
-    """Return a model's name without credentials, which go into the environment, and the variable ("" without any).
-
-    Raises:
-        ModelError: the name cannot be read.
-    """
+    """Return a model's name without credentials, which go into the environment, and the variable ("" without any)."""
     named = ModelRef.of(name)
     if not named.credentials:
         return name, ""
@@ -155,20 +147,12 @@ def api_key(given: str | None = None) -> str | None:
 
 
 def allowed_hosts() -> tuple[str, ...]:
-    """Return the names besides loopback under which servers answer, in lower case: $TOOLFORMER_ALLOWED_HOSTS.
-
-    Raises:
-        UsageError: one of them is not a name.
-    """
+    """Return the names besides loopback under which servers answer, in lower case, or raise a UsageError."""
     return _listed("TOOLFORMER_ALLOWED_HOSTS", _HOST, "prefect,10.0.0.5")
 
 
 def allowed_origins() -> tuple[str, ...]:
-    """Return the addresses besides its own whose pages may use Prefect's server: $TOOLFORMER_ALLOWED_ORIGINS.
-
-    Raises:
-        UsageError: one of them is not an address.
-    """
+    """Return the addresses besides its own whose pages may use Prefect's server, or raise a UsageError."""
     return _listed("TOOLFORMER_ALLOWED_ORIGINS", rf"https?://({_HOST})(:\d+)?(/.*)?", "https://prefect.example")
 
 
@@ -181,11 +165,7 @@ def _listed(variable: str, form: str, example: str) -> tuple[str, ...]:
 
 
 def viewer_url() -> str | None:
-    """Return the address of the viewer, to which other pages link: $TOOLFORMER_VIEWER; None: it is not known.
-
-    Raises:
-        UsageError: it is no address.
-    """
+    """Return the viewer's address, to which other pages link; None: it is not known. A UsageError: it is none."""
     given = os.environ.get("TOOLFORMER_VIEWER", "").strip().rstrip("/")
     if given and not re.fullmatch(rf"https?://({_HOST})(:\d+)?(/[^\s?#]*)?", given.lower()):
         raise UsageError(f"TOOLFORMER_VIEWER is {shown_url(given)!r}: write e.g. http://127.0.0.1:8001")
@@ -193,11 +173,7 @@ def viewer_url() -> str | None:
 
 
 def runner_named(given: str | None = None) -> str:
-    """Return the runner of a flow's tasks: `given`, else $TOOLFORMER_RUNNER, else `threads`.
-
-    Raises:
-        UsageError: it is neither `threads` nor `dask` nor an address.
-    """
+    """Return the runner of a flow's tasks: `given`, else $TOOLFORMER_RUNNER, else `threads`; or raise a UsageError."""
     name = given or os.environ.get("TOOLFORMER_RUNNER") or "threads"
     if name not in ("threads", "dask") and "://" not in name:
         source = "--runner" if given else "TOOLFORMER_RUNNER"
@@ -206,11 +182,7 @@ def runner_named(given: str | None = None) -> str:
 
 
 def seconds(name: str) -> float:
-    """Return one of the durations `wait`, `refresh`, `sweep`, `lease`: $TOOLFORMER_<NAME>_S, else its default.
-
-    Raises:
-        UsageError: the variable is not a number of seconds.
-    """
+    """Return `wait`, `refresh`, `sweep` or `lease`: $TOOLFORMER_<NAME>_S, else its default; or raise a UsageError."""
     variable = f"TOOLFORMER_{name.upper()}_S"
     given = os.environ.get(variable) or str(_SECONDS[name])
     try:

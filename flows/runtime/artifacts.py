@@ -211,11 +211,7 @@ def _logging_failures() -> Iterator[None]:
 
 
 def run_name_from(pattern: str) -> Callable[[], str]:
-    """Return a function that names a flow run after its parameters; of paths and URLs it uses the last part.
-
-    Args:
-        pattern: a `str.format` pattern with fields of the form, e.g. `build {dataset} from {corpus}`.
-    """
+    """Return a function that names a flow run by a pattern of its parameters, e.g. `build {dataset} from {corpus}`."""
 
     def name() -> str:
         given = this_run.parameters["parameters"]

@@ -32,15 +32,7 @@ def scheduler_lost(runner: str) -> RunnerError:
 
 @contextmanager
 def explain_losses(runner: str, is_lost: Callable[[], bool], labels: Mapping[str, str]) -> Iterator[None]:
-    """Turn Dask's errors on a lost scheduler and on a task that it gave up into one line each.
-
-    Args:
-        is_lost: returns whether there is no connection to the scheduler.
-        labels: the names of the tasks, by Dask's key; it may grow in the block.
-
-    Raises:
-        RunnerError: one of the two happened.
-    """
+    """Turn Dask's errors on a lost scheduler and on a task that it gave up into one line each, a `RunnerError`."""
     from distributed import KilledWorker
     from distributed.client import FutureCancelledError, FuturesCancelledError
     from distributed.comm.core import CommClosedError
@@ -63,11 +55,7 @@ def explain_losses(runner: str, is_lost: Callable[[], bool], labels: Mapping[str
 
 
 def what_is_missing(address: str, workers: Workers, *, gpus_asked: bool) -> str:
-    """Return a line on the workers that tasks wait for; "" if there are workers for all of them.
-
-    Args:
-        gpus_asked: tasks that ask the model run on workers with a GPU alone.
-    """
+    """Return a line on the workers that tasks wait for, of which those of the model may need a GPU; "": on none."""
     if not workers:
         return f"tasks wait for a Dask worker, none is there: start one with `dask worker {address}`"
     if gpus_asked and not any(worker["resources"].get("GPU") for worker in workers.values()):

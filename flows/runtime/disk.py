@@ -29,11 +29,7 @@ class DiskFullError(ToolformerError):
 
 @contextmanager
 def explain_full_disk(data: str, *servers: type[ToolformerError]) -> Iterator[None]:
-    """Turn errors that a full disk has caused inside the block into a `DiskFullError`.
-
-    Args:
-        servers: our own errors that only say that a server did not start, besides `ServerError`.
-    """
+    """Turn errors caused by a full disk into a `DiskFullError`; `servers`: ours that say that none started."""
     try:
         yield
     except (UsageError, LockHeldError, typer.Exit, BrokenPipeError):

@@ -102,11 +102,7 @@ class Ledger:
         self.refresh()
 
     def note(self, done: ShardResult) -> None:
-        """Add a finished shard at once, from the thread that finished it; `add` then skips it.
-
-        Raises:
-            StoreError: the shard's commit is not in the flow's store.
-        """
+        """Add a finished shard at once, from the thread that finished it. A StoreError: its commit is not there."""
         key = done.key
         commit = self.store.find(key.stage, key.tool, key.shard, key.fingerprint)
         if commit is None:

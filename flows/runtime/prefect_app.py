@@ -23,11 +23,7 @@ _ADVICE = "TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS of the server
 
 
 def create_app(final: bool = False) -> OwnOriginOnly:
-    """Return Prefect's application with the middleware.
-
-    Raises:
-        UsageError: an environment variable allows something that is not a host name or the address of a page.
-    """
+    """Return Prefect's application with the middleware, or raise a UsageError if a variable allows what is none."""
     from prefect.server.api import server
     from prefect.settings import PREFECT_SERVER_CORS_ALLOWED_ORIGINS, PREFECT_UI_API_URL, temporary_settings
 

@@ -88,11 +88,7 @@ def stopping_if_cancelled(every_s: float = _EVERY_S) -> Iterator[None]:
 
 @contextmanager
 def ending_as_cancelled() -> Iterator[None]:
-    """Around the call of a flow: show a run as cancelled that was, however it ended.
-
-    Raises:
-        Stopped: the run was deleted.
-    """
+    """Around the call of a flow: show a cancelled run as such, however it ended; of a deleted one, raise `Stopped`."""
     try:
         yield
     except ObjectNotFound as exc:

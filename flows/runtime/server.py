@@ -210,11 +210,7 @@ def copy_template_database() -> None:
 
 
 def wait_for_server() -> None:
-    """Wait until the server that `start_server` has started answers; return at once if it has started none.
-
-    Raises:
-        ServerError: the server ended, or does not answer in time.
-    """
+    """Wait until the server that `start_server` has started, if any, answers; raise a ServerError if it does not."""
     if not _started:
         return
     process, address, log = _started[0]
@@ -254,7 +250,6 @@ def _answers(address: str) -> bool:
 
 
 def _template() -> Path:
-    """Return the path of the kept empty database of this version of Prefect."""
     return cache_folder() / f"prefect-{version('prefect')}.db"
 
 
@@ -284,11 +279,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def record_server(servers: Sequence[psutil.Process] | None = None) -> None:
-    """Record the server that this process has started, beside those of others, and let the next one start.
-
-    Args:
-        servers: the server's processes; None: find those that Prefect has started for a flow.
-    """
+    """Record the server that this process has started (None: find it), beside others', and let the next one start."""
     home = own_server_home()
     servers = _child_servers() if servers is None else servers
     if home is not None and servers:

@@ -29,11 +29,7 @@ def tell_beginning() -> None:
 
 
 class BlameRunning(SchedulerPlugin):
-    """The scheduler's part; of several flows' on one scheduler the first one serves all.
-
-    Args:
-        task: the name of the function whose tasks tell when they begin.
-    """
+    """The scheduler's part, for tasks of a function of this name; several flows on one scheduler share it."""
 
     name = "toolformer-blame"
     idempotent = True

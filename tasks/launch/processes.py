@@ -162,7 +162,6 @@ def _is_supervised(record: Mapping[str, Any]) -> bool:
 
 
 def _find_workers(record: Mapping[str, Any]) -> list[psutil.Process]:
-    """Return all processes of the job except the supervisor."""
     return [process for process in find(record["mark"]) if process.pid != record["pid"]]
 
 

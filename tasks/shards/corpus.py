@@ -35,11 +35,7 @@ _entries: dict[str, _Entry] = {}
 
 
 def corpus_digest(corpus: str, store: Store) -> str:
-    """Return the digest of a corpus: of its files' contents, and of the names by which rows refer to them.
-
-    Raises:
-        CorpusError: there is no such corpus.
-    """
+    """Return the digest of a corpus's files and their names in rows, or raise a CorpusError if there is none."""
     root = Path(corpus)
     entries = _digested(corpus_files(root), store)
     return digest_of("corpus", *(part for file, entry in entries.items() for part in (source_of(root, file), entry[2])))
@@ -84,7 +80,6 @@ def _digested(files: list[Path], store: Store) -> dict[Path, _Entry]:
 
 
 def _digest_block(block: tuple[Path, int]) -> tuple[str, int]:
-    """Return the digest and the line feeds of a file's block."""
     path, start = block
     digest, feeds = hashlib.blake2b(digest_size=16), 0
     with path.open("rb") as file:

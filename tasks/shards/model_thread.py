@@ -39,11 +39,7 @@ OnWait = Callable[[float], None]  # called with the seconds spent waiting for ot
 
 
 class _Job:
-    """A piece of work, and the lease that takes the model when it starts.
-
-    Args:
-        hold: the lease; None: the model is taken for this job alone.
-    """
+    """A piece of work, and the lease that takes the model when it starts; None: it is taken for this job alone."""
 
     def __init__(self, work: Callable[[], Any], hold: ModelLease | None = None) -> None:
         self.hold = hold
@@ -215,11 +211,7 @@ def resident_model(name: str, digest: str, load: Callable[[], LanguageModel]) ->
 
 
 def named_model(name: str, digest: str) -> LanguageModel:
-    """Return a model by its name, loaded with the environment's credentials; see `resident_model`.
-
-    Raises:
-        ModelError: it cannot be loaded.
-    """
+    """Return a model by its name, see `resident_model`, or raise a ModelError if it cannot be loaded."""
     from toolformer_core.lm.load import load_model
 
     return resident_model(name, digest, lambda: load_model(name, digest=digest, credentials=model_credentials(name)))
@@ -273,11 +265,7 @@ class QueuedLM:
         return self._lm.digest
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
-        """See `LanguageModel`; the model is held until the last scan has been used.
-
-        Raises:
-            RuntimeError: at its first scan, while another scan of this shard holds the model.
-        """
+        """See `LanguageModel`; the model is held until the last scan has been used. Another amid it is a RuntimeError."""
         self._scan = self._scanned(prompt, texts)
         return self._scan
 
@@ -300,11 +288,7 @@ class QueuedLM:
                 hold.release()
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
-        """See `LanguageModel`.
-
-        Raises:
-            RuntimeError: a scan of this shard holds the model.
-        """
+        """See `LanguageModel`; it is a RuntimeError while a scan of this shard holds the model."""
         self._check_free()
         return in_model_thread(
             lambda: self._counted(lambda: self._lm.log_probs(requests)), finishing=True, waited=self._waited

@@ -152,11 +152,7 @@ def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
 
 
 def model_of(spec: BuildSpec) -> LanguageModel:
-    """Return the build's model, loaded once a process as long as no other is requested.
-
-    Raises:
-        ModelError: it cannot be loaded.
-    """
+    """Return the build's model, loaded once as long as no other is requested, or raise a ModelError."""
     if spec.overlay is not None:
         raise NotInOverlayError(f"the model {spec.model}")
     if spec.remote is None:
@@ -170,11 +166,7 @@ def model_of(spec: BuildSpec) -> LanguageModel:
 
 
 def tool_of(spec: BuildSpec, key: str) -> Tool:
-    """Return a tool, built once a process.
-
-    Raises:
-        UsageError: something it reads is not there.
-    """
+    """Return a tool, built once a process, or raise a UsageError if something it reads is not there."""
     if spec.overlay is not None:
         raise NotInOverlayError(f"the tool {key}")
     known_as = key, spec.tool_settings, spec.tool_digests[key]

@@ -176,11 +176,7 @@ on_model_dropped(_HELD.release)
 
 
 def toolformer_of(evaluation: Evaluation) -> Toolformer:
-    """Return the evaluation's model with its tools, loaded once as long as no other is requested.
-
-    Raises:
-        ModelError, UsageError: model or tools cannot be loaded.
-    """
+    """Return the evaluation's model with its tools, loaded once as long as no other is requested; see `named_model`."""
     from toolformer_core.decode.toolformer import Toolformer
 
     model, settings = (evaluation.model, evaluation.model_digest), evaluation.tool_settings

@@ -31,11 +31,7 @@ def shard_order(shards: Iterable[Shard], seed: int) -> list[Shard]:
 
 
 class ExampleCounter:
-    """Counts the examples of each tool, one shard after another, until it has enough.
-
-    Args:
-        tools: in the order in which `open_tools` is to name them.
-    """
+    """Counts the examples of each tool, one shard after another, until it has enough."""
 
     def __init__(self, tools: Sequence[str], enough: int) -> None:
         self._enough = enough

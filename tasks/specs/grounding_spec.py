@@ -180,11 +180,7 @@ _EMBEDDINGS: dict[str, NDArray[np.float32]] = {}  # of descriptions, by the dige
 def tools_of(
     keys: Sequence[str], settings: ToolSettings, demonstrations: DemonstrationKind, mocked: Iterable[str]
 ) -> tuple[LibraryTool, ...]:
-    """Build tools and return them as a library.
-
-    Raises:
-        UsageError, UnknownNameError, ToolError: see `build_tools` and `library_of`.
-    """
+    """Build tools and return them as a library; see `build_tools` and `library_of`."""
     built = build_tools(keys, settings, qa_credentials=qa_credentials(settings.qa_reader))
     return library_of(built.values(), demonstrations=demonstrations, mock=tuple(mocked))
 

@@ -193,7 +193,6 @@ class _Parts:
 
 
 def _ids(store: Store, results: Mapping[str, ShardResult]) -> list[str]:
-    """Return the ids of a part's documents in order."""
     return [one for file in results[READ.name].files for one in store.read(file, ["doc_id"]).column(0).to_pylist()]
 
 
@@ -208,7 +207,6 @@ def _near_duplicates(spec: BuildSpec, parts: _Parts) -> dict[str, NearDuplicate]
 
 
 def _contaminated(store: Store, results: Mapping[str, ShardResult]) -> dict[str, list[FoundItem]]:
-    """Return the benchmarks' items that a part's documents hold, by document."""
     files = results[DECONTAMINATE.name].files if DECONTAMINATE.name in results else ()
     return {doc_id: found for file in files for doc_id, found in found_items(store.read(file)).items()}
 

@@ -97,11 +97,7 @@ class TrackedRun:
             self.client.log_figure(self.run_id, figure, path)
 
     def table(self, rows: Sequence[Mapping[str, Any]], path: str) -> None:
-        """Store rows as a table that MLflow's page shows, under a path such as `tables/accuracy.json`.
-
-        Args:
-            rows: flat; a column that a row lacks, and a number that is not finite, become null.
-        """
+        """Store flat rows as a table for MLflow's page; what a row lacks, and what is not finite, become null."""
         columns = list(dict.fromkeys(name for row in rows for name in row))
         cells = [[row.get(name) for name in columns] for row in rows]
         data = [[None if isinstance(v, float) and not math.isfinite(v) else v for v in row] for row in cells]

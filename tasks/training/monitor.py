@@ -83,11 +83,7 @@ def stop(
     every_s: float = 1.0,
     stop_s: float = 600.0,
 ) -> bool:
-    """Ask the folder's job to stop, and wait until it has; return whether it ran. Used when `follow` was killed.
-
-    Raises:
-        LaunchError: the job's state is unknown, or it cannot be ended.
-    """
+    """Ask the folder's job to stop, and wait for that; return whether it ran. A LaunchError: its state is unknown."""
     try:
         handle = running_handle(launcher, folder)
     except LostError:

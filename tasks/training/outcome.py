@@ -16,11 +16,7 @@ _TAIL_BYTES = 256 * 1024
 
 
 class TrainingError(ToolformerError):
-    """A training run that failed.
-
-    Args:
-        reason: nan_loss, out_of_memory, disk_full, error, or gone (the job ended without reporting why).
-    """
+    """A training that failed: nan_loss, out_of_memory, disk_full, error, or gone (it ended without reporting why)."""
 
     def __init__(self, reason: str, message: str, tail: str = "") -> None:
         self.reason = reason

@@ -52,7 +52,6 @@ def record_training(store: Store, finished: FinishedTraining) -> None:
 
 
 def _within(store: Store, path: Path) -> str:
-    """Return a path relative to the data folder if it is inside it; else the path itself."""
     root = Path(store.root)
     return path.relative_to(root).as_posix() if store.is_local and path.is_relative_to(root) else str(path)
 

@@ -150,11 +150,7 @@ def _end_index(folder: Path) -> int:
 
 
 def running_handle(launcher: Launcher, folder: Path) -> str | None:
-    """Return the handle of the folder's job if this launcher started it and it has not ended.
-
-    Raises:
-        LostError: the launcher does not answer.
-    """
+    """Return the handle of the folder's job if this launcher started it and it has not ended; see `Launcher.state`."""
     record = launch_record(folder)
     if record.get("launcher") != launcher.name or is_unanswered(record):
         return None

@@ -52,11 +52,7 @@ def write_trigger(path: Path, fitted: FittedTrigger) -> None:
 
 
 def read_trigger(path: Path) -> FittedTrigger:
-    """Read a record.
-
-    Raises:
-        UsageError: it cannot be read, or is no such record.
-    """
+    """Read a record, or raise a UsageError if it cannot be read or is no such record."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         return FittedTrigger(
