@@ -24,7 +24,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -148,23 +148,18 @@ def start_server() -> None:
     address, log = f"http://127.0.0.1:{port}/api", home / "server.log"
     make_private(log)
     with log.open("wb") as stream:
-        process = subprocess.Popen(
-            _command(port),
-            env={**environment(), **_SERVER_VARIABLES},
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            umask=0o777 & ~private_mode(home),  # of its database
-        )
+        process = _start(port, home, {}, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
     _started[:] = [(process, address, log)]
     use_own_server(address)
     atexit.register(_stop, process)
 
 
-def _command(port: int) -> list[str]:
-    """Return the command that starts a server with our middleware; `_child_servers` recognises it by `uvicorn`."""
+def _start(port: int, home: Path, variables: Mapping[str, str], **streams: Any) -> subprocess.Popen[bytes]:
+    """Start a server with our middleware; `_child_servers` recognises it by `uvicorn`."""
     words = [sys.executable, "-m", "uvicorn", "--app-dir", str(Path(__file__).parents[2]), "--factory", APP]
-    return [*words, "--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
+    words += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
+    own = {**environment(), **_SERVER_VARIABLES, **variables}
+    return subprocess.Popen(words, env=own, umask=0o777 & ~private_mode(home), **streams)  # its database is private
 
 
 def guard_prefect_server() -> None:
@@ -187,11 +182,7 @@ def guard_prefect_server() -> None:
         settings = get_current_settings()
         variables = settings.to_environment_variables(exclude_unset=True)
         make_private(*(settings.home / name for name in _DATABASE), create=False)
-        return subprocess.Popen(
-            _command(server.port or 0),
-            env={**environment(), **_SERVER_VARIABLES, **variables},
-            umask=0o777 & ~private_mode(settings.home),  # of its database
-        )
+        return _start(server.port or 0, settings.home, variables)
 
     setattr(SubprocessASGIServer, _START_METHOD, start)
 

@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -173,38 +172,29 @@ def in_model_thread(work: Callable[[], Result], *, finishing: bool = False, wait
     return _THREAD.result(_Job(work), finishing=finishing, waited=waited)  # type: ignore[no-any-return]
 
 
-@dataclass(slots=True)
-class _Resident:
-    """The one model that a process keeps loaded; two would not always fit into memory."""
-
-    held: tuple[tuple[str, str], LanguageModel] | None = None  # (name, digest), and the model
-    users: list[Callable[[], None]] = field(default_factory=list)
-
-
-_RESIDENT = _Resident()
+_RESIDENT: dict[tuple[str, str], LanguageModel] = {}  # by name and digest; one: two would not always fit into memory
+_ON_DROP: list[Callable[[], None]] = []
 
 
 def on_model_dropped(release: Callable[[], None]) -> None:
     """Register a function to call, in the model's thread, whenever the resident model is dropped for another."""
-    _RESIDENT.users.append(release)
+    _ON_DROP.append(release)
 
 
 def resident_model(name: str, digest: str, load: Callable[[], LanguageModel]) -> LanguageModel:
     """Return a model, loading it if it is not resident; the one that is resident is dropped first."""
     key = (name, digest)
-    held = _RESIDENT.held
-    if held is not None and held[0] == key:
-        return held[1]
-    del held  # else this frame would keep the old model alive
+    if (held := _RESIDENT.get(key)) is not None:
+        return held
 
     def replaced() -> LanguageModel:
-        if _RESIDENT.held is None or _RESIDENT.held[0] != key:
-            _RESIDENT.held = None
-            for release in _RESIDENT.users:
+        if key not in _RESIDENT:
+            _RESIDENT.clear()
+            for release in _ON_DROP:
                 release()
             gc.collect()  # flows make automatic collection rare, and a model may be part of a cycle
-            _RESIDENT.held = (key, load())
-        return _RESIDENT.held[1]
+            _RESIDENT[key] = load()
+        return _RESIDENT[key]
 
     loaded: LanguageModel = _THREAD.result(_Job(replaced), finishing=True, counted=False)  # no shard's work
     return loaded
@@ -219,8 +209,7 @@ def named_model(name: str, digest: str) -> LanguageModel:
 
 def tokens_of_resident() -> int:
     """Return how many tokens have passed through this process's model, if it counts them; 0 without a model."""
-    held = _RESIDENT.held
-    return 0 if held is None else tokens_passed(held[1])
+    return sum(map(tokens_passed, list(_RESIDENT.values())))
 
 
 class _HeldScan(ScanWrapper[Scan]):
@@ -265,7 +254,7 @@ class QueuedLM:
         return self._lm.digest
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
-        """See `LanguageModel`; the model is held until the last scan has been used. Another amid it is a RuntimeError."""
+        """See `LanguageModel`; the model is held until the last scan has been used. Another amid it: a RuntimeError."""
         self._scan = self._scanned(prompt, texts)
         return self._scan
 

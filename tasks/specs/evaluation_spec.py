@@ -157,22 +157,17 @@ def source_digest(task: Task, path: Path | None) -> str:
     )
 
 
-@dataclass(slots=True)
-class _Held:
-    """The resident model with its tools, while an evaluation asks for it; only the model's thread touches it."""
-
-    key: tuple[Any, ...] = ()
-    toolformer: Toolformer | None = None
-
-    def release(self) -> None:
-        """Drop it and end its tools' threads."""
-        held, self.toolformer, self.key = self.toolformer, None, ()
-        if held is not None:
-            held.close()
+# The resident model with its tools, by all that makes it, while an evaluation asks for it; only the model's thread
+# touches it.
+_HELD: dict[tuple[Any, ...], Toolformer] = {}
 
 
-_HELD = _Held()
-on_model_dropped(_HELD.release)
+def _release() -> None:
+    while _HELD:
+        _HELD.popitem()[1].close()
+
+
+on_model_dropped(_release)
 
 
 def toolformer_of(evaluation: Evaluation) -> Toolformer:
@@ -181,10 +176,10 @@ def toolformer_of(evaluation: Evaluation) -> Toolformer:
 
     model, settings = (evaluation.model, evaluation.model_digest), evaluation.tool_settings
     key = (*model, evaluation.offered, settings, evaluation.tool_digests)
-    if _HELD.toolformer is None or _HELD.key != key:
-        _HELD.release()
+    if key not in _HELD:
+        _release()
         lm: Any = named_model(*model)
         credentials = qa_credentials(settings.qa_reader)
         tools = build_tools(evaluation.offered, settings, qa_credentials=credentials) if evaluation.offered else {}
-        _HELD.toolformer, _HELD.key = Toolformer(lm, list(tools.values())), key
-    return _HELD.toolformer
+        _HELD[key] = Toolformer(lm, list(tools.values()))
+    return _HELD[key]

@@ -10,12 +10,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from tasks.shards.arrow import examples_of
 from tasks.training.job import held_out_documents, texts_digest
 from tasks.training.registry import FinishedTraining
-from toolformer_core.decode.trigger import CurvePoint, FitConfig, ToolFit
+from toolformer_core.decode.trigger import FitConfig, ToolFit
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.recipe import read_job
 from toolformer_core.records import Example
@@ -54,18 +55,11 @@ def write_trigger(path: Path, fitted: FittedTrigger) -> None:
 def read_trigger(path: Path) -> FittedTrigger:
     """Read a record, or raise a UsageError if it cannot be read or is no such record."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        return FittedTrigger(
-            **{**record, "config": FitConfig(**record["config"]), "fits": tuple(map(_fit, record["fits"]))}
-        )
+        return TypeAdapter(FittedTrigger).validate_json(path.read_bytes())
     except OSError as exc:
         raise UsageError(f"{path} cannot be read: {exc.strerror}") from exc
-    except (ValueError, KeyError, TypeError) as exc:
+    except ValueError as exc:
         raise UsageError(f"{path} holds no thresholds that toolformer fit-trigger wrote") from exc
-
-
-def _fit(record: Mapping[str, Any]) -> ToolFit:
-    return ToolFit(**{**record, "curve": tuple(CurvePoint(*point) for point in record["curve"])})
 
 
 def held_out_examples(finished: FinishedTraining, store: Store) -> list[Example]:
