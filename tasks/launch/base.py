@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -202,6 +203,14 @@ class BaseLauncher:
             raise UsageError(f"{argv[0]} is not on this machine's PATH: {self.hint}") from exc
         except subprocess.TimeoutExpired as exc:
             raise LostError(f"{argv[0]} did not answer within {timeout:.0f} s: see whether its service is up") from exc
+
+
+def exit_of(folder: str, mark: str) -> int | None:
+    """Return the exit code that the job of this mark has recorded in its folder; None if it has recorded none."""
+    with suppress(OSError, ValueError):
+        recorded, code = Path(folder, EXIT).read_text().split()
+        return int(code) if recorded == mark else None  # else it is of an earlier attempt
+    return None
 
 
 def last_line(text: str) -> str:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import psutil
 
 from tasks.environment import environment
-from tasks.launch.base import EXIT, LOG, BaseLauncher, JobState, LaunchError, LostError
+from tasks.launch.base import EXIT, LOG, BaseLauncher, JobState, LaunchError, LostError, exit_of
 from tasks.provenance import host
 from toolformer_core.errors import UsageError
 
@@ -143,15 +143,12 @@ def _check_host(record: Mapping[str, Any]) -> None:
 
 def _read_end(record: Mapping[str, Any]) -> tuple[JobState, str] | None:
     """Return the job's final state from its file `exit`; None if there is none."""
-    try:
-        mark, code = Path(record["folder"], EXIT).read_text().split()
-    except (OSError, ValueError):
-        return None
-    if mark != record["mark"] or not code.isdecimal():  # of an earlier attempt
+    code = exit_of(record["folder"], record["mark"])
+    if code is None:
         return None
     signal_names = {128 + item.value: f" ({item.name})" for item in signal.Signals}
-    detail = f"exit code {int(code)}{signal_names.get(int(code), '')}"
-    return JobState.SUCCEEDED if int(code) == 0 else JobState.FAILED, detail
+    detail = f"exit code {code}{signal_names.get(code, '')}"
+    return JobState.SUCCEEDED if code == 0 else JobState.FAILED, detail
 
 
 def _is_supervised(record: Mapping[str, Any]) -> bool:

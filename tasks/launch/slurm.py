@@ -10,10 +10,19 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.launch.base import EXIT, LOG, BaseLauncher, JobState, LaunchError, LaunchRequest, LostError, last_line
+from tasks.launch.base import (
+    EXIT,
+    LOG,
+    BaseLauncher,
+    JobState,
+    LaunchError,
+    LaunchRequest,
+    LostError,
+    exit_of,
+    last_line,
+)
 from toolformer_core.errors import UsageError
 
 # In lower case, what Slurm's commands print:
@@ -209,12 +218,10 @@ def _read_end(record: dict[str, Any], jobs: list[list[str]]) -> tuple[JobState, 
         if _job_state(word) is JobState.CANCELLED:
             reason = ""  # squeue still tells what it waited for
         return _job_state(word), _format_state(word, reason)
-    try:
-        job, code = Path(record["folder"], EXIT).read_text().split()
-    except (OSError, ValueError):
+    code = exit_of(record["folder"], record["job"])
+    if code is None:
         return None
-    state = JobState.SUCCEEDED if code == "0" else JobState.FAILED
-    return (state, f"exit code {code}") if job == record["job"] else None
+    return JobState.SUCCEEDED if code == 0 else JobState.FAILED, f"exit code {code}"
 
 
 def _last_error(text: str) -> str:
