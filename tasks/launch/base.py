@@ -205,8 +205,8 @@ class BaseLauncher:
             raise LostError(f"{argv[0]} did not answer within {timeout:.0f} s: see whether its service is up") from exc
 
 
-def exit_of(folder: str, mark: str) -> int | None:
-    """Return the exit code that the job of this mark has recorded in its folder; None if it has recorded none."""
+def ended(folder: str, mark: str) -> int | None:
+    """Return the exit code with which the job of this mark has ended, as recorded in its folder; None: it is not."""
     with suppress(OSError, ValueError):
         recorded, code = Path(folder, EXIT).read_text().split()
         return int(code) if recorded == mark else None  # else it is of an earlier attempt

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import psutil
 
 from tasks.environment import environment
-from tasks.launch.base import EXIT, LOG, BaseLauncher, JobState, LaunchError, LostError, exit_of
+from tasks.launch.base import EXIT, LOG, BaseLauncher, JobState, LaunchError, LostError, ended
 from tasks.provenance import host
 from toolformer_core.errors import UsageError
 
@@ -143,7 +143,7 @@ def _check_host(record: Mapping[str, Any]) -> None:
 
 def _read_end(record: Mapping[str, Any]) -> tuple[JobState, str] | None:
     """Return the job's final state from its file `exit`; None if there is none."""
-    code = exit_of(record["folder"], record["mark"])
+    code = ended(record["folder"], record["mark"])
     if code is None:
         return None
     signal_names = {128 + item.value: f" ({item.name})" for item in signal.Signals}

@@ -12,17 +12,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tasks.launch.base import (
-    EXIT,
-    LOG,
-    BaseLauncher,
-    JobState,
-    LaunchError,
-    LaunchRequest,
-    LostError,
-    exit_of,
-    last_line,
-)
+from tasks.launch.base import EXIT, LOG, BaseLauncher, JobState, LaunchError, LaunchRequest, LostError, ended, last_line
 from toolformer_core.errors import UsageError
 
 # In lower case, what Slurm's commands print:
@@ -218,7 +208,7 @@ def _read_end(record: dict[str, Any], jobs: list[list[str]]) -> tuple[JobState, 
         if _job_state(word) is JobState.CANCELLED:
             reason = ""  # squeue still tells what it waited for
         return _job_state(word), _format_state(word, reason)
-    code = exit_of(record["folder"], record["job"])
+    code = ended(record["folder"], record["job"])
     if code is None:
         return None
     return JobState.SUCCEEDED if code == 0 else JobState.FAILED, f"exit code {code}"
