@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -47,40 +48,30 @@ _WORK_EVERY_S = 2.0  # ... and of work that is one piece
 _NO_ANSWER = (HTTPError, PrefectException)
 
 
+@dataclass(slots=True)
 class ProgressArtifacts:
     """The progress artifacts of one flow run, one for each stage.
 
-    Args:
-        flow: the flow's name; an artifact's key is `<flow>-<number>-<stage>`, so that keys sort as the stages follow.
-        totals: stage -> expected shards; a live mapping that may grow.
-        logger: gets a stage's line when it begins, when another quarter is finished, and once a minute if it changed.
-        pulse: returns a line on the work under way, for the log; default: none.
+    The log gets a stage's line when it begins, when another quarter is finished, and once a minute if it changed.
     """
 
-    def __init__(
-        self,
-        flow: str,
-        totals: Mapping[str, int],
-        client: SyncPrefectClient,
-        flow_run: UUID,
-        logger: logging.Logger | logging.LoggerAdapter[Any] = _log,
-        clock: Callable[[], float] = time.monotonic,
-        pulse: Callable[[], str] = lambda: "",
-    ) -> None:
-        self._flow = flow
-        self._totals = totals
-        self._client: SyncPrefectClient | None = client
-        self._flow_run = flow_run
-        self._logger = logger
-        self._clock = clock
-        self._stages: dict[str, StageProgress] = {}
-        self._begun: dict[str, float] = {}  # by `clock`
-        self._made: dict[str, UUID] = {}
-        self._shown: dict[str, str] = {}
-        self._pulse = pulse
-        self._logged: dict[str, tuple[int, float]] = {}  # shards finished, and when by `clock`
-        self._last = clock()  # when the log had its last line
-        self._turn = threading.Lock()
+    flow: str  # its name; an artifact's key is `<flow>-<number>-<stage>`, so that keys sort as the stages follow
+    totals: Mapping[str, int]  # stage -> expected shards; it may grow
+    client: SyncPrefectClient | None  # None: Prefect has not answered
+    flow_run: UUID
+    logger: logging.Logger | logging.LoggerAdapter[Any]
+    clock: Callable[[], float] = time.monotonic
+    pulse: Callable[[], str] = lambda: ""  # returns a line on the work under way, for the log
+    _stages: dict[str, StageProgress] = field(default_factory=dict)
+    _begun: dict[str, float] = field(default_factory=dict)  # by `clock`
+    _made: dict[str, UUID] = field(default_factory=dict)
+    _shown: dict[str, str] = field(default_factory=dict)
+    _logged: dict[str, tuple[int, float]] = field(default_factory=dict)  # shards finished, and when by `clock`
+    _last: float = field(init=False)  # when the log had its last line
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._last = self.clock()
 
     def note(self, result: ShardResult) -> None:
         with self._turn:
@@ -88,10 +79,10 @@ class ProgressArtifacts:
 
     def update(self) -> None:
         """Create or update the artifacts of stages that changed. A stage begins when it is first seen here."""
-        now = self._clock()
+        now = self.clock()
         with self._turn:
             stages = []
-            for name, shards in dict(self._totals).items():
+            for name, shards in dict(self.totals).items():
                 stage = self._stages.setdefault(name, StageProgress())
                 line = stage.line(shards, now - self._begun.setdefault(name, now))
                 stages.append((name, line, stage.finished, shards))
@@ -100,35 +91,35 @@ class ProgressArtifacts:
             if line != self._shown.get(name):
                 self._shown[name] = line
                 self._send(name, line, 100.0 * finished / max(1, shards))
-        if now - self._last >= LINE_S and (line := self._pulse()):
+        if now - self._last >= LINE_S and (line := self.pulse()):
             self._last = now
-            self._logger.info("%s", line)
+            self.logger.info("%s", line)
 
     def _log(self, name: str, line: str, finished: int, shards: int, now: float) -> None:
         before, then = self._logged.get(name, (-1, -math.inf))
         if finished != before and (now - then >= LINE_S or passes_quarter(before, finished, shards)):
             self._logged[name], self._last = (finished, now), now
-            self._logger.info("%s: %s", name, line)
+            self.logger.info("%s: %s", name, line)
 
     def _send(self, name: str, line: str, percent: float) -> None:
-        if self._client is None:
+        if self.client is None:
             return
         try:
             if name in self._made:
-                self._client.update_artifact(self._made[name], ArtifactUpdate(data=percent, description=line))
+                self.client.update_artifact(self._made[name], ArtifactUpdate(data=percent, description=line))
                 return
-            key = f"{self._flow}-{list(self._totals).index(name) + 1:02d}-{name}"
+            key = f"{self.flow}-{list(self.totals).index(name) + 1:02d}-{name}"
             request = ArtifactCreate(
                 key=key.replace("_", "-"),  # it allows no underscores
                 type="progress",
                 description=line,
                 data=percent,
-                flow_run_id=self._flow_run,
+                flow_run_id=self.flow_run,
             )
-            self._made[name] = self._client.create_artifact(request).id
+            self._made[name] = self.client.create_artifact(request).id
         except _NO_ANSWER as exc:
-            self._logger.warning("Prefect shows no progress from here on, the work goes on: %s", first_line(exc))
-            self._client = None
+            self.logger.warning("Prefect shows no progress from here on, the work goes on: %s", first_line(exc))
+            self.client = None
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from flows.runtime.background import repeating
@@ -65,41 +66,30 @@ def what_is_missing(address: str, workers: Workers, *, gpus_asked: bool) -> str:
     return ""
 
 
+@dataclass(slots=True)
 class WorkerWatch:
-    """Says what a flow's tasks wait for as soon as it is so, again every minute, and when they wait no longer.
+    """Says what a flow's tasks wait for as soon as it is so, again every minute, and when they wait no longer."""
 
-    Args:
-        workers: asks the scheduler for its workers; OSError: it does not answer.
-        gpus_asked: returns whether tasks that ask the model need a GPU.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        workers: Callable[[], Workers],
-        gpus_asked: Callable[[], bool],
-        logger: logging.Logger | logging.LoggerAdapter[Any],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._address = address
-        self._workers = workers
-        self._gpus_asked = gpus_asked
-        self._logger = logger
-        self._clock = clock
-        self._said, self._when = "", 0.0
+    address: str
+    workers: Callable[[], Workers]  # asks the scheduler; OSError: it does not answer
+    gpus_asked: Callable[[], bool]  # returns whether tasks that ask the model need a GPU
+    logger: logging.Logger | logging.LoggerAdapter[Any]
+    clock: Callable[[], float] = time.monotonic
+    _said: str = ""
+    _when: float = 0.0
 
     def look(self) -> None:
         try:
-            workers = self._workers()
+            workers = self.workers()
         except OSError:
             return  # the flow itself finds out, and ends
-        line, now = what_is_missing(self._address, workers, gpus_asked=self._gpus_asked()), self._clock()
+        line, now = what_is_missing(self.address, workers, gpus_asked=self.gpus_asked()), self.clock()
         if line and (line != self._said or now - self._when >= _REPEAT_S):
             self._when = now
-            self._logger.warning("%s", line)
+            self.logger.warning("%s", line)
         if self._said and not line:
             with_gpu = sum(bool(worker["resources"].get("GPU")) for worker in workers.values())
-            self._logger.warning("tasks wait no longer: %d Dask workers, %d with a GPU", len(workers), with_gpu)
+            self.logger.warning("tasks wait no longer: %d Dask workers, %d with a GPU", len(workers), with_gpu)
         self._said = line
 
     def looking(self, every_s: float) -> AbstractContextManager[None]:

@@ -51,14 +51,14 @@ class StageOutput:
     counters: Mapping[str, int | float] = field(default_factory=dict)  # further figures of the commit
 
 
+@dataclass(slots=True, eq=False)
 class ShardWriter:
     """Writes a shard's tables. A stage that cuts a source into shards writes each as soon as it is complete."""
 
-    def __init__(self, store: Store, key: CommitKey) -> None:
-        self._store = store
-        self._key = key
-        self.files: list[DataFile] = []
-        self.waited = 0.0  # seconds
+    store: Store
+    key: CommitKey
+    files: list[DataFile] = field(default_factory=list)
+    waited: float = 0.0  # seconds
 
     def add_wait(self, seconds: float) -> None:
         """Count time spent waiting for others, e.g. for the model: it is not part of the shard's own seconds."""
@@ -66,14 +66,13 @@ class ShardWriter:
 
     def write(self, table: pa.Table, name: str | None = None, *, stage: str = "") -> None:
         """Write a table of the shard's stage, or of `stage`; under a `name` of its own where a commit has several."""
-        k = self._key
-        self.files.append(self._store.write(stage or k.stage, k.tool, k.shard, k.fingerprint, table, name))
+        k = self.key
+        self.files.append(self.store.write(stage or k.stage, k.tool, k.shard, k.fingerprint, table, name))
 
     def write_rejects(self, table: pa.Table, *, stage: str = "") -> None:
         """Write rejected rows; they are listed in the commit, and no later stage reads them."""
-        k = self._key
-        name = f"{k.shard}-{len(self.files):05d}"
-        self.files.append(self._store.write_rejects(stage or k.stage, k.tool, name, k.fingerprint, table))
+        k, name = self.key, f"{self.key.shard}-{len(self.files):05d}"
+        self.files.append(self.store.write_rejects(stage or k.stage, k.tool, name, k.fingerprint, table))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ a tool's last shard has too many. So the prefixes follow from the data alone, no
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -30,18 +30,18 @@ def shard_order(shards: Iterable[Shard], seed: int) -> list[Shard]:
     return sorted(shards, key=lambda shard: digest_of("stop-when-full", str(seed), shard.name))
 
 
+@dataclass(frozen=True, slots=True)
 class ExampleCounter:
     """Counts the examples of each tool, one shard after another, until it has enough."""
 
-    def __init__(self, tools: Sequence[str], enough: int) -> None:
-        self._enough = enough
-        self._examples = Counter[str]()
-        self._tools = tuple(tools)
+    tools: Sequence[str]
+    enough: int
+    _examples: Counter[str] = field(default_factory=Counter)
 
     @property
     def open_tools(self) -> tuple[str, ...]:
         """The tools that are annotated on the next shard."""
-        return tuple(tool for tool in self._tools if self._examples[tool] < self._enough)
+        return tuple(tool for tool in self.tools if self._examples[tool] < self.enough)
 
     def add(self, examples: Mapping[str, int]) -> tuple[str, ...]:
         """Count a shard's examples of the open tools; return the tools that have enough now."""

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasks.launch.base import JobState, Launcher, LaunchError, LostError
@@ -107,15 +108,15 @@ def _stop(launcher: Launcher, handle: str, events: _EventReader, every_s: float,
             launcher.cancel(handle)
 
 
+@dataclass(slots=True)
 class _EventReader:
     """The events read so far, and those of them that `on_events` has not accepted yet."""
 
-    def __init__(self, folder: Path, on_events: Callable[[list[TrainingEvent]], None]) -> None:
-        self.folder = folder
-        self.all: list[TrainingEvent] = []
-        self._on_events = on_events
-        self._offset = 0
-        self._pending: list[TrainingEvent] = []
+    folder: Path
+    on_events: Callable[[list[TrainingEvent]], None]
+    all: list[TrainingEvent] = field(default_factory=list)
+    _offset: int = 0
+    _pending: list[TrainingEvent] = field(default_factory=list)
 
     def poll(self) -> None:
         """Read new events and report them; whatever fails now is tried again at the next poll."""
@@ -129,7 +130,7 @@ class _EventReader:
 
     def notify(self) -> None:
         if self._pending:
-            self._on_events(self._pending)
+            self.on_events(self._pending)
             self._pending = []
 
 
