@@ -14,6 +14,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,22 +39,22 @@ Result = TypeVar("Result")
 OnWait = Callable[[float], None]  # called with the seconds spent waiting for others
 
 
+@dataclass(slots=True, eq=False)
 class _Job:
     """A piece of work, and the lease that takes the model when it starts; None: it is taken for this job alone."""
 
-    def __init__(self, work: Callable[[], Any], hold: ModelLease | None = None) -> None:
-        self.hold = hold
-        self.future: Future[Any] = Future()
-        self._work = work
-        self._asked = time.perf_counter()
-        self.waited = 0.0  # seconds
-        self.cpu = 0.0  # seconds of the model's thread
+    work: Callable[[], Any]
+    hold: ModelLease | None = None
+    future: Future[Any] = field(default_factory=Future)
+    asked: float = field(default_factory=time.perf_counter)
+    waited: float = 0.0  # seconds
+    cpu: float = 0.0  # seconds of the model's thread
 
     def run(self) -> None:
-        self.waited = time.perf_counter() - self._asked
+        self.waited = time.perf_counter() - self.asked
         begin = time.thread_time()
         try:
-            result = self._work()
+            result = self.work()
         except BaseException as exc:  # noqa: BLE001 - raised again in the caller
             self.cpu = time.thread_time() - begin  # before the caller goes on
             self.future.set_exception(exc)
@@ -60,7 +62,7 @@ class _Job:
             self.cpu = time.thread_time() - begin
             self.future.set_result(result)
         finally:
-            del self._work  # so that a kept result does not keep the work's data alive
+            del self.work  # so that a kept result does not keep the work's data alive
 
 
 class _ModelThread:
@@ -137,19 +139,15 @@ class _ModelThread:
 _THREAD = _ModelThread()
 
 
+@dataclass(slots=True, eq=False)
 class ModelLease:
-    """Exclusive use of the model, from the first job submitted through the lease until `release`.
+    """Exclusive use of the model, from the first job submitted through the lease until `release`."""
 
-    Args:
-        waited: called with the seconds spent waiting for others.
-    """
-
-    def __init__(self, waited: OnWait | None = None) -> None:
-        self.jobs: deque[_Job] = deque()
-        self._waited = waited
+    waited: OnWait | None = None  # called with the seconds spent waiting for others
+    jobs: deque[_Job] = field(default_factory=deque)
 
     def do(self, work: Callable[[], Result]) -> Result:
-        waited, self._waited = self._waited, None
+        waited, self.waited = self.waited, None
         return _THREAD.result(_Job(work, self), finishing=False, waited=waited)  # type: ignore[no-any-return]
 
     @property
@@ -228,30 +226,27 @@ class _HeldScan(ScanWrapper[Scan]):
         return self._do(drawn)
 
 
+@dataclass(slots=True, eq=False)
 class QueuedLM:
     """A language model for one shard, which takes the model only while it is in use: during a scan, or one call.
 
     While a shard processes the model's results, other shards can use the model. Use it as a context manager, so that a
     scan interrupted by an error is closed as well.
-
-    Args:
-        waited: called with the seconds spent waiting for other shards, e.g. `ShardWriter.add_wait`.
     """
 
-    def __init__(self, lm: LanguageModel, waited: OnWait | None = None) -> None:
-        self._lm = lm
-        self._waited = waited
-        self._scan: Generator[Scan, None, None] | None = None
-        self._hold: ModelLease | None = None  # of the last scan
-        self.tokens = 0  # passed through the model for this shard, if it counts them
+    lm: LanguageModel
+    waited: OnWait | None = None  # called with the seconds spent waiting for other shards, see `ShardWriter.add_wait`
+    tokens: int = 0  # passed through the model for this shard, if it counts them
+    _scan: Generator[Scan, None, None] | None = None
+    _hold: ModelLease | None = None  # of the last scan
 
     @property
     def name(self) -> str:
-        return self._lm.name
+        return self.lm.name
 
     @property
     def digest(self) -> str:
-        return self._lm.digest
+        return self.lm.digest
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
         """See `LanguageModel`; the model is held until the last scan has been used. Another amid it: a RuntimeError."""
@@ -260,8 +255,8 @@ class QueuedLM:
 
     def _scanned(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Generator[Scan, None, None]:
         self._check_free()
-        hold = self._hold = ModelLease(self._waited)
-        scans = self._lm.scan(prompt, texts)
+        hold = self._hold = ModelLease(self.waited)
+        scans = self.lm.scan(prompt, texts)
 
         def do(work: Callable[[], Result]) -> Result:
             return hold.do(lambda: self._counted(work))
@@ -279,9 +274,8 @@ class QueuedLM:
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """See `LanguageModel`; it is a RuntimeError while a scan of this shard holds the model."""
         self._check_free()
-        return in_model_thread(
-            lambda: self._counted(lambda: self._lm.log_probs(requests)), finishing=True, waited=self._waited
-        )
+        scored = partial(self._counted, lambda: self.lm.log_probs(requests))
+        return in_model_thread(scored, finishing=True, waited=self.waited)
 
     def _check_free(self) -> None:
         if self._hold is not None and self._hold.held:
@@ -290,11 +284,11 @@ class QueuedLM:
             )
 
     def _counted(self, work: Callable[[], Result]) -> Result:
-        begin = tokens_passed(self._lm)
+        begin = tokens_passed(self.lm)
         try:
             return work()
         finally:
-            self.tokens += tokens_passed(self._lm) - begin
+            self.tokens += tokens_passed(self.lm) - begin
 
     def __enter__(self) -> QueuedLM:
         return self
