@@ -12,7 +12,7 @@ it stays the same for later builds, which read no corpus again.
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,12 +113,14 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     limit = spec.ingest.limit
     seen = DigestSet()
     failed: Counter[str] = Counter()
-    dropped: Counter[str] = Counter()
     rejected: list[Rejection] = []
     items: dict[str, set[str]] = {name: set() for name, _ in spec.decontamination.items} if spec.decontamination else {}
     newest = undated = shards = 0
-    parts = _Parts(spec)
-    near = _near_duplicates(spec, parts) if spec.deduplicate else {}
+    parts: Iterable[dict[str, ShardResult]] = _parts(spec)
+    near: dict[str, NearDuplicate] = {}
+    if spec.deduplicate:
+        parts = list(parts)
+        near = _near_duplicates(spec, parts)
     calls_only = _calls_only(spec)
     for results in parts:
         result = results[READ.name]
@@ -162,7 +164,7 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
                 ]
     for start in range(0, len(rejected), _REJECTS_PER_FILE):
         writer.write_rejects(arrow.rejects_table(rejected[start : start + _REJECTS_PER_FILE]))
-    dropped.update(row.reason for row in rejected)
+    dropped = Counter(row.reason for row in rejected)
     failed["duplicate"] += dropped.pop("duplicate", 0)
     kept_rows = len(seen) - dropped.total()
     counts = RowCounts("rows", len(seen) + failed.total(), kept_rows, nonzero(dropped), nonzero(failed))
@@ -173,30 +175,23 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     return StageOutput((counts,), counters=counters)
 
 
-class _Parts:
-    """The results of a corpus's parts in order, up to the limit, each read when it is first used."""
-
-    def __init__(self, spec: BuildSpec) -> None:
-        self._specs, self._store, self._limit = part_specs(spec), spec.store(), spec.ingest.limit
-        self._read: list[dict[str, ShardResult]] = []
-        self._seen = DigestSet()  # documents of these, if there is a limit
-
-    def __iter__(self) -> Iterator[dict[str, ShardResult]]:
-        for number, spec in enumerate(self._specs):
-            if number == len(self._read):
-                if self._limit is not None and len(self._seen) >= self._limit:
-                    return
-                self._read += read_parts([spec])
-                for doc_id in _ids(self._store, self._read[number]) if self._limit is not None else ():
-                    self._seen.add(bytes.fromhex(doc_id))
-            yield self._read[number]
+def _parts(spec: BuildSpec) -> Iterator[dict[str, ShardResult]]:
+    """Read a corpus's parts in order, up to the limit, and yield their results."""
+    store, limit, seen = spec.store(), spec.ingest.limit, DigestSet()
+    for part in part_specs(spec):
+        if limit is not None and len(seen) >= limit:
+            return
+        [results] = read_parts([part])
+        for doc_id in _ids(store, results) if limit is not None else ():
+            seen.add(bytes.fromhex(doc_id))
+        yield results
 
 
 def _ids(store: Store, results: Mapping[str, ShardResult]) -> list[str]:
     return [one for file in results[READ.name].files for one in store.read(file, ["doc_id"]).column(0).to_pylist()]
 
 
-def _near_duplicates(spec: BuildSpec, parts: _Parts) -> dict[str, NearDuplicate]:
+def _near_duplicates(spec: BuildSpec, parts: Iterable[dict[str, ShardResult]]) -> dict[str, NearDuplicate]:
     store, limit = spec.store(), spec.ingest.limit
 
     def of(results: dict[str, ShardResult]) -> tuple[list[str], pa.Table, Collection[str]]:
@@ -221,7 +216,7 @@ def with_shared_words(spec: BuildSpec) -> BuildSpec:
         return spec
     store = spec.store()
     shared: dict[str, list[SharedWords]] = {}
-    for results in _Parts(spec):
+    for results in _parts(spec):
         for doc_id, found in _contaminated(store, results).items():
             shared[doc_id] = sorted({(one.start, one.end, reason_of(one.benchmark)) for one in found})
     return replace(spec, shared_words=shared)
