@@ -74,14 +74,17 @@ def full_kubernetes() -> KubernetesLauncher:
         nodes=3,
         pod={
             "nodeSelector": {"gpu": "h100"},
+            "hostNetwork": True,
             "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
             "terminationGracePeriodSeconds": 600,
             "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "scratch", "emptyDir": {}}],
         },
         container={
             "resources": {"limits": {"cpu": "32", "memory": "400Gi"}},
+            "env": [{"name": "PYTHONUNBUFFERED", "value": "0"}],  # in place of ours
             "envFrom": [{"secretRef": {"name": "hub-token"}}],
-            "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+            # beside ours: what has its name is mounted elsewhere
+            "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}, {"name": "data", "mountPath": "/again"}],
         },
         environment={"NCCL_SOCKET_IFNAME": "ib0", "NOTE": "it's $5 (50 %)"},
     )
