@@ -53,22 +53,13 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """A program to start, and where.
+    """A program to start, and where."""
 
-    Args:
-        name: the job's name in queues, of which lower-case letters, digits and hyphens are kept: `C* (v2)` is `c-v2`.
-            Each attempt needs its own name; otherwise the previous attempt's job is taken for it.
-        folder: the job folder, on a file system that all nodes share; made absolute, without resolving links.
-        processes: number of processes per node.
-        program: arguments of python: `("-m", module, ...)` or `(script, ...)`; the folder is appended.
-        python: the interpreter on the nodes; default: this one.
-    """
-
-    name: str
-    folder: Path
-    processes: int = 1
-    program: tuple[str, ...] = ("-m", "toolformer_core.finetune")
-    python: str = sys.executable
+    name: str  # in queues, of which lower-case letters, digits and hyphens are kept; each attempt needs its own
+    folder: Path  # the job folder, on a file system that all nodes share; made absolute, without resolving links
+    processes: int = 1  # per node
+    program: tuple[str, ...] = ("-m", "toolformer_core.finetune")  # arguments of python, before the folder
+    python: str = sys.executable  # the interpreter on the nodes
 
     def __post_init__(self) -> None:
         name = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
@@ -134,16 +125,10 @@ class Launcher(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseLauncher:
-    """What the launchers share: two settings, and helpers.
+    """What the launchers share: two settings, and helpers."""
 
-    Args:
-        accelerator: what DeepSpeed and torch compute on: `cpu` hides all GPUs, `cuda` requires them, `auto` takes what
-            a node has.
-        environment: variables for every rank, e.g. of NCCL; they have precedence over those that the launcher sets.
-    """
-
-    accelerator: Accelerator = "auto"
-    environment: dict[str, str] = field(default_factory=dict)
+    accelerator: Accelerator = "auto"  # `cpu` hides all GPUs, `cuda` requires them, `auto` takes what a node has
+    environment: dict[str, str] = field(default_factory=dict)  # for every rank, e.g. of NCCL; before the launcher's own
 
     name: ClassVar[str]
     handle_keys: ClassVar[tuple[str, ...]]  # what the record in a handle holds besides the launcher's name
