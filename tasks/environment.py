@@ -44,8 +44,6 @@ _held: list[FileLock] = []  # on the folder of this process's own server, until 
 def prepare_environment(data: str | None = None) -> None:
     """Set defaults for the environment, which the user's settings override; with `data`, Prefect's data goes there.
 
-    If a proxy is set, loopback addresses bypass it, in this process and in those it starts.
-
     A server named by PREFECT_API_URL is used unchanged. Otherwise each flow starts its own server, whose database must
     not be shared with flows of another data folder or on other machines.
 
@@ -66,10 +64,7 @@ def prepare_environment(data: str | None = None) -> None:
 
 
 def _limit_memory_pools(most: str) -> None:
-    """Limit the pools of this process, which read no such variable at its start; other C libraries ignore it.
-
-    It must happen early: glibc fixes the number once a process has had some threads.
-    """
+    """Limit the pools of this process, which read no such variable at its start; glibc needs it before any threads."""
     with contextlib.suppress(OSError, AttributeError, TypeError, ValueError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, int(most))
 

@@ -14,13 +14,9 @@ def host() -> str:
     return platform.node()
 
 
+@lru_cache(maxsize=1)  # every commit records them, and looking them up reads files
 def versions() -> dict[str, str]:
     """Return the versions that a result may depend on."""
-    return dict(_versions())
-
-
-@lru_cache(maxsize=1)  # every commit records them, and looking them up reads files
-def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for name in _RECORDED:
         try:

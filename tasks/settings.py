@@ -30,9 +30,6 @@
 
 Credentials stay in the environment. URLs are stored and shown without them; `public_*` moves credentials from a URL
 into the environment of this process and those it starts.
-
-What libraries find in the environment is set in `tasks.environment`; those variables that a user's own tool names are
-read where the tool is called.
 """
 
 import os
@@ -58,17 +55,13 @@ def data_folder(given: str | None = None) -> str:
     """Return the data folder: `given`, else $TOOLFORMER_DATA, else ./toolformer-data; without credentials.
 
     Raises:
-        UsageError: see `public_data` and `checked_data`.
+        UsageError: see `checked_data`; it is a URL with a password for another file system than S3.
     """
-    return checked_data(public_data(given or os.environ.get("TOOLFORMER_DATA") or "toolformer-data"))
+    return checked_data(_public_data(given or os.environ.get("TOOLFORMER_DATA") or "toolformer-data"))
 
 
 def checked_data(data: str) -> str:
-    """Return a data folder or URL as it is.
-
-    Raises:
-        UsageError: no database can lie in it, or for a URL in the current folder.
-    """
+    """Return a data folder as it is, or raise a UsageError if no database can lie in it (for a URL: in this folder)."""
     if problem := database_problem(Path.cwd() if "://" in data else Path(data).absolute()):
         raise UsageError(problem)
     return data
@@ -79,12 +72,8 @@ def shown_url(url: str) -> str:
     return _QUERY_SECRET.sub(r"\1***", _PASSWORD.sub(r"\1", url))
 
 
-def public_data(url: str) -> str:
-    """Return a data folder's URL without credentials; those for S3 go into the environment, unless it has some.
-
-    Raises:
-        UsageError: it holds a password for another file system, which must get it from its own variables.
-    """
+def _public_data(url: str) -> str:
+    """Return a data folder's URL without credentials; those for S3 go into the environment, unless it has some."""
     match = _PASSWORD.match(url)
     if match is None:
         return url
@@ -106,6 +95,11 @@ def model_key_variable(model: ModelRef) -> str:
     return _variable_of(_MODEL_KEY, model.url)
 
 
+def qa_key_variable(url: str) -> str:
+    """Return the variable that holds the credentials of one QA server, e.g. TOOLFORMER_QA_KEY_HOST_8000."""
+    return _variable_of(_QA_KEY, url)
+
+
 def _variable_of(prefix: str, url: str) -> str:
     return f"{prefix}_{re.sub('[^A-Z0-9]+', '_', urlsplit(url).netloc.upper()).strip('_')}"
 
@@ -121,25 +115,14 @@ def _credentials_in(*variables: str) -> Credentials | None:
     return Credentials.parse(text) if text else None
 
 
-def qa_key_variable(url: str) -> str:
-    """Return the variable that holds the credentials of one QA server, e.g. TOOLFORMER_QA_KEY_HOST_8000."""
-    return _variable_of(_QA_KEY, url)
-
-
 def qa_credentials(reader: str | None) -> Credentials | None:
-    """Return the credentials for the server that reads passages for QA from the environment.
-
-    None if there are none, or if the reader is not a server.
-    """
+    """Return the credentials for the server that reads passages for QA from the environment; None if there are none."""
     endpoint = parse_endpoint(reader or "")
     return None if endpoint is None else _credentials_in(qa_key_variable(endpoint.url), _QA_KEY)
 
 
 def public_qa_reader(reader: str) -> tuple[str, str]:
-    """Return a QA reader's name without credentials, which go into the environment, and the variable ("" without any).
-
-    What is not the address of a server is returned as it is.
-    """
+    """Return a QA reader without credentials, which go into the environment, and the variable ("" without any)."""
     endpoint = parse_endpoint(reader)
     if endpoint is None or not endpoint.credentials:
         return reader, ""
@@ -149,11 +132,7 @@ def public_qa_reader(reader: str) -> tuple[str, str]:
 
 
 def public_model(name: str) -> tuple[str, str]:
-    """Return a model's name without credentials, which go into the environment, and the variable ("" without any).
-
-    Raises:
-        ModelError: the name cannot be read.
-    """
+    """Return a model's name without credentials, which go into the environment, and the variable ("" without any)."""
     named = ModelRef.of(name)
     if not named.credentials:
         return name, ""
@@ -168,20 +147,12 @@ def api_key(given: str | None = None) -> str | None:
 
 
 def allowed_hosts() -> tuple[str, ...]:
-    """Return the names besides loopback under which servers answer, in lower case: $TOOLFORMER_ALLOWED_HOSTS.
-
-    Raises:
-        UsageError: one of them is not a name.
-    """
+    """Return the names besides loopback under which servers answer, in lower case, or raise a UsageError."""
     return _listed("TOOLFORMER_ALLOWED_HOSTS", _HOST, "prefect,10.0.0.5")
 
 
 def allowed_origins() -> tuple[str, ...]:
-    """Return the addresses besides its own whose pages may use Prefect's server: $TOOLFORMER_ALLOWED_ORIGINS.
-
-    Raises:
-        UsageError: one of them is not an address.
-    """
+    """Return the addresses besides its own whose pages may use Prefect's server, or raise a UsageError."""
     return _listed("TOOLFORMER_ALLOWED_ORIGINS", rf"https?://({_HOST})(:\d+)?(/.*)?", "https://prefect.example")
 
 
@@ -194,11 +165,7 @@ def _listed(variable: str, form: str, example: str) -> tuple[str, ...]:
 
 
 def viewer_url() -> str | None:
-    """Return the address of the viewer, to which other pages link: $TOOLFORMER_VIEWER; None: it is not known.
-
-    Raises:
-        UsageError: it is no address.
-    """
+    """Return the viewer's address, to which other pages link; None: it is not known. A UsageError: it is none."""
     given = os.environ.get("TOOLFORMER_VIEWER", "").strip().rstrip("/")
     if given and not re.fullmatch(rf"https?://({_HOST})(:\d+)?(/[^\s?#]*)?", given.lower()):
         raise UsageError(f"TOOLFORMER_VIEWER is {shown_url(given)!r}: write e.g. http://127.0.0.1:8001")
@@ -206,11 +173,7 @@ def viewer_url() -> str | None:
 
 
 def runner_named(given: str | None = None) -> str:
-    """Return the runner of a flow's tasks: `given`, else $TOOLFORMER_RUNNER, else `threads`.
-
-    Raises:
-        UsageError: it is neither `threads` nor `dask` nor an address.
-    """
+    """Return the runner of a flow's tasks: `given`, else $TOOLFORMER_RUNNER, else `threads`; or raise a UsageError."""
     name = given or os.environ.get("TOOLFORMER_RUNNER") or "threads"
     if name not in ("threads", "dask") and "://" not in name:
         source = "--runner" if given else "TOOLFORMER_RUNNER"
@@ -219,11 +182,7 @@ def runner_named(given: str | None = None) -> str:
 
 
 def seconds(name: str) -> float:
-    """Return one of the durations `wait`, `refresh`, `sweep`, `lease`: $TOOLFORMER_<NAME>_S, else its default.
-
-    Raises:
-        UsageError: the variable is not a number of seconds.
-    """
+    """Return `wait`, `refresh`, `sweep` or `lease`: $TOOLFORMER_<NAME>_S, else its default; or raise a UsageError."""
     variable = f"TOOLFORMER_{name.upper()}_S"
     given = os.environ.get(variable) or str(_SECONDS[name])
     try:
@@ -268,8 +227,6 @@ def cache_folder() -> Path:
 def tracking_uri(data: str) -> str:
     """Return where runs are tracked: $MLFLOW_TRACKING_URI, else an SQLite database in a local data folder.
 
-    Artifacts of that database lie beside it, in `mlartifacts` (see `tasks.tracking`).
-
     Raises:
         UsageError: the data folder is a URL, where no database can be, and MLFLOW_TRACKING_URI is not set.
     """
@@ -281,13 +238,10 @@ def tracking_uri(data: str) -> str:
 
 
 def _without_login(uri: str) -> str:
-    """Return the address of an MLflow server without its user and password, which MLflow takes from the environment.
-
-    The URL of a database needs its password: it is returned unchanged, and displayed through `shown_url`.
-    """
+    """Return the address of an MLflow server without its user and password, which MLflow takes from the environment."""
     parts = urlsplit(uri)
     login, _, place = parts.netloc.rpartition("@")
-    if parts.scheme not in ("http", "https") or not login:
+    if parts.scheme not in ("http", "https") or not login:  # the URL of a database needs its password
         return uri
     user, _, password = login.partition(":")
     os.environ.setdefault("MLFLOW_TRACKING_USERNAME", unquote(user))

@@ -1,7 +1,6 @@
 """Where the viewer shows a version of C*, or an evaluation: links for Prefect's and MLflow's pages.
 
-They are known if $TOOLFORMER_VIEWER names the address of the viewer; otherwise there is no link. A wrong address costs
-the links, not the run. What the pages show is known in the package `viewer`, which takes these addresses apart.
+There are none unless $TOOLFORMER_VIEWER names the viewer's address. A wrong address costs the links, not the run.
 """
 
 import logging
@@ -27,11 +26,7 @@ def arm_key(arm: str, k: int, digest: str) -> str:
 
 
 def arms_page(arms: Sequence[str], task: str) -> str | None:
-    """Return the address of the page that compares two arms of an evaluation; None if no viewer is known.
-
-    Args:
-        arms: `arm_key` of each arm, of which the first and the last are compared.
-    """
+    """Return the address of the page that compares the first and last of some arms (`arm_key`); None: no viewer."""
     root = _root()
     if root is None or not arms:
         return None

@@ -63,7 +63,7 @@ def flow_module(name: str, parameters: Any, spec: Any) -> Iterator[Any]:
         keep_run_logs_off_the_terminal()
         from prefect import tags
 
-        from flows.runtime.cancelling import ending_as_cancelled  # it imports Prefect, which reads where its server is
+        from flows.runtime.running import ending_as_cancelled  # it imports Prefect, which reads where its server is
 
         with ending_as_cancelled(), tags("toolformer", "terminal"):
             yield module

@@ -29,9 +29,8 @@ from flows.forms.resolved import resolved
 from flows.lineage.send import send_run
 from flows.report.tables import markdown_table
 from flows.runtime.artifacts import WorkProgress, publish_link, publish_summary, run_name_from
-from flows.runtime.cancelling import stopping_if_cancelled
 from flows.runtime.ledger import republish
-from flows.runtime.running import begin_flow
+from flows.runtime.running import begin_flow, stopping_if_cancelled
 from flows.runtime.server import guard_prefect_server
 from flows.runtime.stopping import Stopped
 from tasks.environment import prepare_environment

@@ -34,9 +34,8 @@ from flows.recipe.parameters import RecipeParameters
 from flows.recipe.resolve import filled, resolve
 from flows.recipe.steps import DATASET, TRIGGER, Recipe, Step, training_gives
 from flows.runtime.artifacts import publish_link, publish_summary, run_name_from
-from flows.runtime.cancelling import stopping_if_cancelled
 from flows.runtime.runners import choose_runner
-from flows.runtime.running import begin_flow
+from flows.runtime.running import begin_flow, stopping_if_cancelled
 from tasks.launch.local import side_by_side
 from tasks.provenance import versions
 from tasks.settings import tracking_uri

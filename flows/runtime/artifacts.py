@@ -1,10 +1,8 @@
 """Prefect artifacts of a flow run: progress per stage while it runs, and a summary and links at its end.
 
-Every stage has one progress artifact: shards, rows in and kept by unit (documents, draws, calls), and the estimated
-time left. A thread sends the artifacts that changed, at most every `EVERY_S` seconds; a finished shard sends nothing.
-The run's log gets the same lines when `flows.runtime.progress` says that one is due, or a line on the work under way if
-nothing has changed. If Prefect does not answer, that is logged once and the work goes on. The flows write the
-summaries' texts; this module knows nothing of the method.
+A thread sends the artifacts that changed, at most every `EVERY_S` seconds; a finished shard sends nothing. The run's
+log gets the same lines when `flows.runtime.progress` says that one is due, or a line on the work under way if nothing
+has changed. If Prefect does not answer, that is logged once and the work goes on. Nothing of the method is known here.
 """
 
 from __future__ import annotations
@@ -17,8 +15,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from httpx import HTTPError
@@ -28,12 +27,12 @@ from prefect.artifacts import (
     create_progress_artifact,
     update_progress_artifact,
 )
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run as this_run
 
-from flows.runtime.background import in_background
+from flows.runtime.background import repeating
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, passes_quarter
 from toolformer_core.errors import first_line
 
@@ -49,60 +48,41 @@ _WORK_EVERY_S = 2.0  # ... and of work that is one piece
 _NO_ANSWER = (HTTPError, PrefectException)
 
 
-class Client(Protocol):
-    """The part of Prefect's client that is used here."""
-
-    def create_artifact(self, artifact: ArtifactCreate) -> Any: ...
-
-    def update_artifact(self, artifact_id: UUID, artifact: ArtifactUpdate) -> None: ...
-
-
+@dataclass(slots=True)
 class ProgressArtifacts:
-    """The progress artifacts of one flow run.
+    """The progress artifacts of one flow run, one for each stage.
 
-    Args:
-        flow: the flow's name; an artifact's key is `<flow>-<number>-<stage>`, so that keys sort as the stages follow.
-        totals: stage -> expected shards; a live mapping that may grow.
-        logger: gets a stage's line when it begins, when another quarter is finished, and once a minute if it changed.
-        pulse: returns a line on the work under way, for the log; default: none.
+    The log gets a stage's line when it begins, when another quarter is finished, and once a minute if it changed.
     """
 
-    def __init__(
-        self,
-        flow: str,
-        totals: Mapping[str, int],
-        client: Client,
-        flow_run: UUID,
-        logger: logging.Logger | logging.LoggerAdapter[Any] = _log,
-        clock: Callable[[], float] = time.monotonic,
-        pulse: Callable[[], str] = lambda: "",
-    ) -> None:
-        self._flow = flow
-        self._totals = totals
-        self._client: Client | None = client
-        self._flow_run = flow_run
-        self._logger = logger
-        self._clock = clock
-        self._stages: dict[str, StageProgress] = {}
-        self._begun: dict[str, float] = {}  # by `clock`
-        self._made: dict[str, UUID] = {}
-        self._shown: dict[str, str] = {}
-        self._pulse = pulse
-        self._logged: dict[str, tuple[int, float]] = {}  # shards finished, and when by `clock`
-        self._last = clock()  # when the log had its last line
-        self._turn = threading.Lock()
+    flow: str  # its name; an artifact's key is `<flow>-<number>-<stage>`, so that keys sort as the stages follow
+    totals: Mapping[str, int]  # stage -> expected shards; it may grow
+    client: SyncPrefectClient | None  # None: Prefect has not answered
+    flow_run: UUID
+    logger: logging.Logger | logging.LoggerAdapter[Any]
+    clock: Callable[[], float] = time.monotonic
+    pulse: Callable[[], str] = lambda: ""  # returns a line on the work under way, for the log
+    _stages: dict[str, StageProgress] = field(default_factory=dict)
+    _begun: dict[str, float] = field(default_factory=dict)  # by `clock`
+    _made: dict[str, UUID] = field(default_factory=dict)
+    _shown: dict[str, str] = field(default_factory=dict)
+    _logged: dict[str, tuple[int, float]] = field(default_factory=dict)  # shards finished, and when by `clock`
+    _last: float = field(init=False)  # when the log had its last line
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._last = self.clock()
 
     def note(self, result: ShardResult) -> None:
-        """Count a shard; nothing is sent."""
         with self._turn:
             self._stages.setdefault(result.key.stage, StageProgress()).note(result)
 
     def update(self) -> None:
         """Create or update the artifacts of stages that changed. A stage begins when it is first seen here."""
-        now = self._clock()
+        now = self.clock()
         with self._turn:
             stages = []
-            for name, shards in dict(self._totals).items():
+            for name, shards in dict(self.totals).items():
                 stage = self._stages.setdefault(name, StageProgress())
                 line = stage.line(shards, now - self._begun.setdefault(name, now))
                 stages.append((name, line, stage.finished, shards))
@@ -111,42 +91,39 @@ class ProgressArtifacts:
             if line != self._shown.get(name):
                 self._shown[name] = line
                 self._send(name, line, 100.0 * finished / max(1, shards))
-        if now - self._last >= LINE_S and (line := self._pulse()):
+        if now - self._last >= LINE_S and (line := self.pulse()):
             self._last = now
-            self._logger.info("%s", line)
+            self.logger.info("%s", line)
 
     def _log(self, name: str, line: str, finished: int, shards: int, now: float) -> None:
         before, then = self._logged.get(name, (-1, -math.inf))
         if finished != before and (now - then >= LINE_S or passes_quarter(before, finished, shards)):
             self._logged[name], self._last = (finished, now), now
-            self._logger.info("%s: %s", name, line)
+            self.logger.info("%s: %s", name, line)
 
     def _send(self, name: str, line: str, percent: float) -> None:
-        if self._client is None:
+        if self.client is None:
             return
         try:
             if name in self._made:
-                self._client.update_artifact(self._made[name], ArtifactUpdate(data=percent, description=line))
+                self.client.update_artifact(self._made[name], ArtifactUpdate(data=percent, description=line))
                 return
+            key = f"{self.flow}-{list(self.totals).index(name) + 1:02d}-{name}"
             request = ArtifactCreate(
-                key=f"{self._flow}-{list(self._totals).index(name) + 1:02d}-{name}".replace(
-                    "_", "-"
-                ),  # it allows no underscores
+                key=key.replace("_", "-"),  # it allows no underscores
                 type="progress",
                 description=line,
                 data=percent,
-                flow_run_id=self._flow_run,
+                flow_run_id=self.flow_run,
             )
-            self._made[name] = self._client.create_artifact(request).id
+            self._made[name] = self.client.create_artifact(request).id
         except _NO_ANSWER as exc:
-            self._logger.warning("Prefect shows no progress from here on, the work goes on: %s", first_line(exc))
-            self._client = None
+            self.logger.warning("Prefect shows no progress from here on, the work goes on: %s", first_line(exc))
+            self.client = None
 
 
 @contextmanager
-def report_progress(
-    ledger: Ledger, logger: logging.Logger | logging.LoggerAdapter[Any], every_s: float = EVERY_S
-) -> Iterator[ProgressArtifacts]:
+def report_progress(ledger: Ledger, logger: logging.Logger | logging.LoggerAdapter[Any]) -> Iterator[None]:
     """Show the progress of a flow run's stages while this block runs."""
     with get_client(sync_client=True) as client:
         artifacts = ProgressArtifacts(
@@ -154,14 +131,13 @@ def report_progress(
         )
         ledger.watchers.append(artifacts.note)
 
-        def update_until(ended: threading.Event) -> None:
-            while not ended.wait(every_s):
-                artifacts.update()
+        def update() -> float:
+            artifacts.update()
+            return EVERY_S
 
-        artifacts.update()
         try:
-            with in_background("artifacts", update_until):
-                yield artifacts
+            with repeating("artifacts", update):
+                yield
         finally:
             ledger.watchers.remove(artifacts.note)
             artifacts.update()
@@ -184,7 +160,6 @@ class WorkProgress:
             self._send(percent, line)
 
     def done(self, line: str) -> None:
-        """Show that the work is done."""
         self._send(100.0, line)
 
     def _send(self, percent: float, line: str) -> None:
@@ -200,7 +175,7 @@ def publish_summary(markdown: str, key: str, description: str) -> None:
 
 
 def embedded_picture(figure: Any, caption: str) -> str:
-    """Return a figure of `tasks.tracking` as Markdown that holds the picture itself, so that any page shows it."""
+    """Return a figure of `tasks.tracking` as Markdown that holds the picture itself."""
     return f"![{caption}](data:image/png;base64,{base64.b64encode(png(figure)).decode()})"
 
 
@@ -227,11 +202,7 @@ def _logging_failures() -> Iterator[None]:
 
 
 def run_name_from(pattern: str) -> Callable[[], str]:
-    """Return a function that names a flow run after its parameters; of paths and URLs it uses the last part.
-
-    Args:
-        pattern: a `str.format` pattern with fields of the form, e.g. `build {dataset} from {corpus}`.
-    """
+    """Return a function that names a flow run by a pattern of its parameters, e.g. `build {dataset} from {corpus}`."""
 
     def name() -> str:
         given = this_run.parameters["parameters"]

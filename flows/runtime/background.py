@@ -7,15 +7,20 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def in_background(name: str, work: Callable[[threading.Event], object], *, join: bool = True) -> Iterator[None]:
-    """Run `work` in a thread of that name, with this thread's context, while this block runs.
+def repeating(name: str, work: Callable[[], float | None], *, join: bool = True) -> Iterator[None]:
+    """While this block runs, call `work` again and again, in a thread of that name with this thread's context.
 
     Args:
-        work: gets an event that is set when the block ends, and then returns.
-        join: whether the block waits for that.
+        work: returns the seconds until the next call; None: it is not called again.
+        join: whether the end of the block waits for a call under way.
     """
     ended = threading.Event()
-    thread = threading.Thread(target=contextvars.copy_context().run, args=[work, ended], name=name, daemon=True)
+
+    def run() -> None:
+        while (pause_s := work()) is not None and not ended.wait(pause_s):
+            pass
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=[run], name=name, daemon=True)
     thread.start()
     try:
         yield

@@ -6,13 +6,13 @@ all tasks. Then the flow ends with one line, and the same command goes on. No ta
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from flows.runtime.background import in_background
+from flows.runtime.background import repeating
 from toolformer_core.errors import RunnerError
 
 _CONTINUE = "all that was committed stands, so run the same command again to continue"
@@ -32,33 +32,8 @@ def scheduler_lost(runner: str) -> RunnerError:
 
 
 @contextmanager
-def quiet_client(runner: str) -> Iterator[None]:
-    """Have Dask's client log nothing in this block and at its end: of a lost scheduler it logs a traceback."""
-    if runner == "threads":
-        yield
-        return
-    import distributed  # noqa: F401 - it sets the level when it is imported
-
-    logger = logging.getLogger("distributed.client")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-@contextmanager
 def explain_losses(runner: str, is_lost: Callable[[], bool], labels: Mapping[str, str]) -> Iterator[None]:
-    """Turn Dask's errors on a lost scheduler and on a task that it gave up into one line each.
-
-    Args:
-        is_lost: returns whether there is no connection to the scheduler.
-        labels: the names of the tasks, by Dask's key; it may grow in the block.
-
-    Raises:
-        RunnerError: one of the two happened.
-    """
+    """Turn Dask's errors on a lost scheduler and on a task that it gave up into one line each, a `RunnerError`."""
     from distributed import KilledWorker
     from distributed.client import FutureCancelledError, FuturesCancelledError
     from distributed.comm.core import CommClosedError
@@ -81,11 +56,7 @@ def explain_losses(runner: str, is_lost: Callable[[], bool], labels: Mapping[str
 
 
 def what_is_missing(address: str, workers: Workers, *, gpus_asked: bool) -> str:
-    """Return a line on the workers that tasks wait for; "" if there are workers for all of them.
-
-    Args:
-        gpus_asked: tasks that ask the model run on workers with a GPU alone.
-    """
+    """Return a line on the workers that tasks wait for, of which those of the model may need a GPU; "": on none."""
     if not workers:
         return f"tasks wait for a Dask worker, none is there: start one with `dask worker {address}`"
     if gpus_asked and not any(worker["resources"].get("GPU") for worker in workers.values()):
@@ -95,51 +66,37 @@ def what_is_missing(address: str, workers: Workers, *, gpus_asked: bool) -> str:
     return ""
 
 
+@dataclass(slots=True)
 class WorkerWatch:
-    """Says what a flow's tasks wait for as soon as it is so, again every minute, and when they wait no longer.
+    """Says what a flow's tasks wait for as soon as it is so, again every minute, and when they wait no longer."""
 
-    Args:
-        workers: asks the scheduler for its workers; OSError: it does not answer.
-        gpus_asked: returns whether tasks that ask the model need a GPU.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        workers: Callable[[], Workers],
-        gpus_asked: Callable[[], bool],
-        logger: logging.Logger | logging.LoggerAdapter[Any],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._address = address
-        self._workers = workers
-        self._gpus_asked = gpus_asked
-        self._logger = logger
-        self._clock = clock
-        self._said, self._when = "", 0.0
+    address: str
+    workers: Callable[[], Workers]  # asks the scheduler; OSError: it does not answer
+    gpus_asked: Callable[[], bool]  # returns whether tasks that ask the model need a GPU
+    logger: logging.Logger | logging.LoggerAdapter[Any]
+    clock: Callable[[], float] = time.monotonic
+    _said: str = ""
+    _when: float = 0.0
 
     def look(self) -> None:
-        """Ask once, and say what has changed."""
         try:
-            workers = self._workers()
+            workers = self.workers()
         except OSError:
             return  # the flow itself finds out, and ends
-        line, now = what_is_missing(self._address, workers, gpus_asked=self._gpus_asked()), self._clock()
+        line, now = what_is_missing(self.address, workers, gpus_asked=self.gpus_asked()), self.clock()
         if line and (line != self._said or now - self._when >= _REPEAT_S):
             self._when = now
-            self._logger.warning("%s", line)
+            self.logger.warning("%s", line)
         if self._said and not line:
             with_gpu = sum(bool(worker["resources"].get("GPU")) for worker in workers.values())
-            self._logger.warning("tasks wait no longer: %d Dask workers, %d with a GPU", len(workers), with_gpu)
+            self.logger.warning("tasks wait no longer: %d Dask workers, %d with a GPU", len(workers), with_gpu)
         self._said = line
 
     def looking(self, every_s: float) -> AbstractContextManager[None]:
         """Look at once and then periodically, from a thread, while this block runs."""
 
-        def look_until(ended: threading.Event) -> None:
+        def look() -> float:
             self.look()
-            while not ended.wait(every_s):
-                self.look()
+            return every_s
 
-        # Not joined: a scheduler that does not answer would hold up the end.
-        return in_background("dask-workers", look_until, join=False)
+        return repeating("dask-workers", look, join=False)  # a scheduler that does not answer would hold up the end

@@ -2,7 +2,6 @@
 
 An error is a full disk's if it says so itself, by its number or its text. A server that finds no room says nothing of
 it: Prefect's answers 500, and one that is starting just ends. Then the free space of the servers' disk tells.
-This module does not know what was being done.
 """
 
 import os
@@ -30,11 +29,7 @@ class DiskFullError(ToolformerError):
 
 @contextmanager
 def explain_full_disk(data: str, *servers: type[ToolformerError]) -> Iterator[None]:
-    """Turn errors that a full disk has caused inside the block into a `DiskFullError`.
-
-    Args:
-        servers: our own errors that only say that a server did not start, besides `ServerError`.
-    """
+    """Turn errors caused by a full disk into a `DiskFullError`; `servers`: ours that say that none started."""
     try:
         yield
     except (UsageError, LockHeldError, typer.Exit, BrokenPipeError):
@@ -49,7 +44,8 @@ def explain_full_disk(data: str, *servers: type[ToolformerError]) -> Iterator[No
 def _message(exc: BaseException, data: str, servers: tuple[type[ToolformerError], ...]) -> str | None:
     causes = list(_causes(exc))
     full = [cause for cause in causes if is_disk_full(cause) or getattr(cause, "reason", "") == "disk_full"]
-    of_server = isinstance(exc, servers) or any(_is_server_failure(cause) for cause in causes)
+    refused = [cause for cause in causes if isinstance(cause, httpx.HTTPStatusError)]  # Prefect's errors are such
+    of_server = isinstance(exc, servers) or any(cause.response.status_code >= 500 for cause in refused)
     if not full and not of_server:
         return None
     files = [Path(cause.filename) for cause in full if isinstance(cause, OSError) and isinstance(cause.filename, str)]
@@ -66,10 +62,6 @@ def _message(exc: BaseException, data: str, servers: tuple[type[ToolformerError]
         f"the disk of {folder} is full ({left}): free some space there and run the same command again; it continues "
         "where it stopped"
     )
-
-
-def _is_server_failure(cause: BaseException) -> bool:
-    return isinstance(cause, httpx.HTTPStatusError) and cause.response.status_code >= 500  # Prefect's errors are such
 
 
 def _causes(exc: BaseException | None) -> Iterator[BaseException]:

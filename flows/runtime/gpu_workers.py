@@ -17,7 +17,7 @@ _LOG = logging.getLogger(__name__)
 def gpus_of_workers(name: str, workers: int, gpus: int | None, visible: Sequence[str]) -> list[str] | None:
     """Return the GPUs that workers are started for, one worker each; None: leave them to see what this process sees.
 
-    Workers of a scheduler elsewhere say themselves which GPU they have; how many are expected there is not checked.
+    Workers of a scheduler elsewhere say themselves which GPU they have.
 
     Args:
         gpus: GPUs requested; None: all that are there, but no more than workers.
@@ -60,14 +60,10 @@ def gpu_cluster(gpus: Sequence[str], workers: int) -> Any:
         "silence_logs": logging.WARNING,
         "memory_limit": parse_memory_limit("auto", 1, total, logger=_LOG),  # a part of the machine's each
     }
-    worker_settings: list[tuple[dict[str, str], dict[str, float], int]] = [
-        ({"CUDA_VISIBLE_DEVICES": gpu}, {"GPU": 1.0}, TASKS_PER_GPU) for gpu in gpus
-    ]
-    worker_settings += [({"CUDA_VISIBLE_DEVICES": ""}, {}, 1)] * (total - len(gpus))
+    with_gpu, without = {"resources": {"GPU": 1.0}, "nthreads": TASKS_PER_GPU}, {"resources": {}, "nthreads": 1}
+    own = [{"env": {"CUDA_VISIBLE_DEVICES": gpu}, **with_gpu} for gpu in gpus]
+    own += [{"env": {"CUDA_VISIBLE_DEVICES": ""}, **without}] * (total - len(gpus))
     return SpecCluster(  # type: ignore[no-untyped-call]
-        workers={
-            n: {"cls": Nanny, "options": {**common, "env": env, "resources": offered, "nthreads": threads}}
-            for n, (env, offered, threads) in enumerate(worker_settings)
-        },
+        workers={n: {"cls": Nanny, "options": common | settings} for n, settings in enumerate(own)},
         scheduler={"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}},
     )

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 from prefect import get_run_logger
 
 from flows.lineage.send import send_run
-from flows.runtime.background import in_background
+from flows.runtime.background import repeating
 from tasks.settings import seconds, shared_catalog
 from tasks.shards.run_shard import ShardResult
 from warehouse.catalog import Catalog
@@ -66,18 +66,15 @@ class Ledger:
     skipped: int = 0
     refresh_s: float = field(default_factory=lambda: seconds("refresh"))  # seconds between two snapshots
     clock: Callable[[], float] = time.monotonic
-    watchers: list[Callable[[ShardResult], None]] = field(
-        default_factory=list
-    )  # called for every shard, in the thread that finished it
+    # called for every shard, in the thread that finished it
+    watchers: list[Callable[[ShardResult], None]] = field(default_factory=list)
     snapshot: Path = field(init=False)  # replaced whenever one is published
     _published: float = field(init=False)  # by `clock`
     _pause_s: float = field(init=False)  # until the next refresh
     _changed: bool = False  # shards finished since
     _unrecorded: list[Commit] = field(default_factory=list)  # in the store, not yet in the catalog
     _turn: threading.RLock = field(default_factory=threading.RLock, repr=False)  # guards the catalog and the snapshot
-    _counting: threading.Lock = field(
-        default_factory=threading.Lock, repr=False
-    )  # held briefly, so that no shard waits
+    _counting: threading.Lock = field(default_factory=threading.Lock, repr=False)  # held briefly: no shard waits
 
     def __post_init__(self) -> None:
         self.snapshot = self.store.local_folder / SNAPSHOT
@@ -95,7 +92,7 @@ class Ledger:
         process dies first, the next flow finds their commits.
 
         Raises:
-            StoreError: the shard's commit is not in the flow's store.
+            StoreError: see `note`.
         """
         if done.key not in self.keys:
             self.note(done)
@@ -105,11 +102,7 @@ class Ledger:
         self.refresh()
 
     def note(self, done: ShardResult) -> None:
-        """Add a finished shard at once, from the thread that finished it; `add` then skips it.
-
-        Raises:
-            StoreError: the shard's commit is not in the flow's store.
-        """
+        """Add a finished shard at once, from the thread that finished it. A StoreError: its commit is not there."""
         key = done.key
         commit = self.store.find(key.stage, key.tool, key.shard, key.fingerprint)
         if commit is None:
@@ -150,8 +143,7 @@ class Ledger:
         """Publish new results if the last snapshot is old; return the seconds until the next check.
 
         A snapshot is old after `refresh_s` seconds; if it took more than a second to write, not before twenty times as
-        long. So however large a run becomes, it spends a twentieth of its time on refreshing at most. If the snapshot
-        cannot be written, that is logged and tried again later; the run goes on.
+        long, so that a run spends a twentieth of its time on refreshing at most.
         """
         with self._turn:
             left = self._published + self._pause_s - self.clock()
@@ -165,15 +157,6 @@ class Ledger:
                     self._published = self.clock()
                     self._changed = True
             return self._pause_s
-
-    def refreshing(self) -> AbstractContextManager[None]:
-        """Refresh the snapshot from a thread while this block runs."""
-
-        def refresh_until(ended: threading.Event) -> None:
-            while not ended.wait(max(_MIN_PAUSE_S, self.refresh())):
-                pass
-
-        return in_background("snapshot", refresh_until)
 
     def record(self, state: str) -> None:
         """Write the run's manifest."""
@@ -189,10 +172,7 @@ class Ledger:
 
     @contextmanager
     def own_snapshot(self) -> Iterator[Path]:
-        """Write the run's manifest, and yield a snapshot that holds only this run; see `run_snapshot`.
-
-        Queries inside this block take little memory.
-        """
+        """Write the run's manifest, and yield a snapshot that holds only this run; queries take little memory."""
         with self._turn:
             self.record("running")
         with run_snapshot(self.store, self.catalog, self.run.run_id) as snapshot, in_little_memory():
@@ -213,11 +193,8 @@ class Ledger:
 def open_run(store: Store, run: Run) -> Iterator[Ledger]:
     """Open a run: lock the data folder's catalog, waiting for another flow if necessary; publish results at its end.
 
-    Of a run that completed, lineage is sent if $TOOLFORMER_LINEAGE asks for it.
-
-    A catalog that several machines share is not locked, so their flows run at the same time.
-
-    First, temporary files of killed writers are removed, and the catalog is brought up to date with the commits.
+    A catalog that several machines share is not locked, so their flows run at the same time. First, temporary files of
+    killed writers are removed, and the catalog is brought up to date with the commits.
 
     Raises:
         LockHeldError: another flow still held the catalog after $TOOLFORMER_WAIT_S.
@@ -228,12 +205,11 @@ def open_run(store: Store, run: Run) -> Iterator[Ledger]:
     def log_wait(error: LockHeldError) -> None:
         get_run_logger().warning("waiting at most %.0f s: %s", wait_s, error)
 
-    place = shared_catalog() or store.local_folder / "catalog.duckdb"
-    with Catalog(place, store=store, wait_s=wait_s, on_wait=log_wait) as catalog:
+    with Catalog(_catalog_of(store), store=store, wait_s=wait_s, on_wait=log_wait) as catalog:
         store.sweep_temporary(seconds("sweep"))
         ledger = Ledger(store, catalog, catalog.begin(store, run))
         try:
-            with ledger.refreshing():
+            with repeating("snapshot", lambda: max(_MIN_PAUSE_S, ledger.refresh())):
                 yield ledger
         except BaseException:
             try:
@@ -245,15 +221,16 @@ def open_run(store: Store, run: Run) -> Iterator[Ledger]:
     send_run(store, run.run_id)  # nothing waits for the catalog any more
 
 
-def republish(store: Store) -> None:
-    """Publish an existing snapshot again, for changes that no run records. Failures are only logged.
+def _catalog_of(store: Store) -> str | Path:
+    return shared_catalog() or store.local_folder / "catalog.duckdb"
 
-    A flow that is running in the folder publishes a snapshot when it ends, which includes these changes.
-    """
+
+def republish(store: Store) -> None:
+    """Publish an existing snapshot again, for changes that no run records; failures are only logged."""
     if not (store.local_folder / SNAPSHOT).is_file():
         return
     try:
-        with Catalog(shared_catalog() or store.local_folder / "catalog.duckdb", store=store) as catalog:
+        with Catalog(_catalog_of(store), store=store) as catalog:
             publish(store, catalog, store.local_folder, recheck=False)
     except LockHeldError as exc:
         _log.info("the running flow will publish the snapshot: %s", exc)

@@ -9,8 +9,8 @@ a server is started, or by whom.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from serving.origins import LOOPBACK_NAMES, OwnOriginOnly, origin_of
@@ -23,25 +23,32 @@ _ADVICE = "TOOLFORMER_ALLOWED_HOSTS and TOOLFORMER_ALLOWED_ORIGINS of the server
 
 
 def create_app(final: bool = False) -> OwnOriginOnly:
-    """Return Prefect's application with the middleware.
-
-    Args:
-        final: whether it is the only application of this process, which saves memory.
-
-    Raises:
-        UsageError: an environment variable allows something that is not a host name or the address of a page.
-    """
+    """Return Prefect's application with the middleware, or raise a UsageError if a variable allows what is none."""
     from prefect.server.api import server
     from prefect.settings import PREFECT_SERVER_CORS_ALLOWED_ORIGINS, PREFECT_UI_API_URL, temporary_settings
 
-    from flows.runtime.prefect_patch import lock_when_transactions_begin
-
-    lock_when_transactions_begin()
+    _lock_when_transactions_begin()
     hosts, origins = allowed_hosts(), [origin for url in allowed_origins() if (origin := origin_of(url))]
     readers = {*_own_origins(PREFECT_UI_API_URL.value() or ""), *origins}
     with temporary_settings({PREFECT_SERVER_CORS_ALLOWED_ORIGINS: ",".join(sorted(readers))}):
         app = server.create_app(final=final)
     return OwnOriginOnly(app, hosts=hosts, origins=origins, advice=_ADVICE)
+
+
+def _lock_when_transactions_begin() -> None:
+    """Have transactions of Prefect's server wait for SQLite's lock before they read; Prefect 3.8 has no such setting.
+
+    One that first reads and then writes fails at once, as `database is locked`, if another one has written meanwhile:
+    of forms that were submitted at the same time some were answered 503.
+    """
+    from prefect.server.database.configurations import AioSqliteConfiguration
+
+    usual = AioSqliteConfiguration.begin_transaction
+
+    def immediate(self: AioSqliteConfiguration, session: Any, with_for_update: bool = True) -> Any:
+        return usual(self, session, with_for_update=True)
+
+    setattr(AioSqliteConfiguration, usual.__name__, immediate)
 
 
 def _own_origins(api: str) -> list[str]:
@@ -80,4 +87,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -26,7 +26,6 @@ class StageProgress:
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)  # unit -> in, kept
 
     def note(self, result: ShardResult) -> None:
-        """Count one more shard."""
         self.finished += 1
         self.skipped += result.skipped
         for balance in result.counts:
@@ -35,9 +34,8 @@ class StageProgress:
 
     def line(self, shards: int, elapsed_s: float) -> str:
         """Return a line on shards, rows and the time left."""
-        parts = [
-            f"{self.finished:,} of {shards:,} shards" + (f" ({self.skipped:,} found done)" if self.skipped else "")
-        ]
+        found = f" ({self.skipped:,} found done)" if self.skipped else ""
+        parts = [f"{self.finished:,} of {shards:,} shards{found}"]
         parts += [f"{rows_in:,} {unit}, {kept:,} kept" for unit, (rows_in, kept) in self.rows.items()]
         worked = self.finished - self.skipped
         if worked and elapsed_s >= 1 and self.finished < shards:  # sooner it tells nothing
@@ -57,38 +55,30 @@ def passes_quarter(before: int, finished: int, total: int) -> bool:
     return finished * 4 // max(1, total) > before * 4 // max(1, total)
 
 
+@dataclass(slots=True)
 class Pulse:
-    """The work under way in this process, for a line that is due although no shard has finished.
+    """The work under way in this process, for a line that is due although no shard has finished."""
 
-    Args:
-        running: returns this process's active shards, oldest first; empty where other processes do the work.
-        tokens: returns how many tokens have passed through this process's model so far.
-        clock: monotonic seconds, the same as that of `ActiveShard.started`.
-    """
+    running: Callable[[], Sequence[ActiveShard]] = active_shards  # oldest first; none where other processes do the work
+    tokens: Callable[[], int] = tokens_of_resident  # that have passed through this process's model so far
+    clock: Callable[[], float] = time.monotonic
+    _seen: tuple[float, int] = field(init=False)
 
-    def __init__(
-        self,
-        running: Callable[[], Sequence[ActiveShard]] = active_shards,
-        tokens: Callable[[], int] = tokens_of_resident,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._running = running
-        self._tokens = tokens
-        self._clock = clock
-        self._seen = (clock(), tokens())
+    def __post_init__(self) -> None:
+        self._seen = (self.clock(), self.tokens())
 
     def stages(self) -> list[ActiveShard]:
         """Return the oldest active shard of every stage."""
         first: dict[str, ActiveShard] = {}
-        for shard in self._running():
+        for shard in self.running():
             first.setdefault(shard.stage, shard)
         return list(first.values())
 
     def line(self) -> str:
         """Return a line on the oldest active shard and the tokens since the last call; "" if no shard is active."""
-        now, tokens = self._clock(), self._tokens()
+        now, tokens = self.clock(), self.tokens()
         (then, before), self._seen = self._seen, (now, tokens)
-        if not (running := self._running()):
+        if not (running := self.running()):
             return ""
         more = f" ({len(running) - 1} more)" if len(running) > 1 else ""
         line = f"at work: {running[0]} for {duration(now - running[0].started)}{more}"
@@ -96,45 +86,35 @@ class Pulse:
         return f"{line}, {tokens - before:,} tokens in {duration(now - then)}" if tokens > before else line
 
 
+@dataclass(slots=True)
 class Lines:
-    """Writes lines of progress, and has a thread that writes one when it is due; nothing is written after `close`.
+    """Writes lines of progress, also from a thread when one is due. Hold `lock` while changing what `lines` reads."""
 
-    Hold `lock` while changing what `lines` reads.
+    write: Callable[[str], None]
+    lines: Callable[[bool], Sequence[str]]  # by whether a line is due; called every second from the thread
+    clock: Callable[[], float] = time.monotonic
+    # reentrant: a signal handler may call `close` while its thread writes a line
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    _last: float = field(init=False)
+    _ended: threading.Event = field(default_factory=threading.Event)
 
-    Args:
-        lines: called every second from the thread, with whether a line is due; returns the lines to write.
-    """
-
-    def __init__(
-        self,
-        write: Callable[[str], None],
-        lines: Callable[[bool], Sequence[str]],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._write = write
-        self._due_lines = lines
-        self._clock = clock
-        self._last = clock()
-        self._ended = threading.Event()
-        self.lock = threading.RLock()  # reentrant: a signal handler may call `close` while its thread writes a line
-        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+    def __post_init__(self) -> None:
+        self._last = self.clock()
 
     def say(self, line: str) -> None:
-        """Write a line now."""
         with self.lock:
             if not self._ended.is_set():
-                self._last = self._clock()
-                self._write(line)
+                self._last = self.clock()
+                self.write(line)
 
     def poll(self) -> None:
-        """Write the lines that are due."""
         with self.lock:
-            for line in self._due_lines(self._clock() - self._last >= LINE_S):
+            for line in self.lines(self.clock() - self._last >= LINE_S):
                 self.say(line)
 
     def start(self) -> None:
         """Poll every second until closed; the thread does not keep the process alive."""
-        self._thread.start()
+        threading.Thread(target=self._run, name="progress", daemon=True).start()
 
     def _run(self) -> None:
         while not self._ended.wait(_POLL_S):

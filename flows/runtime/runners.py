@@ -7,6 +7,7 @@ task, and Dask gives waiting tasks to workers that come later. What the tasks do
 """
 
 import gc
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -19,7 +20,7 @@ from prefect.futures import PrefectFuture
 from prefect.settings import PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED, temporary_settings
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.runtime.dask_losses import WorkerWatch, explain_losses, quiet_client, scheduler_lost
+from flows.runtime.dask_losses import WorkerWatch, explain_losses, scheduler_lost
 from flows.runtime.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_workers
 from flows.runtime.server import guard_prefect_server
 from tasks.settings import runner_named, visible_gpus
@@ -28,7 +29,9 @@ from toolformer_core.errors import UsageError
 _GPU_SHARE = 0.99 / TASKS_PER_GPU  # for a task that asks the model; below a third, so that sums of floats fit in 1
 _TASKS = 300  # of a flow; a task costs Prefect's server some 50 ms, and Dask takes a fifth of a second to be given one
 _PER_THREAD = 8  # ... or this many for each thread of Dask's workers, that all end at about the same time
-_THREADS = 16  # for each worker, where tasks run in threads; see `task_runner`
+# For each worker, where tasks run in threads. Most wait for the model, a tool or the stage before them, and with fewer
+# groups under way the model would wait for the next one to begin.
+_THREADS = 16
 
 TASK = "_run_group"  # the function that `flows.runtime.stage_tasks` submits, by which Dask names its tasks
 _LOOK_S = 10.0  # seconds between two questions to a scheduler whether there are workers for all tasks
@@ -48,7 +51,6 @@ class _DaskRun:
     gpus: int | None  # workers with a GPU that are expected; None: as many as there are
     needs_gpu: bool  # tasks that ask the model run on workers with a GPU alone; once so, it stays so
     labels: dict[str, str] = field(default_factory=dict)  # Dask's key of a task -> its name
-
     connected: bool = False
 
     @property
@@ -62,15 +64,10 @@ class _DaskRun:
         return client
 
     def is_lost(self) -> bool:
-        """Return whether there was a connection to the scheduler, and is none."""
         return self.connected and self.client.status != "running"
 
     def workers(self) -> dict[str, dict[str, Any]]:
-        """Return what the workers say of themselves, by address, and note whether there are GPUs.
-
-        Raises:
-            RunnerError: the scheduler does not answer.
-        """
+        """Return what the workers say of themselves, by address, and note whether there are GPUs."""
         if self.is_lost():
             raise scheduler_lost(self.runner)
         try:
@@ -87,14 +84,11 @@ _dask_run: ContextVar[_DaskRun | None] = ContextVar("dask_run", default=None)
 
 @contextmanager
 def choose_runner(name: str | None) -> Iterator[None]:
-    """Have the flows that are called inside this block run their tasks there.
+    """Have the flows that are called inside this block run their tasks there; see `runner_named`.
 
     Args:
         name: `threads`, `dask` (a local cluster of as many processes as the flow has workers), or a Dask scheduler's
             address; None: as $TOOLFORMER_RUNNER says, else threads.
-
-    Raises:
-        UsageError: there is no such runner.
     """
     guard_prefect_server()
     token = _requested.set(runner_named(name))
@@ -105,23 +99,16 @@ def choose_runner(name: str | None) -> Iterator[None]:
 
 
 def check_gpus(workers: int, gpus: int | None) -> list[str] | None:
-    """Return the GPUs that a flow's workers are started for where it runs now, one each; None: none in particular.
-
-    Raises:
-        UsageError: see `gpus_of_workers`.
-    """
+    """Return the GPUs that a flow's workers are started for where it runs now; see `gpus_of_workers`."""
     name = _requested.get() or runner_named()
     return gpus_of_workers(name, workers, gpus, visible_gpus() if name == "dask" else ())
 
 
-def task_runner(name: str, workers: int, gpus: Sequence[str] | None = None) -> Any:
+def _task_runner(name: str, workers: int, gpus: Sequence[str] | None) -> Any:
     """Return what runs a flow's tasks.
 
     Args:
-        name: `threads`, `dask`, or a Dask scheduler's address.
-        workers: tasks at a time; a scheduler has as many workers as it has. Of threads there are sixteen times as
-            many: a task that waits for the model, a tool or the stage before it does nothing in its thread, and with
-            fewer groups under way the model would wait for the next one to begin.
+        workers: tasks at a time; a scheduler has as many workers as it has.
         gpus: of Dask workers on this machine the first have one of these each, and the others none; None: all see all.
     """
     if name == "threads":
@@ -141,7 +128,7 @@ def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
     """Inside a flow: run the tasks submitted in this block on the chosen runner, a limited number at a time.
 
     Args:
-        workers: see `task_runner`.
+        workers: tasks at a time; a scheduler has as many workers as it has.
         gpus: Dask workers on this machine that have a GPU each; None: one for each GPU that is there. Of a scheduler's
             workers: how many with a GPU are expected; None: as many as there are, 0: tasks of the model run on any.
 
@@ -154,10 +141,8 @@ def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
         raise RuntimeError("use_runner() is for the inside of a flow")
     name = _requested.get() or runner_named()
     with (
-        _cluster_settings(name),
-        _worker_settings(name),
-        quiet_client(name),
-        task_runner(name, workers, check_gpus(workers, gpus)) as chosen,
+        _dask_settings(name),
+        _task_runner(name, workers, check_gpus(workers, gpus)) as chosen,
         context.model_copy(update={"task_runner": chosen}),
         TagsContext(current_tags=set()),  # a task with its run's tags would ask the server for a slot of each
         _collecting_less(),
@@ -173,7 +158,12 @@ def _use_dask(chosen: Any, name: str, gpus: int | None) -> Iterator[None]:
         yield
         return
     if elsewhere := "://" in name:
-        _reach(chosen, name)
+        try:
+            _ = chosen.client
+        except OSError as exc:
+            raise UsageError(
+                f"no Dask scheduler answers at {name}: start it (dask scheduler), or name another"
+            ) from exc
     run = _DaskRun(name, chosen, gpus, needs_gpu=bool(gpus))
     token = _dask_run.set(run)
     try:
@@ -187,54 +177,41 @@ def _use_dask(chosen: Any, name: str, gpus: int | None) -> Iterator[None]:
         _dask_run.reset(token)
 
 
-def _worker_settings(name: str) -> AbstractContextManager[Any]:
-    """Settings of Prefect that tasks on Dask take along: they do not ask the server for its version.
-
-    This process has. A worker's first task would fail if the server restarts meanwhile; all else that a task tells the
-    server waits for it.
-    """
+@contextmanager
+def _dask_settings(name: str) -> Iterator[None]:
+    """Set what tasks on Dask take along, and a cluster of this machine; of a lost scheduler its client logs nothing."""
     if name == "threads":
-        return nullcontext()
-    return temporary_settings({PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED: False})
-
-
-def _cluster_settings(name: str) -> AbstractContextManager[Any]:
-    """Settings of the scheduler and workers that a flow starts.
-
-    They serve no page, as theirs would answer any host and origin.
-    """
-    if name != "dask":
-        return nullcontext()
+        yield
+        return
+    import distributed  # it sets the level of its client's log when it is imported
     from dask import config
 
-    return config.set(
-        {
-            "distributed.scheduler.http.routes": [],
-            "distributed.worker.http.routes": [],
-            "distributed.scheduler.allowed-failures": _DEATHS - 1,
-        }
-    )
+    settings = {
+        "distributed.scheduler.http.routes": [],  # no pages, as they would answer any host and origin
+        "distributed.worker.http.routes": [],
+        "distributed.scheduler.allowed-failures": _DEATHS - 1,
+    }
+    # This process has asked the server for its version. A worker's first task would fail if the server restarts
+    # meanwhile; all else that a task tells the server waits for it.
+    unasked = temporary_settings({PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED: False})
+    level = distributed.client.logger.level
+    distributed.client.logger.setLevel(logging.CRITICAL)
+    try:
+        with config.set(settings if name == "dask" else {}), unasked:
+            yield
+    finally:
+        distributed.client.logger.setLevel(level)
 
 
 @contextmanager
 def _collecting_less() -> Iterator[None]:
-    """Have Python look for cycles less often: a shard's objects are many, and every look stops all threads.
-
-    With Python's own (700, 10, 10) a stub's build of 2,000 documents spent 1.6 of its 54 s looking, and 0.2 s so.
-    """
+    """Have Python look for cycles less often: a stub's build spent 1.6 of its 54 s looking, and 0.2 s so."""
     usual = gc.get_threshold()
     gc.set_threshold(20_000, 20, 50)
     try:
         yield
     finally:
         gc.set_threshold(*usual)
-
-
-def _reach(chosen: Any, address: str) -> None:
-    try:
-        _ = chosen.client
-    except OSError as exc:
-        raise UsageError(f"no Dask scheduler answers at {address}: start it (dask scheduler), or name another") from exc
 
 
 def note_submitted(future: PrefectFuture[Any], name: str) -> None:
@@ -252,8 +229,7 @@ def _threads(run: _DaskRun) -> int:
 
 def workers_are_here() -> bool:
     """Inside `use_runner`: return whether tasks run on this machine, and so see its files."""
-    run = _dask_run.get()
-    return run is None or "://" not in run.runner
+    return (run := _dask_run.get()) is None or "://" not in run.runner
 
 
 def tasks_at_most() -> int:
@@ -270,8 +246,7 @@ def cut_evenly(items: Sequence[T], most: int) -> list[tuple[T, ...]]:
 
 def tasks_at_once(workers: int) -> int:
     """Inside `use_runner`: return how many tasks do work at a time, by the workers that are there now or expected."""
-    run = _dask_run.get()
-    return workers if run is None else _threads(run)
+    return workers if (run := _dask_run.get()) is None else _threads(run)
 
 
 def task_resources(*, model: bool) -> AbstractContextManager[Any]:
@@ -279,10 +254,9 @@ def task_resources(*, model: bool) -> AbstractContextManager[Any]:
 
     Where a worker offers a GPU, as those of `gpu_cluster` do and any that is started by `dask worker ADDRESS
     --nthreads 3 --resources GPU=1`, tasks that ask the model take a third of one: they run on such workers alone, three
-    at a time for each GPU that a worker offers. A process asks its model for one shard at a time; while some tasks
-    begin or end, another keeps it at work. The same holds before the first such worker is there, if `use_runner` was
-    expected to join, and after the last one has left: tasks of the model then wait for one. Workers with a GPU that
-    come later take tasks that are not yet given to one, and some that another has not begun.
+    at a time for each GPU. A process asks its model for one shard at a time; while some tasks begin or end, another
+    keeps it at work. The same holds before the first such worker is there, if one is expected, and after the last has
+    left: tasks of the model then wait for one.
 
     Other tasks go anywhere, but on a worker with a GPU all that ask the model come first. They name no workers: where
     all those that a task names have left, Dask (2026.8) does not give it to one that comes later.

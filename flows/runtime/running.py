@@ -1,23 +1,35 @@
-"""How a flow begins, and how the run of one whose work is stages is opened, shown and spread over workers.
+"""How a flow begins, how the run of one whose work is stages is opened, shown and spread over workers, and how it ends.
 
-Which stages these are is not known here.
+Cancel in Prefect's page: a worker ends its own runs, but none is there for a run that a command of this machine has
+started. So such a run looks at its own state from time to time, and the command stops as on Ctrl-C.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+from uuid import UUID
 
+from httpx import HTTPError
 from prefect import get_run_logger
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.exceptions import ObjectNotFound, PrefectException
+from prefect.runtime import flow_run as this_run
+from prefect.states import Cancelled
 
 from flows.runtime.artifacts import report_progress
-from flows.runtime.cancelling import stopping_if_cancelled
+from flows.runtime.background import repeating
 from flows.runtime.ledger import Ledger, now, open_run
 from flows.runtime.runners import use_runner
 from flows.runtime.server import record_server
-from flows.runtime.stopping import restore_stop_handler
+from flows.runtime.stopping import Stopped, handles_stop, restore_stop_handler, stop_command
 from tasks.environment import prepare_environment
 from warehouse.commits import Run
 from warehouse.store import Store
+
+_EVERY_S = 10.0  # between two looks at the run's state
+_AGAIN = "run the same command again to continue"
+
+_stopped: list[UUID] = []  # runs of this process that were cancelled
 
 
 def begin_flow() -> None:
@@ -42,16 +54,8 @@ def running(
         UsageError, RunnerError: see `use_runner`.
         LockHeldError, WarehouseError: see `open_run`.
     """
-    run = Run(
-        run_id=run_id,
-        flow=flow,
-        started=now(),
-        finished=None,
-        state="running",
-        parameters=dict(form.model_dump(mode="json") if recorded is None else recorded),
-        corpus=corpus,
-        model=form.model,
-    )
+    parameters = dict(form.model_dump(mode="json") if recorded is None else recorded)
+    run = Run(run_id, flow, now(), None, "running", parameters, corpus, form.model)
     with (
         open_run(store, run) as ledger,
         report_progress(ledger, get_run_logger()),
@@ -59,3 +63,54 @@ def running(
         use_runner(form.workers, form.gpus),
     ):
         yield ledger
+
+
+@contextmanager
+def stopping_if_cancelled(every_s: float = _EVERY_S) -> Iterator[None]:
+    """Inside a flow: stop the command of this process, if there is one, when the flow's run is cancelled or deleted."""
+    if not handles_stop():
+        yield
+        return
+    run = UUID(str(this_run.id))
+    with get_client(sync_client=True) as client:
+
+        def look() -> float | None:
+            if not (how := _how_cancelled(client, run)):
+                return every_s
+            _stopped.append(run)
+            _mark_cancelled(client, run)  # before the process may end
+            stop_command(f"the run was {how} in Prefect; {_AGAIN}")
+            return None
+
+        with repeating("cancelling", look):
+            yield
+
+
+@contextmanager
+def ending_as_cancelled() -> Iterator[None]:
+    """Around the call of a flow: show a cancelled run as such, however it ended; of a deleted one, raise `Stopped`."""
+    try:
+        yield
+    except ObjectNotFound as exc:
+        raise Stopped(f"the run was deleted in Prefect; {_AGAIN}") from exc
+    finally:
+        if _stopped:
+            with get_client(sync_client=True) as client:
+                while _stopped:
+                    _mark_cancelled(client, _stopped.pop())
+
+
+def _how_cancelled(client: SyncPrefectClient, run: UUID) -> str:
+    """Return "cancelled", "deleted", or "" if the run is neither, or the server does not answer."""
+    try:
+        state = client.read_flow_run(run).state
+    except ObjectNotFound:
+        return "deleted"
+    except (HTTPError, PrefectException):
+        return ""
+    return "cancelled" if state is not None and (state.is_cancelling() or state.is_cancelled()) else ""
+
+
+def _mark_cancelled(client: SyncPrefectClient, run: UUID) -> None:
+    with suppress(HTTPError, PrefectException):  # it may be deleted
+        client.set_flow_run_state(run, Cancelled(), force=True)

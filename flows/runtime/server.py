@@ -1,20 +1,16 @@
-"""The short-lived Prefect server of a flow, where PREFECT_API_URL names none: how it starts, and that none is left
-behind.
+"""The short-lived Prefect server of a flow, where PREFECT_API_URL names none: it starts early, and none is left behind.
 
-Prefect ends its server together with the process that started it, unless that process is killed; then the server would
-run on for nobody. So a run records its server and itself, and the next run in the same folder ends the server if the
-recorded run is gone. A process is identified by its id and its creation time, since ids are used again. Processes that
-were not recorded are never touched.
+A command that is going to run a flow starts the server (`start_server`), imports what the flow needs in the meantime,
+and then waits (`wait_for_server`). Every server has the middleware of `prefect_app`, also one that Prefect starts by
+itself when a flow first needs one (`guard_prefect_server`).
 
-Every server has the middleware of `prefect_app`, also one that Prefect starts by itself (`guard_prefect_server`).
+Prefect ends its server together with the process that started it, unless that process is killed. So a run records its
+server and itself, and the next run in the same folder ends the server if the recorded run is gone. A process is
+identified by its id and its creation time, since ids are used again. What was not recorded is never touched.
 
 The first start of a server creates its database in many steps. Two first starts in one folder would disturb each other,
-so they take turns. A start that was killed leaves a database on which no server starts, so that one is set aside.
-
-Prefect starts its server when a flow first needs one, and waits for it. A command that is going to run a flow starts
-the server earlier (`start_server`), imports what the flow needs in the meantime, and then waits (`wait_for_server`).
-The first database of each Prefect version is kept, empty, in the user's cache folder: other data folders start with a
-copy.
+so they take turns. A start that was killed leaves a database on which no server starts, so that one is set aside. The
+first database of each Prefect version is kept, empty, in the user's cache folder: other data folders start with a copy.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -56,6 +52,7 @@ _SAME_S = 1.0  # two creation times that differ by less are of the same process
 _POLL_S = 0.05
 _START_S = 180.0  # on a busy machine
 _STOP_S = 5.0
+_START_METHOD = "_run_uvicorn_command"  # private, of Prefect 3.8.8
 _started: list[tuple[subprocess.Popen[bytes], str, Path]] = []  # the server of this process, its address and its log
 # The first three tell Prefect's server that it serves one process, as Prefect does when it starts such a server. The
 # others say that nobody stores blocks: writing all block types into a new database took 2 of the 6.8 s of a start.
@@ -66,8 +63,6 @@ _SERVER_VARIABLES = {
     "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "0",
     "PREFECT_API_BLOCKS_REGISTER_ON_START": "0",
 }
-
-
 # Modules that a flow imports at its beginning, or at its end. While the server starts, that time is free.
 _FLOW_IMPORTS = (
     "pandas",  # pyarrow needs it for its first array
@@ -135,13 +130,10 @@ def prepare_start() -> None:
 
 
 def start_server() -> None:
-    """Start a server for this process and return at once; `wait_for_server` waits for it.
+    """Start a server for this process and return at once; `wait_for_server` waits for it. See `prepare_start`.
 
     Nothing is started if a server is named, if this process has one already, or if Prefect is imported already: then it
     has read its settings, and starts a server itself.
-
-    Raises:
-        LockHeldError: see `prepare_start`.
     """
     home = own_server_home()
     if home is None or (_started and _started[0][0].poll() is None):
@@ -156,50 +148,43 @@ def start_server() -> None:
     address, log = f"http://127.0.0.1:{port}/api", home / "server.log"
     make_private(log)
     with log.open("wb") as stream:
-        process = subprocess.Popen(
-            _command(port),
-            env={**environment(), **_SERVER_VARIABLES},
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            umask=0o777 & ~private_mode(home),  # of its database
-        )
+        process = _start(port, home, {}, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
     _started[:] = [(process, address, log)]
     use_own_server(address)
     atexit.register(_stop, process)
 
 
-def _command(port: int) -> list[str]:
-    """Return the command that starts a server with our middleware; no file of the user's can be imported instead of it.
-
-    Its command line holds `uvicorn`, by which `_child_servers` recognises it.
-    """
+def _start(port: int, home: Path, variables: Mapping[str, str], **streams: Any) -> subprocess.Popen[bytes]:
+    """Start a server with our middleware; `_child_servers` recognises it by `uvicorn`."""
     words = [sys.executable, "-m", "uvicorn", "--app-dir", str(Path(__file__).parents[2]), "--factory", APP]
-    return [*words, "--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
+    words += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
+    own = {**environment(), **_SERVER_VARIABLES, **variables}
+    return subprocess.Popen(words, env=own, umask=0o777 & ~private_mode(home), **streams)  # its database is private
 
 
 def guard_prefect_server() -> None:
     """Give the server that Prefect starts by itself our middleware; nothing happens if a server is named.
 
-    Prefect starts one when a flow is called in a process that has started none.
+    Prefect starts one when a flow is called in a process that has started none. It has no setting for how.
+
+    Raises:
+        AttributeError: this version of Prefect starts its servers in another way, which would answer foreign pages.
     """
     from prefect.settings import PREFECT_API_URL, get_current_settings
 
     if PREFECT_API_URL.value():
         return
-    from flows.runtime.prefect_patch import start_servers_by
+    from prefect.server.api.server import SubprocessASGIServer
 
-    def start(port: int) -> subprocess.Popen[bytes]:
+    getattr(SubprocessASGIServer, _START_METHOD)
+
+    def start(server: Any) -> subprocess.Popen[bytes]:
         settings = get_current_settings()
         variables = settings.to_environment_variables(exclude_unset=True)
         make_private(*(settings.home / name for name in _DATABASE), create=False)
-        return subprocess.Popen(
-            _command(port),
-            env={**environment(), **_SERVER_VARIABLES, **variables},
-            umask=0o777 & ~private_mode(settings.home),  # of its database
-        )
+        return _start(server.port or 0, settings.home, variables)
 
-    start_servers_by(start)
+    setattr(SubprocessASGIServer, _START_METHOD, start)
 
 
 def copy_template_database() -> None:
@@ -216,11 +201,7 @@ def copy_template_database() -> None:
 
 
 def wait_for_server() -> None:
-    """Wait until the server that `start_server` has started answers; return at once if it has started none.
-
-    Raises:
-        ServerError: the server ended, or does not answer in time.
-    """
+    """Wait until the server that `start_server` has started, if any, answers; raise a ServerError if it does not."""
     if not _started:
         return
     process, address, log = _started[0]
@@ -235,8 +216,7 @@ def wait_for_server() -> None:
                 _template().unlink(missing_ok=True)  # perhaps it is a database on which no server starts
             _started.clear()
             use_own_server(None)
-            while _start_locks:
-                _start_locks.pop().close()
+            _let_next_start()
             why = f": {full}" if full else ""
             raise ServerError(f"Prefect's server did not start{why}, see {log}; run the same command again")
         time.sleep(_POLL_S)
@@ -261,7 +241,6 @@ def _answers(address: str) -> bool:
 
 
 def _template() -> Path:
-    """Return the path of the kept empty database of this version of Prefect."""
     return cache_folder() / f"prefect-{version('prefect')}.db"
 
 
@@ -291,11 +270,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def record_server(servers: Sequence[psutil.Process] | None = None) -> None:
-    """Record the server that this process has started, beside those of others, and let the next one start.
-
-    Args:
-        servers: the server's processes; None: find those that Prefect has started for a flow.
-    """
+    """Record the server that this process has started (None: find it), beside others', and let the next one start."""
     home = own_server_home()
     servers = _child_servers() if servers is None else servers
     if home is not None and servers:
@@ -307,6 +282,10 @@ def record_server(servers: Sequence[psutil.Process] | None = None) -> None:
         others = [entry for entry in _read_note(note) if entry["parent"] != me.pid]
         put_local(note, json.dumps(others + ours).encode())
         (home / _READY).touch()
+    _let_next_start()
+
+
+def _let_next_start() -> None:
     while _start_locks:
         _start_locks.pop().close()
 

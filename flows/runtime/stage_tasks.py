@@ -1,8 +1,7 @@
 """The stages as Prefect tasks: one task run per stage, tool and group of shards, named so (`sample calculator 0-63`).
 
 A task takes references (names, digests, paths) and returns some: data never travels through Prefect. Prefect's own
-cache is off: commits decide what is done, and it would pickle and digest every task's arguments. What a stage does is
-not known here, nor which shards make a group.
+cache is off: commits decide what is done, and it would pickle and digest every task's arguments.
 """
 
 import sys
@@ -49,8 +48,8 @@ def _run_group(
         from flows.runtime.worker_failures import tell_beginning
 
         tell_beginning()
-    stages = BUILD_STAGES if any(candidate.name == stage for candidate in BUILD_STAGES) else EVALUATION_STAGES
-    declared = next(candidate for candidate in stages if candidate.name == stage)
+    stages = next(some for some in (BUILD_STAGES, EVALUATION_STAGES) if any(one.name == stage for one in some))
+    declared = next(one for one in stages if one.name == stage)
     results = []
     for number, shard in enumerate(shards):
         files = {
@@ -71,11 +70,9 @@ def submit_stage(
     tool: str = "",
     name: str = "",
 ) -> PrefectFuture[GroupResult]:
-    """Submit a stage's task for a group of shards, inside `flows.runtime.runners.use_runner`.
+    """Submit a stage's task for a group of shards, inside `flows.runtime.runners.use_runner`; see `_run_group`.
 
     Args:
-        before: results, or the futures of them, of the stages that it reads, one for each tool.
-        tool: "" where the stage runs once for all tools.
         name: the task run's; default: stage, tool and shards.
     """
     run_name = name or " ".join(filter(None, (stage.name, tool, group_label(shards))))

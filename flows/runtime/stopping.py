@@ -2,8 +2,7 @@
 
 Both mean the same: commits are complete or absent, so there is nothing to wait for. While a flow runs, Prefect's engine
 replaces the command's SIGTERM handler with its own. That is right for a flow run that a worker has started, but in a
-command it would wait for all threads, and a thread inside a model or a tool cannot be interrupted. So a flow puts the
-command's handler back (`restore_stop_handler`). This module does not know what is stopped.
+command it would wait for all threads, and a thread inside a model or a tool cannot be interrupted.
 """
 
 import os
@@ -69,11 +68,7 @@ def handles_stop() -> bool:
 
 
 def stop_command(line: str) -> None:
-    """Have the command of this process stop as on Ctrl-C, but say why; call it from any thread.
-
-    Args:
-        line: its last line on standard error, in place of `STOPPED`.
-    """
+    """Have the command of this process stop as on Ctrl-C, but with this last line; call it from any thread."""
     _reasons.append(line)
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
@@ -84,10 +79,7 @@ def how_stopped(number: int) -> tuple[int, str]:
 
 
 def restore_stop_handler() -> None:
-    """Let the command that runs a flow handle SIGTERM again, instead of Prefect's engine; call it in the flow.
-
-    Nothing changes where no command of this process handles SIGTERM: in a flow run that a Prefect worker has started.
-    """
+    """Let the command that runs a flow, if one does, handle SIGTERM again instead of Prefect's engine."""
     if _handlers and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _handlers[-1])
 

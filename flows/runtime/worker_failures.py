@@ -2,8 +2,7 @@
 
 The scheduler gives up a task that was at several workers when they died (`allowed-failures`), and to be at a worker it
 need not have begun. A task that asks for a GPU is given to a worker long before, so three workers that are preempted in
-a week would end a flow, in the name of a task that never ran. So each task of ours says to the scheduler that it
-begins, and a plugin there takes back what was counted against the others. Tasks of other programs are left alone.
+a week would end a flow, in the name of a task that never ran. So each task of ours says that it begins.
 """
 
 from typing import Any
@@ -14,10 +13,7 @@ _TOPIC = "toolformer-began"
 
 
 def tell_beginning() -> None:
-    """Inside a Dask task: tell the scheduler that it begins, and wait until it knows, which takes a millisecond or two.
-
-    Elsewhere nothing happens.
-    """
+    """Inside a Dask task, tell the scheduler that it begins, and wait until it knows (1 to 2 ms)."""
     from distributed import get_worker
     from distributed.utils import sync
 
@@ -33,11 +29,7 @@ def tell_beginning() -> None:
 
 
 class BlameRunning(SchedulerPlugin):
-    """The scheduler's part; of several flows' on one scheduler the first one serves all.
-
-    Args:
-        task: the name of the function whose tasks tell when they begin.
-    """
+    """The scheduler's part, for tasks of a function of this name; several flows on one scheduler share it."""
 
     name = "toolformer-blame"
     idempotent = True

@@ -1,9 +1,8 @@
 """What all launchers share: the protocol `Launcher`, its requests and job states, and running other programs.
 
 A launcher starts one program, once per process, on the machines it knows, and writes the program's output to `log.txt`
-in the job folder. It does not know what is trained, reads no events and writes no stop file: to end a job gently the
-caller writes that file and waits; `cancel` ends it at once. A launcher's own files lie in the job folder's `launch/`;
-the program's exit code, if a launcher records it, in `exit`.
+in the job folder. It writes no stop file: to end a job gently the caller writes that file and waits; `cancel` ends it
+at once. A launcher's own files lie in the job folder's `launch/`; the program's exit code, if recorded, in `exit`.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -53,22 +53,13 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """A program to start, and where.
+    """A program to start, and where."""
 
-    Args:
-        name: the job's name in queues, of which lower-case letters, digits and hyphens are kept: `C* (v2)` is `c-v2`.
-            Each attempt needs its own name; otherwise the previous attempt's job is taken for it.
-        folder: the job folder, on a file system that all nodes share; made absolute, without resolving links.
-        processes: number of processes per node.
-        program: arguments of python: `("-m", module, ...)` or `(script, ...)`; the folder is appended.
-        python: the interpreter on the nodes; default: this one.
-    """
-
-    name: str
-    folder: Path
-    processes: int = 1
-    program: tuple[str, ...] = ("-m", "toolformer_core.finetune")
-    python: str = sys.executable
+    name: str  # in queues, of which lower-case letters, digits and hyphens are kept; each attempt needs its own
+    folder: Path  # the job folder, on a file system that all nodes share; made absolute, without resolving links
+    processes: int = 1  # per node
+    program: tuple[str, ...] = ("-m", "toolformer_core.finetune")  # arguments of python, before the folder
+    python: str = sys.executable  # the interpreter on the nodes
 
     def __post_init__(self) -> None:
         name = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
@@ -134,16 +125,10 @@ class Launcher(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseLauncher:
-    """What the launchers share: two settings, and helpers.
+    """What the launchers share: two settings, and helpers."""
 
-    Args:
-        accelerator: what DeepSpeed and torch compute on: `cpu` hides all GPUs, `cuda` requires them, `auto` takes what
-            a node has.
-        environment: variables for every rank, e.g. of NCCL; they have precedence over those that the launcher sets.
-    """
-
-    accelerator: Accelerator = "auto"
-    environment: dict[str, str] = field(default_factory=dict)
+    accelerator: Accelerator = "auto"  # `cpu` hides all GPUs, `cuda` requires them, `auto` takes what a node has
+    environment: dict[str, str] = field(default_factory=dict)  # for every rank, e.g. of NCCL; before the launcher's own
 
     name: ClassVar[str]
     handle_keys: ClassVar[tuple[str, ...]]  # what the record in a handle holds besides the launcher's name
@@ -203,6 +188,14 @@ class BaseLauncher:
             raise UsageError(f"{argv[0]} is not on this machine's PATH: {self.hint}") from exc
         except subprocess.TimeoutExpired as exc:
             raise LostError(f"{argv[0]} did not answer within {timeout:.0f} s: see whether its service is up") from exc
+
+
+def ended(folder: str, mark: str) -> int | None:
+    """Return the exit code with which the job of this mark has ended, as recorded in its folder; None: it is not."""
+    with suppress(OSError, ValueError):
+        recorded, code = Path(folder, EXIT).read_text().split()
+        return int(code) if recorded == mark else None  # else it is of an earlier attempt
+    return None
 
 
 def last_line(text: str) -> str:

@@ -54,38 +54,27 @@ class _ConflictError(LaunchError):
 
 @dataclass(frozen=True, slots=True)
 class KubernetesLauncher(BaseLauncher):
-    """Starts the program in pods, one per node.
+    """Starts the program in pods, one per node."""
 
-    Args:
-        image: the container image, with this project and its extra `deepspeed` installed; required.
-        claim: the PersistentVolumeClaim with the data folder, mounted here, too (ReadWriteMany for several nodes).
-        mount_path: where the pods mount the claim.
-        local_root: path of the claim's root on this machine; default: `mount_path`.
-        namespace: the namespace in which the job is created.
-        nodes: number of pods.
-        gpus_per_node: GPUs (`nvidia.com/gpu`) of a pod; -1: as many as there are processes on a node, none for the
-            accelerator `cpu`; 0: none, e.g. because `container` names another resource.
-        pod: fields of the pod's spec, in the API's form, e.g. `{"nodeSelector": {"gpu": "h100"}}`. They are merged over
-            ours: objects by field, lists by the elements' names. A pod that must end has 120 s for a checkpoint
-            (`terminationGracePeriodSeconds`), and the volume `shm`, at /dev/shm, 8Gi.
-        container: the same of its container, e.g. `{"resources": {"limits": {"cpu": "32", "memory": "400Gi"}}}`.
-        ttl_s: seconds after which the cluster removes a finished job; the default is a day.
-        context: context of the kubeconfig; default: its current one.
-        kubeconfig: default: the client's usual places, then the pod's own account.
-    """
-
-    image: str = ""
-    claim: str = ""
-    mount_path: str = "/data"
-    local_root: str = ""
+    image: str = ""  # with this project and its extra `deepspeed` installed; required
+    claim: str = (
+        ""  # the PersistentVolumeClaim with the data folder, mounted here, too; ReadWriteMany for several nodes
+    )
+    mount_path: str = "/data"  # where the pods mount the claim
+    local_root: str = ""  # path of the claim's root on this machine; default: `mount_path`
     namespace: str = "default"
-    nodes: int = 1
+    nodes: int = 1  # number of pods
+    # `nvidia.com/gpu` of a pod; -1: as many as there are processes on a node, none for the accelerator `cpu`; 0: none,
+    # e.g. because `container` names another resource
     gpus_per_node: int = -1
+    # Fields of the pod's spec, in the API's form, e.g. `{"nodeSelector": {"gpu": "h100"}}`, and of its container, e.g.
+    # `{"resources": {"limits": {"cpu": "32"}}}`. They are merged over ours: objects by field, lists by the elements'
+    # names. A pod that must end has 120 s for a checkpoint (`terminationGracePeriodSeconds`), the volume `shm` 8Gi.
     pod: dict[str, Any] = field(default_factory=dict)
     container: dict[str, Any] = field(default_factory=dict)
-    ttl_s: int = 86400
-    context: str = ""
-    kubeconfig: str = ""
+    ttl_s: int = 86400  # seconds after which the cluster removes a finished job
+    context: str = ""  # of the kubeconfig; default: its current one
+    kubeconfig: str = ""  # default: the client's usual places, then the pod's own account
 
     name: ClassVar[str] = "kubernetes"
     handle_keys: ClassVar[tuple[str, ...]] = ("namespace", "job", "uid")
@@ -208,15 +197,13 @@ def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
     """Yield a function that calls a method of the official client and returns plain values, as the API sent them.
 
     It returns None if the requested object does not exist, and raises a LaunchError or LostError of one line.
-    The cluster is that of a named kubeconfig, else of the client's usual places, else of the pod that we run in.
 
     Raises:
         UsageError: the client is not installed, or no cluster is configured.
     """
     try:
-        client = importlib.import_module("kubernetes.client")
-        config = importlib.import_module("kubernetes.config")
-        errors = importlib.import_module("urllib3.exceptions")
+        names = "kubernetes.client", "kubernetes.config", "urllib3.exceptions"
+        client, config, errors = map(importlib.import_module, names)
     except ModuleNotFoundError as exc:
         raise UsageError("there is no Kubernetes client: pip install 'toolformer-platform[kubernetes]'") from exc
     settings = client.Configuration()

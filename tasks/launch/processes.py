@@ -2,8 +2,7 @@
 
 A command runs in a session of its own, under a short shell script that records its exit code in the job folder. All
 processes of a job carry the job's mark in their environment. So they are recognised even if a process id has since been
-given to another process, or a child has left its parent's process group as torchrun's workers do. A process without the
-mark is never signalled. This module does not know what the command does.
+given to another process, or a child has left its parent's process group as torchrun's workers do.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Any, ClassVar
 import psutil
 
 from tasks.environment import environment
-from tasks.launch.base import EXIT, LOG, BaseLauncher, JobState, LaunchError, LostError
+from tasks.launch.base import EXIT, LOG, BaseLauncher, JobState, LaunchError, LostError, ended
 from tasks.provenance import host
 from toolformer_core.errors import UsageError
 
@@ -144,15 +143,12 @@ def _check_host(record: Mapping[str, Any]) -> None:
 
 def _read_end(record: Mapping[str, Any]) -> tuple[JobState, str] | None:
     """Return the job's final state from its file `exit`; None if there is none."""
-    try:
-        mark, code = Path(record["folder"], EXIT).read_text().split()
-    except (OSError, ValueError):
-        return None
-    if mark != record["mark"] or not code.isdecimal():  # of an earlier attempt
+    code = ended(record["folder"], record["mark"])
+    if code is None:
         return None
     signal_names = {128 + item.value: f" ({item.name})" for item in signal.Signals}
-    detail = f"exit code {int(code)}{signal_names.get(int(code), '')}"
-    return JobState.SUCCEEDED if int(code) == 0 else JobState.FAILED, detail
+    detail = f"exit code {code}{signal_names.get(code, '')}"
+    return JobState.SUCCEEDED if code == 0 else JobState.FAILED, detail
 
 
 def _is_supervised(record: Mapping[str, Any]) -> bool:
@@ -163,7 +159,6 @@ def _is_supervised(record: Mapping[str, Any]) -> bool:
 
 
 def _find_workers(record: Mapping[str, Any]) -> list[psutil.Process]:
-    """Return all processes of the job except the supervisor."""
     return [process for process in find(record["mark"]) if process.pid != record["pid"]]
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.launch.base import EXIT, LOG, BaseLauncher, JobState, LaunchError, LaunchRequest, LostError, last_line
+from tasks.launch.base import EXIT, LOG, BaseLauncher, JobState, LaunchError, LaunchRequest, LostError, ended, last_line
 from toolformer_core.errors import UsageError
 
 # In lower case, what Slurm's commands print:
@@ -70,28 +69,18 @@ exit "$code"
 
 @dataclass(frozen=True, slots=True)
 class SlurmLauncher(BaseLauncher):
-    """Submits the program as a batch job. The nodes meet at a port that is derived from the job id, in 20000-28999.
-
-    Args:
-        nodes: number of nodes.
-        gpus_per_node: -1: as many as there are processes on a node, none for the accelerator `cpu`; 0: requests none,
-            e.g. because a directive such as `--gres=gpu:h100:8` does.
-        partition: default: the cluster's.
-        time_limit: as sbatch takes it, e.g. `24:00:00` or `2-00`; default: the partition's.
-        warn_s: seconds before the time limit at which the program is told to stop; it must have time for a checkpoint.
-        directives: further lines of the script's head, without `#SBATCH`, e.g. `--cpus-per-task=64` or `--mem=400G`.
-        setup: shell lines before the start, e.g. `module load cuda/12.4`.
-        srun_args: further options of srun, e.g. `--mpi=none`.
-    """
+    """Submits the program as a batch job. The nodes meet at a port that is derived from the job id, in 20000-28999."""
 
     nodes: int = 1
+    # -1: as many as there are processes on a node, none for the accelerator `cpu`; 0: requests none, e.g. because a
+    # directive such as `--gres=gpu:h100:8` does
     gpus_per_node: int = -1
-    partition: str = ""
-    time_limit: str = ""
-    warn_s: int = 120
-    directives: tuple[str, ...] = ()
-    setup: tuple[str, ...] = ()
-    srun_args: tuple[str, ...] = ()
+    partition: str = ""  # default: the cluster's
+    time_limit: str = ""  # as sbatch takes it, e.g. `24:00:00` or `2-00`; default: the partition's
+    warn_s: int = 120  # seconds before that limit at which the program is told to stop; it must leave a checkpoint
+    directives: tuple[str, ...] = ()  # of the script's head, without `#SBATCH`, e.g. `--cpus-per-task=64`
+    setup: tuple[str, ...] = ()  # shell lines before the start, e.g. `module load cuda/12.4`
+    srun_args: tuple[str, ...] = ()  # further options of srun, e.g. `--mpi=none`
 
     name: ClassVar[str] = "slurm"
     handle_keys: ClassVar[tuple[str, ...]] = ("job", "cluster", "folder")
@@ -209,12 +198,10 @@ def _read_end(record: dict[str, Any], jobs: list[list[str]]) -> tuple[JobState, 
         if _job_state(word) is JobState.CANCELLED:
             reason = ""  # squeue still tells what it waited for
         return _job_state(word), _format_state(word, reason)
-    try:
-        job, code = Path(record["folder"], EXIT).read_text().split()
-    except (OSError, ValueError):
+    code = ended(record["folder"], record["job"])
+    if code is None:
         return None
-    state = JobState.SUCCEEDED if code == "0" else JobState.FAILED
-    return (state, f"exit code {code}") if job == record["job"] else None
+    return JobState.SUCCEEDED if code == 0 else JobState.FAILED, f"exit code {code}"
 
 
 def _last_error(text: str) -> str:

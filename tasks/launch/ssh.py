@@ -81,18 +81,12 @@ class SshLauncher(ProcessLauncher):
 
     The job folder and `LaunchRequest.python` must have the same path on this machine and on all nodes. The ranks meet
     at a port in 20000-28999 that is derived from the folder's path.
-
-    Args:
-        hosts: the nodes, e.g. `node1 slots=8`; without `slots` a node runs the request's number of processes.
-        ssh_args: further options of ssh, e.g. `-p 2222 -i /home/me/.ssh/cluster`.
-        master_address: the first node's name or address as the others see it; default: as in `hosts`.
-        grace_s: seconds from SIGTERM to SIGKILL on the nodes when a job is cancelled.
     """
 
-    hosts: tuple[str, ...] = ()
-    ssh_args: str = ""
-    master_address: str = ""
-    grace_s: int = 30
+    hosts: tuple[str, ...] = ()  # e.g. `node1 slots=8`; without `slots` a node runs the request's number of processes
+    ssh_args: str = ""  # further options of ssh, e.g. `-p 2222 -i /home/me/.ssh/cluster`
+    master_address: str = ""  # the first node's name or address as the others see it; default: as in `hosts`
+    grace_s: int = 30  # seconds from SIGTERM to SIGKILL on the nodes when a job is cancelled
 
     name: ClassVar[str] = "ssh"
     hint: ClassVar[str] = "install an ssh client here (Debian: openssh-client)"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -95,9 +95,7 @@ def evaluation_table(
 ) -> pa.Table:
     """Return records of an evaluation as their stage's table; `about`: the columns that all rows share."""
     rows = [{**(about or {}), **asdict(record)} for record in records]
-    for row in rows:
-        if "group" in row:  # a word of SQL
-            row["group_name"] = row.pop("group")
+    rows = [{**row, "group_name": row.get("group")} for row in rows]  # `group` is a word of SQL
     return pa.Table.from_pylist(rows, schema=stage_facts(stage).schema)
 
 
@@ -160,11 +158,8 @@ def examples_of(table: pa.Table) -> list[Example]:
 
 
 def items_of(table: pa.Table) -> list[Item]:
-    return [
-        Item(**{**row, "answers": tuple(row["answers"]), "group": group})
-        for row in table.to_pylist()
-        for group in (row.pop("group_name"),)
-    ]
+    rows = table.rename_columns({"group_name": "group"}).to_pylist()
+    return [Item(**{**row, "answers": tuple(row["answers"])}) for row in rows]
 
 
 def groundings_table(
@@ -183,20 +178,15 @@ def groundings_table(
 def groundings_of(table: pa.Table) -> list[tuple[str, tuple[str, ...], Grounding]]:
     """Return the groundings of a table, each with its item's id and the right tools."""
     out = []
-    for item_id, group in groupby(table.to_pylist(), key=lambda row: row["item_id"]):
-        rows = sorted(group, key=lambda row: row["rank"])
-        first = rows[0]
+    for item_id, group in groupby(table.to_pylist(), key=itemgetter("item_id")):
+        rows = sorted(group, key=itemgetter("rank"))
         scores = tuple(
             ToolScore(**({name: row[name] for name in ToolScore.__slots__} | {"counts": tuple(row["counts"])}))
             for row in rows
         )
-        grounding = Grounding(
-            Query(first["query"], first["context"]),
-            first["preliminary"],
-            tuple(first["preliminary_counts"]),
-            scores,
-            tuple(first["pattern_weights"]),
-        )
+        first, query = rows[0], Query(rows[0]["query"], rows[0]["context"])
+        counts, weights = tuple(first["preliminary_counts"]), tuple(first["pattern_weights"])
+        grounding = Grounding(query, first["preliminary"], counts, scores, weights)
         out.append((item_id, tuple(first["right_tools"]), grounding))
     return out
 
@@ -222,19 +212,10 @@ def answers_table(
     correct: Sequence[bool],
 ) -> pa.Table:
     """Return grounded answers as a table; `about`: the columns all rows share."""
-    rows = [
-        {
-            **about,
-            **_query_columns(query),
-            "answers": list(item.answers),
-            "tool": one.tool,
-            "call": one.call,
-            "answer": one.text,
-            "correct": right,
-            "failure": one.failure,
-        }
-        for item, query, one, right in zip(items, queries, answers, correct, strict=True)
-    ]
+    rows = []
+    for item, query, one, right in zip(items, queries, answers, correct, strict=True):
+        answer = {"tool": one.tool, "call": one.call, "answer": one.text, "correct": right, "failure": one.failure}
+        rows.append({**about, **_query_columns(query), "answers": list(item.answers), **answer})
     return pa.Table.from_pylist(rows, schema=stage_facts("answer_grounded").schema)
 
 

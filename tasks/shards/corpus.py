@@ -2,8 +2,7 @@
 
 A file is digested in blocks, several at a time, and its digest is kept by path, size and time of change: in the
 process, and by `keep_digests` in the data folder. The parts follow from the files alone: files that follow each other
-are read together up to the size of a block, and a larger file of JSON lines by blocks. Any other large file is one
-part. What rows are is not known here.
+are read together up to the size of a block, a larger file of JSON lines by blocks; any other large file is one part.
 """
 
 import hashlib
@@ -36,11 +35,7 @@ _entries: dict[str, _Entry] = {}
 
 
 def corpus_digest(corpus: str, store: Store) -> str:
-    """Return the digest of a corpus: of its files' contents, and of the names by which rows refer to them.
-
-    Raises:
-        CorpusError: there is no such corpus.
-    """
+    """Return the digest of a corpus's files and their names in rows, or raise a CorpusError if there is none."""
     root = Path(corpus)
     entries = _digested(corpus_files(root), store)
     return digest_of("corpus", *(part for file, entry in entries.items() for part in (source_of(root, file), entry[2])))
@@ -85,7 +80,6 @@ def _digested(files: list[Path], store: Store) -> dict[Path, _Entry]:
 
 
 def _digest_block(block: tuple[Path, int]) -> tuple[str, int]:
-    """Return the digest and the line feeds of a file's block."""
     path, start = block
     digest, feeds = hashlib.blake2b(digest_size=16), 0
     with path.open("rb") as file:
@@ -118,15 +112,14 @@ class PartSpec:
 def part_specs(spec: BuildSpec) -> list[PartSpec]:
     root = Path(spec.corpus)
     entries = _digested(corpus_files(root), spec.store())
-
-    def of(part: CorpusPart) -> PartSpec:
+    specs = []
+    for part in _parts(entries):
         names = (text for file in part.files for text in (source_of(root, file), entries[file][2]))
         span = (part.lines.start, part.lines.end) if part.lines is not None else ()
         digest = digest_of("part", *names, *map(str, span))
         options = (spec.decontamination, spec.overlay, spec.deduplicate)
-        return PartSpec(spec.run_id, spec.data, spec.corpus, part, digest, spec.ingest, *options)
-
-    return [of(part) for part in _parts(entries)]
+        specs.append(PartSpec(spec.run_id, spec.data, spec.corpus, part, digest, spec.ingest, *options))
+    return specs
 
 
 def _parts(entries: dict[Path, _Entry]) -> Iterator[CorpusPart]:

@@ -14,11 +14,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.settings import model_credentials
 from tasks.shards.cpu_time import add_model_cpu
 from toolformer_core.lm.base import (
     Draw,
@@ -36,37 +39,30 @@ Result = TypeVar("Result")
 OnWait = Callable[[float], None]  # called with the seconds spent waiting for others
 
 
+@dataclass(slots=True, eq=False)
 class _Job:
-    """A piece of work, and the lease that takes the model when it starts.
+    """A piece of work, and the lease that takes the model when it starts; None: it is taken for this job alone."""
 
-    Args:
-        hold: the lease; None: the model is taken for this job alone.
-        counted: whether its CPU seconds are those of the requesting shard.
-    """
-
-    def __init__(self, work: Callable[[], Any], hold: ModelLease | None = None, *, counted: bool = True) -> None:
-        self.hold = hold
-        self.counted = counted
-        self.future: Future[Any] = Future()
-        self._work: Callable[[], Any] | None = work
-        self._asked = time.perf_counter()
-        self.waited = 0.0  # seconds
-        self.cpu = 0.0  # seconds of the model's thread
+    work: Callable[[], Any]
+    hold: ModelLease | None = None
+    future: Future[Any] = field(default_factory=Future)
+    asked: float = field(default_factory=time.perf_counter)
+    waited: float = 0.0  # seconds
+    cpu: float = 0.0  # seconds of the model's thread
 
     def run(self) -> None:
-        self.waited = time.perf_counter() - self._asked
+        self.waited = time.perf_counter() - self.asked
         begin = time.thread_time()
-        work, self._work = self._work, None  # so that a kept result does not keep the work's data alive
         try:
-            if work is None:
-                raise RuntimeError("a job can run only once")
-            result = work()
+            result = self.work()
         except BaseException as exc:  # noqa: BLE001 - raised again in the caller
             self.cpu = time.thread_time() - begin  # before the caller goes on
             self.future.set_exception(exc)
         else:
             self.cpu = time.thread_time() - begin
             self.future.set_result(result)
+        finally:
+            del self.work  # so that a kept result does not keep the work's data alive
 
 
 class _ModelThread:
@@ -80,16 +76,15 @@ class _ModelThread:
         self._changed = threading.Condition()
         self._finishing: deque[_Job] = deque()
         self._beginning: deque[_Job] = deque()
-        self._holder: ModelLease | None = None
+        self.holder: ModelLease | None = None  # who has the model
         self._thread: threading.Thread | None = None
 
-    @property
-    def holder(self) -> ModelLease | None:
-        """The lease that holds the model, if any."""
-        return self._holder
+    def result(self, job: _Job, *, finishing: bool, waited: OnWait | None = None, counted: bool = True) -> Any:
+        """Run a job and return its result; jobs submitted by the model's thread itself run at once.
 
-    def result(self, job: _Job, finishing: bool, waited: OnWait | None = None) -> Any:
-        """Run a job and return its result; jobs submitted by the model's thread itself run at once."""
+        Args:
+            counted: whether its CPU seconds are those of the requesting shard.
+        """
         if threading.current_thread() is self._thread:
             job.run()
             return job.future.result()
@@ -97,7 +92,10 @@ class _ModelThread:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="model", daemon=True)
                 self._thread.start()
-            queue = self._queue(job, finishing)
+            if job.hold is not None and job.hold is self.holder:
+                queue = job.hold.jobs
+            else:
+                queue = self._finishing if finishing else self._beginning
             queue.append(job)
             self._changed.notify()
         try:
@@ -108,20 +106,15 @@ class _ModelThread:
                     queue.remove(job)
             raise
         finally:
-            if job.counted:
+            if counted:
                 add_model_cpu(job.cpu)
             if waited is not None:
                 waited(job.waited)
 
-    def _queue(self, job: _Job, finishing: bool) -> deque[_Job]:
-        if job.hold is not None and job.hold is self._holder:
-            return job.hold.jobs
-        return self._finishing if finishing else self._beginning
-
     def release(self, hold: ModelLease) -> None:
         with self._changed:
-            if self._holder is hold:
-                self._holder = None
+            if self.holder is hold:
+                self.holder = None
                 self._changed.notify()
 
     def _run(self) -> None:
@@ -133,34 +126,29 @@ class _ModelThread:
             del job
 
     def _next(self) -> _Job | None:
-        if self._holder is not None:
-            return self._holder.jobs.popleft() if self._holder.jobs else None
+        if self.holder is not None:
+            return self.holder.jobs.popleft() if self.holder.jobs else None
         queue = self._finishing or self._beginning
         if not queue:
             return None
         job = queue.popleft()
-        self._holder = job.hold
+        self.holder = job.hold
         return job
 
 
 _THREAD = _ModelThread()
 
 
+@dataclass(slots=True, eq=False)
 class ModelLease:
-    """Exclusive use of the model, from the first job submitted through the lease until `release`.
+    """Exclusive use of the model, from the first job submitted through the lease until `release`."""
 
-    Args:
-        waited: called with the seconds spent waiting for others.
-    """
-
-    def __init__(self, waited: OnWait | None = None) -> None:
-        self.jobs: deque[_Job] = deque()
-        self._waited = waited
+    waited: OnWait | None = None  # called with the seconds spent waiting for others
+    jobs: deque[_Job] = field(default_factory=deque)
 
     def do(self, work: Callable[[], Result]) -> Result:
-        """Run a job in the model's thread and return its result."""
-        waited, self._waited = self._waited, None
-        return _THREAD.result(_Job(work, self), False, waited)  # type: ignore[no-any-return]
+        waited, self.waited = self.waited, None
+        return _THREAD.result(_Job(work, self), finishing=False, waited=waited)  # type: ignore[no-any-return]
 
     @property
     def held(self) -> bool:
@@ -179,50 +167,47 @@ def in_model_thread(work: Callable[[], Result], *, finishing: bool = False, wait
         finishing: whether it finishes a shard's work; such jobs go before those that begin one.
         waited: called with the seconds spent waiting for others.
     """
-    return _THREAD.result(_Job(work), finishing, waited)  # type: ignore[no-any-return]
+    return _THREAD.result(_Job(work), finishing=finishing, waited=waited)  # type: ignore[no-any-return]
 
 
-class _Resident:
-    """The one model that a process keeps loaded; two would not always fit into memory."""
-
-    def __init__(self) -> None:
-        self.held: tuple[tuple[str, str], LanguageModel] | None = None  # (name, digest), and the model
-        self.users: list[Callable[[], None]] = []
-
-
-_RESIDENT = _Resident()
+_RESIDENT: dict[tuple[str, str], LanguageModel] = {}  # by name and digest; one: two would not always fit into memory
+_ON_DROP: list[Callable[[], None]] = []
 
 
 def on_model_dropped(release: Callable[[], None]) -> None:
     """Register a function to call, in the model's thread, whenever the resident model is dropped for another."""
-    _RESIDENT.users.append(release)
+    _ON_DROP.append(release)
 
 
 def resident_model(name: str, digest: str, load: Callable[[], LanguageModel]) -> LanguageModel:
     """Return a model, loading it if it is not resident; the one that is resident is dropped first."""
     key = (name, digest)
-    held = _RESIDENT.held
-    if held is not None and held[0] == key:
-        return held[1]
-    del held  # else this frame would keep the old model alive
+    if (held := _RESIDENT.get(key)) is not None:
+        return held
 
     def replaced() -> LanguageModel:
-        if _RESIDENT.held is None or _RESIDENT.held[0] != key:
-            _RESIDENT.held = None
-            for release in _RESIDENT.users:
+        if key not in _RESIDENT:
+            _RESIDENT.clear()
+            for release in _ON_DROP:
                 release()
             gc.collect()  # flows make automatic collection rare, and a model may be part of a cycle
-            _RESIDENT.held = (key, load())
-        return _RESIDENT.held[1]
+            _RESIDENT[key] = load()
+        return _RESIDENT[key]
 
-    loaded: LanguageModel = _THREAD.result(_Job(replaced, counted=False), True)  # no shard's work
+    loaded: LanguageModel = _THREAD.result(_Job(replaced), finishing=True, counted=False)  # no shard's work
     return loaded
+
+
+def named_model(name: str, digest: str) -> LanguageModel:
+    """Return a model by its name, see `resident_model`, or raise a ModelError if it cannot be loaded."""
+    from toolformer_core.lm.load import load_model
+
+    return resident_model(name, digest, lambda: load_model(name, digest=digest, credentials=model_credentials(name)))
 
 
 def tokens_of_resident() -> int:
     """Return how many tokens have passed through this process's model, if it counts them; 0 without a model."""
-    held = _RESIDENT.held
-    return 0 if held is None else tokens_passed(held[1])
+    return sum(map(tokens_passed, list(_RESIDENT.values())))
 
 
 class _HeldScan(ScanWrapper[Scan]):
@@ -241,44 +226,37 @@ class _HeldScan(ScanWrapper[Scan]):
         return self._do(drawn)
 
 
+@dataclass(slots=True, eq=False)
 class QueuedLM:
     """A language model for one shard, which takes the model only while it is in use: during a scan, or one call.
 
     While a shard processes the model's results, other shards can use the model. Use it as a context manager, so that a
     scan interrupted by an error is closed as well.
-
-    Args:
-        waited: called with the seconds spent waiting for other shards, e.g. `ShardWriter.add_wait`.
     """
 
-    def __init__(self, lm: LanguageModel, waited: OnWait | None = None) -> None:
-        self._lm = lm
-        self._waited = waited
-        self._scan: Generator[Scan, None, None] | None = None
-        self._hold: ModelLease | None = None  # of the last scan
-        self.tokens = 0  # passed through the model for this shard, if it counts them
+    lm: LanguageModel
+    waited: OnWait | None = None  # called with the seconds spent waiting for other shards, see `ShardWriter.add_wait`
+    tokens: int = 0  # passed through the model for this shard, if it counts them
+    _scan: Generator[Scan, None, None] | None = None
+    _hold: ModelLease | None = None  # of the last scan
 
     @property
     def name(self) -> str:
-        return self._lm.name
+        return self.lm.name
 
     @property
     def digest(self) -> str:
-        return self._lm.digest
+        return self.lm.digest
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
-        """See `LanguageModel`; the model is held until the last scan has been used.
-
-        Raises:
-            RuntimeError: at its first scan, while another scan of this shard holds the model.
-        """
+        """See `LanguageModel`; the model is held until the last scan has been used. Another amid it: a RuntimeError."""
         self._scan = self._scanned(prompt, texts)
         return self._scan
 
     def _scanned(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Generator[Scan, None, None]:
         self._check_free()
-        hold = self._hold = ModelLease(self._waited)
-        scans = self._lm.scan(prompt, texts)
+        hold = self._hold = ModelLease(self.waited)
+        scans = self.lm.scan(prompt, texts)
 
         def do(work: Callable[[], Result]) -> Result:
             return hold.do(lambda: self._counted(work))
@@ -294,31 +272,23 @@ class QueuedLM:
                 hold.release()
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
-        """See `LanguageModel`.
-
-        Raises:
-            RuntimeError: a scan of this shard holds the model.
-        """
+        """See `LanguageModel`; it is a RuntimeError while a scan of this shard holds the model."""
         self._check_free()
-
-        def scored() -> list[NDArray[np.float32]]:
-            return self._counted(lambda: self._lm.log_probs(requests))
-
-        return in_model_thread(scored, finishing=True, waited=self._waited)
+        scored = partial(self._counted, lambda: self.lm.log_probs(requests))
+        return in_model_thread(scored, finishing=True, waited=self.waited)
 
     def _check_free(self) -> None:
-        """Raise if a scan of this shard holds the model: another request would wait forever for it to end."""
         if self._hold is not None and self._hold.held:
             raise RuntimeError(
                 "a scan of this shard still holds the model: go on to its end, or close it, then ask something else"
             )
 
     def _counted(self, work: Callable[[], Result]) -> Result:
-        begin = tokens_passed(self._lm)
+        begin = tokens_passed(self.lm)
         try:
             return work()
         finally:
-            self.tokens += tokens_passed(self._lm) - begin
+            self.tokens += tokens_passed(self.lm) - begin
 
     def __enter__(self) -> QueuedLM:
         return self

@@ -2,7 +2,7 @@
 
 A shard's result is named by a fingerprint of all it depends on (`ShardSpec`). If its commit exists and its data is
 intact, nothing is done; otherwise the stage runs, its data is written, and the commit last. A process killed at any
-moment therefore leaves either a finished shard or one to be done again. What a stage does is not known here.
+moment therefore leaves either a finished shard or one to be done again.
 """
 
 import datetime as dt
@@ -51,32 +51,28 @@ class StageOutput:
     counters: Mapping[str, int | float] = field(default_factory=dict)  # further figures of the commit
 
 
+@dataclass(slots=True, eq=False)
 class ShardWriter:
     """Writes a shard's tables. A stage that cuts a source into shards writes each as soon as it is complete."""
 
-    def __init__(self, store: Store, key: CommitKey) -> None:
-        self._store = store
-        self._key = key
-        self.files: list[DataFile] = []
-        self.waited = 0.0  # seconds
+    store: Store
+    key: CommitKey
+    files: list[DataFile] = field(default_factory=list)
+    waited: float = 0.0  # seconds
 
     def add_wait(self, seconds: float) -> None:
         """Count time spent waiting for others, e.g. for the model: it is not part of the shard's own seconds."""
         self.waited += seconds
 
     def write(self, table: pa.Table, name: str | None = None, *, stage: str = "") -> None:
-        """Write a table under the shard's own name, or under `name` where a commit has several.
-
-        It is a table of the shard's stage, or of `stage`.
-        """
-        k = self._key
-        self.files.append(self._store.write(stage or k.stage, k.tool, k.shard, k.fingerprint, table, name))
+        """Write a table of the shard's stage, or of `stage`; under a `name` of its own where a commit has several."""
+        k = self.key
+        self.files.append(self.store.write(stage or k.stage, k.tool, k.shard, k.fingerprint, table, name))
 
     def write_rejects(self, table: pa.Table, *, stage: str = "") -> None:
         """Write rejected rows; they are listed in the commit, and no later stage reads them."""
-        k = self._key
-        name = f"{k.shard}-{len(self.files):05d}"
-        self.files.append(self._store.write_rejects(stage or k.stage, k.tool, name, k.fingerprint, table))
+        k, name = self.key, f"{self.key.shard}-{len(self.files):05d}"
+        self.files.append(self.store.write_rejects(stage or k.stage, k.tool, name, k.fingerprint, table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +97,6 @@ def on_shard_done(listener: Callable[[ShardResult], None]) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
-
-
-def _notify(result: ShardResult) -> ShardResult:
-    if (listener := _listener.get()) is not None:
-        listener(result)
-    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +137,26 @@ def run_shard(
         StoreError: the data could not be written.
         CatalogError: the leases' database could not be used.
     """
-    key = spec.key
     if leases is None:
-        return _notify(_finished(store, key) or _commit(store, _run(store, spec, key, run_id, run)))
+        result = _finished(store, spec.key) or _commit(store, _run(store, spec, run_id, run))
+    else:
+        result = _leased(store, spec, run_id, run, leases)
+    if (listener := _listener.get()) is not None:
+        listener(result)
+    return result
+
+
+def _leased(
+    store: Store, spec: ShardSpec, run_id: str, run: Callable[[ShardWriter], StageOutput], leases: Leases
+) -> ShardResult:
     while True:
-        lease_or_result = leases.wait_for(key.id, lambda: _finished(store, key))
+        lease_or_result = leases.wait_for(spec.key.id, lambda: _finished(store, spec.key))
         if isinstance(lease_or_result, ShardResult):
-            return _notify(lease_or_result)
+            return lease_or_result
         try:
-            commit = _run(store, spec, key, run_id, run)
+            commit = _run(store, spec, run_id, run)
             if leases.confirm(lease_or_result):
-                return _notify(_commit(store, commit))
+                return _commit(store, commit)
         finally:
             leases.release(lease_or_result)
         # The lease ended while the stage ran: its new holder commits the shard, or it runs here once more.
@@ -174,11 +173,9 @@ def _finished(store: Store, key: CommitKey) -> ShardResult | None:
     return None
 
 
-def _run(
-    store: Store, spec: ShardSpec, key: CommitKey, run_id: str, run: Callable[[ShardWriter], StageOutput]
-) -> Commit:
+def _run(store: Store, spec: ShardSpec, run_id: str, run: Callable[[ShardWriter], StageOutput]) -> Commit:
     """Run the stage and write its data; return the commit to be written after it."""
-    start, cpu = time.perf_counter(), CpuTime()
+    start, cpu, key = time.perf_counter(), CpuTime(), spec.key
     writer = ShardWriter(store, key)
     _ACTIVE[writer] = ActiveShard(key.stage, key.tool, key.shard, time.monotonic())
     try:

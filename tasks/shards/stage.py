@@ -1,8 +1,7 @@
 """What a stage is: a declaration from which fingerprint, tasks, plan, progress and lineage follow.
 
 A stage names what its rows depend on (config, digests, the files of the stages it reads) and has a plain function from
-those to a table and row counts. `tasks.shards.run_shard` does all else. This module knows no particular stage; they are
-in `tasks.stages`, one file each.
+those to a table and row counts. `tasks.shards.run_shard` does all else.
 """
 
 from collections import Counter
@@ -88,18 +87,6 @@ def pii_part(spec: RunSpec) -> dict[str, str]:
     return {PII: pii.NAME} if getattr(spec, "mask_pii", False) else {}
 
 
-def _nothing(_: Inputs[Any]) -> Mapping[str, str]:
-    return {}
-
-
-def _ignore(_: Inputs[Any], __: ShardResult) -> None:
-    return None
-
-
-def _always(_: Any) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class Stage(Generic[Spec]):
     """One step from corpus to C*, or of an evaluation."""
@@ -121,16 +108,14 @@ class Stage(Generic[Spec]):
     # the settings that enter the fingerprint, a dataclass; None: it has none
     config: Callable[[Inputs[Spec]], Any] | None = None
     # further named parts of the fingerprint: model, prompt, tool
-    digests: Callable[[Inputs[Spec]], Mapping[str, str]] = _nothing
-    # values that the commit's config holds besides the settings, for people to read; they are not part of the
-    # fingerprint
-    config_notes: Callable[[Inputs[Spec]], Mapping[str, Any]] = _nothing
+    digests: Callable[[Inputs[Spec]], Mapping[str, str]] = lambda _: {}
+    # what the commit's config holds besides the settings, for people to read; it is not part of the fingerprint
+    config_notes: Callable[[Inputs[Spec]], Mapping[str, Any]] = lambda _: {}
     # called with a result that this process has just committed
-    committed: Callable[[Inputs[Spec], ShardResult], None] = _ignore
+    committed: Callable[[Inputs[Spec], ShardResult], None] = lambda _, __: None
     # whether a run, by its spec, has the stage at all; one that it lacks is not read by others either
-    wanted: Callable[[Spec], bool] = _always
-    # whether a commit of the stage, given the shard's inputs, is to be followed by another one (see
-    # `tasks.shards.retry`); None: no commit of this stage ever is
+    wanted: Callable[[Spec], bool] = lambda _: True
+    # whether a commit of the stage is to be followed by another one (see `tasks.shards.retry`); None: none ever is
     follow: Callable[[Inputs[Spec], Commit], bool] | None = None
 
     def is_read_for(self, tool: str, stage: str, other: str) -> bool:
@@ -181,6 +166,13 @@ def count_rows(unit: str, outcomes: Iterable[str], kept: str) -> RowCounts:
     counts = Counter(outcomes)
     total = counts.total()
     return RowCounts(unit, total, counts.pop(kept, 0), dropped=dict(sorted(counts.items())))
+
+
+def count_failed(unit: str, problems: Iterable[str]) -> RowCounts:
+    """Count rows by what failed with each; "" is kept."""
+    counts = Counter(problems)
+    total = counts.total()
+    return RowCounts(unit, total, counts.pop("", 0), failed=dict(sorted(counts.items())))
 
 
 def nonzero(counts: Mapping[str, int]) -> dict[str, int]:

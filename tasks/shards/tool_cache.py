@@ -1,9 +1,7 @@
 """A cache of tool responses, shared by runs and hosts.
 
-It stores nothing itself. Commits of `execute` record the tool's fingerprint and the config, and their files hold
-questions and answers. So a tool's known answers are the rows of all commits with the same fingerprint and config, and
-hosts that write at the same time lose none. Digests are checked when a file is read; a damaged file is ignored. Memory
-use is 16 bytes per distinct question, for the location of its answer.
+It stores nothing itself: a tool's known answers are the rows of all commits of `execute` whose tool and config have the
+same fingerprints. A damaged file is ignored. Of every distinct question 16 bytes are held: where its answer is.
 
 A process reads each commit once. It is given its own commits directly (`committed`) and finds others by listing them.
 The more commits there are, the less often they are listed, so that the work grows linearly with the shards. If a commit
@@ -17,7 +15,7 @@ is found late, the only cost is that the tool is called again.
     | a transient failure: timeout, crashed, ...       | asks again            | uses it if there is no other |
 
 A reused response keeps its age: a commit records the time of its oldest answer (`answered`). Finished shards are not
-run again, whatever the age of their answers. This module does not know what an answer means.
+run again, whatever the age of their answers.
 """
 
 import datetime as dt
@@ -80,8 +78,8 @@ class _Piece(NamedTuple):
 class _Index:
     """Locations of answers: a question's digest -> file and row.
 
-    Each piece is more than twice as long as the next one, so there are few, and an answer is copied seldom: as often as
-    the index has doubled since. Pieces of a million answers stay as they are, as merging those would take memory.
+    Each piece is more than twice as long as the next one, so there are few, and an answer is copied seldom. Pieces of a
+    million answers stay as they are, as merging those would take memory.
     """
 
     pieces: list[_Piece] = field(default_factory=list)
@@ -113,49 +111,29 @@ class _Index:
                     yield number, file, row
 
 
+@dataclass(slots=True, eq=False)
 class ToolCache:
-    """The answers of one tool under one config in one store. Threads may share it.
+    """The answers of one tool under one config in one store. Threads may share it."""
 
-    Args:
-        parts: those of `execute`'s fingerprint; `code`, `config` and `answers` must agree.
-        lifetime_s: seconds for which an answer may be used again; None: as long as the fingerprint stays.
-        clock: seconds since 1970.
-        stages: whose commits hold the answers; but for their names, their `code` is that of `parts`.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        tool: str,
-        parts: Mapping[str, str],
-        lifetime_s: float | None,
-        clock: Callable[[], float] = time.time,
-        stages: Sequence[str] = _STAGES,
-    ) -> None:
-        self._store = store
-        self._tool = tool
-        self._parts = {name: parts[name] for name in _SAME if name != "code"}
-        _, _, version = parts["code"].partition("/")
-        self._codes = {stage: f"{stage}/{version}" for stage in stages}
-        self._lifetime_s = lifetime_s
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._seen: set[str] = set()  # ids of commits looked at
-        self._own: deque[str] = deque()  # ids of commits made by this process and not looked at yet
-        self._until_listing = 0  # recalls
-        self._files: list[tuple[DataFile, float]] = []  # and when the oldest answer in each was given
-        self._lasting = _Index()
-        self._passing = _Index()  # what only a run that may ask nothing uses
+    store: Store
+    tool: str
+    parts: Mapping[str, str]  # those of `execute`'s fingerprint; `code`, `config` and `answers` must agree
+    lifetime_s: float | None  # seconds for which an answer may be used again; None: as long as the fingerprint stays
+    clock: Callable[[], float] = time.time  # seconds since 1970
+    stages: Sequence[str] = _STAGES  # whose commits hold the answers; but for their names, their `code` is the same
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _seen: set[str] = field(default_factory=set)  # ids of commits looked at
+    _own: deque[str] = field(default_factory=deque)  # ids of commits made by this process and not looked at yet
+    _until_listing: int = 0  # recalls
+    _files: list[tuple[DataFile, float]] = field(default_factory=list)  # and when the oldest answer in each was given
+    _lasting: _Index = field(default_factory=_Index)
+    _passing: _Index = field(default_factory=_Index)  # what only a run that may ask nothing uses
 
     def recall(self, questions: Iterable[Question], *, offline: bool = False) -> Recalled:
         """Return the known answers to these questions; of several, the newest.
 
         Args:
-            questions: (input, context) pairs.
             offline: no tool may be called, so use answers that are too old, and transient failures, as well.
-
-        Raises:
-            StoreError: the store could not be read at all.
         """
         with self._lock:
             self._look(at_once=offline)  # offline, an answer that is not found cannot be had
@@ -178,36 +156,35 @@ class ToolCache:
             return
         ids = [
             path[len("commits/") : -len(".json")]
-            for stage in self._codes
-            for path in self._store.files.walk(f"commits/{stage}/{self._tool}", ".json")
+            for stage in self.stages
+            for path in self.store.files.walk(f"commits/{stage}/{self.tool}", ".json")
         ]
         self._until_listing = math.ceil(len(ids) / _LISTED_PER_RECALL)
         self._take(ids)
 
     def _take(self, ids: Sequence[str]) -> None:
-        for commit in self._store.commits_by_id(own for own in ids if own not in self._seen):
+        _, _, version = self.parts["code"].partition("/")
+        for commit in self.store.commits_by_id(own for own in ids if own not in self._seen):
             self._seen.add(commit.id)
-            parts = {**self._parts, "code": self._codes.get(commit.stage)}
-            if all(commit.parts.get(name) == value for name, value in parts.items()):
+            parts = {**self.parts, "code": f"{commit.stage}/{version}"}
+            if all(commit.parts.get(name) == parts[name] for name in _SAME):
                 for file in commit.files:
                     self._note(file, answered_of(commit))
         self._seen.update(ids)  # including those that could not be read
 
     def _note(self, file: DataFile, answered: float) -> None:
-        try:
-            table = self._store.read(file)
-        except StoreError as exc:
-            _log.warning("the answers in it are not used: %s", exc)
+        table = self._read(file)
+        if table is None:
             return
         columns = [table.column(name).to_pylist() for name in ("input", "context", "failure", "transient")]
         digests = np.zeros(table.num_rows, dtype=np.uint64)
         lasts = np.zeros(table.num_rows, dtype=np.bool_)
         for n, (input_, context, failure, transient) in enumerate(zip(*columns, strict=True)):
             digests[n] = _digest(input_, context)
-            lasts[n] = not (is_transient(failure, transient) if self._lifetime_s is None else failure)
+            lasts[n] = not (is_transient(failure, transient) if self.lifetime_s is None else failure)
         self._files.append((file, answered))
         for index, chosen in ((self._lasting, lasts), (self._passing, ~lasts)):
-            if self._lifetime_s is None:  # one answer is as good as another: the first is enough
+            if self.lifetime_s is None:  # one answer is as good as another: the first is enough
                 chosen = chosen & index.unseen(digests)
             at = np.flatnonzero(chosen).astype(np.uint32)
             index.add(digests[chosen], at, len(self._files) - 1)
@@ -216,7 +193,7 @@ class ToolCache:
         self, index: _Index, wanted: Mapping[Question, int], known: dict[Question, Execution], offline: bool
     ) -> float:
         """Fill `known` from an index; return when the oldest answer used was given."""
-        since = -np.inf if offline or self._lifetime_s is None else self._clock() - self._lifetime_s
+        since = -np.inf if offline or self.lifetime_s is None else self.clock() - self.lifetime_s
         by_file: dict[int, dict[int, Question]] = {}
         missing = [question for question in wanted if question not in known]
         for number, file, row in index.places(np.array([wanted[question] for question in missing], dtype=np.uint64)):
@@ -225,20 +202,20 @@ class ToolCache:
         oldest = np.inf
         for file in sorted(by_file, key=lambda n: (-self._files[n][1], self._files[n][0].path)):
             rows = [row for row, question in by_file[file].items() if question not in known]
-            for execution in self._read(self._files[file][0], rows) if rows else ():
+            table = self._read(self._files[file][0]) if rows else None
+            for execution in arrow.executions_of(table.take(pa.array(rows, pa.int64()))) if table is not None else ():
                 question = (execution.input, execution.context)
                 if question in wanted and question not in known:
                     known[question] = execution
                     oldest = min(oldest, self._files[file][1])
         return float(oldest)
 
-    def _read(self, file: DataFile, rows: list[int]) -> list[Execution]:
+    def _read(self, file: DataFile) -> pa.Table | None:
         try:
-            table = self._store.read(file)
+            return self.store.read(file)
         except StoreError as exc:
             _log.warning("the answers in it are not used: %s", exc)
-            return []
-        return arrow.executions_of(table.take(pa.array(rows, pa.int64())))
+            return None
 
 
 def _digest(input_: str, context: str) -> int:

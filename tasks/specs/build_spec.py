@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
-from tasks.shards.model_thread import resident_model
+from tasks.shards.model_thread import named_model, resident_model
 from tasks.specs.decontamination import Decontamination
 from tasks.specs.mark_filter import MarkFilter
 from toolformer_core.annotate.call_filter import SharedWords
@@ -152,31 +152,21 @@ def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
 
 
 def model_of(spec: BuildSpec) -> LanguageModel:
-    """Return the build's model, loaded once a process as long as no other is requested.
-
-    Raises:
-        ModelError: it cannot be loaded.
-    """
+    """Return the build's model, loaded once as long as no other is requested, or raise a ModelError."""
     if spec.overlay is not None:
         raise NotInOverlayError(f"the model {spec.model}")
-    from toolformer_core.lm.load import load_model
+    if spec.remote is None:
+        return named_model(spec.model, spec.model_digest)
     from toolformer_core.lm.remote.engine import load_remote_model
 
-    def load() -> LanguageModel:
-        credentials = model_credentials(spec.model)
-        if spec.remote is not None:
-            return load_remote_model(spec.model, served=spec.remote, credentials=credentials)
-        return load_model(spec.model, digest=spec.model_digest, credentials=credentials)
-
-    return resident_model(spec.model, spec.model_digest, load)
+    served, credentials = spec.remote, model_credentials(spec.model)
+    return resident_model(
+        spec.model, spec.model_digest, lambda: load_remote_model(spec.model, served=served, credentials=credentials)
+    )
 
 
 def tool_of(spec: BuildSpec, key: str) -> Tool:
-    """Return a tool, built once a process.
-
-    Raises:
-        UsageError: something it reads is not there.
-    """
+    """Return a tool, built once a process, or raise a UsageError if something it reads is not there."""
     if spec.overlay is not None:
         raise NotInOverlayError(f"the tool {key}")
     known_as = key, spec.tool_settings, spec.tool_digests[key]

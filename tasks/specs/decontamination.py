@@ -47,9 +47,6 @@ class Decontamination:
     def of(cls, given: Sequence[str], ngram: int, *, calls_only: bool = False) -> Self | None:
         """Return what is to be kept out; None: nothing is named.
 
-        Args:
-            calls_only: whether documents stay, without the calls near shared words.
-
         Raises:
             UsageError, CorpusError: there is no such task or file, or nothing in it can be read.
         """
@@ -61,11 +58,7 @@ class Decontamination:
         return cls(benchmarks, ngram, _digest(items, ngram), tuple(counts.items()), calls_only)
 
     def finder(self) -> ItemFinder:
-        """Return what finds the items, read once a process.
-
-        Raises:
-            UsageError: a file has changed since the run began.
-        """
+        """Return what finds the items, read once a process, or raise a UsageError if they have changed meanwhile."""
         with _READING:
             if self.digest not in _finders:
                 items = read_items(self.benchmarks, self.ngram)
@@ -105,7 +98,6 @@ def _absolute(path: str) -> str:
 
 
 def read_items(benchmarks: Iterable[BenchmarkFile], ngram: int) -> list[ItemTexts]:
-    """Return the texts of the items of benchmarks, in their order."""
     return [item for one in benchmarks for item in _items_of(one, ngram)]
 
 
@@ -113,9 +105,8 @@ def _items_of(benchmark: BenchmarkFile, ngram: int) -> Iterator[ItemTexts]:
     path = Path(benchmark.path) if benchmark.path else None
     if benchmark.task:
         task = task_named(benchmark.task)
-        for row in read(task, path):
-            if isinstance(row, Item):
-                yield ItemTexts.of(benchmark.name, task.form, row, ngram)
+        rows = read(task, path)
+        yield from (ItemTexts.of(benchmark.name, task.form, row, ngram) for row in rows if isinstance(row, Item))
     elif path is not None:
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()

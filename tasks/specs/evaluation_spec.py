@@ -10,8 +10,6 @@ An *arm* is a model with or without tools:
     | toolformer           | M finetuned on C*   | on    | given |
     | toolformer-trigger   | M finetuned on C*   | on    | given |  and p(" [") at least theta_tool
     | toolformer-disabled  | M finetuned on C*   | off   | 0     |
-
-Which evaluations are made, and what comes of them, the flow decides.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.settings import model_credentials, qa_credentials
-from tasks.shards.model_thread import on_model_dropped, resident_model
+from tasks.settings import qa_credentials
+from tasks.shards.model_thread import named_model, on_model_dropped
 from toolformer_core.annotate.ingest import file_digest
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import CorpusError
@@ -111,12 +109,8 @@ class Evaluation:
             **({"trigger": dict(self.trigger)} if self.trigger else {}),
         }
         tools = digest_of("tools", *(part for pair in sorted(self.tool_digests) for part in pair))
-        return {
-            "model": self.model_digest,
-            "base": self.base_digest,
-            "settings": canonical_json(settings),
-            "tools": tools,
-        }
+        models = {"model": self.model_digest, "base": self.base_digest}
+        return {**models, "settings": canonical_json(settings), "tools": tools}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,42 +157,29 @@ def source_digest(task: Task, path: Path | None) -> str:
     )
 
 
-class _Held:
-    """The resident model with its tools, while an evaluation asks for it; only the model's thread touches it."""
-
-    def __init__(self) -> None:
-        self.key: tuple[Any, ...] = ()
-        self.toolformer: Toolformer | None = None
-
-    def release(self) -> None:
-        """Drop it and end its tools' threads."""
-        held, self.toolformer, self.key = self.toolformer, None, ()
-        if held is not None:
-            held.close()
+# The resident model with its tools, by all that makes it, while an evaluation asks for it; only the model's thread
+# touches it.
+_HELD: dict[tuple[Any, ...], Toolformer] = {}
 
 
-_HELD = _Held()
-on_model_dropped(_HELD.release)
+def _release() -> None:
+    while _HELD:
+        _HELD.popitem()[1].close()
+
+
+on_model_dropped(_release)
 
 
 def toolformer_of(evaluation: Evaluation) -> Toolformer:
-    """Return the evaluation's model with its tools, loaded once as long as no other is requested.
-
-    Raises:
-        ModelError, UsageError: model or tools cannot be loaded.
-    """
+    """Return the evaluation's model with its tools, loaded once as long as no other is requested; see `named_model`."""
     from toolformer_core.decode.toolformer import Toolformer
-    from toolformer_core.lm.load import load_model
 
-    name, digest = evaluation.model, evaluation.model_digest
-    key = (name, digest, evaluation.offered, evaluation.tool_settings, evaluation.tool_digests)
-    if _HELD.toolformer is None or _HELD.key != key:
-        _HELD.release()
-        lm: Any = resident_model(
-            name, digest, lambda: load_model(name, digest=digest, credentials=model_credentials(name))
-        )
-        settings = evaluation.tool_settings
+    model, settings = (evaluation.model, evaluation.model_digest), evaluation.tool_settings
+    key = (*model, evaluation.offered, settings, evaluation.tool_digests)
+    if key not in _HELD:
+        _release()
+        lm: Any = named_model(*model)
         credentials = qa_credentials(settings.qa_reader)
         tools = build_tools(evaluation.offered, settings, qa_credentials=credentials) if evaluation.offered else {}
-        _HELD.toolformer, _HELD.key = Toolformer(lm, list(tools.values())), key
-    return _HELD.toolformer
+        _HELD[key] = Toolformer(lm, list(tools.values()))
+    return _HELD[key]

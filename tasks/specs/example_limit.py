@@ -3,14 +3,13 @@
 With `--stop-when-full` shards are taken in a seeded order, the same for all tools. A tool is annotated on the shortest
 prefix of that order in which it has enough examples, or on all shards. What counts is what C* would hold: a shard's
 examples by the rules of `assemble`, among the calls of those tools that are annotated on it; the limit then drops what
-a tool's last shard has too many. So the prefixes follow from the data alone, not from who did which shard first. No
-task is known here.
+a tool's last shard has too many. So the prefixes follow from the data alone, not from who did which shard first.
 """
 
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -31,22 +30,18 @@ def shard_order(shards: Iterable[Shard], seed: int) -> list[Shard]:
     return sorted(shards, key=lambda shard: digest_of("stop-when-full", str(seed), shard.name))
 
 
+@dataclass(frozen=True, slots=True)
 class ExampleCounter:
-    """Counts the examples of each tool, one shard after another, until it has enough.
+    """Counts the examples of each tool, one shard after another, until it has enough."""
 
-    Args:
-        tools: in the order in which `open_tools` is to name them.
-    """
-
-    def __init__(self, tools: Sequence[str], enough: int) -> None:
-        self._enough = enough
-        self._examples = Counter[str]()
-        self._tools = tuple(tools)
+    tools: Sequence[str]
+    enough: int
+    _examples: Counter[str] = field(default_factory=Counter)
 
     @property
     def open_tools(self) -> tuple[str, ...]:
         """The tools that are annotated on the next shard."""
-        return tuple(tool for tool in self._tools if self._examples[tool] < self._enough)
+        return tuple(tool for tool in self.tools if self._examples[tool] < self.enough)
 
     def add(self, examples: Mapping[str, int]) -> tuple[str, ...]:
         """Count a shard's examples of the open tools; return the tools that have enough now."""
@@ -68,8 +63,6 @@ def with_limits(
     sampled: Mapping[str, Sequence[ShardResult]] | None = None,
 ) -> AssemblySpec:
     """Return the rules with the last ranks that stay, of equal calls and of tools that have too many examples.
-
-    Shards are read one after another.
 
     Args:
         scored: shard -> the losses, of every tool and depth.
@@ -117,12 +110,8 @@ def _last_ranks(assembly: AssemblySpec, scored: _Results, sampled: _Results | No
         return {}  # fewer calls than examples allowed: nothing needs to be read
     cap = ExampleCap(limit, assembly.config.seed)
     for calls in _kept_calls(assembly, scored, sampled):
-        documents: dict[str, set[str]] = {}
-        for call in calls:
-            for tool in call.tools:
-                documents.setdefault(tool, set()).add(call.doc_id)
-        for tool, doc_ids in documents.items():
-            cap.add(tool, doc_ids)
+        for tool in {tool for call in calls for tool in call.tools}:
+            cap.add(tool, {call.doc_id for call in calls if tool in call.tools})
     return cap.last_ranks()
 
 
@@ -131,9 +120,8 @@ def examples_per_tool(store: Store, files: Sequence[DataFile], tools: Sequence[s
     counts = dict.fromkeys(tools, 0)
     for file in files:
         calls = store.read(file, columns=["calls"])["calls"].combine_chunks()
-        pairs = pa.table(
-            {"row": pc.list_parent_indices(calls), "tool": pc.struct_field(pc.list_flatten(calls), "tool")}
-        )
-        for found in pc.value_counts(pairs.group_by(["row", "tool"]).aggregate([])["tool"]).to_pylist():
+        columns = [pc.list_parent_indices(calls), pc.struct_field(pc.list_flatten(calls), "tool")]
+        pairs = pa.table(columns, ["row", "tool"]).group_by(["row", "tool"]).aggregate([])
+        for found in pc.value_counts(pairs["tool"]).to_pylist():
             counts[found["values"]] += found["counts"]
     return counts

@@ -12,8 +12,7 @@ A *method* chooses a tool for a query, or none:
     | zero-shot  | none: the large LM answers by itself            |                        |
     | few-shot   | none: it answers after other items' answers     |                        |
 
-Scores are stored in parts, so gamma, lambda and the threshold belong to `AnswerRun` alone. What is reported, the flow
-decides.
+Scores are stored in parts, so gamma, lambda and the threshold belong to `AnswerRun` alone.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.settings import model_credentials, qa_credentials
-from tasks.shards.model_thread import resident_model
+from tasks.settings import qa_credentials
+from tasks.shards.model_thread import named_model
 from tasks.specs.evaluation_spec import Benchmark
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import ToolError
@@ -40,9 +39,6 @@ from toolformer_core.grounding.small_lm import HFSmallLM
 from toolformer_core.records import digest_of
 from toolformer_core.tools.build import ToolSettings, build_tools
 from warehouse.store import Store
-
-if TYPE_CHECKING:
-    from toolformer_core.lm.hf.engine import TransformersLM
 
 # Versions of the stages; raised when the same inputs would give other rows.
 GROUND_VERSION, CHOOSE_VERSION, ANSWER_VERSION = "1", "1", "2"
@@ -114,18 +110,36 @@ class GroundingRun:
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceRun:
-    """The choices that a model makes without scores."""
+class _OfGrounding:
+    """What is made for the queries of a grounding."""
 
     grounding: GroundingRun
-    method: str  # `lm` or `toolformer`
-    model: NamedModel  # the small LM, or the finetuned model
-    top_k: int = 10  # of `toolformer`: a call starts where " [" is among this many most likely tokens
-    max_new_tokens: int = 24  # of `toolformer`: tokens of text
+    method: str  # one of `METHODS`
 
     @property
     def run_id(self) -> str:
         return self.grounding.run_id
+
+    def store(self) -> Store:
+        return self.grounding.store()
+
+    def parts_of(self, model: NamedModel, settings: Sequence[Any]) -> dict[str, str]:
+        """Return the named parts of a shard's fingerprint that are those of a model, the library and settings."""
+        return {
+            "model": model.digest,
+            "library": self.grounding.library.digest,
+            "settings": canonical_json([self.method, *settings]),
+            "grounding": self.grounding.name,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRun(_OfGrounding):
+    """The choices that a model makes without scores, by the method `lm` or `toolformer`."""
+
+    model: NamedModel  # the small LM, or the finetuned model
+    top_k: int = 10  # of `toolformer`: a call starts where " [" is among this many most likely tokens
+    max_new_tokens: int = 24  # of `toolformer`: tokens of text
 
     @property
     def name(self) -> str:
@@ -135,31 +149,16 @@ class ChoiceRun:
 
     def parts(self) -> dict[str, str]:
         """Return the named parts of a shard's fingerprint besides the items."""
-        decoding = [self.top_k, self.max_new_tokens] if self.method == "toolformer" else []
-        return {
-            "model": self.model.digest,
-            "library": self.grounding.library.digest,
-            "settings": canonical_json([self.method, *decoding]),
-            "grounding": self.grounding.name,
-        }
-
-    def store(self) -> Store:
-        return self.grounding.store()
+        return self.parts_of(self.model, [self.top_k, self.max_new_tokens] if self.method == "toolformer" else [])
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerRun:
+class AnswerRun(_OfGrounding):
     """The answers to a benchmark's queries with the tools that one method chooses."""
 
-    grounding: GroundingRun
-    method: str  # one of `METHODS`
     large: NamedModel  # the LM that writes the final call, or the answer
     weights: Weights  # of `gear`; other methods do not read them
     examples: tuple[tuple[str, str], ...] = ()  # of `few-shot`: questions and answers of held-out items
-
-    @property
-    def run_id(self) -> str:
-        return self.grounding.run_id
 
     @property
     def name(self) -> str:
@@ -169,20 +168,8 @@ class AnswerRun:
 
     def parts(self) -> dict[str, str]:
         """Return the named parts of a shard's fingerprint besides the rows that are read."""
-        settings: list[Any] = [self.method]
-        if self.method == "gear":
-            settings.append(asdict(self.weights))
-        if self.method == "few-shot":
-            settings.append([list(pair) for pair in self.examples])
-        return {
-            "model": self.large.digest,
-            "library": self.grounding.library.digest,
-            "settings": canonical_json(settings),
-            "grounding": self.grounding.name,
-        }
-
-    def store(self) -> Store:
-        return self.grounding.store()
+        settings = {"gear": [asdict(self.weights)], "few-shot": [[list(pair) for pair in self.examples]]}
+        return self.parts_of(self.large, settings.get(self.method, []))
 
 
 # --- what the names stand for, loaded once a process ------------------------------------------------------------------
@@ -193,11 +180,7 @@ _EMBEDDINGS: dict[str, NDArray[np.float32]] = {}  # of descriptions, by the dige
 def tools_of(
     keys: Sequence[str], settings: ToolSettings, demonstrations: DemonstrationKind, mocked: Iterable[str]
 ) -> tuple[LibraryTool, ...]:
-    """Build tools and return them as a library.
-
-    Raises:
-        UsageError, UnknownNameError, ToolError: see `build_tools` and `library_of`.
-    """
+    """Build tools and return them as a library; see `build_tools` and `library_of`."""
     built = build_tools(keys, settings, qa_credentials=qa_credentials(settings.qa_reader))
     return library_of(built.values(), demonstrations=demonstrations, mock=tuple(mocked))
 
@@ -220,53 +203,19 @@ def library_tools(library: ToolLibrary) -> tuple[LibraryTool, ...]:
     return built
 
 
-def lm_of(model: NamedModel) -> TransformersLM:
-    """Return a model; it stays loaded until another one is requested.
-
-    Raises:
-        ModelError: it cannot be loaded.
-    """
-    from toolformer_core.lm.load import load_model
-
-    lm: Any = resident_model(
-        model.name,
-        model.digest,
-        lambda: load_model(model.name, digest=model.digest, credentials=model_credentials(model.name)),
-    )
-    return lm  # type: ignore[no-any-return]
-
-
-def grounder_of(run: GroundingRun) -> Grounder:
+def grounder_of(run: GroundingRun, large: NamedModel | None = None) -> Grounder:
     """Return what grounds a run's queries. Its cost begins at nothing; models, tools and embeddings are kept.
+
+    Args:
+        large: a model that answers with chosen tools, and embeds nothing; None: the run's small LM.
 
     Raises:
         ToolformerError: model, encoder or tools cannot be loaded.
     """
-    lm = lm_of(run.small)
-    encoder = (
-        encoder_named(run.encoder.name, run.encoder.digest)
-        if run.encoder.name
-        else HiddenStateEncoder(lm.hf_model, run.small.digest)
-    )
-    return _grounder(run, lm, encoder)
-
-
-def answering_grounder(run: GroundingRun, large: NamedModel) -> Grounder:
-    """Return what answers a run's queries with chosen tools: the large LM with the library; it embeds nothing.
-
-    Raises:
-        ToolformerError: model or tools cannot be loaded.
-    """
-    lm = lm_of(large)
-    return _grounder(run, lm, HiddenStateEncoder(lm.hf_model, large.digest))
-
-
-def _grounder(run: GroundingRun, lm: TransformersLM, encoder: Encoder) -> Grounder:
-    return Grounder(
-        library_tools(run.library),
-        HFSmallLM(lm),
-        encoder,
-        patterns=run.patterns,
-        settings=run.settings,
-        embeddings=_EMBEDDINGS,
-    )
+    model = large or run.small
+    lm: Any = named_model(model.name, model.digest)
+    encoder: Encoder = HiddenStateEncoder(lm.hf_model, model.digest)
+    if large is None and run.encoder.name:
+        encoder = encoder_named(run.encoder.name, run.encoder.digest)
+    tools, patterns, settings = library_tools(run.library), run.patterns, run.settings
+    return Grounder(tools, HFSmallLM(lm), encoder, patterns=patterns, settings=settings, embeddings=_EMBEDDINGS)

@@ -1,8 +1,6 @@
 """The thresholds by which a build assembles C*: given ones, and ones found for a promised rate of false discoveries.
 
 Where a rate is promised, they are known when all calls are scored, from the stored gains of calls and their decoys.
-Shards are read one after another; what is held of a call is its gain and those of its decoys. How a rate is estimated
-is in `toolformer_core.annotate.false_discovery`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,11 +28,7 @@ def is_decided_late(spec: BuildSpec) -> bool:
 
 
 def decide_thresholds(spec: BuildSpec, scored: Mapping[str, Sequence[ShardResult]]) -> Decided:
-    """Return how a build assembles C* once all of its calls are scored.
-
-    Raises:
-        StoreError: scores cannot be read.
-    """
+    """Return how a build assembles C* once all of its calls are scored."""
     config = spec.assemble
     if not spec.rates:
         return Decided(config)
@@ -64,8 +58,8 @@ def find_thresholds(
 
     Args:
         rates: tool -> the rate, in (0, 1).
-        own: the tools' own thresholds in nats, where they are not the paper's.
-        floors: tool -> the gain below which its calls were not scored to the end, in nats; without one, 0.
+        own: tool -> its own threshold in nats, where it is not the paper's.
+        floors: tool -> the gain below which its calls were not scored to the end, in nats; default 0.
     """
     return [
         find_threshold(tool, gains[tool], rate, tau_f_for(tool, own), floors.get(tool, 0.0))

@@ -11,7 +11,7 @@ from tasks.shards import arrow
 from tasks.shards.model_thread import in_model_thread
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage
-from tasks.specs.grounding_spec import ANSWER_VERSION, CHOSEN_BY_A_MODEL, AnswerRun, answering_grounder
+from tasks.specs.grounding_spec import ANSWER_VERSION, CHOSEN_BY_A_MODEL, AnswerRun, grounder_of
 from tasks.stages.ground import counters_of, labelled_queries, notes_of
 from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import task_named
@@ -30,7 +30,7 @@ def _run(inputs: Inputs[AnswerRun], writer: ShardWriter) -> StageOutput:
     choices = _choices(inputs, queries)
 
     def answer() -> tuple[list[Answer], Cost]:
-        grounder = answering_grounder(run.grounding, run.large)
+        grounder = grounder_of(run.grounding, run.large)
         if run.method != "few-shot":
             return grounder.answer_all([one.query for one in queries], choices, grounder.small_lm), grounder.cost
         settings, lm = run.grounding.settings, grounder.small_lm
@@ -43,12 +43,7 @@ def _run(inputs: Inputs[AnswerRun], writer: ShardWriter) -> StageOutput:
     answers, cost = in_model_thread(answer, waited=writer.add_wait)
     task = task_named(run.grounding.benchmark.task)
     correct = [is_right(task, item, one.text) for item, one in zip(items, answers, strict=True)]
-    about = {
-        "grounding": run.grounding.name,
-        "answering": run.name,
-        "method": run.method,
-        "task": run.grounding.benchmark.task,
-    }
+    about = {"grounding": run.grounding.name, "answering": run.name, "method": run.method, "task": task.name}
     table = arrow.answers_table(about, items, queries, answers, correct)
     counts = RowCounts("queries", len(items), len(answers))
     return StageOutput((counts,), table, {**counters_of(cost), "right": sum(correct)})
@@ -69,10 +64,6 @@ def _choices(inputs: Inputs[AnswerRun], queries: Sequence[arrow.LabelledQuery]) 
         keys = run.grounding.library.keys
         return [next((key for key in keys if key in one.right), None) for one in queries]
     return [None] * len(queries)
-
-
-def _digests(inputs: Inputs[AnswerRun]) -> Mapping[str, str]:
-    return inputs.spec.parts()
 
 
 def _notes(inputs: Inputs[AnswerRun]) -> Mapping[str, Any]:
@@ -98,6 +89,6 @@ ANSWER_GROUNDED: Stage[AnswerRun] = Stage(
     needs="model",
     reads=("benchmark", "ground", "choose"),
     run=_run,
-    digests=_digests,
+    digests=lambda inputs: inputs.spec.parts(),
     config_notes=_notes,
 )

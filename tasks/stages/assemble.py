@@ -2,14 +2,13 @@
 
 Chains count beside the single calls: as `chains`, of which every dropped one has its reason, too.
 
-No model and no tool is called. The same scores and the same thresholds give the same bytes. Where a tool has more
-examples than the limit, or more documents keep equal calls than may, every shard finds out by itself which of its
-documents are beyond it: the last rank that stays is all that it is given. Its fingerprint names these documents, so the
-calls are judged before the shard is looked up.
+No model and no tool is called. Where a tool has more examples than the limit, or more documents keep equal calls than
+may, every shard finds out by itself which of its documents are beyond it: the last rank that stays is all that it is
+given. Its fingerprint names these documents, so the calls are judged before the shard is looked up.
 """
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -119,16 +118,14 @@ def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     settings = {**asdict(config), SHARED_WORDS: assembly.shared_words, _LAST_SAME: assembly.last_same}
     call_filter = CallFilter.of_build(assembly.tool_names, settings)
     outcomes = outcomes_of(calls, call_filter, ranks, marked_out)
-    reasons = [reason for reason, _ in outcomes]
-    kept = [call for call, reason in zip(calls, reasons, strict=True) if not reason]
+    judged = [(call, reason) for call, (reason, _) in zip(calls, outcomes, strict=True)]
+    kept = [call for call, reason in judged if not reason]
     examples = {(tool, call.doc_id) for call in kept for tool in call.tools}
     excess = over_cap(examples, assembly.last_ranks, config.seed)
-    dropped = Counter((_is_chain(call), reason) for call, reason in zip(calls, reasons, strict=True) if reason)
-    left_out = frozenset(
-        "/".join(digests_of(call)) for call, reason in zip(calls, reasons, strict=True) if reason in MARK_REASONS
-    )
-    same = [call for call, reason in zip(calls, reasons, strict=True) if reason == SAME_CALL]
+    dropped = Counter((_is_chain(call), reason) for call, reason in judged if reason)
+    left_out = frozenset("/".join(digests_of(call)) for call, reason in judged if reason in MARK_REASONS)
     documents = {call.doc_id for call in calls}
+    same = (call for call, reason in judged if reason == SAME_CALL)
     over = frozenset((same_call_rank(call, config.seed)[0], call.doc_id) for call in same)
     shared = {doc: list(assembly.shared_words[doc]) for doc in sorted(documents & assembly.shared_words.keys())}
     return JudgedCalls(calls, left_out, outcomes, call_filter.tau_f, kept, dropped, shared, over, frozenset(excess))
@@ -145,26 +142,18 @@ def _judged_once(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
 def _run(inputs: Inputs[AssemblySpec], writer: ShardWriter) -> StageOutput:
     assembly, judged = inputs.spec, _judged_once(inputs)
     _LAST.held = None
-    kept = [call for call in judged.kept if not judged.is_over_limit(call)]
-    by_document: dict[str, list[Any]] = {}
-    for call in kept:
-        by_document.setdefault(call.doc_id, []).append(call)
+    by_document: defaultdict[str, list[Any]] = defaultdict(list)
+    for call in judged.kept:
+        if not judged.is_over_limit(call):
+            by_document[call.doc_id].append(call)
     documents = inputs.records("ingest", arrow.documents_of)
-    examples = [
-        example
-        for d in documents
-        if (example := assemble(d, by_document.get(d.doc_id, ()), assembly.tool_names)) is not None
-    ]
+    assembled = (assemble(document, by_document[document.doc_id], assembly.tool_names) for document in documents)
+    examples = [example for example in assembled if example is not None]
     reason = "no_surviving_call" if inputs.files.get("score") else NOT_ANNOTATED
-    counts = (
-        *judged.row_counts(),
-        RowCounts(
-            "documents", len(documents), len(examples), dropped=nonzero({reason: len(documents) - len(examples)})
-        ),
-    )
+    dropped = nonzero({reason: len(documents) - len(examples)})
     writer.write(arrow.stage_table("assemble", examples))
     writer.write(judged.outcomes_table(), stage=CALL_OUTCOMES)
-    return StageOutput(counts)
+    return StageOutput((*judged.row_counts(), RowCounts("documents", len(documents), len(examples), dropped)))
 
 
 def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
@@ -180,11 +169,13 @@ def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
         parts["weights"] = digest_of(canonical_json(list(assembly.weights)))
     if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
         parts["not_annotated"] = digest_of(*not_annotated)
-    if judged is not None and judged.marked_out:  # else the shard is as it would be without marks
+    if judged is None:
+        return parts
+    if judged.marked_out:  # else the shard is as it would be without marks
         parts["marks"] = digest_of(*sorted(judged.marked_out))
-    if judged is not None and judged.shared:
+    if judged.shared:
         parts["benchmarks"] = digest_of(canonical_json(judged.shared))
-    if judged is not None and judged.same:
+    if judged.same:
         parts["same"] = digest_of(*(f"{same}/{doc_id}" for same, doc_id in sorted(judged.same)))
     return parts
 

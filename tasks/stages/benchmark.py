@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,30 +29,25 @@ def _run(inputs: Inputs[Benchmark], writer: ShardWriter) -> StageOutput:
     task, size = task_named(benchmark.task), benchmark.shard_items
     kept = 0
     left_out: Counter[str] = Counter()
-    batch: list[Item] = []
     rejected: list[RejectedRow] = []
 
-    def write_batch() -> None:
-        writer.write(arrow.evaluation_table("benchmark", batch), f"{task.name}-{(kept - len(batch)) // size:05d}")
-        batch.clear()
+    def items() -> Iterator[Item]:
+        for row in _rows(benchmark, task, left_out):
+            if isinstance(row, RejectedRow):
+                rejected.append(row)
+            else:
+                yield row
 
-    for row in _rows(benchmark, task, left_out):
-        if isinstance(row, RejectedRow):
-            rejected.append(row)
-            continue
-        batch.append(row)
-        kept += 1
-        if len(batch) == size:
-            write_batch()
-    if batch:
-        write_batch()
+    asked = items()
+    while batch := list(islice(asked, size)):
+        writer.write(arrow.evaluation_table("benchmark", batch), f"{task.name}-{kept // size:05d}")
+        kept += len(batch)
     if rejected:
         writer.write_rejects(arrow.rejects_table(rejected))
     reasons = Counter(row.reason for row in rejected)
-    same = reasons.pop(_SAME_FACT, 0)
-    dropped = nonzero({_SAME_FACT: same, **left_out})
+    dropped = nonzero({_SAME_FACT: reasons.pop(_SAME_FACT, 0), **left_out})
     rows = kept + len(rejected) + left_out.total()
-    return StageOutput((RowCounts("rows", rows, kept, dropped, dict(sorted(reasons.items()))),))
+    return StageOutput((RowCounts("rows", rows, kept, dropped, nonzero(reasons)),))
 
 
 def _rows(benchmark: Benchmark, task: Task, left_out: Counter[str]) -> Iterator[Item | RejectedRow]:

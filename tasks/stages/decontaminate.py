@@ -13,6 +13,7 @@ from tasks.shards import arrow
 from tasks.shards.corpus import PartSpec
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage, count_rows
+from tasks.specs.build_spec import BuildSpec
 from toolformer_core.evaluate.contamination import FoundItem
 from warehouse.schema import columns
 
@@ -33,8 +34,7 @@ def found_items(table: pa.Table) -> dict[str, list[FoundItem]]:
 
 
 def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
-    decontamination = inputs.spec.decontamination
-    finder = decontamination.finder() if decontamination is not None else None
+    finder = inputs.spec.decontamination.finder() if inputs.spec.decontamination is not None else None
     rows, outcomes = [], []
     for document in inputs.records("read", arrow.documents_of):
         found = finder.stretches(document.text) if finder is not None else []
@@ -44,9 +44,9 @@ def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
     return StageOutput((counts,), pa.Table.from_pylist(rows, schema=_COLUMNS))
 
 
-def _digests(inputs: Inputs[PartSpec]) -> Mapping[str, str]:
-    decontamination = inputs.spec.decontamination
-    return {} if decontamination is None else {"benchmarks": decontamination.digest}
+def benchmarks_digest(spec: PartSpec | BuildSpec) -> Mapping[str, str]:
+    """Return the part of a fingerprint that says which benchmarks the corpus must not hold."""
+    return {} if spec.decontamination is None else {"benchmarks": spec.decontamination.digest}
 
 
 DECONTAMINATE: Stage[PartSpec] = Stage(
@@ -56,6 +56,6 @@ DECONTAMINATE: Stage[PartSpec] = Stage(
     per="source",
     reads=("read",),
     run=_run,
-    digests=_digests,
+    digests=lambda inputs: benchmarks_digest(inputs.spec),
     wanted=lambda spec: spec.decontamination is not None,
 )

@@ -37,11 +37,12 @@ class NearDuplicate:
 
 
 def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
-    rows = []
     documents = inputs.records("read", arrow.documents_of)
-    for document in documents:
-        if (signature := signature_of(document.text)) is not None:
-            rows.append({"doc_id": document.doc_id, "bands": signature.bands, "sketch": signature.sketch})
+    rows = [
+        {"doc_id": document.doc_id, "bands": signature.bands, "sketch": signature.sketch}
+        for document in documents
+        if (signature := signature_of(document.text)) is not None
+    ]
     counts = RowCounts("documents", len(documents), len(documents))
     return StageOutput((counts,), pa.Table.from_pylist(rows, schema=_COLUMNS))
 

@@ -1,6 +1,5 @@
 """Evaluate: what an arm answers to the items of a shard. Perplexity: how likely it finds the texts, tools disabled."""
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -8,12 +7,11 @@ from typing import Any
 from tasks.shards import arrow
 from tasks.shards.model_thread import in_model_thread
 from tasks.shards.run_shard import ShardWriter, StageOutput
-from tasks.shards.stage import Inputs, Stage
+from tasks.shards.stage import Inputs, Stage, count_failed
 from tasks.specs.evaluation_spec import EVALUATE_VERSION, PERPLEXITY_VERSION, ArmRun, toolformer_of
 from toolformer_core.evaluate.answer import Prediction, answer, parameters_of
 from toolformer_core.evaluate.likelihood import Likelihood, likelihoods
 from toolformer_core.evaluate.tasks import task_named
-from warehouse.commits import RowCounts
 
 
 def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
@@ -36,8 +34,7 @@ def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
         )
 
     predictions = in_model_thread(predict, waited=writer.add_wait)
-    failed = Counter(p.problem for p in predictions if p.problem)
-    counts = RowCounts("items", len(items), len(items) - failed.total(), failed=dict(sorted(failed.items())))
+    counts = count_failed("items", (p.problem for p in predictions))
     counters = {
         "right": sum(p.correct for p in predictions),
         "calls": sum(p.called if p.calls is None else sum(c.requested for c in p.calls) for p in predictions),
@@ -57,26 +54,22 @@ def _run_perplexity(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
         return likelihoods(lm, items)
 
     measured = in_model_thread(measure, waited=writer.add_wait)
-    failed = Counter(text.problem for text in measured if text.problem)
-    counts = RowCounts("texts", len(items), len(items) - failed.total(), failed=dict(sorted(failed.items())))
+    counts = count_failed("texts", (text.problem for text in measured))
     counters = {"tokens": sum(text.tokens for text in measured)}
     return StageOutput((counts,), arrow.evaluation_table("perplexity", measured, columns), counters)
 
 
 def _arm_columns(inputs: Inputs[ArmRun]) -> dict[str, Any]:
-    """Return the columns that all rows of an arm share."""
     run, evaluation = inputs.spec, inputs.spec.evaluation
     return {"evaluation": run.name, "task": run.benchmark.task, "arm": evaluation.arm, "k": evaluation.k}
 
 
 def _arm_digests(inputs: Inputs[ArmRun]) -> Mapping[str, str]:
-    """Return what an arm's result depends on: its model, tools and settings, and the items."""
     (items,) = inputs.files["benchmark"]
     return {**inputs.spec.evaluation.parts(), "evaluation": inputs.spec.name, "inputs": items.digest}
 
 
 def _arm_config_notes(inputs: Inputs[ArmRun]) -> Mapping[str, Any]:
-    """Return what the commit says of the arm, for the views of evaluations."""
     benchmark, evaluation = inputs.spec.benchmark, inputs.spec.evaluation
     return {
         "evaluation": inputs.spec.name,

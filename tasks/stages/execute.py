@@ -7,20 +7,17 @@ A commit whose failures were transient can be followed by another one, in which 
 """
 
 import time
-from collections import Counter
 from functools import partial
 
 from tasks.shards import arrow
 from tasks.shards.retry import TRANSIENT, asks_again
 from tasks.shards.run_shard import ShardResult, ShardWriter, StageOutput
-from tasks.shards.stage import Inputs, Stage, at_depth
+from tasks.shards.stage import Inputs, Stage, at_depth, count_failed
 from tasks.shards.tool_cache import OLDEST_ANSWER, ToolCache, answered_of, cache_of
 from tasks.specs.build_spec import BuildSpec, pool_of, tool_of
 from toolformer_core.annotate.execute import execute, is_transient
-from toolformer_core.records import Execution
 from toolformer_core.tools.base import ttl_of
 from toolformer_core.tools.execution.tally import CallTally
-from warehouse.commits import RowCounts
 
 
 def _run(depth: int, inputs: Inputs[BuildSpec], _: ShardWriter) -> StageOutput:
@@ -29,19 +26,18 @@ def _run(depth: int, inputs: Inputs[BuildSpec], _: ShardWriter) -> StageOutput:
     calls = inputs.records(at_depth("sample", depth), arrow.parsed_calls_of)
     requests = list(dict.fromkeys((call.input, contexts[call.doc_id]) for call in calls))
     if not requests:
-        return StageOutput((RowCounts("calls", 0, 0),), arrow.stage_table(at_depth("execute", depth), []))
+        return StageOutput((count_failed("calls", []),), arrow.stage_table(at_depth("execute", depth), []))
     tool = tool_of(spec, name)
     start = time.time()
-    known = _known_before(depth, inputs)
+    earlier = inputs.records(at_depth("execute", depth), arrow.executions_of)  # of the commit that this one follows
+    known = {(e.input, e.context): e for e in earlier if not is_transient(e.failure, e.transient)}
     answered = answered_of(inputs.follows) if inputs.follows is not None else start
     recalled = _cache(depth, inputs).recall([own for own in requests if own not in known], offline=spec.offline)
     known |= recalled.known
     pool = pool_of(tool, spec.execute.timeout_s)
     tally = CallTally()
     executions = execute(tool, requests, spec.execute, known, offline=spec.offline, pool=pool, tally=tally)
-    failed = Counter(e.failure for e in executions if e.failure)
-    kept = sum(1 for e in executions if not e.failure)
-    counts = RowCounts("calls", len(executions), kept, failed=dict(sorted(failed.items())))
+    counts = count_failed("calls", (e.failure for e in executions))
     counters = {
         "cache_hits": len(known),
         OLDEST_ANSWER: min(start, answered, recalled.answered),
@@ -49,12 +45,6 @@ def _run(depth: int, inputs: Inputs[BuildSpec], _: ShardWriter) -> StageOutput:
         **tally.counters(),
     }
     return StageOutput((counts,), arrow.stage_table(at_depth("execute", depth), executions), counters)
-
-
-def _known_before(depth: int, inputs: Inputs[BuildSpec]) -> dict[tuple[str, str], Execution]:
-    """Return what the commit that this one follows knows, without its transient failures."""
-    earlier = inputs.records(at_depth("execute", depth), arrow.executions_of)
-    return {(e.input, e.context): e for e in earlier if not is_transient(e.failure, e.transient)}
 
 
 def _cache(depth: int, inputs: Inputs[BuildSpec]) -> ToolCache:

@@ -7,23 +7,20 @@ What a tool's prefilter looks for in a text, numbers or a foreign phrase, may st
 on from. So a tool follows in documents that its prefilter dropped, too, unless it lacks the date that it would read.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 from tasks.shards import arrow
 from tasks.shards.model_thread import QueuedLM
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import LM_TOKENS, Inputs, Stage, at_depth
 from tasks.specs.build_spec import BuildSpec, model_of
-from tasks.stages.sample import prompt_digests
+from tasks.stages.sample import count_draws, prompt_digests
 from tasks.stages.score import names_digest
 from toolformer_core.annotate.chains import extend, starts_of
 from toolformer_core.annotate.prefilter import UNDATED
 from toolformer_core.config import CHAIN_STARTS
-from warehouse.commits import RowCounts
 
 STARTS = "starts"  # the counter of a commit: calls after which others were drawn
 
@@ -40,25 +37,14 @@ def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOut
         with QueuedLM(model_of(spec), writer.add_wait) as lm:
             drawn = extend(lm, spec.chain_prompts[tool], tool, spec.tool_names, texts, starts, spec.sample[tool])
         tokens = lm.tokens
-    draws = Counter[str]()
-    for call in drawn:
-        draws[call.outcome] += call.count
-    counts = (RowCounts("draws", draws.total(), draws.pop("ok", 0), dropped=dict(sorted(draws.items()))),)
     table = arrow.stage_table(at_depth("sample", depth), drawn)
-    return StageOutput(counts, table, {LM_TOKENS: tokens, STARTS: len(starts)})
+    return StageOutput((count_draws(drawn),), table, {LM_TOKENS: tokens, STARTS: len(starts)})
 
 
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     spec = inputs.spec
-    return {
-        **prompt_digests(spec, spec.chain_prompts[inputs.tool]),
-        "starts": str(CHAIN_STARTS),
-        "tools": names_digest(spec),
-    }
-
-
-def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
-    return asdict(inputs.spec.chains)
+    prompt = prompt_digests(spec, spec.chain_prompts[inputs.tool])
+    return {**prompt, "starts": str(CHAIN_STARTS), "tools": names_digest(spec)}
 
 
 def extend_stage(depth: int) -> Stage[BuildSpec]:
@@ -75,6 +61,6 @@ def extend_stage(depth: int) -> Stage[BuildSpec]:
         run=partial(_run, depth),
         config=lambda inputs: inputs.spec.sample[inputs.tool],
         digests=_digests,
-        config_notes=_config_notes,
+        config_notes=lambda inputs: asdict(inputs.spec.chains),
         wanted=lambda spec: spec.chains.depth >= depth,
     )

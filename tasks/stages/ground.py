@@ -5,10 +5,11 @@ choose   the tool that the small LM names, or that a finetuned model calls by it
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from tasks.shards import arrow
-from tasks.shards.model_thread import in_model_thread
+from tasks.shards.model_thread import in_model_thread, named_model
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import LM_TOKENS, Inputs, Stage
 from tasks.specs.grounding_spec import (
@@ -18,7 +19,6 @@ from tasks.specs.grounding_spec import (
     GroundingRun,
     grounder_of,
     library_tools,
-    lm_of,
 )
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.queries import query_of, right_tools
@@ -36,17 +36,11 @@ def labelled_queries(run: GroundingRun, items: Sequence[Item]) -> list[arrow.Lab
 
 
 def counters_of(cost: Cost) -> dict[str, int]:
-    """Return what a shard cost, as its commit tells."""
-    return {
-        "small_calls": cost.small_calls,
-        "large_calls": cost.large_calls,
-        LM_TOKENS: cost.tokens,
-        "tool_calls": cost.tool_calls,
-    }
+    calls = {"small_calls": cost.small_calls, "large_calls": cost.large_calls}
+    return {**calls, LM_TOKENS: cost.tokens, "tool_calls": cost.tool_calls}
 
 
 def notes_of(run: GroundingRun) -> dict[str, Any]:
-    """Return what a commit says of a grounding, for the views."""
     benchmark = run.benchmark
     return {
         "grounding": run.name,
@@ -61,9 +55,6 @@ def notes_of(run: GroundingRun) -> dict[str, Any]:
         "mocked": list(run.library.mocked),
         "demonstrations": run.library.demonstrations,
     }
-
-
-# --- ground -----------------------------------------------------------------------------------------------------------
 
 
 def _ground(inputs: Inputs[GroundingRun], writer: ShardWriter) -> StageOutput:
@@ -85,10 +76,6 @@ def _ground_digests(inputs: Inputs[GroundingRun]) -> Mapping[str, str]:
     return {**inputs.spec.parts(), "grounding": inputs.spec.name, "inputs": items.digest}
 
 
-def _ground_notes(inputs: Inputs[GroundingRun]) -> Mapping[str, Any]:
-    return {"evaluation": f"ground/{inputs.spec.name}", **notes_of(inputs.spec)}
-
-
 GROUND: Stage[GroundingRun] = Stage(
     name="ground",
     version=GROUND_VERSION,
@@ -98,11 +85,8 @@ GROUND: Stage[GroundingRun] = Stage(
     reads=("benchmark",),
     run=_ground,
     digests=_ground_digests,
-    config_notes=_ground_notes,
+    config_notes=lambda inputs: {"evaluation": f"ground/{inputs.spec.name}", **notes_of(inputs.spec)},
 )
-
-
-# --- choose -----------------------------------------------------------------------------------------------------------
 
 
 def _choose(inputs: Inputs[ChoiceRun], writer: ShardWriter) -> StageOutput:
@@ -110,7 +94,8 @@ def _choose(inputs: Inputs[ChoiceRun], writer: ShardWriter) -> StageOutput:
     queries = labelled_queries(run.grounding, inputs.records("benchmark", arrow.items_of))
 
     def choose() -> tuple[list[str | None], Cost]:
-        lm = HFSmallLM(lm_of(run.model))
+        model: Any = named_model(run.model.name, run.model.digest)
+        lm = HFSmallLM(model)
         before = lm.tokens
         chosen = _chosen(run, lm, [one.query for one in queries])
         by_small = len(queries) if run.method == "lm" else 0
@@ -128,11 +113,8 @@ def _chosen(run: ChoiceRun, lm: HFSmallLM, queries: Sequence[Query]) -> list[str
         return chosen_by_lm(library, lm, [query.text for query in queries])
     from toolformer_core.decode.toolformer import Toolformer
 
-    toolformer = Toolformer(lm.lm, [one.tool for one in library])
-    try:
+    with closing(Toolformer(lm.lm, [one.tool for one in library])) as toolformer:
         return chosen_by_toolformer(toolformer, queries, top_k=run.top_k, max_new_tokens=run.max_new_tokens)
-    finally:
-        toolformer.close()
 
 
 def _choose_digests(inputs: Inputs[ChoiceRun]) -> Mapping[str, str]:

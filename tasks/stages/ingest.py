@@ -12,7 +12,7 @@ it stays the same for later builds, which read no corpus again.
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from tasks.shards.corpus import PartSpec, part_specs
 from tasks.shards.run_shard import ShardResult, ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage, nonzero, pii_part, run_stage, shard_name
 from tasks.specs.build_spec import BuildSpec
-from tasks.stages.decontaminate import DECONTAMINATE, found_items, reason_of
+from tasks.stages.decontaminate import DECONTAMINATE, benchmarks_digest, found_items, reason_of
 from tasks.stages.deduplicate import SIGN, NearDuplicate, find_near_duplicates
 from toolformer_core.annotate.call_filter import SharedWords
 from toolformer_core.annotate.duplicates import NAME, DigestSet
@@ -53,6 +53,14 @@ def _read(inputs: Inputs[PartSpec], writer: ShardWriter) -> StageOutput:
     failed: Counter[str] = Counter()
     rejected: list[Rejection] = []
     today, newest = dt.datetime.now(dt.UTC).date().isoformat(), ""
+
+    def write_batch() -> None:
+        nonlocal kept
+        name = shard_name(kept // spec.ingest.shard_documents)
+        writer.write(arrow.stage_table("ingest", batch), name, stage="ingest")
+        kept += len(batch)
+        batch.clear()
+
     for row in read_part(Path(spec.corpus), spec.part, spec.ingest):
         if isinstance(row, Rejection):
             failed[row.reason] += 1
@@ -66,14 +74,9 @@ def _read(inputs: Inputs[PartSpec], writer: ShardWriter) -> StageOutput:
         if row.created is not None and row.created <= today:  # a later one is a mistake
             newest = max(newest, row.created)
         if len(batch) == spec.ingest.shard_documents:
-            writer.write(arrow.stage_table("ingest", batch), shard_name(kept // len(batch)), stage="ingest")
-            kept += len(batch)
-            batch = []
+            write_batch()
     if batch:
-        writer.write(
-            arrow.stage_table("ingest", batch), shard_name(kept // spec.ingest.shard_documents), stage="ingest"
-        )
-        kept += len(batch)
+        write_batch()
     if rejected:
         writer.write_rejects(arrow.rejects_table(rejected), stage="ingest")
     counts = RowCounts("rows", kept + failed.total(), kept, failed=dict(sorted(failed.items())))
@@ -110,12 +113,14 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     limit = spec.ingest.limit
     seen = DigestSet()
     failed: Counter[str] = Counter()
-    dropped: Counter[str] = Counter()
     rejected: list[Rejection] = []
     items: dict[str, set[str]] = {name: set() for name, _ in spec.decontamination.items} if spec.decontamination else {}
     newest = undated = shards = 0
-    parts = _Parts(spec)
-    near = _near_duplicates(spec, parts) if spec.deduplicate else {}
+    parts: Iterable[dict[str, ShardResult]] = _parts(spec)
+    near: dict[str, NearDuplicate] = {}
+    if spec.deduplicate:
+        parts = list(parts)
+        near = _near_duplicates(spec, parts)
     calls_only = _calls_only(spec)
     for results in parts:
         result = results[READ.name]
@@ -144,19 +149,22 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
                     drops.append({"doc_id": doc_id, **_like(doc_id, like)})
                 else:
                     drops.append(None)
-            if None in drops:
-                if drops.count(None) == file.rows:
-                    writer.files.append(file)
-                else:
-                    kept = pa.array([drop is None for drop in drops])
-                    writer.write(store.read(file).slice(0, len(drops)).filter(kept), shard_name(shards))
-                shards += 1
+            if drops.count(None) == file.rows:
+                writer.files.append(file)
+            elif None in drops:
+                kept = pa.array([drop is None for drop in drops])
+                writer.write(store.read(file).slice(0, len(drops)).filter(kept), shard_name(shards))
+            shards += None in drops
             if any(drops):
                 documents = arrow.documents_of(store.read(file).slice(0, len(drops)))
-                rejected += [_rejection(d, drop) for d, drop in zip(documents, drops, strict=True) if drop is not None]
+                rejected += [
+                    Rejection(document.source, document.line, raw=document.text[:_RAW_CHARS], **drop)
+                    for document, drop in zip(documents, drops, strict=True)
+                    if drop is not None
+                ]
     for start in range(0, len(rejected), _REJECTS_PER_FILE):
         writer.write_rejects(arrow.rejects_table(rejected[start : start + _REJECTS_PER_FILE]))
-    dropped.update(row.reason for row in rejected)
+    dropped = Counter(row.reason for row in rejected)
     failed["duplicate"] += dropped.pop("duplicate", 0)
     kept_rows = len(seen) - dropped.total()
     counts = RowCounts("rows", len(seen) + failed.total(), kept_rows, nonzero(dropped), nonzero(failed))
@@ -167,31 +175,23 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     return StageOutput((counts,), counters=counters)
 
 
-class _Parts:
-    """The results of a corpus's parts in order, up to the limit, each read when it is first used."""
-
-    def __init__(self, spec: BuildSpec) -> None:
-        self._specs, self._store, self._limit = part_specs(spec), spec.store(), spec.ingest.limit
-        self._read: list[dict[str, ShardResult]] = []
-        self._seen = DigestSet()  # documents of these, if there is a limit
-
-    def __iter__(self) -> Iterator[dict[str, ShardResult]]:
-        for number, spec in enumerate(self._specs):
-            if number == len(self._read):
-                if self._limit is not None and len(self._seen) >= self._limit:
-                    return
-                self._read += read_parts([spec])
-                for doc_id in _ids(self._store, self._read[number]) if self._limit is not None else ():
-                    self._seen.add(bytes.fromhex(doc_id))
-            yield self._read[number]
+def _parts(spec: BuildSpec) -> Iterator[dict[str, ShardResult]]:
+    """Read a corpus's parts in order, up to the limit, and yield their results."""
+    store, limit, seen = spec.store(), spec.ingest.limit, DigestSet()
+    for part in part_specs(spec):
+        if limit is not None and len(seen) >= limit:
+            return
+        [results] = read_parts([part])
+        for doc_id in _ids(store, results) if limit is not None else ():
+            seen.add(bytes.fromhex(doc_id))
+        yield results
 
 
 def _ids(store: Store, results: Mapping[str, ShardResult]) -> list[str]:
-    """Return the ids of a part's documents in order."""
     return [one for file in results[READ.name].files for one in store.read(file, ["doc_id"]).column(0).to_pylist()]
 
 
-def _near_duplicates(spec: BuildSpec, parts: _Parts) -> dict[str, NearDuplicate]:
+def _near_duplicates(spec: BuildSpec, parts: Iterable[dict[str, ShardResult]]) -> dict[str, NearDuplicate]:
     store, limit = spec.store(), spec.ingest.limit
 
     def of(results: dict[str, ShardResult]) -> tuple[list[str], pa.Table, Collection[str]]:
@@ -202,7 +202,6 @@ def _near_duplicates(spec: BuildSpec, parts: _Parts) -> dict[str, NearDuplicate]
 
 
 def _contaminated(store: Store, results: Mapping[str, ShardResult]) -> dict[str, list[FoundItem]]:
-    """Return the benchmarks' items that a part's documents hold, by document."""
     files = results[DECONTAMINATE.name].files if DECONTAMINATE.name in results else ()
     return {doc_id: found for file in files for doc_id, found in found_items(store.read(file)).items()}
 
@@ -217,7 +216,7 @@ def with_shared_words(spec: BuildSpec) -> BuildSpec:
         return spec
     store = spec.store()
     shared: dict[str, list[SharedWords]] = {}
-    for results in _Parts(spec):
+    for results in _parts(spec):
         for doc_id, found in _contaminated(store, results).items():
             shared[doc_id] = sorted({(one.start, one.end, reason_of(one.benchmark)) for one in found})
     return replace(spec, shared_words=shared)
@@ -234,10 +233,6 @@ def _like(doc_id: str, near: NearDuplicate) -> dict[str, Any]:
     return {"reason": "near_duplicate", "detail": detail, "like_doc_id": near.like, "likeness": near.likeness}
 
 
-def _rejection(document: Document, drop: dict[str, Any]) -> Rejection:
-    return Rejection(document.source, document.line, raw=document.text[:_RAW_CHARS], **drop)
-
-
 def _as_number(date: str) -> int:
     return int(date.replace("-", ""))
 
@@ -252,10 +247,12 @@ def with_latest_date(spec: BuildSpec, ingested: ShardResult) -> BuildSpec:
 
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
     spec = inputs.spec
-    benchmarks = {} if spec.decontamination is None else {"benchmarks": spec.decontamination.digest}
-    benchmarks |= {"decontaminate": CALLS_ONLY} if _calls_only(spec) else {}
     near = {"near_duplicates": NAME} if spec.deduplicate else {}
-    return {"inputs": spec.corpus_digest, **benchmarks, **near, **pii_part(spec)}
+    return {"inputs": spec.corpus_digest, **benchmarks_digest(spec), **_calls_note(spec), **near, **pii_part(spec)}
+
+
+def _calls_note(spec: BuildSpec) -> dict[str, str]:
+    return {"decontaminate": CALLS_ONLY} if _calls_only(spec) else {}
 
 
 INGEST: Stage[BuildSpec] = Stage(
@@ -266,5 +263,5 @@ INGEST: Stage[BuildSpec] = Stage(
     run=_run,
     config=lambda inputs: inputs.spec.ingest,
     digests=_digests,
-    config_notes=lambda inputs: {"decontaminate": CALLS_ONLY} if _calls_only(inputs.spec) else {},
+    config_notes=lambda inputs: _calls_note(inputs.spec),
 )

@@ -1,7 +1,6 @@
 """Sample: calls drawn by the model into the documents that the prefilter kept."""
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import LM_TOKENS, Inputs, Stage, count_rows
 from tasks.specs.build_spec import BuildSpec, model_of
 from toolformer_core.annotate.sample import Candidates, propose, read_candidates, sample
-from toolformer_core.records import Prompt
+from toolformer_core.records import DrawnCall, Prompt
 from warehouse.commits import RowCounts
 
 # Counters of commits, with a model behind a server: positions at which a call may stand, and those of them at which
@@ -33,21 +32,15 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
             sampled = sample(lm, spec.prompts[tool], spec.tool_names[tool], pairs, spec.sample[tool])
         tokens = lm.tokens
     calls = [call for s in sampled for call in s.calls]
-    draws = Counter[str]()
-    for call in calls:
-        draws[call.outcome] += call.count
-    counts = (
-        count_rows("documents", (s.outcome for s in sampled), "sampled"),
-        RowCounts("draws", draws.total(), draws.pop("ok", 0), dropped=dict(sorted(draws.items()))),
-    )
-    table = arrow.stage_table("sample", calls)
+    counts = count_rows("documents", (s.outcome for s in sampled), "sampled"), count_draws(calls)
     counters = {LM_TOKENS: tokens}
     if spec.remote is not None:
-        counters |= {
-            POSITIONS: sum(s.positions for s in sampled),
-            UNSEEN_POSITIONS: sum(s.unseen for s in sampled),
-        }
-    return StageOutput(counts, table, counters)
+        counters |= {POSITIONS: sum(s.positions for s in sampled), UNSEEN_POSITIONS: sum(s.unseen for s in sampled)}
+    return StageOutput(counts, arrow.stage_table("sample", calls), counters)
+
+
+def count_draws(calls: Iterable[DrawnCall]) -> RowCounts:
+    return count_rows("draws", (call.outcome for call in calls for _ in range(call.count)), "ok")
 
 
 @lru_cache(maxsize=1)  # every shard of a build asks for the same

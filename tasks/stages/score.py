@@ -5,7 +5,6 @@ At each depth of chains there is such a stage.
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from tasks.shards import arrow
 from tasks.shards.model_thread import QueuedLM
@@ -24,11 +23,8 @@ def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOut
     contexts = {v.doc_id: v.context for v in inputs.records("prefilter", arrow.prefilter_results)}
     executions = {(e.input, e.context): e for e in inputs.records(at_depth("execute", depth), arrow.executions_of)}
     calls = inputs.records(at_depth("sample", depth), arrow.parsed_calls_of)
-    answered = [
-        (call, execution.response)
-        for call in calls
-        if not (execution := executions[call.input, contexts[call.doc_id]]).failure
-    ]
+    made = [(call, executions[call.input, contexts[call.doc_id]]) for call in calls]
+    answered = [(call, execution.response) for call, execution in made if not execution.failure]
     texts: dict[str, str] = {}
     if answered:
         wanted = {call.doc_id for call, _ in answered}
@@ -38,8 +34,8 @@ def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOut
     decoys = DecoyPool.of(spec.score, inputs.tool, ((call.doc_id, response) for call, response in worth))
     if worth:
         with QueuedLM(model_of(spec), writer.add_wait) as lm:
-            name, names = spec.tool_names[inputs.tool], spec.tool_names
-            scored = score(lm, name, texts, worth, spec.score, decoys, names)
+            names = spec.tool_names
+            scored = score(lm, names[inputs.tool], texts, worth, spec.score, decoys, names)
         tokens = lm.tokens
     counts = RowCounts(
         "calls",
@@ -64,10 +60,6 @@ def names_digest(spec: BuildSpec) -> str:
     return digest_of(canonical_json(dict(spec.tool_names)))
 
 
-def _config_notes(inputs: Inputs[BuildSpec]) -> Mapping[str, Any]:
-    return {"reserve": RESERVE_NAME} if inputs.spec.score.decoys else {}
-
-
 def score_stage(depth: int) -> Stage[BuildSpec]:
     """Return the stage that scores chains of n calls; those of one are all calls."""
     return Stage(
@@ -80,7 +72,7 @@ def score_stage(depth: int) -> Stage[BuildSpec]:
         run=partial(_run, depth),
         config=lambda inputs: inputs.spec.score,
         digests=partial(_digests, depth),
-        config_notes=_config_notes,
+        config_notes=lambda inputs: {"reserve": RESERVE_NAME} if inputs.spec.score.decoys else {},
         wanted=lambda spec: spec.chains.depth >= depth,
     )
 

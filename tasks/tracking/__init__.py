@@ -13,7 +13,6 @@ Weights stay where training left them: models and versions hold the folder's add
 the run's id in every call, so MLflow's global "active run" plays no part and runs in several threads do not mix.
 `record` may be repeated: MLflow itself tells what it already holds. Call `prepare_environment` before this module is
 imported, since MLflow reads on import whether it may send telemetry.
-This module knows no Prefect and starts no training; it learns of training from the lines of events.jsonl.
 `store` opens the database and begins runs; `run` is a run of any flow, `training` that of a training; `figures` draws,
 and is imported only for that, as matplotlib takes long to import.
 Methods raise `TrackingError` if MLflow could not be reached; nothing is lost by that, as the same can be sent again.

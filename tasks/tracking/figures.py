@@ -15,19 +15,22 @@ Bar = tuple[float, float, float]  # value, and its interval's ends
 Bin = tuple[str, int]  # what is counted, how often
 
 
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
 def curves(
     title: str, y_label: str, series: Mapping[str, Sequence[Point]], *, x_label: str = "step", logarithmic: bool = False
 ) -> Figure:
     """Draw curves over steps, or over anything else that is counted.
 
     Args:
-        y_label: what is measured, with its unit.
         series: by label, (step, value) pairs; values that are not finite (a diverged loss) are gaps.
-        x_label: what is counted.
         logarithmic: of the horizontal axis, e.g. for sizes.
     """
-    figure = Figure(figsize=(7, 4.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(7, 4.2)
     axes = figure.add_subplot()
     if logarithmic:
         axes.set_xscale("log")
@@ -48,8 +51,7 @@ def curves(
 
 def bars(title: str, x_label: str, values: Mapping[str, Bar]) -> Figure:
     """Draw one bar per label with its interval, from the top down; a value that is not finite has none."""
-    figure = Figure(figsize=(7, 1.4 + 0.3 * max(1, len(values))), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(7, 1.4 + 0.3 * max(1, len(values)))
     axes = figure.add_subplot()
     known = {label: bar for label, bar in values.items() if all(map(math.isfinite, bar))}
     widths = [value for value, _, _ in known.values()]
@@ -67,12 +69,10 @@ def histograms(title: str, x_label: str, tools: Mapping[str, Sequence[Bin]], mar
     """Draw one histogram below the other, all over the same bins.
 
     Args:
-        x_label: what the bins are of, with its unit.
         tools: by label, the bins from left to right.
         marks: by label, from which bin on calls are kept; those are coloured.
     """
-    figure = Figure(figsize=(7, 0.8 + 1.5 * max(1, len(tools))), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(7, 0.8 + 1.5 * max(1, len(tools)))
     figure.suptitle(title)
     for row, (label, bins) in enumerate(tools.items()):
         axes = figure.add_subplot(len(tools), 1, row + 1)
@@ -94,8 +94,7 @@ def matrix(title: str, x_label: str, rows: Mapping[str, Mapping[str, int]]) -> F
     """Draw counts as a matrix: a cell is as dark as its share of its row, and shows the count unless that is 0."""
     columns = list(dict.fromkeys(column for counts in rows.values() for column in counts))
     width = min(40.0, 2.5 + 0.55 * max(1, len(columns)))
-    figure = Figure(figsize=(max(7.0, width), 1.8 + 0.4 * max(1, len(rows))), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(max(7.0, width), 1.8 + 0.4 * max(1, len(rows)))
     axes = figure.add_subplot()
     shares = [[counts.get(column, 0) / max(1, sum(counts.values())) for column in columns] for counts in rows.values()]
     if shares and columns:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from tasks.tracking.figures import Point
 
-__all__ = ["Status", "TrackedRun", "TrackingError", "as_tracking_error", "page", "safe_name"]
-
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 
@@ -90,7 +88,6 @@ class TrackedRun:
         self._monitor.start()  # type: ignore[no-untyped-call]
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Log figures of one step."""
         now = int(time.time() * 1000)
         self.log([[Metric(k, float(v), now, step) for k, v in values.items()]])
 
@@ -100,13 +97,10 @@ class TrackedRun:
             self.client.log_figure(self.run_id, figure, path)
 
     def table(self, rows: Sequence[Mapping[str, Any]], path: str) -> None:
-        """Store rows as a table that MLflow's page shows, under a path such as `tables/accuracy.json`.
-
-        Args:
-            rows: flat; a column that a row lacks, and a number that is not finite, become null.
-        """
+        """Store flat rows as a table for MLflow's page; what a row lacks, and what is not finite, become null."""
         columns = list(dict.fromkeys(name for row in rows for name in row))
-        data = [[_plain(row.get(name)) for name in columns] for row in rows]
+        cells = [[row.get(name) for name in columns] for row in rows]
+        data = [[None if isinstance(v, float) and not math.isfinite(v) else v for v in row] for row in cells]
         with as_tracking_error(f"keeping {path}"):
             self.client.log_dict(self.run_id, {"columns": columns, "data": data}, path)
             known = json.loads(self.client.get_run(self.run_id).data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
@@ -115,7 +109,6 @@ class TrackedRun:
                 self.client.set_tag(self.run_id, MLFLOW_LOGGED_ARTIFACTS, json.dumps(known))
 
     def text(self, text: str, path: str) -> None:
-        """Store a text as an artifact."""
         with as_tracking_error(f"keeping {path}"):
             self.client.log_text(self.run_id, text, path)
 
@@ -126,11 +119,7 @@ class TrackedRun:
         return sorted((m.step, m.value) for m in metrics)
 
     def finish(self, status: Status) -> None:
-        """Stop sampling the machine and close the run.
-
-        Raises:
-            TrackingError: MLflow could not be reached; sampling has stopped all the same.
-        """
+        """Stop sampling the machine, and close the run."""
         if self._monitor is not None:
             self._monitor.finish()  # type: ignore[no-untyped-call]
             self._monitor = None
@@ -138,10 +127,7 @@ class TrackedRun:
             self.client.set_terminated(self.run_id, status)
 
     def log(self, groups: Iterable[Sequence[Metric]]) -> None:
-        """Log metrics in batches that do not split a group; MLflow stores a batch completely or not at all.
-
-        MLflow's own batching could split a group, and a resumed run would then find half a step.
-        """
+        """Log metrics in batches that do not split a group, so that a resumed run never finds half a step."""
         batch: list[Metric] = []
         with as_tracking_error("logging metrics"):
             for group in groups:
@@ -151,11 +137,6 @@ class TrackedRun:
                 batch.extend(group)
             if batch:
                 self.client.log_batch(self.run_id, metrics=batch, synchronous=True)
-
-
-def _plain(value: Any) -> Any:
-    """JSON knows no nan."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def page(experiment_id: str, run_id: str = "") -> str:

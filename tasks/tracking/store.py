@@ -40,21 +40,13 @@ _CHATTY = ("mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monito
 
 @dataclass(frozen=True, slots=True)
 class DatasetRef:
-    """A dataset that went into a run. Name and digest together must differ between the datasets of one run.
+    """A dataset that went into a run. Name and digest together must differ between the datasets of one run."""
 
-    Args:
-        name: e.g. `demo/toolformer`.
-        digest: ours, hex; MLflow keeps its first 36 digits.
-        source: a path or URL.
-        context: `train`, `dev` or `evaluation`.
-        rows: texts or items in it.
-    """
-
-    name: str
-    digest: str
-    source: str
-    context: str
-    rows: int
+    name: str  # e.g. `demo/toolformer`
+    digest: str  # ours, hex; MLflow keeps its first 36 digits
+    source: str  # a path or URL
+    context: str  # `train`, `dev` or `evaluation`
+    rows: int  # texts or items in it
 
 
 def flatten(values: Mapping[str, Any]) -> dict[str, str]:
@@ -80,9 +72,8 @@ class Tracking:
     """MLflow at one address, with its tables ready.
 
     Several processes may open a new SQLite file at once: its tables are made under a file lock, by the first, and it
-    takes its name when they are complete, so that a process killed meanwhile leaves no half of them. The user's cache
-    folder keeps a file with empty tables, of which further data folders get a copy. The tables of another database are
-    made by the first client too, but without a lock: start one before the others.
+    takes its name when they are complete. The user's cache folder keeps a file with empty tables, of which further data
+    folders get a copy. The tables of another database are made without a lock: start one client before the others.
 
     Args:
         uri: `sqlite:///<path>`, another database's URL, or `http(s)://` of a tracking server.
@@ -138,26 +129,21 @@ class Tracking:
             params: may be nested; of a run that goes on, only new ones are logged, and a value that has changed since
                 becomes the tag `changed.<param>`, because MLflow's params are for ever.
             tags: `arm` labels the run's curve among others; `registered_model` names the model that the best
-                checkpoint is registered as, without it none is; `dataset_digest` says which runs are comparable
-                (default: the digest of the dataset for training).
+                checkpoint is registered as; `dataset_digest` says which runs are comparable (default: the digest of
+                the dataset for training).
             datasets: what went in; checkpoints are measured on the one whose context is `dev`.
             sources: runs that this one rests on, by what they gave it (`build`, `toolformer`): kept as the tags
                 `run.<what>`, and as links in the description, which its checkpoints share.
             run_id: the run to go on with, e.g. after a failure.
             folder: the job folder, a path or URL; checkpoints in events are relative to it.
-            system_metrics: sample CPU, memory, disk, network and GPUs of this machine until `finish`, every ten
-                seconds or as MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL says.
-            links: words and the address of a page that shows more, for the description; None instead of an address:
-                there is none.
+            system_metrics: whether the machine is sampled until `finish`, see `TrackedRun.sample_machine`.
+            links: words -> the address of a page that shows more, for the description; None: there is none.
 
         Raises:
             TrackingError: MLflow could not be reached, or there is no such run.
         """
-        all_tags = dict(tags)
-        digests = [d.digest for d in datasets if d.context == "train"]
-        if digests:
-            all_tags.setdefault("dataset_digest", digests[0])
-        flat = flatten(params)
+        digests = [("dataset_digest", d.digest) for d in datasets if d.context == "train"]
+        all_tags, flat = {**dict(digests[:1]), **tags}, flatten(params)
         with as_tracking_error(f"starting {name}"):
             if run_id is None:
                 run = self.client.create_run(self._experiment(experiment), run_name=name)
@@ -170,18 +156,15 @@ class Tracking:
             new = [Param(k, v) for k, v in flat.items() if k not in known]
             labels = [RunTag(k, v[:MAX_TAG_VAL_LENGTH]) for k, v in all_tags.items()]
             self.client.log_batch(run.info.run_id, params=new, tags=labels, synchronous=True)
-            self._log_datasets(run.info.run_id, datasets)
+            inputs = [_dataset_input(dataset) for dataset in datasets]
+            try:
+                self.client.log_inputs(run.info.run_id, inputs)
+            except MlflowException:  # another run has added the same dataset meanwhile: now MLflow finds it
+                self.client.log_inputs(run.info.run_id, inputs)
             started = TrainingRun(self.client, run.info.run_id, folder=folder)
             if system_metrics:
                 started.sample_machine()  # last: its thread can be stopped only through the run
         return started
-
-    def _log_datasets(self, run_id: str, datasets: Sequence[DatasetRef]) -> None:
-        inputs = [_dataset_input(dataset) for dataset in datasets]
-        try:
-            self.client.log_inputs(run_id, inputs)
-        except MlflowException:  # MLflow fails when another run has added the same dataset meanwhile: now it finds it
-            self.client.log_inputs(run_id, inputs)
 
     def find(self, experiment: str, tags: Mapping[str, str]) -> str | None:
         """Return the id of the newest finished run of an experiment that has these tags; None if there is none."""
@@ -244,11 +227,7 @@ class Tracking:
 
 
 def _make_database(path: Path) -> None:
-    """Make an SQLite file with MLflow's tables; it takes its name last.
-
-    Raises:
-        TrackingError: it cannot be written.
-    """
+    """Make an SQLite file with MLflow's tables; it takes its name last."""
     new = path.with_name(f"{path.name}.new")
     template = cache_folder() / f"mlflow-{VERSION}.db"
     with as_tracking_error("making its database"):

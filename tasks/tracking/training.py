@@ -13,16 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow import MlflowClient
-from mlflow.entities import (
-    DatasetInput,
-    LoggedModel,
-    LoggedModelOutput,
-    LoggedModelStatus,
-    Metric,
-    Run,
-    RunTag,
-    ViewType,
-)
+from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.models.utils import get_external_mlflow_model_spec
 from mlflow.utils.mlflow_tags import (
@@ -65,10 +56,11 @@ class TrainingRun(TrackedRun):
         run = self.client.get_run(run_id)
         self._params: dict[str, str] = run.data.params
         self._tags: dict[str, str] = run.data.tags
-        inputs = run.inputs.dataset_inputs if run.inputs else []
-        self._dev = next((i.dataset for i in inputs if _context(i) == "dev"), None)
+        inputs = [(i.dataset, tag) for i in (run.inputs.dataset_inputs if run.inputs else ()) for tag in i.tags]
+        self._dev = next((d for d, tag in inputs if (tag.key, tag.value) == (MLFLOW_DATASET_CONTEXT, "dev")), None)
         self._outputs = {output.model_id for output in run.outputs.model_outputs} if run.outputs else set()
-        self._last = {kind: self._last_step(next(iter(names.values()))) for kind, names in _METRICS.items()}
+        seen = {kind: self.history(next(iter(names.values()))) for kind, names in _METRICS.items()}
+        self._last = {kind: max((step for step, _ in points), default=-1) for kind, points in seen.items()}
         dev = self.client.get_metric_history(run_id, "dev_perplexity")
         self._measured: dict[int, tuple[int, float]] = {m.step: (m.timestamp, m.value) for m in dev}
         found = self.client.search_logged_models([self.experiment_id], f"source_run_id = '{run_id}'")
@@ -79,15 +71,8 @@ class TrainingRun(TrackedRun):
             versions = self.client.search_model_versions(f"name = '{self._registered}' and run_id = '{run_id}'")
             self._versions = {v.tags.get("checkpoint", ""): int(v.version) for v in versions}
 
-    def _last_step(self, metric: str) -> int:
-        return max((step for step, _ in self.history(metric)), default=-1)
-
     def record(self, events: Sequence[Event]) -> None:
-        """Record events in the order of the file; events recorded before change nothing.
-
-        Raises:
-            TrackingError: MLflow could not be reached; pass the same events again.
-        """
+        """Record events in the order of the file; events recorded before change nothing."""
         points = list(_new_points(events, self._last))
         self.log([[Metric(k, v, _ms(e), e["step"]) for k, v in figures.items()] for e, figures in points])
         for event, figures in points:
@@ -198,28 +183,22 @@ class TrainingRun(TrackedRun):
         self.figure(arms, "figures/dev_perplexity_of_arms.png")
 
     def _arms(self) -> dict[str, list[Point]]:
-        digest = self._tags.get("dataset_digest")
-        found: list[Run] = []
-        if digest:
+        arms = {self._curve_name(self._tags): self.history("dev_perplexity")}
+        if digest := self._tags.get("dataset_digest"):
             with as_tracking_error("looking for other arms"):
                 among = f"tags.dataset_digest = '{digest}' and tags.arm != '' and attributes.status = 'FINISHED'"
-                newest = ["attributes.start_time DESC"]
-                page = self.client.search_runs([self.experiment_id], among, ViewType.ACTIVE_ONLY, _ARMS_SHOWN, newest)
-                found = [run for run in page if run.info.run_id != self.run_id]
-        arms = {self._curve_name(self._tags): self.history("dev_perplexity")}
-        for run in found:
-            label = self._curve_name(run.data.tags)
-            label = f"{label} ({run.info.run_id[:6]})" if label in arms else label
-            arms[label] = self.history("dev_perplexity", run.info.run_id)
+                how: dict[str, Any] = {"max_results": _ARMS_SHOWN, "order_by": ["attributes.start_time DESC"]}
+                found = self.client.search_runs([self.experiment_id], among, **how)
+            for run in found:
+                if run.info.run_id != self.run_id:
+                    label = self._curve_name(run.data.tags)
+                    label = f"{label} ({run.info.run_id[:6]})" if label in arms else label
+                    arms[label] = self.history("dev_perplexity", run.info.run_id)
         return {label: points for label, points in arms.items() if points}
 
     @staticmethod
     def _curve_name(tags: Mapping[str, str]) -> str:
         return " · ".join(filter(None, (tags.get("arm"), tags.get(MLFLOW_RUN_NAME))))
-
-
-def _context(given: DatasetInput) -> str:
-    return next((tag.value for tag in given.tags if tag.key == MLFLOW_DATASET_CONTEXT), "")
 
 
 def _ms(event: Event) -> int:
@@ -239,11 +218,7 @@ def _new_points(events: Iterable[Event], last: Mapping[str, int]) -> Iterator[tu
 
 
 def _tags_of(events: Iterable[Event]) -> dict[str, str | None]:
-    """Return the run's tags, each from the last event that sets it; None removes a tag.
-
-    `started` gives its facts (attempt, engine, world_size, ...), `failed` the reason and message, `failed` and
-    `stopped` the step; a new attempt removes the tags that the previous attempt's end had set.
-    """
+    """Return the run's tags, each from the last event that sets it; None removes one of an earlier attempt's end."""
     tags: dict[str, str | None] = {}
     for event in events:
         match event["event"]:

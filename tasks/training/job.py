@@ -52,9 +52,8 @@ class FinetuneSpec:
             self.model_digest,
             canonical_json(self.recipe),
             str(self.dev_documents),
-            *filter(None, [self.way]),
         )
-        return digest_of("finetune", VERSION, *parts)[:16]
+        return digest_of("finetune", VERSION, *parts, *filter(None, [self.way]))[:16]
 
     @property
     def folder(self) -> Path:
@@ -85,12 +84,8 @@ def write_job_folder(spec: FinetuneSpec, store: Store) -> JobCard:
     card = spec.folder / _CARD
     if card.is_file():
         existing = JobCard(**json.loads(card.read_text(encoding="utf-8")))
-        try:
-            write_job(
-                _job(spec, has_dev=existing.dev > 0), spec.folder
-            )  # the device and the model's path may have changed
-        except OSError as exc:
-            raise UsageError(f"the job's folder {spec.folder} cannot be written: {exc.strerror}") from exc
+        with _explaining(spec.folder):  # the device and the model's path may have changed
+            write_job(_job(spec, has_dev=existing.dev > 0), spec.folder)
         return existing
     texts = {
         example.doc_id: training_text(example, spec.arm)
@@ -103,7 +98,7 @@ def write_job_folder(spec: FinetuneSpec, store: Store) -> JobCard:
     if not train:
         raise UsageError(f"{spec.dataset.name}@{spec.dataset.version} has {len(texts)} documents with calls: too few")
     writing = spec.folder.with_name(f".writing-{spec.folder.name}")
-    try:
+    with _explaining(spec.folder):
         shutil.rmtree(writing, ignore_errors=True)
         writing.mkdir(parents=True)
         label = f"{spec.dataset.name}@{spec.dataset.version}"
@@ -113,9 +108,15 @@ def write_job_folder(spec: FinetuneSpec, store: Store) -> JobCard:
         write_job(_job(spec, has_dev=bool(dev)), writing)
         (writing / _CARD).write_text(json.dumps(asdict(written)) + "\n", encoding="utf-8")
         writing.rename(spec.folder)
-    except OSError as exc:
-        raise UsageError(f"the job's folder {spec.folder} cannot be written: {exc.strerror}") from exc
     return written
+
+
+@contextlib.contextmanager
+def _explaining(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise UsageError(f"the job's folder {folder} cannot be written: {exc.strerror}") from exc
 
 
 def _numbers(jobs: Path) -> Iterator[int]:
@@ -131,9 +132,7 @@ def _job(spec: FinetuneSpec, *, has_dev: bool) -> Job:
 def held_out_documents(dataset: Dataset, store: Store, most: int, seed: int) -> dict[str, str]:
     """Return the texts of the documents that a training on a dataset holds out, by id, in the order of the ids.
 
-    Args:
-        dataset: they are chosen among all documents that its run read, with calls and without.
-        most: how many at most; see `held_out`.
+    They are chosen among all documents that the dataset's run read, with calls and without; see `held_out`.
 
     Raises:
         CorruptDataError: files of the dataset are damaged or missing.
@@ -149,9 +148,8 @@ def texts_digest(texts: Sequence[str]) -> str:
 
 def _documents(dataset: Dataset, store: Store) -> Iterator[Any]:
     """Yield the documents that the dataset's run read, with and without calls."""
-    runs = [run for run in store.runs() if run.run_id == dataset.run_id]
-    keys = [key for run in runs for key in run.commits if key.stage == "ingest"]
-    for key in keys:
+    runs = (run for run in store.runs() if run.run_id == dataset.run_id)
+    for key in (key for run in runs for key in run.commits if key.stage == "ingest"):
         commit = store.find(key.stage, key.tool, key.shard, key.fingerprint)
         if commit is None:
             raise CorruptDataError(

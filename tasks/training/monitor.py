@@ -6,11 +6,12 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasks.launch.base import JobState, Launcher, LaunchError, LostError
 from tasks.training.outcome import TrainingEvent, TrainingOutcome, failure_of, outcome_of
-from tasks.training.starting import events_before, is_unanswered, running_handle
+from tasks.training.starting import is_unanswered, launch_record, running_handle
 from toolformer_core.finetune.events import STOP_FILE, read_events
 
 _NO_ANSWER_S = 600.0  # how long a queue may fail to answer
@@ -32,10 +33,8 @@ def follow(
     """Follow a job to its end. Whatever interrupts this (Ctrl-C, a cancelled flow run) asks the job to stop.
 
     A job that is asked to stop while it is queued, by its stop file, is withdrawn. If somebody else cancels it, it has
-    stopped, too: only what no person wanted is an error.
-
-    If `on_events` raises (say, because a server is unreachable), the training goes on: it gets the same events again at
-    the next poll. Its error is raised only if it still fails after the job has ended.
+    stopped, too: only what no person wanted is an error. If `on_events` raises, the training goes on: it gets the same
+    events again at the next poll. Its error is raised only if it still fails after the job has ended.
 
     Args:
         on_events: called with new events, beginning with the job's first one, including those of earlier attempts.
@@ -47,7 +46,7 @@ def follow(
         LostError: the queue has not answered for minutes; call again to follow the job again.
     """
     events = _EventReader(folder, on_events)
-    before = events_before(folder)
+    before = int(launch_record(folder).get("events", 0))  # of earlier attempts
     try:
         state, detail = _await_end(launcher, handle, events, every_s, deadline=None, on_wait=on_wait)
     except LostError:
@@ -85,14 +84,7 @@ def stop(
     every_s: float = 1.0,
     stop_s: float = 600.0,
 ) -> bool:
-    """Ask the folder's job to stop, and wait until it has; return whether it ran. Used when `follow` was killed.
-
-    Args:
-        on_events, every_s, stop_s: see `follow`.
-
-    Raises:
-        LaunchError: the job's state is unknown, or it cannot be ended.
-    """
+    """Ask the folder's job to stop, and wait for that; return whether it ran. A LaunchError: its state is unknown."""
     try:
         handle = running_handle(launcher, folder)
     except LostError:
@@ -100,7 +92,7 @@ def stop(
         raise
     if handle is not None:
         _stop(launcher, handle, _EventReader(folder, on_events), every_s, stop_s)
-    elif is_unanswered(folder):
+    elif is_unanswered(launch_record(folder)):
         (folder / STOP_FILE).touch()  # the job may be running, and reads this
     return handle is not None
 
@@ -116,15 +108,15 @@ def _stop(launcher: Launcher, handle: str, events: _EventReader, every_s: float,
             launcher.cancel(handle)
 
 
+@dataclass(slots=True)
 class _EventReader:
     """The events read so far, and those of them that `on_events` has not accepted yet."""
 
-    def __init__(self, folder: Path, on_events: Callable[[list[TrainingEvent]], None]) -> None:
-        self.folder = folder
-        self.all: list[TrainingEvent] = []
-        self._on_events = on_events
-        self._offset = 0
-        self._pending: list[TrainingEvent] = []
+    folder: Path
+    on_events: Callable[[list[TrainingEvent]], None]
+    all: list[TrainingEvent] = field(default_factory=list)
+    _offset: int = 0
+    _pending: list[TrainingEvent] = field(default_factory=list)
 
     def poll(self) -> None:
         """Read new events and report them; whatever fails now is tried again at the next poll."""
@@ -137,9 +129,8 @@ class _EventReader:
             _log.warning("the training goes on; what it says could not be passed on yet: %s", exc)
 
     def notify(self) -> None:
-        """Report the pending events; they stay pending if that fails."""
         if self._pending:
-            self._on_events(self._pending)
+            self.on_events(self._pending)
             self._pending = []
 
 
@@ -151,10 +142,7 @@ def _await_end(
     deadline: float | None,
     on_wait: Callable[[str], None] = lambda detail: None,
 ) -> tuple[JobState, str]:
-    """Poll the queue and the events until the job has ended or the deadline has passed; return its state and detail.
-
-    A queued job that has been asked to stop is not waited for.
-    """
+    """Poll the queue and the events until the job has ended or the deadline has passed; return its state and detail."""
     last_answer = time.monotonic()
     last_query = -math.inf
     wait_reason: str | None = None
@@ -175,10 +163,9 @@ def _await_end(
             wait_reason = detail
         if state not in (JobState.PENDING, JobState.RUNNING, JobState.ENDING):
             return state, detail
-        if deadline is not None and not (events.folder / STOP_FILE).exists():
-            return state, detail  # see `_stop`
-        if state is JobState.PENDING and (events.folder / STOP_FILE).exists():
-            return state, detail  # it has nothing to save
-        if deadline is not None and time.monotonic() > deadline:
+        asked = (events.folder / STOP_FILE).exists()
+        if state is JobState.PENDING and asked:  # it has nothing to save
+            return state, detail
+        if deadline is not None and (time.monotonic() > deadline or not asked):  # see `_stop`
             return state, detail
         time.sleep(every_s)

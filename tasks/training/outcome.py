@@ -1,7 +1,4 @@
-"""How a training job ended: the outcome it reports in its events, or the error made from what a failed job left behind.
-
-It reads the job's folder only; it starts and follows nothing.
-"""
+"""How a training job ended: the outcome that its events report, or the error made of what a failed job left."""
 
 import json
 import re
@@ -19,11 +16,7 @@ _TAIL_BYTES = 256 * 1024
 
 
 class TrainingError(ToolformerError):
-    """A training run that failed.
-
-    Args:
-        reason: nan_loss, out_of_memory, disk_full, error, or gone (the job ended without reporting why).
-    """
+    """A training that failed: nan_loss, out_of_memory, disk_full, error, or gone (it ended without reporting why)."""
 
     def __init__(self, reason: str, message: str, tail: str = "") -> None:
         self.reason = reason

@@ -1,7 +1,4 @@
-"""Copies the results of a finished training from its job folder into a record of the warehouse.
-
-The warehouse's view `trainings` is made of these records. This module does not know how or where the training ran.
-"""
+"""Copies the results of a finished training from its job folder into a record of the warehouse."""
 
 import datetime as dt
 import math
@@ -55,7 +52,6 @@ def record_training(store: Store, finished: FinishedTraining) -> None:
 
 
 def _within(store: Store, path: Path) -> str:
-    """Return a path relative to the data folder if it is inside it; else the path itself."""
     root = Path(store.root)
     return path.relative_to(root).as_posix() if store.is_local and path.is_relative_to(root) else str(path)
 

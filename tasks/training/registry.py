@@ -1,7 +1,4 @@
-"""The registry of finetuned models: finished trainings, read from their job folders, and which of them belong together.
-
-`tasks.training.job` describes a job folder. Nothing is loaded here, and no warehouse is read.
-"""
+"""The registry of finetuned models: finished trainings, by their job folders, and which of them belong together."""
 
 import json
 from collections.abc import Sequence
@@ -70,11 +67,7 @@ def base_name(one: FinishedTraining) -> str:
 
 
 def trained_model(path: str) -> str:
-    """Return the model that a path names: a model's folder, a job's folder with its `model`, or a name as it is.
-
-    Raises:
-        ModelError: a job's folder whose training has not finished.
-    """
+    """Return the model of a path: a model's folder, that of a finished job (else a ModelError), or a name as it is."""
     named = ModelRef.of(path)
     folder = named.path
     if named.kind == "folder" and (folder / JOB_FILE).is_file():
@@ -105,11 +98,7 @@ def training_run(model: str) -> str | None:
 
 
 def newest_pair(trainings: Sequence[FinishedTraining], base_digest: str) -> dict[str, FinishedTraining]:
-    """Return the newest trainings of a base model, by arm, of the dataset that was trained on last.
-
-    Args:
-        trainings: newest first.
-    """
+    """Return the newest trainings of a base model, by arm, of the dataset trained on last; they come newest first."""
     matching = [one for one in trainings if one.base_digest == base_digest]
     first = next((one for one in matching if one.arm == "toolformer"), matching[0] if matching else None)
     out: dict[str, FinishedTraining] = {}

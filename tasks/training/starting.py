@@ -28,19 +28,15 @@ _log = logging.getLogger(__name__)
 
 
 def launch_request(folder: Path, processes: int, python: str | None = None) -> LaunchRequest:
-    """Return the request for the next launch of a job.
-
-    Its name in queues is made of the folder and the attempt. As long as the reply to a launch is unknown, the next
-    launch uses the same name and so finds the job.
-    """
+    """Return the request for the next launch of a job; as long as a launch's reply is unknown, by the same name."""
     name = f"{folder.name[-33:]}-{_next_attempt(folder)}"
     return LaunchRequest(name=name, folder=folder, processes=processes, python=python or sys.executable)
 
 
 def _next_attempt(folder: Path) -> int:
     """Return the number of the next launch; the job's own events count too, in case `launch.json` is gone."""
-    record = _launch_record(folder)
-    if _is_unanswered(record) and not _has_ended(folder, record):
+    record = launch_record(folder)
+    if is_unanswered(record) and not _has_ended(folder, record):
         return int(record["attempt"])
     started = len([e for e in read_events(folder)[0] if e["event"] == "started"])
     return max(int(record.get("attempt", 0)), started) + 1
@@ -48,11 +44,7 @@ def _next_attempt(folder: Path) -> int:
 
 @contextmanager
 def job_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a job's folder, which protects preparing the folder and starting its job.
-
-    Raises:
-        LockHeldError: another process still held the lock after $TOOLFORMER_WAIT_S.
-    """
+    """Hold the lock of a job's folder while preparing the folder or starting its job; see `FileLock`."""
 
     def log_wait(error: LockHeldError) -> None:
         _log.warning("waiting at most %.0f s: %s", seconds("wait"), error)
@@ -67,8 +59,6 @@ def launch(launcher: Launcher, folder: Path, processes: int, python: str | None 
     The attempt is recorded before the job is submitted. If the reply is lost or this process is killed, the same call
     submits the same attempt again, and the launcher adopts the job if it exists.
 
-    Of two simultaneous callers, the second waits until the first has recorded its job, and finds that job.
-
     Raises:
         LockHeldError: another process was still starting the job after $TOOLFORMER_WAIT_S.
         UsageError: another launcher started the job, and it is unknown whether the job has ended.
@@ -77,41 +67,35 @@ def launch(launcher: Launcher, folder: Path, processes: int, python: str | None 
         LostError: see `Launcher.submit` and `Launcher.state`; call again to continue.
     """
     with job_lock(folder):
-        return _launch(launcher, folder, processes, python)
-
-
-def _launch(launcher: Launcher, folder: Path, processes: int, python: str | None) -> str:
-    handle = running_handle(launcher, folder)
-    record = _launch_record(folder)
-    pending = _is_unanswered(record) and record["launcher"] == launcher.name
-    resubmit = pending and not _has_ended(folder, record)
-    if handle is None and not pending:
-        _end_earlier_attempt(launcher, folder)
-    (folder / STOP_FILE).unlink(missing_ok=True)
-    if handle is not None:
+        handle = running_handle(launcher, folder)
+        record = launch_record(folder)
+        pending = is_unanswered(record) and record["launcher"] == launcher.name
+        if handle is None and not pending:
+            _end_earlier_attempt(launcher, folder, record)
+        (folder / STOP_FILE).unlink(missing_ok=True)
+        if handle is not None:
+            return handle
+        facts = record
+        if not pending or _has_ended(folder, record):
+            (folder / FAILURE_FILE).unlink(missing_ok=True)
+            facts = {"launcher": launcher.name, "attempt": _next_attempt(folder), "events": _end_index(folder)}
+            _write_record(folder, facts)
+        try:
+            handle = launcher.submit(launch_request(folder, processes, python))
+        except LostError:
+            raise
+        except ToolformerError:
+            _write_record(folder, record)  # nothing was started now, but an earlier launch may have started the job
+            raise
+        try:
+            _write_record(folder, {**facts, "handle": handle})
+        except LaunchError as exc:
+            _log.warning("%s; until then the job is found by its name", exc)
         return handle
-    facts = record
-    if not resubmit:
-        (folder / FAILURE_FILE).unlink(missing_ok=True)
-        facts = {"launcher": launcher.name, "attempt": _next_attempt(folder), "events": _end_index(folder)}
-        _write_record(folder, facts)
-    try:
-        handle = launcher.submit(launch_request(folder, processes, python))
-    except LostError:
-        raise
-    except ToolformerError:
-        _write_record(folder, record)  # nothing was started now, but an earlier launch may still have started the job
-        raise
-    try:
-        _write_record(folder, {**facts, "handle": handle})
-    except LaunchError as exc:
-        _log.warning("%s; until then the job is found by its name", exc)
-    return handle
 
 
-def _end_earlier_attempt(launcher: Launcher, folder: Path) -> None:
+def _end_earlier_attempt(launcher: Launcher, folder: Path, record: Mapping[str, Any]) -> None:
     """End what an earlier attempt may have left running: two attempts in one folder would overwrite each other."""
-    record = _launch_record(folder)
     if record.get("launcher") == launcher.name:
         handle = str(record["handle"])
         launcher.cancel(handle)
@@ -128,7 +112,7 @@ def _end_earlier_attempt(launcher: Launcher, folder: Path) -> None:
         )
 
 
-def _launch_record(folder: Path) -> dict[str, Any]:
+def launch_record(folder: Path) -> dict[str, Any]:
     """Return the record of the last launch: launcher, attempt, `events` (see `_end_index`), and the handle if known."""
     path = folder / _LAUNCH
     try:
@@ -148,7 +132,7 @@ def _write_record(folder: Path, facts: Mapping[str, Any]) -> None:
         raise LaunchError(f"{path} cannot be written: {exc.strerror}; make room, or correct its permissions") from exc
 
 
-def _is_unanswered(record: Mapping[str, Any]) -> bool:
+def is_unanswered(record: Mapping[str, Any]) -> bool:
     """Return whether a job was submitted and the launcher's reply is unknown."""
     return bool(record) and "handle" not in record
 
@@ -166,23 +150,9 @@ def _end_index(folder: Path) -> int:
 
 
 def running_handle(launcher: Launcher, folder: Path) -> str | None:
-    """Return the handle of the folder's job if this launcher started it and it has not ended.
-
-    Raises:
-        LostError: the launcher does not answer.
-    """
-    record = _launch_record(folder)
-    if record.get("launcher") != launcher.name or _is_unanswered(record):
+    """Return the handle of the folder's job if this launcher started it and it has not ended; see `Launcher.state`."""
+    record = launch_record(folder)
+    if record.get("launcher") != launcher.name or is_unanswered(record):
         return None
     state, _ = launcher.state(record["handle"])
     return str(record["handle"]) if state in (JobState.PENDING, JobState.RUNNING) else None
-
-
-def is_unanswered(folder: Path) -> bool:
-    """Return whether the folder's job was submitted and the launcher's reply is unknown."""
-    return _is_unanswered(_launch_record(folder))
-
-
-def events_before(folder: Path) -> int:
-    """Return how many events the folder held when its last job was launched."""
-    return int(_launch_record(folder).get("events", 0))

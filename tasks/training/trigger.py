@@ -10,16 +10,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from tasks.shards.arrow import examples_of
 from tasks.training.job import held_out_documents, texts_digest
 from tasks.training.registry import FinishedTraining
-from toolformer_core.decode.trigger import CurvePoint, FitConfig, ToolFit
+from toolformer_core.decode.trigger import FitConfig, ToolFit
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.recipe import read_job
 from toolformer_core.records import Example
-from warehouse.commits import Dataset
 from warehouse.files.base import put_local
 from warehouse.store import Store
 
@@ -45,11 +45,7 @@ class FittedTrigger:
 
 
 def write_trigger(path: Path, fitted: FittedTrigger) -> None:
-    """Write a record, whole or not at all.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """Write a record, whole or not at all, or raise a UsageError."""
     try:
         put_local(path, (json.dumps(asdict(fitted), indent=1) + "\n").encode())
     except OSError as exc:
@@ -57,28 +53,13 @@ def write_trigger(path: Path, fitted: FittedTrigger) -> None:
 
 
 def read_trigger(path: Path) -> FittedTrigger:
-    """Read a record.
-
-    Raises:
-        UsageError: it cannot be read, or is no such record.
-    """
+    """Read a record, or raise a UsageError if it cannot be read or is no such record."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        return FittedTrigger(
-            **{
-                **record,
-                "config": FitConfig(**record["config"]),
-                "fits": tuple(map(_fit, record["fits"])),
-            }
-        )
+        return TypeAdapter(FittedTrigger).validate_json(path.read_bytes())
     except OSError as exc:
         raise UsageError(f"{path} cannot be read: {exc.strerror}") from exc
-    except (ValueError, KeyError, TypeError) as exc:
+    except ValueError as exc:
         raise UsageError(f"{path} holds no thresholds that toolformer fit-trigger wrote") from exc
-
-
-def _fit(record: Mapping[str, Any]) -> ToolFit:
-    return ToolFit(**{**record, "curve": tuple(CurvePoint(*point) for point in record["curve"])})
 
 
 def held_out_examples(finished: FinishedTraining, store: Store) -> list[Example]:
@@ -95,12 +76,9 @@ def held_out_examples(finished: FinishedTraining, store: Store) -> list[Example]
         if (dataset.name, dataset.version) == (name, version):
             held = held_out_documents(dataset, store, dev, seed)
             if texts_digest(list(held.values())) == dev_digest:
-                return _examples(dataset, store, held)
+                examples = (example for table in store.read_dataset(dataset) for example in examples_of(table))
+                return [example for example in examples if example.doc_id in held]
     raise UsageError(
         f"the training in {finished.folder} read dataset {finished.dataset or 'unknown'}, which {store.root} does not "
         "hold in that form: give --data with the folder in which the dataset was built"
     )
-
-
-def _examples(dataset: Dataset, store: Store, ids: Mapping[str, str]) -> list[Example]:
-    return [e for table in store.read_dataset(dataset) for e in examples_of(table) if e.doc_id in ids]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,21 +89,6 @@ def test_the_second_build_is_the_current_one(tmp_path: Path) -> None:
     for run in store.runs():
         store.files.delete(f"runs/{run.run_id}.json")  # ... also in the records of versions alone
     assert find_dataset(store, "cstar") == second
-
-
-def _builds(data: str, run_id: str, ahead: dt.timedelta) -> None:
-    built(Store(data), run_id, (dt.datetime.now(dt.UTC) + ahead).isoformat())
-
-
-@pytest.mark.slow
-def test_two_processes_whose_clocks_differ_by_two_days(tmp_path: Path) -> None:
-    for run_id, ahead in (("first", dt.timedelta(days=2)), ("second", dt.timedelta())):
-        process = multiprocessing.get_context("spawn").Process(target=_builds, args=(str(tmp_path), run_id, ahead))
-        process.start()
-        process.join()
-    now = current_build(tmp_path / "warehouse.duckdb")
-    assert now is not None
-    assert now.run_id == "second"
 
 
 def test_a_version_found_again_is_the_last_one(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_an_unknown_runner_is_answered(few_documents: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("runner", ["dask", "tcp://scheduler:8786"])
 def test_a_new_worker_begins_its_first_task_also_while_prefects_server_is_away(runner: str) -> None:
     with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}):
-        with runners._worker_settings(runner):
+        with runners._dask_settings(runner):
             taken_along = serialize_context()
         with pytest.raises(RuntimeError, match="Failed to reach API"), SyncClientContext.get_or_create():
             pass

@@ -14,7 +14,6 @@ from prefect.settings import PREFECT_API_URL
 from benchmarks.chaos import _cstar
 from flows.build_dataset.flow import run_build
 from flows.runtime.dask_losses import WorkerWatch, scheduler_lost, what_is_missing
-from flows.runtime.gpu_workers import gpus_of_workers
 from tests.support.dask_processes import DaskProcesses, dask_processes, number_of
 from tests.support.small_builds import small_build
 
@@ -154,8 +153,3 @@ def test_a_scheduler_that_does_not_answer_is_left_to_the_flow(caplog: pytest.Log
 
     WorkerWatch(ADDRESS, nobody, lambda: True, logging.getLogger("watch")).look()
     assert not caplog.records
-
-
-def test_gpus_of_a_scheduler_elsewhere_are_expected_and_not_counted_here() -> None:
-    assert gpus_of_workers(ADDRESS, 1, 64, []) is None
-    assert gpus_of_workers(ADDRESS, 1, None, ["0"]) is None

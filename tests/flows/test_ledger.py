@@ -19,11 +19,9 @@ from flows.build_dataset import flow as build_dataset
 from flows.build_dataset.flow import run_build
 from flows.runtime import artifacts
 from flows.runtime.ledger import Ledger, open_run, reporting_to
-from tasks.settings import seconds
 from tasks.shards.arrow import stage_table
 from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
 from tests.support.small_builds import small_build
-from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
 from warehouse.commits import RowCounts, Run
 from warehouse.errors import LockHeldError, StoreError
@@ -66,50 +64,59 @@ def documents(ledger: Ledger) -> int:
     )
 
 
-def test_what_has_finished_is_published_within_the_time_set(tmp_path: Path, telling: None) -> None:
-    now = [1000.0]
+@pytest.fixture
+def now() -> list[float]:
+    """What the clock of `timed` says."""
+    return [1000.0]
+
+
+@pytest.fixture
+def timed(tmp_path: Path, telling: None, now: list[float]) -> Iterator[Ledger]:
     store = Store(tmp_path)
     with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
-        ledger = Ledger(store, catalog, RUN, refresh_s=20.0, clock=lambda: now[0])
-        finish(ledger, 1)
-        assert documents(ledger) == 0
-        now[0] += 5.0
-        assert ledger.refresh() == 15.0
-        assert documents(ledger) == 0
-        now[0] += 15.0  # no further shard finishes: the thread's question alone
-        assert ledger.refresh() == 20.0
-        assert documents(ledger) == 1
-        now[0] += 100.0
-        inode = ledger.snapshot.stat().st_ino
-        assert ledger.refresh() == 20.0
-        assert ledger.snapshot.stat().st_ino == inode  # there was nothing new
-        finish(ledger, 2)  # the last snapshot is old: at once
-        assert documents(ledger) == 2
+        yield Ledger(store, catalog, RUN, refresh_s=20.0, clock=lambda: now[0])
+
+
+def full(*_: object, **__: object) -> None:
+    raise StoreError("the disk is full")
+
+
+def test_what_has_finished_is_published_within_the_time_set(timed: Ledger, now: list[float]) -> None:
+    finish(timed, 1)
+    assert documents(timed) == 0
+    now[0] += 5.0
+    assert timed.refresh() == 15.0
+    assert documents(timed) == 0
+    now[0] += 15.0  # no further shard finishes: the thread's question alone
+    assert timed.refresh() == 20.0
+    assert documents(timed) == 1
+    now[0] += 100.0
+    inode = timed.snapshot.stat().st_ino
+    assert timed.refresh() == 20.0
+    assert timed.snapshot.stat().st_ino == inode  # there was nothing new
+    finish(timed, 2)  # the last snapshot is old: at once
+    assert documents(timed) == 2
 
 
 def test_a_snapshot_that_takes_long_is_refreshed_seldom(
-    tmp_path: Path, telling: None, monkeypatch: pytest.MonkeyPatch
+    timed: Ledger, now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, took = [1000.0], [3.0]
-    published = []
+    took, published = [3.0], []
 
     def publish(*_: object, **__: object) -> None:
         published.append(now[0])
         now[0] += took[0]
 
     monkeypatch.setattr("flows.runtime.ledger.publish", publish)
-    store = Store(tmp_path)
-    with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
-        ledger = Ledger(store, catalog, RUN, refresh_s=20.0, clock=lambda: now[0])
-        finish(ledger, 1)
-        now[0] += 20.0
-        assert ledger.refresh() == 60.0  # 20 times 3 s
-        finish(ledger, 2)
-        now[0] += 59.0
-        assert ledger.refresh() == 1.0
-        took[0] = 0.5
-        now[0] += 1.0
-        assert ledger.refresh() == 20.0  # 20 times 0.5 s is less than what was set
+    finish(timed, 1)
+    now[0] += 20.0
+    assert timed.refresh() == 60.0  # 20 times 3 s
+    finish(timed, 2)
+    now[0] += 59.0
+    assert timed.refresh() == 1.0
+    took[0] = 0.5
+    now[0] += 1.0
+    assert timed.refresh() == 20.0  # 20 times 0.5 s is less than what was set
     assert published == [1020.0, 1083.0]  # 1020 + 3 + 59 + 1
 
 
@@ -159,35 +166,24 @@ def test_a_thread_asks_while_a_run_goes_on(tmp_path: Path, telling: None, monkey
 
 
 def test_a_snapshot_that_cannot_be_written_ends_no_run(
-    tmp_path: Path, telling: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    timed: Ledger, now: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    now = [0.0]
-    store = Store(tmp_path)
-
-    def full(*_: object, **__: object) -> None:
-        raise StoreError("the disk is full")
-
-    with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
-        ledger = Ledger(store, catalog, RUN, refresh_s=20.0, clock=lambda: now[0])
-        now[0] = 30.0
-        monkeypatch.setattr("flows.runtime.ledger.publish", full)
-        with caplog.at_level(logging.WARNING):
-            finish(ledger, 1)
-        assert "the run goes on: the disk is full" in caplog.text
-        monkeypatch.undo()
-        finish(ledger, 2)
-        assert documents(ledger) == 0  # not asked again at once
-        now[0] = 50.0
-        ledger.refresh()
-        assert documents(ledger) == 2
+    now[0] += 30.0
+    monkeypatch.setattr("flows.runtime.ledger.publish", full)
+    with caplog.at_level(logging.WARNING):
+        finish(timed, 1)
+    assert "the run goes on: the disk is full" in caplog.text
+    monkeypatch.undo()
+    finish(timed, 2)
+    assert documents(timed) == 0  # not asked again at once
+    now[0] += 20.0
+    timed.refresh()
+    assert documents(timed) == 2
 
 
 def test_why_a_run_failed_is_told_even_if_its_end_cannot_be_recorded(
     tmp_path: Path, telling: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise StoreError("the disk is full")
-
     monkeypatch.setattr("flows.runtime.ledger.publish", full)
     with pytest.raises(ValueError, match="the true reason"), open_run(Store(tmp_path), RUN):
         raise ValueError("the true reason")
@@ -211,15 +207,6 @@ def test_a_run_that_is_not_given_the_folder_says_who_has_it(
         assert left.exists()  # nothing is touched before its turn has come
     with open_run(Store(tmp_path), RUN):
         assert not left.exists()
-
-
-def test_seconds_are_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (seconds("wait"), seconds("refresh"), seconds("sweep")) == (600.0, 20.0, 3600.0)
-    assert seconds("refresh") <= 30.0
-    for bad in ("soon", "-1", "nan"):
-        monkeypatch.setenv("TOOLFORMER_WAIT_S", bad)
-        with pytest.raises(UsageError, match="TOOLFORMER_WAIT_S is"):
-            seconds("wait")
 
 
 READER = '''

@@ -23,7 +23,7 @@ from prefect.runtime import flow_run as this_run
 from prefect.settings import PREFECT_API_URL
 
 from cli.commands.finetune import _Stopping
-from flows.runtime.cancelling import ending_as_cancelled, stopping_if_cancelled
+from flows.runtime.running import ending_as_cancelled, stopping_if_cancelled
 from flows.runtime.stopping import (
     STOPPED,
     TERMINATED,
@@ -59,6 +59,17 @@ _GONE_S = 60.0  # beside other work; by itself it is a second, and on the code b
 
 
 @contextmanager
+def _computing(tmp_path: Path, module: str, name: str, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A command whose model computes for ever, and the file with what it prints."""
+    asked, said = tmp_path / "asked", tmp_path / "said.txt"
+    endless = [sys.executable, "-c", ENDLESS.format(module=module, name=name), str(asked)]
+    variables = {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}
+    with _begun([*endless, *words, "--data", str(tmp_path / "data")], said, variables) as process:
+        soon(asked.exists)
+        yield process, said
+
+
+@contextmanager
 def _begun(words: list[str], said: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     with said.open("wb") as stream, subprocess.Popen(words, stdout=stream, stderr=stream, env=environment) as process:
         try:
@@ -76,13 +87,11 @@ def _terminated(process: subprocess.Popen[bytes], said: Path) -> str:
 
 
 def test_a_build_ends_while_its_model_computes(prefect_server: None, few_documents: Path, tmp_path: Path) -> None:
-    asked, said, data = tmp_path / "asked", tmp_path / "said.txt", tmp_path / "data"
-    endless = [sys.executable, "-c", ENDLESS.format(module="tasks.stages.sample", name="sample"), str(asked)]
-    words = ["build", "--corpus", str(few_documents), "--data", str(data), "--tools", "calculator"]
-    with _begun(endless + words, said, {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}) as process:
-        soon(asked.exists)
+    words = ["build", "--corpus", str(few_documents), "--tools", "calculator"]
+    with _computing(tmp_path, "tasks.stages.sample", "sample", *words) as (process, said):
         assert _terminated(process, said) == f"{STOPPED}\n"
-    assert {name.partition("/")[0] for name in Store(data).names("commits")} == {"read", "ingest", "prefilter"}
+    stages = {name.partition("/")[0] for name in Store(tmp_path / "data").names("commits")}
+    assert stages == {"read", "ingest", "prefilter"}
 
 
 def test_a_flow_leaves_sigterm_to_the_command_that_runs_it(prefect_server: None) -> None:
@@ -143,19 +152,13 @@ def test_a_flow_that_no_command_runs_leaves_it_to_prefect(prefect_server: None) 
 def test_a_command_without_a_handler_of_its_own_ends_in_one_line(
     run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("flows.export.delivery.deliver", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    monkeypatch.setattr("cli.commands.export.built_store", lambda data: data)
-    assert run("export", tmp_path / "out") == (TERMINATED, "", f"{STOPPED}\n")
-
-
-def test_what_something_else_has_stopped_is_unfinished(
-    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
     def deliver(*_: object) -> None:
         raise Stopped("stopped at step 3; run it again to go on")
 
-    monkeypatch.setattr("flows.export.delivery.deliver", deliver)
     monkeypatch.setattr("cli.commands.export.built_store", lambda data: data)
+    monkeypatch.setattr("flows.export.delivery.deliver", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert run("export", tmp_path / "out") == (TERMINATED, "", f"{STOPPED}\n")
+    monkeypatch.setattr("flows.export.delivery.deliver", deliver)  # what something else has stopped is unfinished
     assert run("export", tmp_path / "out") == (75, "", "stopped at step 3; run it again to go on\n")
 
 
@@ -216,12 +219,8 @@ def test_a_build_with_a_server_of_its_own_leaves_no_process(options: list[str], 
 
 @pytest.mark.slow
 def test_a_build_that_is_cancelled_in_prefect_ends(prefect_server: None, few_documents: Path, tmp_path: Path) -> None:
-    asked, said = tmp_path / "asked", tmp_path / "said.txt"
-    endless = [sys.executable, "-c", ENDLESS.format(module="tasks.stages.sample", name="sample"), str(asked)]
-    words = ["build", "--corpus", str(few_documents), "--data", str(tmp_path / "data"), "--tools", "calculator"]
-    words += ["--dataset", "cancelled"]
-    with _begun(endless + words, said, {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}) as process:
-        soon(asked.exists)
+    words = ["build", "--corpus", str(few_documents), "--tools", "calculator", "--dataset", "cancelled"]
+    with _computing(tmp_path, "tasks.stages.sample", "sample", *words) as (process, said):
         running = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING])))
         with get_client(sync_client=True) as client:
             [run] = [one for one in client.read_flow_runs(flow_run_filter=running) if "cancelled" in one.name]
@@ -233,11 +232,8 @@ def test_a_build_that_is_cancelled_in_prefect_ends(prefect_server: None, few_doc
 
 @pytest.mark.slow
 def test_an_evaluation_ends_while_its_model_computes(prefect_server: None, tmp_path: Path) -> None:
-    asked, said = tmp_path / "asked", tmp_path / "said.txt"
-    endless = [sys.executable, "-c", ENDLESS.format(module="tasks.stages.evaluate", name="toolformer_of"), str(asked)]
-    words = ["evaluate", "--task", "small-world", "--data", str(tmp_path / "data"), "--limit", "2"]
-    with _begun(endless + words, said, {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}) as process:
-        soon(asked.exists)
+    words = ["evaluate", "--task", "small-world", "--limit", "2"]
+    with _computing(tmp_path, "tasks.stages.evaluate", "toolformer_of", *words) as (process, said):
         assert _terminated(process, said) == f"{STOPPED}\n"
 
 

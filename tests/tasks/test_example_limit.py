@@ -50,15 +50,6 @@ def test_each_tool_has_the_shortest_prefix_that_is_enough(found: list[dict[str, 
         assert (tool in filling.open_tools) == (examples(n) < enough)
 
 
-@given(found=COUNTS, more=COUNTS, enough=st.integers(1, 10))
-def test_what_lies_beyond_changes_nothing(found: list[dict[str, int]], more: list[dict[str, int]], enough: int) -> None:
-    before, filling = annotated(found, enough)
-    after, _ = annotated(found + more, enough)
-    assert {tool: after[tool] for tool in TOOLS if tool not in filling.open_tools} == {
-        tool: before[tool] for tool in TOOLS if tool not in filling.open_tools
-    }
-
-
 def test_the_order_is_the_seeds_and_names_alone_decide() -> None:
     shards = [Shard(f"part-{n:05d}", DataFile(f"{n}", "", n, n)) for n in range(8)]
     order = [shard.name for shard in shard_order(shards, 0)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -81,10 +83,12 @@ def test_asking_the_holder_between_two_scans_is_an_error_and_no_wait_for_ever(as
 
 def asked(name: str, finishing: bool, came: list[str]) -> threading.Thread:
     """A thread that wants the model, once it waits for it."""
+    return waits(lambda: in_model_thread(lambda: came.append(name), finishing=finishing))
+
+
+def waits(work: Callable[[], object]) -> threading.Thread:
     before = waiting()
-    thread = threading.Thread(
-        target=in_model_thread, args=(lambda: came.append(name),), kwargs={"finishing": finishing}
-    )
+    thread = threading.Thread(target=work)
     thread.start()
     while waiting() == before:
         os.sched_yield()
@@ -115,18 +119,15 @@ def test_what_others_take_is_told_and_what_one_asks_for_oneself_is_not() -> None
     hold.do(lambda: None)
     assert len(told) == 1  # the first had to wait for its turn, the second held the model
     came: list[str] = []
-    waits: list[float] = []
-    thread = threading.Thread(target=in_model_thread, args=(lambda: came.append("x"),), kwargs={"waited": waits.append})
-    thread.start()
-    while not waiting():
-        os.sched_yield()
+    waited: list[float] = []
+    thread = waits(lambda: in_model_thread(lambda: came.append("x"), waited=waited.append))
     begin = time.perf_counter()
     while time.perf_counter() - begin < 0.01:  # another is at work for that long
         os.sched_yield()
     hold.release()
     thread.join(60)
-    assert (came, len(waits)) == (["x"], 1)
-    assert waits[0] >= 0.01
+    assert (came, len(waited)) == (["x"], 1)
+    assert waited[0] >= 0.01
 
 
 def test_whoever_gives_up_waiting_is_not_served() -> None:
@@ -139,10 +140,7 @@ def test_whoever_gives_up_waiting_is_not_served() -> None:
         with pytest.raises(TimeoutError):
             later.do(lambda: scan.append("never"))
 
-    thread = threading.Thread(target=give_up)
-    thread.start()
-    while not waiting():
-        os.sched_yield()
+    thread = waits(give_up)
     (job,) = models._THREAD._beginning
     job.future.set_exception(TimeoutError())  # as an interruption comes to a thread that waits
     thread.join(60)
@@ -161,12 +159,20 @@ def test_an_error_comes_to_whoever_asked_and_the_thread_goes_on() -> None:
     assert in_model_thread(lambda: in_model_thread(lambda: 2)) == 2  # from within it is simply done
 
 
-class Threads(ScriptedLM):
-    """Notes in which threads it is at work."""
+class Watched(ScriptedLM):
+    """Notes in which threads it is at work, and how many are at work with it."""
 
     def __init__(self) -> None:
         super().__init__(scripted()._scans, {}, {("", "one two", 0): [-0.5]}, batch_size=1)
         self.seen: set[str] = set()
+        self.at_work = self.most = 0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        self.at_work += 1
+        self.most = max(self.most, self.at_work)
+        yield
+        self.at_work -= 1
 
     def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
         for scan in super().scan(prompt, texts):
@@ -176,27 +182,11 @@ class Threads(ScriptedLM):
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         self.seen.add(threading.current_thread().name)
-        return super().log_probs(requests)
+        with self.watched():
+            return super().log_probs(requests)
 
 
-def test_all_of_the_models_work_is_done_in_one_thread() -> None:
-    model = Threads()
-
-    def shard() -> None:
-        with QueuedLM(model) as lm:
-            lm.log_probs([REQUEST])
-            for _ in lm.scan(a_prompt(), TEXTS):
-                pass
-
-    threads = [threading.Thread(target=shard) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert model.seen == {"model"}
-
-
-def test_two_shards_never_ask_at_once() -> None:
+def test_shards_never_ask_at_once_and_all_of_the_models_work_is_done_in_one_thread() -> None:
     model, ready = Watched(), threading.Barrier(4, timeout=60)
 
     def shard() -> None:
@@ -205,37 +195,16 @@ def test_two_shards_never_ask_at_once() -> None:
             for _ in range(50):
                 lm.log_probs([REQUEST])
 
-    def scanning() -> Iterator[None]:
-        with QueuedLM(model) as lm:
-            for _ in lm.scan(a_prompt(), TEXTS):
-                model.at_work += 1
-                model.most = max(model.most, model.at_work)
-                yield
-                model.at_work -= 1
-
     def scanner() -> None:
         ready.wait()
         for _ in range(20):
-            list(scanning())
+            with QueuedLM(model) as lm:
+                for _ in lm.scan(a_prompt(), TEXTS):
+                    with model.watched():
+                        os.sched_yield()
 
-    threads = [threading.Thread(target=shard) for _ in range(3)] + [threading.Thread(target=scanner)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with ThreadPoolExecutor(4) as pool:
+        for done in [*(pool.submit(shard) for _ in range(3)), pool.submit(scanner)]:
+            done.result(60)
     assert model.most == 1
-
-
-class Watched(ScriptedLM):
-    """Notes how many are at work with it."""
-
-    def __init__(self) -> None:
-        super().__init__(scripted()._scans, {}, {("", "one two", 0): [-0.5]}, batch_size=1)
-        self.at_work = self.most = 0
-
-    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
-        self.at_work += 1
-        self.most = max(self.most, self.at_work)
-        out = super().log_probs(requests)
-        self.at_work -= 1
-        return out
+    assert model.seen == {"model"}

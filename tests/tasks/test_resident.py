@@ -45,9 +45,9 @@ def loader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loader]:
 
 def drop() -> None:
     """Leave nothing of this test to those after it."""
-    for release in models._RESIDENT.users:
+    for release in models._ON_DROP:
         release()
-    models._RESIDENT.held = None
+    models._RESIDENT.clear()
 
 
 def build(model: str) -> None:
@@ -80,9 +80,8 @@ def test_tokens_are_those_of_the_model_that_is_loaded(loader: Loader) -> None:
     assert models.tokens_of_resident() == 0
     build("base")
     fresh = models.tokens_of_resident()  # a few that tried it out
-    held = models._RESIDENT.held
-    assert held is not None
-    cast(Any, held[1]).hf_model.tokens += 1000
+    [held] = map(cast(Any, lambda lm: lm.hf_model), models._RESIDENT.values())
+    held.tokens += 1000
     assert models.tokens_of_resident() == fresh + 1000
     del held
     build("cc")

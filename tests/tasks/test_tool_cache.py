@@ -136,10 +136,14 @@ def test_a_damaged_file_answers_nothing(tmp_path: Path) -> None:
     assert responses(answers(store).recall(asked).known) == {"b": "2"}
 
 
-def test_the_work_of_finding_commits_grows_with_the_shards_and_not_with_their_square(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def test_the_work_of_finding_commits_grows_with_the_shards_and_not_with_their_square(
+    tmp_path: Path, quick_disk: None
+) -> None:
     shards = 160
     files = CountingFiles(tmp_path)
     found, store = ToolCache(Store(tmp_path, files=files), "qa", PARTS, None), Store(tmp_path)
@@ -153,10 +157,7 @@ def test_the_work_of_finding_commits_grows_with_the_shards_and_not_with_their_sq
     assert len(commits) == len(set(commits)) == shards  # each read once
 
 
-def test_what_other_processes_commit_beside_many_of_ones_own_is_found_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
+def test_what_other_processes_commit_beside_many_of_ones_own_is_found_in_time(tmp_path: Path, quick_disk: None) -> None:
     store = Store(tmp_path)
     for number in range(48):
         keep(store, f"s{number}", [said(str(number), "x")])

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tasks.launch.base import Launcher, LaunchRequest
@@ -14,6 +17,7 @@ from tasks.launch.kubernetes import KubernetesLauncher
 from tasks.launch.local import LocalLauncher
 from tasks.launch.slurm import SlurmLauncher
 from tasks.launch.ssh import SshLauncher
+from tests.support.servers_up import soon
 
 _SLURM = Path(__file__).with_name("slurm_standin.py")
 GOLDEN = Path(__file__).parent / "golden"
@@ -70,14 +74,17 @@ def full_kubernetes() -> KubernetesLauncher:
         nodes=3,
         pod={
             "nodeSelector": {"gpu": "h100"},
+            "hostNetwork": True,
             "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
             "terminationGracePeriodSeconds": 600,
             "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "scratch", "emptyDir": {}}],
         },
         container={
             "resources": {"limits": {"cpu": "32", "memory": "400Gi"}},
+            "env": [{"name": "PYTHONUNBUFFERED", "value": "0"}],  # in place of ours
             "envFrom": [{"secretRef": {"name": "hub-token"}}],
-            "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+            # beside ours: what has its name is mounted elsewhere
+            "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}, {"name": "data", "mountPath": "/again"}],
         },
         environment={"NCCL_SOCKET_IFNAME": "ib0", "NOTE": "it's $5 (50 %)"},
     )
@@ -95,22 +102,26 @@ def slurm_commands(folder: Path) -> tuple[Path, Path]:
     return table, commands
 
 
+@contextmanager
+def stranger(**variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that belongs to no job, and must live until the end of the block."""
+    command, env = [sys.executable, "-c", "input()"], {**os.environ, **variables}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as process:
+        yield process
+        assert process.poll() is None
+        process.communicate(b"\n")
+        assert process.returncode == 0
+
+
 def wait_until_ended(launcher: Launcher, handle: str, deadline_s: float = 300.0) -> tuple[str, str]:
     """Follow a job to its end, as a flow would."""
-    end = time.monotonic() + deadline_s
-    while (now := launcher.state(handle))[0] in ("pending", "running", "ending"):
-        assert time.monotonic() < end, f"still {now} after {deadline_s} s"
-        time.sleep(0.05)
-    return now
+    active = ("pending", "running", "ending")
+    return soon(lambda: now if (now := launcher.state(handle))[0] not in active else None, deadline_s)
 
 
 def wait_for_file(path: Path, deadline_s: float = 300.0) -> str:
     """Wait until a file is there and not empty, and return its text."""
-    end = time.monotonic() + deadline_s
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < end, f"no {path.name} after {deadline_s} s"
-        time.sleep(0.02)
-    return path.read_text()
+    return soon(lambda: path.exists() and path.read_text(), deadline_s) or ""
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -202,28 +201,6 @@ def test_manifests_are_what_the_client_knows():
         assert client.sanitize_for_serialization(read) == job
 
 
-def test_what_a_profile_says_of_pods_is_merged():
-    launcher = KubernetesLauncher(
-        "i",
-        "data",
-        "/shared",
-        pod={"volumes": [{"name": "shm", "emptyDir": {}}, {"name": "x", "emptyDir": {}}], "hostNetwork": True},
-        container={
-            "resources": {"limits": {"cpu": 2}},
-            "env": [{"name": "PYTHONUNBUFFERED", "value": "0"}],
-            "volumeMounts": [{"name": "data", "mountPath": "/again"}],
-        },
-    )
-    pod = json.loads(launcher.preview(fixed_request()))["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    data = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    assert pod["volumes"] == [data, {"name": "shm", "emptyDir": {}}, {"name": "x", "emptyDir": {}}]
-    assert (pod["hostNetwork"], pod["restartPolicy"]) == (True, "Never")
-    assert container["resources"] == {"limits": {"nvidia.com/gpu": "8", "cpu": 2}}
-    assert [one.get("value") for one in container["env"]] == [None, None, None, "0"]
-    assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/shared", "/dev/shm", "/again"]
-
-
 @pytest.mark.parametrize(("nodes", "fails"), [(2, 0), (1, 3)])
 def test_what_the_pods_execute(launcher, request_, tmp_path, nodes, fails):
     """A job's pods run here, the first one at 127.0.0.1, with a free port for the one they agreed on."""
@@ -273,10 +250,3 @@ def test_before_a_pod_ends_the_program_is_told_and_waited_for(launcher, request_
             assert waiting.poll() is None
             program.communicate(b"\n")
             assert waiting.wait(30) == 0
-
-
-def test_paths_are_mapped_onto_the_claim():
-    launcher = KubernetesLauncher("i", "data", "/mnt", local_root="/shared")
-    request = LaunchRequest("job", Path("/shared/a/b"))
-    container = json.loads(launcher.preview(request))["spec"]["template"]["spec"]["containers"][0]
-    assert (container["workingDir"], container["command"][-1]) == ("/mnt/a/b", "/mnt/a/b")

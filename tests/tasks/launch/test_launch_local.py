@@ -14,7 +14,7 @@ import pytest
 from tasks.launch import processes
 from tasks.launch.base import LaunchError, LaunchRequest
 from tasks.launch.local import LocalLauncher, side_by_side
-from tests.tasks.launch.launch_cases import wait_for_file, wait_until_ended
+from tests.tasks.launch.launch_cases import stranger, wait_for_file, wait_until_ended
 from toolformer_core.errors import UsageError
 
 WRITES_ITS_RANK = """
@@ -180,10 +180,8 @@ def test_cancel_ends_all_that_belongs_to_the_job_and_nothing_else(job, launched)
     handle = launched(launcher, request)
     child = psutil.Process(int(wait_for_file(request.folder / "child")))
     assert launcher.state(handle)[0] == "running"
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+    with stranger():
         launcher.cancel(handle)
-        assert stranger.poll() is None
-        stranger.communicate(b"\n")
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
     assert launcher.state(handle) == ("failed", "exit code 137 (SIGKILL)")  # 128 + 9
     launcher.cancel(handle)
@@ -207,13 +205,10 @@ def test_a_process_id_that_has_gone_to_somebody_else(job, launched):
     record = json.loads(launched(launcher, request))
     wait_until_ended(launcher, json.dumps(record))
     (request.folder / "exit").unlink()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
-        reused = json.dumps(record | {"pid": stranger.pid})
+    with stranger() as other:
+        reused = json.dumps(record | {"pid": other.pid})
         assert launcher.state(reused)[0] == "gone"
         launcher.cancel(reused)
-        assert stranger.poll() is None
-        stranger.communicate(b"\n")
-        assert stranger.wait() == 0
 
 
 def test_a_job_whose_supervisor_was_killed_still_runs_and_can_be_ended(job, launched):

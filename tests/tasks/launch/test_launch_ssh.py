@@ -8,18 +8,17 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
+from ops.ports import free_port
 from tasks.launch import processes
 from tasks.launch.base import LaunchError, LaunchRequest
 from tasks.launch.ssh import NODE_MARK, SshLauncher
-from tests.tasks.launch.launch_cases import wait_for_file, wait_until_ended
+from tests.support.servers_up import soon
+from tests.tasks.launch.launch_cases import stranger, wait_for_file, wait_until_ended
 from toolformer_core.errors import UsageError
 
 NODES = ("127.0.0.1", "localhost")
@@ -43,12 +42,6 @@ for word in "$@"; do
     case $word in --node-rank=*) exec sh rank.sh "${word#*=}" ;; esac
 done
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def answers(port: int) -> bool:
@@ -89,11 +82,8 @@ PermitRootLogin prohibit-password
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen([program, "-D", "-e", "-f", folder / "config"], stderr=log)
     try:
-        end = time.monotonic() + 15
-        while not answers(port):
-            assert server.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        soon(lambda: answers(port) or server.poll() is not None, 15)
+        assert server.poll() is None, (folder / "log").read_text()
         yield SshLauncher(
             NODES,
             ssh_args=f"-p {port} -F none -i {folder}/user -o UserKnownHostsFile={folder}/known_hosts -o LogLevel=ERROR",
@@ -142,14 +132,7 @@ def quick(tmp_path):
 
 def ranks(handle: str) -> list[int]:
     """Return the processes on the "nodes" that belong to a job."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(NODE_MARK) == json.loads(handle)["mark"]:
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
+    return [process.pid for process in processes.find(json.loads(handle)["mark"], NODE_MARK)]
 
 
 @pytest.mark.slow
@@ -185,15 +168,12 @@ def test_cancel_ends_the_ranks_on_every_node_and_other_jobs_live_on(sshd, launch
     handle = launched(request)
     for node in (0, 1):
         wait_for_file(request.folder / f"pid.{node}")
-    other = {**os.environ, NODE_MARK: "of-another-job"}
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=other) as stranger:
+    with stranger(**{NODE_MARK: "of-another-job"}):
         assert launcher.state(handle)[0] == "running"
         assert len(ranks(handle)) == 2
         handle = launched(request)  # taken over, with what ends it on the nodes
         assert len(ranks(handle)) == 2
         launcher.cancel(handle)
-        assert stranger.poll() is None
-        stranger.communicate(b"\n")
     assert ranks(handle) == []
     assert processes.find(json.loads(handle)["mark"]) == []
     assert launcher.state(handle) == ("failed", "exit code 255")  # ssh's, where a command dies of a signal

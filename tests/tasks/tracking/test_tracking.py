@@ -23,8 +23,6 @@ from tasks.tracking.figures import bars, curves, histograms, matrix
 from tests.tasks.tracking.tracking_cases import start
 from toolformer_core.errors import UsageError
 
-# MLflow 3.17 maps a column with a loader that SQLAlchemy 2.1 deprecates.
-
 
 @pytest.mark.slow
 def test_two_processes_may_open_a_new_database_at_once(tmp_path):

@@ -14,8 +14,6 @@ from tasks.tracking import CANDIDATE, CHECKPOINT, Tracking, TrainingRun
 from tasks.tracking.figures import curves
 from tests.tasks.tracking.tracking_cases import DEV, DIGEST, EVENTS, PARAMS, STARTED, evaluated, saved, start, step
 
-# MLflow 3.17 maps a column with a loader that SQLAlchemy 2.1 deprecates.
-
 
 def everything(client: MlflowClient, run_id: str) -> dict[str, Any]:
     """All a user can see of a run, in plain values."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from tasks.training import monitor, starting
 from tasks.training.monitor import follow, stop
 from tasks.training.outcome import TrainingError, TrainingOutcome, outcome_of, read_tail
 from tasks.training.starting import job_lock, launch, launch_request
+from tests.support.servers_up import soon
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
 from warehouse.errors import LockHeldError
@@ -49,12 +49,20 @@ class Told:
         now = self._states.pop(0) if len(self._states) > 1 else self._states[0]
         if isinstance(now, BaseException):
             raise now
-        if callable(now):
-            return now()
-        return now
+        return now() if callable(now) else now
 
     def cancel(self, handle: str) -> None:
         self.asked.append(f"cancel {handle}")
+
+
+def followed(
+    launcher: Told, folder: Path, on_events: Callable[[list[dict[str, Any]]], None] = lambda events: None, **more: Any
+) -> TrainingOutcome:
+    return follow(launcher, "handle", folder, on_events, every_s=0.001, **more)
+
+
+def away(events: list[dict[str, Any]]) -> None:
+    raise ConnectionError("the server is away")
 
 
 def says(folder: Path, *events: dict[str, Any]) -> None:
@@ -69,10 +77,10 @@ def test_what_cannot_be_told_now_is_told_later(tmp_path: Path, caplog: pytest.Lo
     def seen(events: list[dict[str, Any]]) -> None:
         calls.append([e["event"] for e in events])
         if len(calls) < 3:
-            raise ConnectionError("the server is away")
+            away(events)
 
     launcher = Told(RUNS, RUNS, ENDED)
-    assert follow(launcher, "handle", tmp_path, seen, every_s=0.001).finished
+    assert followed(launcher, tmp_path, seen).finished
     assert calls == [["started", "finished"]] * 3
     assert not (tmp_path / STOP_FILE).exists()
     assert launcher.asked == []
@@ -91,9 +99,9 @@ def test_two_that_launch_at_once_have_one_job(tmp_path: Path, caplog: pytest.Log
     first, second = Slow(RUNS), Slow(RUNS)
     with ThreadPoolExecutor(2) as pool:
         own = pool.submit(launch, first, tmp_path, 1)
-        _until(lambda: first.asked == ["submit"])
+        soon(lambda: first.asked == ["submit"])
         other = pool.submit(launch, second, tmp_path, 1)
-        _until(lambda: "is held by process" in caplog.text or bool(second.asked))
+        soon(lambda: "is held by process" in caplog.text or bool(second.asked))
         go_on.set()
         assert (own.result(60), other.result(60)) == ("handle 1", "handle 1")
     assert second.asked == []  # it follows the first one's job
@@ -107,49 +115,35 @@ def test_who_does_not_wait_is_told_who_launches(tmp_path: Path, monkeypatch: pyt
     assert launcher.asked == []
 
 
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come about within a minute"
-        time.sleep(0.01)
-
-
-def test_what_cannot_be_told_at_all_is_an_error_after_the_end(tmp_path: Path) -> None:
-    says(tmp_path, STARTED, FINISHED)
-
-    def seen(events: list[dict[str, Any]]) -> None:
-        raise ConnectionError("the server is away")
-
-    with pytest.raises(ConnectionError):
-        follow(Told(RUNS, ENDED), "handle", tmp_path, seen, every_s=0.001)
-    assert not (tmp_path / STOP_FILE).exists()
-
-
-def test_a_failed_training_has_its_own_error_whoever_is_away(tmp_path: Path) -> None:
+def test_what_cannot_be_told_at_all_is_an_error_after_the_end_unless_the_training_has_one(tmp_path: Path) -> None:
     says(tmp_path, STARTED)
-
-    def seen(events: list[dict[str, Any]]) -> None:
-        raise ConnectionError("the server is away")
-
     with pytest.raises(TrainingError, match="without a word"):
-        follow(Told((JobState.FAILED, "exit code 1")), "handle", tmp_path, seen, every_s=0.001)
+        followed(Told((JobState.FAILED, "exit code 1")), tmp_path, away)
+    says(tmp_path, FINISHED)
+    with pytest.raises(ConnectionError):
+        followed(Told(RUNS, ENDED), tmp_path, away)
+    assert not (tmp_path / STOP_FILE).exists()
 
 
 def test_a_silent_queue_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = Told(RUNS, LostError("no answer"))
     monkeypatch.setattr(monitor, "_NO_ANSWER_S", 0.0)
     with pytest.raises(LostError, match="no answer"):
-        follow(launcher, "handle", tmp_path, lambda events: None, every_s=0.001)
+        followed(launcher, tmp_path)
     assert not (tmp_path / STOP_FILE).exists()
     assert launcher.asked == []
 
 
-def test_an_interruption_asks_the_job_to_stop(tmp_path: Path) -> None:
-    launcher = Told(KeyboardInterrupt(), ENDED)
+@pytest.mark.parametrize("then", [ENDED, LostError("no answer")])
+def test_an_interruption_asks_the_job_to_stop_and_ends_it_hard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: Any
+) -> None:
+    monkeypatch.setattr(monitor, "_NO_ANSWER_S", 0.0)
+    launcher = Told(KeyboardInterrupt(), then)
     with pytest.raises(KeyboardInterrupt):
-        follow(launcher, "handle", tmp_path, lambda events: None, every_s=0.001)
+        followed(launcher, tmp_path)
     assert (tmp_path / STOP_FILE).exists()
-    assert launcher.asked == ["cancel handle"]  # hard, for what an ended job left behind
+    assert launcher.asked == ["cancel handle"]  # for what an ended job left behind, or one that nobody hears of
 
 
 def test_who_waits_for_a_stop_leaves_a_job_alone_that_was_launched_again(tmp_path: Path) -> None:
@@ -167,22 +161,14 @@ def test_who_waits_for_a_stop_leaves_a_job_alone_that_was_launched_again(tmp_pat
 
 def test_a_queued_job_that_is_asked_to_stop_is_withdrawn(tmp_path: Path) -> None:
     launcher = Told((JobState.PENDING, "Resources"), (JobState.PENDING, "Resources"), (JobState.CANCELLED, "CANCELLED"))
-    stopped = follow(
-        launcher,
-        "handle",
-        tmp_path,
-        lambda events: None,
-        on_wait=lambda _: (tmp_path / STOP_FILE).touch(),
-        every_s=0.001,
-    )
+    stopped = followed(launcher, tmp_path, on_wait=lambda _: (tmp_path / STOP_FILE).touch())
     assert stopped == TrainingOutcome(False, 0, None, None, "its job was withdrawn from the queue")
     assert launcher.asked == ["cancel handle"]
 
 
 def test_a_job_that_somebody_cancels_has_stopped(tmp_path: Path) -> None:
     says(tmp_path, STARTED, {"event": "step", "step": 3})
-    launcher = Told((JobState.CANCELLED, "CANCELLED by 7"))
-    stopped = follow(launcher, "handle", tmp_path, lambda events: None, every_s=0.001)
+    stopped = followed(Told((JobState.CANCELLED, "CANCELLED by 7")), tmp_path)
     assert stopped == TrainingOutcome(False, 3, None, None, "its job was CANCELLED by 7")
 
 
@@ -191,7 +177,7 @@ def test_why_a_job_waits_is_told_once(tmp_path: Path) -> None:
     waiting = (JobState.PENDING, "ImagePullBackOff")
     launcher = Told(waiting, waiting, (JobState.PENDING, "Resources"), RUNS, ENDED)
     heard: list[str] = []
-    follow(launcher, "handle", tmp_path, lambda events: None, on_wait=heard.append, every_s=0.001)
+    followed(launcher, tmp_path, on_wait=heard.append)
     assert heard == ["ImagePullBackOff", "Resources"]
 
 
@@ -212,10 +198,11 @@ def test_another_attempt_waits_for_the_end_of_the_one_before(tmp_path: Path) -> 
         (tmp_path / STOP_FILE).touch()  # as a pod does that is being ended
         return (JobState.ENDING, "being deleted")
 
-    launcher = Told((JobState.FAILED, ""), says_stop, (JobState.GONE, ""))
-    launch(launcher, tmp_path, 1)
-    assert launcher.asked == ["cancel handle 1", "submit"]
-    assert not (tmp_path / STOP_FILE).exists()
+    for before in ((JobState.FAILED, ""), (JobState.ENDING, "being deleted")):  # which is not taken for one that runs
+        launcher = Told(before, says_stop, (JobState.GONE, ""))
+        assert launch(launcher, tmp_path, 1) == "handle 1"  # this launcher's first
+        assert launcher.asked == ["cancel handle 1", "submit"]
+        assert not (tmp_path / STOP_FILE).exists()
 
 
 def test_an_attempt_that_does_not_end_lets_no_other_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +267,7 @@ def test_a_launch_whose_answer_was_lost_is_not_made_twice(tmp_path: Path) -> Non
     handle = launch(launcher, tmp_path, 1)
     assert launcher.jobs == [handle]
     says(tmp_path, FINISHED)
-    assert follow(launcher, handle, tmp_path, lambda events: None, every_s=0.001).finished
+    assert followed(launcher, tmp_path).finished
     assert launcher.asked == []
 
 
@@ -304,7 +291,7 @@ def test_a_launch_whose_answer_was_lost_and_that_has_ended_is_another_attempt(
     launch(launcher, tmp_path, 1)
     assert [name[-2:] for name in launcher.jobs] == ["-1", "-2"]
     with pytest.raises(TrainingError, match="without a word"):  # it did not stop: the one before it did
-        follow(Told(ENDED), "handle", tmp_path, lambda events: None, every_s=0.001)
+        followed(Told(ENDED), tmp_path)
 
 
 def test_a_refusal_proves_nothing_about_the_launch_before_it(tmp_path: Path) -> None:
@@ -338,9 +325,9 @@ def test_a_refused_launch_leaves_the_attempt_before_it_noted(tmp_path: Path) -> 
 
 def test_a_job_taken_over_behind_its_start_may_finish(tmp_path: Path) -> None:
     says(tmp_path, STARTED, {"event": "stopped", "step": 3}, STARTED)  # launch.json is gone, the job runs
-    handle = launch(Told(RUNS), tmp_path, 1)
+    launch(Told(RUNS), tmp_path, 1)
     says(tmp_path, FINISHED)
-    assert outcome_of([STARTED, FINISHED]) == follow(Told(ENDED), handle, tmp_path, lambda e: None, every_s=0.001)
+    assert outcome_of([STARTED, FINISHED]) == followed(Told(ENDED), tmp_path)
 
 
 def test_a_stop_reaches_a_job_whose_queue_is_silent(tmp_path: Path) -> None:
@@ -350,30 +337,14 @@ def test_a_stop_reaches_a_job_whose_queue_is_silent(tmp_path: Path) -> None:
     assert (tmp_path / STOP_FILE).exists()
 
 
-def test_a_job_that_is_being_ended_is_not_taken_for_one_that_runs(tmp_path: Path) -> None:
-    launch(Told(RUNS), tmp_path, 1)
-    ending = (JobState.ENDING, "being deleted")
-    launcher = Told(ending, ending, (JobState.GONE, ""))
-    assert launch(launcher, tmp_path, 1) == "handle 1"  # this launcher's first
-    assert launcher.asked == ["cancel handle 1", "submit"]
-
-
 def test_who_interrupts_hears_no_more_than_that(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Stubborn(Told):
         def cancel(self, handle: str) -> None:
             raise LaunchError("it does not end")
 
     with pytest.raises(KeyboardInterrupt):
-        follow(Stubborn(KeyboardInterrupt(), ENDED), "handle", tmp_path, lambda events: None, every_s=0.001)
+        followed(Stubborn(KeyboardInterrupt(), ENDED), tmp_path)
     assert "it does not end" in caplog.text
-
-
-def test_a_stop_that_nobody_confirms_ends_the_job_hard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "_NO_ANSWER_S", 0.0)
-    launcher = Told(KeyboardInterrupt(), LostError("no answer"))
-    with pytest.raises(KeyboardInterrupt):
-        follow(launcher, "handle", tmp_path, lambda events: None, every_s=0.001)
-    assert launcher.asked == ["cancel handle"]
 
 
 @pytest.mark.parametrize(
@@ -387,7 +358,7 @@ def test_a_stop_that_nobody_confirms_ends_the_job_hard(tmp_path: Path, monkeypat
 )
 def test_an_end_without_a_word_has_a_reason_and_names_the_log(tmp_path: Path, detail: str, reason: str) -> None:
     with pytest.raises(TrainingError) as failed:
-        follow(Told((JobState.FAILED, detail)), "handle", tmp_path, lambda events: None, every_s=0.001)
+        followed(Told((JobState.FAILED, detail)), tmp_path)
     assert failed.value.reason == reason
     assert failed.value.message.endswith(f"what it printed is in {tmp_path}/log.txt")
 
@@ -395,7 +366,7 @@ def test_an_end_without_a_word_has_a_reason_and_names_the_log(tmp_path: Path, de
 def test_a_failure_without_room_for_a_word_is_a_full_disk(tmp_path: Path) -> None:
     (tmp_path / FAILURE_FILE).touch()
     with pytest.raises(TrainingError) as failed:
-        follow(Told((JobState.FAILED, "")), "handle", tmp_path, lambda events: None, every_s=0.001)
+        followed(Told((JobState.FAILED, "")), tmp_path)
     assert failed.value.reason == "disk_full"
     assert not failed.value.retryable
 

@@ -1,4 +1,4 @@
-"""What a finished training came to, from its job's folder into the warehouse's record of it."""
+"""What a finished training came to, from its job's folder into the warehouse's record, and its model's short name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tasks.training.records import record_training
-from tasks.training.registry import finished_finetune
+from tasks.training.registry import finished_finetune, model_label
 from tests.support.finished_job import a_finished_job
+from toolformer_core.finetune.recipe import JOB_FILE
 from warehouse.records import trainings_table
 from warehouse.store import Store
 
@@ -60,3 +61,14 @@ def test_a_training_that_goes_on_or_was_none_has_no_record(tmp_path: Path) -> No
     events.write_text("".join(events.read_text().splitlines(keepends=True)[:-1]))
     assert finished_finetune(folder) is None
     assert finished_finetune(a_finished_job(tmp_path / "something")) is None
+
+
+def test_a_training_is_named_by_its_job(tmp_path: Path) -> None:
+    job = tmp_path / "cstar-toolformer-0a1b2c3d4e5f6789"
+    (job / "model").mkdir(parents=True)
+    (job / JOB_FILE).touch()
+    (tmp_path / "gpt").mkdir()
+    assert model_label(str(job / "model")) == "cstar-toolformer-0a1b2c3d4e5f6789"
+    assert model_label(f"{job}/../gpt/") == "gpt"
+    assert model_label("EleutherAI/gpt-j-6b") == "EleutherAI/gpt-j-6b"
+    assert model_label("embedded") == "embedded"
