@@ -33,10 +33,9 @@ def encode_parquet(table: pa.Table) -> bytes:
 
 
 def decode_parquet(data: bytes, columns: list[str] | None, place: str) -> pa.Table:
-    """Return the rows of a Parquet file.
+    """Return the rows of a Parquet file: all columns, or these in this order.
 
     Args:
-        columns: return only these columns, in this order; None: all.
         place: the file's path, for messages.
 
     Raises:
@@ -54,19 +53,15 @@ def decode_parquet(data: bytes, columns: list[str] | None, place: str) -> pa.Tab
         raise CorruptDataError(f"{place} cannot be read as Parquet: {exc}") from exc
 
 
-def check_data(file: DataFile, data: bytes, verify: bool = True) -> str:
+def check_data(file: DataFile, data: bytes) -> str:
     """Return how a data file's bytes differ from what its commit says, as the end of a sentence; "" if they do not."""
     if len(data) != file.bytes:
         return f"is truncated or altered: it has {len(data):,} bytes, but its commit says {file.bytes:,}"
-    return "is altered: its digest is not the one in its commit" if verify and digest(data) != file.digest else ""
+    return "is altered: its digest is not the one in its commit" if digest(data) != file.digest else ""
 
 
 def encode_record(path: str, value: Mapping[str, Any]) -> bytes:
-    """Return a small record in its envelope.
-
-    Raises:
-        StoreError: the value is not JSON.
-    """
+    """Return a small record in its envelope; raise `StoreError` if it is not JSON."""
     try:
         envelope = {"digest": digest(canonical_json(dict(value))), "value": dict(value)}
         options = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
