@@ -114,11 +114,7 @@ class Catalog:
             METADATA.create_all(connection)
 
     def _set_aside(self, path: Path, error: CatalogError) -> None:
-        """Move a database that cannot be used to quarantine; it contains nothing that is not in the commits.
-
-        Raises:
-            StoreError: the problem is not the file but its folder: the disk is full, or the folder cannot be written.
-        """
+        """Move a database that cannot be used to quarantine; `StoreError` means that its folder is the problem."""
         self._engine.dispose()
         folder = Store(path.parent)
         folder.files.put(f"{path.name}.probe", bytes(_PROBE_BYTES))
@@ -155,10 +151,7 @@ class Catalog:
 
     @again_if_lost
     def reconcile(self, store: Store) -> dict[str, int]:
-        """Rebuild everything from the store's commits, runs and datasets; return table -> number of rows.
-
-        Readers see either the old catalog or the new one.
-        """
+        """Rebuild everything from the store's records in one transaction; return table -> number of rows."""
         facts = facts_from_records(store.commits(), store.runs(), store.datasets())
         with self._write() as connection:
             METADATA.drop_all(connection)
@@ -203,10 +196,7 @@ class Catalog:
 
     @again_if_lost
     def identities(self) -> Facts:
-        """Return `commits`, `runs` and `datasets` with the columns in which two versions of a record differ.
-
-        `run_commits` has the rows of `facts.RUN_SUMMARIES`.
-        """
+        """Return what tells records apart, as `FactsSource` says."""
         with self._write() as connection:
             facts = {name: self._select(connection, name, columns) for name, columns in IDENTITIES.items()}
             if self.is_duckdb:
@@ -222,11 +212,7 @@ class Catalog:
 
     @again_if_lost
     def facts_of(self, keys: Facts) -> Facts:
-        """Return the rows of all tables about some commits, runs and datasets.
-
-        Args:
-            keys: `commits`, `runs` and `datasets`, each with the columns of its primary key.
-        """
+        """Return the rows of all tables about some commits, runs and datasets, as `FactsSource` says."""
         with self._write() as connection:
             return {
                 name: self._select(connection, name, None, keys[tables[0]])

@@ -37,10 +37,7 @@ def canonical_json(value: Any) -> bytes:
 
 
 def fingerprint(parts: Mapping[str, str]) -> str:
-    """Return the digest of what a shard's result depends on, by part name (config, inputs, model, ...).
-
-    The order of the parts does not matter; a missing part and a part that is "" differ.
-    """
+    """Return the digest of what a result depends on, by part name; a missing part and one that is "" differ."""
     return digest(canonical_json(dict(parts)))
 
 
@@ -50,11 +47,7 @@ def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, 
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return the name if it is safe in a path, that is of at most 150 letters, digits, `.`, `_` and `-`.
-
-    Raises:
-        StoreError: it is not.
-    """
+    """Return the name; raise `StoreError` unless it is of 1 to 150 letters, digits, `.`, `_` and `-`."""
     if not _NAME.fullmatch(name):
         raise StoreError(f"{kind} {name!r} may contain only letters, digits, '.', '_' and '-' (at most 150)")
     return name

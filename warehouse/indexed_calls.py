@@ -63,11 +63,7 @@ class DrawnCall:
 
 
 class IndexedCalls:
-    """The best call of each tool at each position.
-
-    Args:
-        least: only calls with at least this gain, in nats; filters with lower thresholds are then not answered.
-    """
+    """The best call of each tool at each position, of those that gain at least `least` nats."""
 
     def __init__(self, path: str | Path, gains: Gains = STORED, least: float = -math.inf) -> None:
         self._path, self._gains = path, gains

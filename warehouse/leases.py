@@ -64,11 +64,7 @@ def pauses() -> Iterator[float]:
 
 
 class Leases:
-    """The leases on the work of one store. Threads of a process may share it.
-
-    Args:
-        lease_s: seconds after which a process that renews nothing counts as dead.
-    """
+    """The leases on the work of one store; they end after `lease_s` seconds without renewal. Threads may share it."""
 
     def __init__(self, url: str, store: Store, *, lease_s: float = LEASE_S) -> None:
         self._engine = connect_schema(url, store, lease_s, wait_now=True)  # the flow has reached it with this URL
@@ -120,10 +116,7 @@ class Leases:
         return self._renew([lease.token]) == {lease.token}
 
     def release(self, lease: Lease) -> None:
-        """Release a lease; do nothing if it was lost.
-
-        A database that cannot be reached is not an error here: the lease ends by itself.
-        """
+        """Release a lease, unless it was lost; if the database cannot be reached, it ends by itself."""
         with self._lock:
             self._held.pop(lease.token, None)
         try:

@@ -29,11 +29,7 @@ STORED = Gains()  # as the calls were scored
 
 
 def reweigh(path: str | Path, weights: Sequence[float], file: Path) -> Gains:
-    """Write the gains under other weights to a file, and return them.
-
-    Args:
-        weights: of the tokens from a position on, no more than are stored; those after them weigh nothing.
-    """
+    """Write the gains under other weights of the tokens from a position on to a file, and return them."""
     gain = _gain_sql(weights)
     sql = f"""
 WITH calls AS (

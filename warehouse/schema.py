@@ -188,10 +188,7 @@ def empty_table(stage: str) -> pa.Table:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table with exactly the schema's columns, order and types, in one chunk and without metadata.
-
-    Raises `SchemaError` if a column is missing or unknown, cannot be cast, or contains a forbidden null.
-    """
+    """Return the table with exactly the schema's columns, in one chunk; raise `SchemaError` if it does not fit."""
     missing = [name for name in schema.names if name not in table.column_names]
     unknown = [name for name in table.column_names if name not in schema.names]
     if missing or unknown:

@@ -40,11 +40,7 @@ def without_secrets(url: sa.URL) -> str:
 
 
 def open_database(url: str | sa.URL, schema: str | None = None) -> sa.Engine:
-    """Return an engine whose tables are in a schema; it connects when it is first used.
-
-    Raises:
-        CatalogError: this is not a SQLAlchemy URL, or its driver is not installed.
-    """
+    """Return an engine whose tables are in a schema; it connects when it is first used."""
     try:
         engine = sa.create_engine(url, pool_pre_ping=schema is not None)
         return engine if schema is None else engine.execution_options(schema_translate_map={None: schema})

@@ -49,11 +49,7 @@ _REMEDY = "run the same build again: it sets the file aside and computes the sha
 
 
 class Store:
-    """Reads and writes one data folder.
-
-    Args:
-        files: the file operations; default: those for the URL.
-    """
+    """Reads and writes one data folder, with the file operations that are given or those for its URL."""
 
     def __init__(self, url: str | Path, *, files: Files | None = None) -> None:
         self.files = files if files is not None else open_files(url)
@@ -73,8 +69,7 @@ class Store:
     def local_folder(self) -> Path:
         """The folder for what needs a local disk (catalog, snapshot): the data folder itself.
 
-        For a URL it is a folder below the current one, `toolformer-remote/<its path>-<digest>`. It may be deleted: a
-        flow and `reconcile` create it again.
+        For a URL it is `toolformer-remote/<its path>-<digest>` below the current folder, which may be deleted.
         """
         if self.is_local:
             return Path(self.root)
@@ -138,11 +133,7 @@ class Store:
         return decode_parquet(data, columns, self.locate(file.path))
 
     def read_dataset(self, dataset: Dataset, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of a dataset version, file by file.
-
-        Raises:
-            CorruptDataError: one of its files is damaged or gone; the message names the dataset.
-        """
+        """Yield the rows of a version, file by file; `CorruptDataError` names the dataset if one is damaged or gone."""
         for file in dataset.files:
             try:
                 yield self.read(file, columns)
@@ -195,11 +186,7 @@ class Store:
         return commit
 
     def find(self, stage: str, tool: str, shard: str, fingerprint: str) -> Commit | None:
-        """Return the commit of a finished shard; None if the shard is not finished.
-
-        It is also None if a data file is missing or has another size, or if the commit itself is damaged (it is then
-        moved to `quarantine/`). Digests of data are compared by `read`.
-        """
+        """Return the commit of a shard; None unless it is readable, and its data files there in their full size."""
         commit = self.read_commit(CommitKey(stage, tool, shard, fingerprint))
         return commit if commit is not None and self.intact(commit) else None
 
@@ -213,11 +200,7 @@ class Store:
         return all(self._size(file.path) == file.bytes for file in commit.files)
 
     def damage(self, commit: Commit) -> dict[str, str]:
-        """Read every data file of a commit; return the damaged ones: path -> what is wrong with it.
-
-        Raises:
-            StoreError: a file exists but cannot be read now.
-        """
+        """Read every data file of a commit; return the damaged ones: path -> what is wrong with it."""
         damaged = {}
         for file in commit.files:
             data = self.files.get(file.path)
@@ -309,10 +292,7 @@ class Store:
         return sorted(runs, key=lambda run: (run.number, run.started, run.run_id))
 
     def write_dataset(self, dataset: Dataset) -> Dataset:
-        """Write the record of how a version was made, unless there is one; return the record that stands.
-
-        A record is never overwritten: if a version is made again in the same way, its first record stays.
-        """
+        """Write the record of how a version was made; if there is one, it stays. Return the one that stands."""
         check_name("dataset", dataset.name)
         check_name("version", dataset.id)
         path = f"datasets/{dataset.key}.json"

@@ -23,12 +23,7 @@ from warehouse.queries.item_changes import (
 
 
 def pieces_with_calls(text: str, names: Mapping[str, str]) -> list[Piece]:
-    """Return the pieces of a text that a model wrote with tools.
-
-    Args:
-        text: with its calls. Brackets without an arrow are text: such a call was never made.
-        names: the tools' names in calls, by key; a call of a tool that is not among them keeps its name as its key.
-    """
+    """Return the pieces of a text that a model wrote; without a response, a call was never made and is text."""
     keys = {name: key for key, name in names.items()}
     made = (found for found in find_calls(text) if found.response is not None)
     return pieces_between(text, ((one.start, one.end, keys.get(one.call.tool, one.call.tool)) for one in made))

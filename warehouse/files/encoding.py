@@ -21,10 +21,7 @@ _ROW_GROUP = 64 * 1024  # rows
 
 
 def encode_parquet(table: pa.Table) -> bytes:
-    """Return a table as Parquet.
-
-    Columns of floats get no statistics: these leave NaN out, and readers that trust them, as DuckDB does, miss it.
-    """
+    """Return a table as Parquet; floats without statistics, which leave NaN out: DuckDB trusts them."""
     sink = pa.BufferOutputStream()
     described = [column.name for column in table.schema if not pa.types.is_floating(column.type)]
     layout: dict[str, Any] = {"compression": "zstd", "compression_level": 3, "row_group_size": _ROW_GROUP}

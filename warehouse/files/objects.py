@@ -18,11 +18,7 @@ _TRIES = 5  # S3 answers with a conflict while another put of the same object is
 
 
 def object_creator(url: str, region: str) -> CreateObject | None:
-    """Return a function that creates objects below an S3 URL; None if botocore is not installed.
-
-    Args:
-        url: the URL as `pyarrow.fs` takes it, with its keys and its query.
-    """
+    """Return a function that creates objects below an S3 URL, with its keys; None if botocore is not installed."""
     if importlib.util.find_spec("botocore") is None:
         return None
     import botocore.session

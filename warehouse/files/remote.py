@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -18,7 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from warehouse.errors import StoreError, error_line
+from warehouse.errors import StoreError
 from warehouse.files.base import TEMPORARY, Files, LocalFiles, temporary_beside
 from warehouse.files.objects import CreateObject, object_creator
 
@@ -31,7 +32,6 @@ class RemoteFiles:
     """Anything a `pyarrow.fs` URL names, e.g. `s3://bucket/folder`; one put per file.
 
     Args:
-        root: the URL, for messages and views.
         base: the root's path within that file system.
         create_object: creates an object unless there is one; None: the place cannot do that in one step.
     """
@@ -44,7 +44,7 @@ class RemoteFiles:
 
     def put(self, path: str, data: bytes) -> None:
         target = self._at(path)
-        try:
+        with self._told("write", path):
             if self._fs.type_name in _NO_FOLDERS:
                 self._write(target, data)
             else:  # here others would see a half-written file
@@ -52,8 +52,6 @@ class RemoteFiles:
                 temporary = str(temporary_beside(PurePosixPath(target)))
                 self._write(temporary, data)
                 self._fs.move(temporary, target)
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot write {self.root}/{path}: {exc}") from exc
 
     def create(self, path: str, data: bytes) -> bool:
         if self._create_object is not None:
@@ -70,54 +68,37 @@ class RemoteFiles:
             stream.write(data)
 
     def get(self, path: str) -> bytes | None:
-        try:
-            with self._fs.open_input_stream(self._at(path)) as stream:
-                return bytes(stream.read())
-        except FileNotFoundError:
-            return None
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot read {self.root}/{path}: {exc}") from exc
+        with (
+            self._told("read", path),
+            suppress(FileNotFoundError),
+            self._fs.open_input_stream(self._at(path)) as stream,
+        ):
+            return bytes(stream.read())
+        return None
 
     def stat(self, path: str) -> tuple[int, float] | None:
-        try:
+        with self._told("look at", path):
             info = self._fs.get_file_info(self._at(path))
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot look at {self.root}/{path}: {exc}") from exc
-        if info.type != pafs.FileType.File:
-            return None
-        return _stat(info)
+        return _stat(info) if info.type == pafs.FileType.File else None
 
     def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
-        for path in self._walk(folder):
+        for path, _ in sorted(self.stats(folder)):
             if path.endswith(suffix) and not TEMPORARY.search(path):
                 yield path
 
-    def _walk(self, folder: str) -> Iterator[str]:
-        for path in sorted(info.path for info in self._infos(folder)):
-            yield path[len(self._base) + 1 :]
-
-    def _infos(self, folder: str) -> list[Any]:
-        """Return what the place says of all files below a folder."""
-        selector = pafs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
-        try:
-            infos = self._fs.get_file_info(selector)
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot list {self.root}/{folder}: {exc}") from exc
-        return [info for info in infos if info.type == pafs.FileType.File]
-
     def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
         """See `Files`; an object store answers for a thousand files at once."""
-        for info in self._infos(folder):
-            yield info.path[len(self._base) + 1 :], _stat(info)
+        selector = pafs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
+        with self._told("list", folder):
+            infos = self._fs.get_file_info(selector)
+        for info in infos:
+            if info.type == pafs.FileType.File:
+                yield info.path[len(self._base) + 1 :], _stat(info)
 
     def get_range(self, path: str, start: int, length: int) -> bytes | None:
-        try:
-            with self._fs.open_input_file(self._at(path)) as stream:
-                return bytes(stream.read_at(length, start))
-        except FileNotFoundError:
-            return None
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot read {self.root}/{path}: {exc}") from exc
+        with self._told("read", path), suppress(FileNotFoundError), self._fs.open_input_file(self._at(path)) as stream:
+            return bytes(stream.read_at(length, start))
+        return None
 
     def move(self, path: str, target: str) -> None:
         data = self.get(path)
@@ -126,21 +107,23 @@ class RemoteFiles:
             self.delete(path)
 
     def delete(self, path: str) -> None:
-        try:
+        with self._told("delete", path), suppress(FileNotFoundError):
             self._fs.delete_file(self._at(path))
-        except FileNotFoundError:
-            return
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot delete {self.root}/{path}: {error_line(exc)}") from exc
 
     def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
         """See `Files`; object stores have none."""
         if self._fs.type_name in _NO_FOLDERS:
             return
         latest = time.time() - older_than_s
-        for path in self._walk(""):
-            if TEMPORARY.search(path) and (stat := self.stat(path)) is not None and stat[1] <= latest:
-                yield path
+        yield from sorted(path for path, stat in self.stats("") if TEMPORARY.search(path) and stat[1] <= latest)
+
+    @contextmanager
+    def _told(self, what: str, path: str) -> Iterator[None]:
+        """Have errors say what could not be done with a path."""
+        try:
+            yield
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot {what} {self.root}/{path}: {exc}") from exc
 
     def _at(self, path: str) -> str:
         return f"{self._base}/{path}" if path else self._base

@@ -106,10 +106,6 @@ def find_documents(
     Args:
         after: where the last page ended; None: this is the first page.
         seconds: after which no further file is searched; one always is.
-
-    Raises:
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
-        ValueError: there is no such stage.
     """
     conditions = _conditions(wanted)
     ends = time.monotonic() + seconds
@@ -208,11 +204,6 @@ ORDER BY d.doc_id LIMIT $limit"""
 
 
 def _conditions(wanted: DocumentFilter) -> list[_Condition]:
-    """Return the conditions of a filter.
-
-    Raises:
-        ValueError: there is no such stage.
-    """
     out = [
         _Condition(f"contains(lower(d.text), lower($word{number}))", (), {f"word{number}": word})
         for number, word in enumerate(_words(wanted.text))

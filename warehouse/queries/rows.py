@@ -16,8 +16,6 @@ from warehouse.snapshot.index import FORMAT
 from warehouse.snapshot.relations import parquet_sql
 from warehouse.snapshot.remote import register_files_of_snapshot
 
-__all__ = ["in_little_memory", "open_snapshot", "rows_in", "rows_of", "table_in"]
-
 Rows = TypeVar("Rows")
 
 _ATTEMPTS = 10  # to open a snapshot that is replaced meanwhile; it is usually replaced once in twenty seconds
@@ -51,9 +49,7 @@ def in_little_memory(limit: str = _LITTLE, folder: Path | None = None) -> Iterat
 
 
 def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
-    """Open the snapshot read-only; the caller closes the connection.
-
-    Files that lie on a URL are fetched as queries read them, with the credentials of the environment.
+    """Open the snapshot read-only; the caller closes the connection. Files on a URL are fetched as they are read.
 
     Raises:
         SnapshotError: there is no snapshot, or it cannot be opened.
@@ -117,12 +113,14 @@ def rows_of(path: str | Path, sql: str, parameters: dict[str, Any] | None = None
 def rows_in(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: dict[str, Any] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows of a query on an open snapshot as dicts; see `rows_of`.
+    """Return the rows of a query on an open snapshot as dicts; see `rows_of`."""
 
-    Raises:
-        SnapshotError: the query fails.
-    """
-    return _asked(connection, lambda: _fetch(connection, sql, parameters))
+    def fetch() -> list[dict[str, Any]]:
+        result = connection.execute(sql, parameters)
+        names = [column[0] for column in result.description]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+    return _asked(connection, fetch)
 
 
 def data_root(connection: duckdb.DuckDBPyConnection) -> str | None:
@@ -131,23 +129,29 @@ def data_root(connection: duckdb.DuckDBPyConnection) -> str | None:
     return str(rows[0]["value"]) if rows else None
 
 
-def version_sql(connection: duckdb.DuckDBPyConnection, dataset: str, version: str) -> str | None:
-    """Return SQL of a relation over the files of a version of C*; None if they are not all there.
+def files_sql(
+    connection: duckdb.DuckDBPyConnection, table: str, sql: str, parameters: dict[str, Any] | None = None
+) -> str | None:
+    """Return SQL of the rows of a table in the files whose `path` a query returns; None if there are none.
 
-    Raises:
-        SnapshotError: the snapshot is packed, or cannot be read.
+    In a packed snapshot it is the table itself.
     """
+    root = data_root(connection)
+    if root is None:
+        return table
+    files = rows_in(connection, sql, parameters)
+    return parquet_sql(f"{root}/{row['path']}" for row in files) if files else None
+
+
+def version_sql(connection: duckdb.DuckDBPyConnection, dataset: str, version: str) -> str | None:
+    """Return SQL of a relation over the files of a version of C*; None if they are not all there."""
     sql = "SELECT path FROM facts.version_files WHERE dataset = $dataset AND version = $version ORDER BY path"
     files = rows_in(connection, sql, {"dataset": dataset, "version": version})
     return parquet_sql(f"{data_root(connection)}/{row['path']}" for row in files) if files else None
 
 
 def table_in(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """Return the rows of a query on an open snapshot as a table.
-
-    Raises:
-        SnapshotError: the query fails.
-    """
+    """Return the rows of a query on an open snapshot as a table; see `rows_of`."""
     return _asked(connection, lambda: connection.sql(sql).to_arrow_table())
 
 
@@ -171,12 +175,6 @@ def _asked(connection: duckdb.DuckDBPyConnection, ask: Callable[[], Rows]) -> Ro
                 "another version of this program wrote the snapshot: run toolformer reconcile with the same --data"
             ) from exc
         raise SnapshotError(f"the query failed: {error_line(exc)}") from exc
-
-
-def _fetch(connection: duckdb.DuckDBPyConnection, sql: str, parameters: dict[str, Any] | None) -> list[dict[str, Any]]:
-    result = connection.execute(sql, parameters) if parameters else connection.execute(sql)
-    names = [column[0] for column in result.description]
-    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
 def _is_of_another_version(connection: duckdb.DuckDBPyConnection) -> bool:

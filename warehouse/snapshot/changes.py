@@ -41,17 +41,13 @@ class FactsSource(Protocol):
     """Where the facts come from: the catalog, or records that were read from the store."""
 
     def identities(self) -> Facts:
-        """Return what tells records apart: tables with at least the columns of `facts.IDENTITIES`.
+        """Return `commits`, `runs` and `datasets` with at least the columns of `facts.IDENTITIES`.
 
         `run_commits` has the rows of `facts.RUN_SUMMARIES`.
         """
 
     def facts_of(self, keys: Facts) -> Facts:
-        """Return the rows of all tables about these commits, runs and datasets; rows about others do no harm.
-
-        Args:
-            keys: `commits`, `runs` and `datasets`, each with the columns of the table's primary key.
-        """
+        """Return the rows of all tables about commits, runs and datasets by primary key; others do no harm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +63,10 @@ class RecordedFacts:
         return self.tables
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """How many commits, runs and dataset records were added to or removed from the facts; one that changed is both."""
-
-    commits: int
-    runs: int
-    datasets: int
-
-
-def apply_changes(connection: duckdb.DuckDBPyConnection, source: FactsSource) -> Changes:
-    """Make the tables of the facts equal to the source.
+def apply_changes(connection: duckdb.DuckDBPyConnection, source: FactsSource) -> bool:
+    """Make the tables of the facts equal to the source; return whether commits or runs changed.
 
     The temporary tables `new_commits` and `gone_commits` (commit_id) stay, for what is derived from the facts.
-
-    Raises:
-        CatalogError: the source cannot be read.
-        duckdb.Error: the snapshot cannot be written.
     """
     for name, schema in ARROW_SCHEMAS.items():
         execute_with(connection, f"CREATE TABLE IF NOT EXISTS facts.{name} AS FROM _rows", schema.empty_table())
@@ -93,7 +76,6 @@ def apply_changes(connection: duckdb.DuckDBPyConnection, source: FactsSource) ->
         _compare(connection, name, rows)
     connection.unregister("_summaries")
     new = {name: connection.sql(f"FROM new_{name}").to_arrow_table() for name in identities}
-    gone = {name: len(connection.sql(f"FROM gone_{name}").fetchall()) for name in identities}
     facts = source.facts_of(new) if any(keys.num_rows for keys in new.values()) else None
     for owner, tables in (("commits", COMMIT_TABLES), ("datasets", DATASET_TABLES), ("runs", ("runs",))):
         keys = _keys(owner)
@@ -107,7 +89,8 @@ def apply_changes(connection: duckdb.DuckDBPyConnection, source: FactsSource) ->
     )
     if facts is not None:
         execute_with(connection, _UPDATE_RUN_COMMITS, facts["run_commits"])
-    return Changes(*(new[name].num_rows + gone[name] for name in ("commits", "runs", "datasets")))
+    tables = ("new_commits", "gone_commits", "new_runs", "gone_runs")
+    return any(connection.execute(f"FROM {table} LIMIT 1").fetchall() for table in tables)
 
 
 def _keys(table: str) -> str:
