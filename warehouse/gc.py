@@ -2,7 +2,7 @@
 
 Kept, however old it is:
     what a dataset version depends on: its files, the commits that list them, all commits that its run used, and those
-        from which these were made. A finetuned model's record refers to such a version, and versions are never deleted;
+        from which these were made;
     what is current: the commits of the newest completed build, and of every evaluation's newest completed run;
     a commit of which a kept one lists a file too, as an ingest does of the parts that were read: a corpus that grows is
         then read on from there;
@@ -10,14 +10,12 @@ Kept, however old it is:
 Kept for some days: what unfinished runs made or used, since the same command continues from it.
 Garbage: all other commits and their data, data that no commit lists, temporary files, and the quarantine.
 
-The order of deletion is: commits, then catalog and snapshot, then data. A commit means that its data is there, so it
-must go first: whenever the process is killed, the worst that remains is data without a commit, which nobody reads and
-the next `gc` finds. (Data first would leave commits that look damaged.) Somebody who has an older snapshot open may
-find that its files are gone; the newest snapshot never refers to garbage.
+Commits are deleted first, then the catalog and the snapshot follow, then data goes: whenever the process is killed, the
+worst that remains is data without a commit, which nobody reads and the next `gc` finds. Somebody who has an older
+snapshot open may find that its files are gone.
 
 The caller holds the catalog, and so its lock: no flow works in the meantime. A catalog on PostgreSQL locks nobody out,
-so there the caller checks `active_runs` first. A flow that starts in just that moment and relies on what is being
-deleted ends with an error; started again, it computes the missing shards.
+so there the caller checks `active_runs` first; a flow that starts in just that moment may end with an error.
 """
 
 import datetime as dt

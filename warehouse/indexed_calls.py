@@ -1,11 +1,9 @@
 """The calls of a snapshot's index in memory: what a filter keeps of them, and lists of them, a page at a time.
 
 What decides whether a call is kept is small, about 50 bytes for each row of `facts.gains`. It is read once, and then a
-filter takes a few passes over arrays (`call_filter`); only the calls that are shown are read from files.
-
-A page begins after the last call of the page before, by that call's place in the order and not by its number: so every
-call is on one page. The index has the best scored call of each tool at a position; `explain` has all.
-Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
+filter takes a few passes over arrays (`call_filter`); only the calls that are shown are read from files. A page begins
+after the last call of the page before, by that call's place in the order and not by its number: so every call is on one
+page. The index has the best scored call of each tool at a position; `explain` has all.
 """
 
 import math

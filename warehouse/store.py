@@ -1,11 +1,4 @@
-"""Immutable Parquet files and one small JSON commit per shard: where truth lives.
-
-    DATA/shards/<stage>/<tool or _>/<name>-<fingerprint[:16]>.parquet   data, written first
-    DATA/commits/<stage>/<tool or _>/<shard>-<fingerprint[:16]>.json    the commit, written last
-    DATA/rejects/<stage>/<tool or _>/<name>-<fingerprint[:16]>.parquet  rejected rows, listed in the commit too
-    DATA/runs/<run_id>.json                                             which commits a run used
-    DATA/datasets/<name>/<version>-<made>.json                          versions of C*, a record for each way of making
-    DATA/quarantine/...                                                 damaged files, kept for inspection
+"""Immutable Parquet files and one small JSON commit per shard: where truth lives (the README shows the folder).
 
 How much each question about a file's state reads, as bytes may go missing in a crash and rot on a disk:
 
@@ -15,8 +8,7 @@ How much each question about a file's state reads, as bytes may go missing in a 
     read            the bytes that it returns           always
 
 A data file is never overwritten: other bytes under the same fingerprint get a name of their own, so what a commit or a
-reader refers to stays as it was. The store does not know which commits are current; the catalog and the snapshot are
-indexes over it. How files are encoded is in `encoding`, what the records hold in `commits`.
+reader refers to stays as it was. The catalog and the snapshot are indexes over the store, and say what is current.
 """
 
 import contextlib

@@ -3,7 +3,7 @@
 Every call with a response is stored with its score, whatever its gain, so every tau_f can be tried from the floor on
 below which scores are not complete (0 nats, unless the build set more). Fewer positions (a smaller k, a larger
 tau_s) are a part of what was sampled; more positions or more draws need the model. The limit on examples per tool is
-not applied. Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
+not applied.
 """
 
 import json

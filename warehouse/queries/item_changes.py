@@ -140,8 +140,8 @@ def changed_items(
             "items": [row["item_id"] for row in page],
         }
         rows = rows_in(connection, _SQL["texts"].format(predictions), {**evaluations, **picked}) if page else []
-    texts = {(_place(row), row["side"]): row for row in rows}
-    items = tuple(_item(row, texts) for row in page)
+    texts = {_place(row): row for row in rows}
+    items = tuple(_item(row, texts[_place(row)]) for row in page)
     return items, items[-1].place if len(listed) > n else None
 
 
@@ -168,12 +168,7 @@ def _place(row: Mapping[str, Any]) -> ItemPlace:
     return ItemPlace(row["task"], row["source"], row["item_id"])
 
 
-def _item(row: Mapping[str, Any], texts: Mapping[tuple[ItemPlace, int], Mapping[str, Any]]) -> EvaluatedItem:
-    place = _place(row)
-    sides = [texts.get((place, side)) for side in (1, 2)]
-    any_side: Mapping[str, Any] = next((one for one in sides if one is not None), {})
-    first, second = (
-        None if one is None else SideResult(*(one[name] for name in SideResult.__slots__)) for one in sides
-    )
-    answers = tuple(any_side.get("answers") or ())
-    return EvaluatedItem(place, row["tool"], row["change"], any_side.get("prompt", ""), answers, first, second)
+def _item(row: Mapping[str, Any], texts: Mapping[str, Any]) -> EvaluatedItem:
+    first, second = (texts[side] and SideResult(**texts[side]) for side in ("first", "second"))
+    answers = tuple(texts["answers"] or ())
+    return EvaluatedItem(_place(row), row["tool"], row["change"], texts["prompt"], answers, first, second)

@@ -123,6 +123,13 @@ def rows_in(
     return _asked(connection, fetch)
 
 
+def data_is_gone(error: duckdb.Error) -> str:
+    return (
+        f"the snapshot refers to data that cannot be read ({error_line(error)}): if the folder was moved or files "
+        "are gone, run toolformer reconcile with the same --data"
+    )
+
+
 def data_root(connection: duckdb.DuckDBPyConnection) -> str | None:
     """Return the folder or URL of the data files; None: the snapshot is packed and holds the tables themselves."""
     rows = rows_in(connection, "SELECT value FROM facts.about WHERE name = 'data'")
@@ -165,10 +172,7 @@ def _asked(connection: duckdb.DuckDBPyConnection, ask: Callable[[], Rows]) -> Ro
             connection.execute("RESET memory_limit")
             return ask()
     except duckdb.IOException as exc:
-        raise SnapshotError(
-            f"the snapshot refers to data that cannot be read ({error_line(exc)}): if the folder was moved or files "
-            "are gone, run toolformer reconcile with the same --data"
-        ) from exc
+        raise SnapshotError(data_is_gone(exc)) from exc
     except duckdb.Error as exc:
         if _is_of_another_version(connection):
             raise SnapshotError(

@@ -1,10 +1,7 @@
-"""What changed in the facts since the last snapshot, applied to a copy of it.
+"""What changed in the facts since the last snapshot, applied to a copy of it, or to an empty file.
 
-A snapshot is written as the changes against the last one, or against an empty file, by the same statements; so both
-ways give the same rows. Commits, runs and datasets are compared by what identifies them, and only the rows of those
-that differ are read from the source. Of a run's list of commits, length and digest are compared.
-
-This module knows no view and opens no database.
+Commits, runs and datasets are compared by what identifies them, and only the rows of those that differ are read from
+the source. Of a run's list of commits, length and digest are compared.
 """
 
 from dataclasses import dataclass

@@ -1,23 +1,13 @@
-"""The snapshot's index: small tables that say what a threshold yields and where a document is.
+"""The snapshot's index: small tables that say what a threshold yields and where a document is (listed in the README).
 
-    facts.gains      for each tool and position of a document, the allowed call with the largest gain; and such a chain
-                     for each sequence of tools
-    facts.gain_bins  for each tool and shard, how many scored calls and chains, kept or not, gain how much
-    facts.yields     for each tool and shard, what a threshold keeps that all tools share (see `outcomes`)
-    facts.slots      for a row of `gains` or `gain_bins`, the commit that it comes from; `tool` is that of a chain's
-                     last call, and `preceding_tools` lists those of the calls before it (empty: it is a single call)
-    facts.document_locations   every document's id, with the file that contains it (see `document_locations`)
-    facts.document_files       these files, with their shards
-
-Rows of `gains` stand by document, position and precedence, as `call_filter` takes them. They refer to documents by
-64-bit hashes, which are counted and compared but never shown. `alike` is one of the input and the calls in front; it is
-null where no other call of the slot and document has the same. `rank` and `log_p` are those of the position (rank 0 is
-the document's first), and a chain stands at the position of its first call; the rank is null if the draws are not
-known. `best` is explained in `outcomes`. A row of `gain_bins` counts the gains from `bin` half nats up to the next half
-nat.
+Rows of `facts.gains` stand by document, position and precedence, as `call_filter` takes them. They refer to documents
+by 64-bit hashes, which are counted and compared but never shown. `alike` is one of the input and the calls in front; it
+is null where no other call of the slot and document has the same. `rank` and `log_p` are those of the position (rank 0
+is the document's first), and a chain stands at the position of its first call; the rank is null if the draws are not
+known. A slot's `tool` is that of a chain's last call, its `preceding_tools` are those of the calls in front.
 
 Shards do not share documents, so the tables are made shard by shard, in little memory. Where the snapshot began as a
-copy of the last one, only shards whose commits changed are read. This module knows no view.
+copy of the last one, only shards whose commits changed are read.
 """
 
 from __future__ import annotations

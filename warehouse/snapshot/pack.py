@@ -16,7 +16,7 @@ import duckdb
 from warehouse.errors import SnapshotError, error_line, is_disk_full
 from warehouse.files.base import remove_database, replace_file, temporary_beside
 from warehouse.files.folders import make_folder, make_private
-from warehouse.queries import rows_of
+from warehouse.queries.rows import data_is_gone, rows_of
 from warehouse.schema import TABLES
 from warehouse.snapshot.relations import sql_text
 from warehouse.snapshot.remote import register_files_of_snapshot
@@ -77,10 +77,7 @@ def _reason(exc: OSError | duckdb.Error, snapshot: Path, out: Path) -> str:
     if isinstance(exc, duckdb.CatalogException | duckdb.BinderException):
         return f"another version of this program wrote {snapshot} ({error_line(exc)}): run toolformer reconcile"
     if isinstance(exc, duckdb.IOException | duckdb.InvalidInputException):
-        return (
-            f"the snapshot refers to data that cannot be read ({error_line(exc)}): if the folder was moved or files "
-            "are gone, run toolformer reconcile with the same --data"
-        )
+        return data_is_gone(exc)
     return f"cannot write {out}: {error_line(exc)}"
 
 

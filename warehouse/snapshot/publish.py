@@ -5,8 +5,8 @@ commits, by absolute path or URL, so no row is copied. A reader that has opened 
 whoever opens it later reads the newest one. The file is read-only.
 
 A new snapshot is a copy of the last one to which the changes are applied, so that it costs what changed, and copying
-one file. If there is none, if another version of this program wrote it, or with `anew`, the changes are
-applied to an empty file: the result has the same rows. This module does not know what the tables mean.
+one file. If there is none, if another version of this program wrote it, or with `anew`, they are applied to an empty
+file: the result has the same rows.
 """
 
 import contextlib

@@ -1,10 +1,8 @@
 """DuckDB's access to a data folder that lies on a URL: a file system that it asks for the Parquet files it reads.
 
-DuckDB reads local files itself. For a URL it is given this file system (fsspec's protocol), which reads through the
-store's own files, so with the same credentials. A small file is fetched in one request, of a large one the parts that a
-query needs. What was read last is kept in memory, within a bound. Nothing is written, neither there nor to disk.
-
-Snapshots contain the URL without credentials: these are in the environment.
+DuckDB is given fsspec's protocol over the store's own files, so it reads with the same credentials, which are in the
+environment. A small file is fetched in one request, of a large one the parts that a query needs. What was read last is
+kept in memory, within a bound. Nothing is written.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The tables and views that users query in a snapshot: views over the Parquet files, and views over the facts.
 
 A view is created again only if its SQL differs from that in the snapshot that was copied; `facts.views` has a digest of
-each. The version of C* to which an example belongs is in columns for the current version, and in a view of all. A
-version whose files are not all there is left out completely. If a version was made in several ways, its content is the
-same: the last of them whose files are there is shown. This module does not know the filtering rules or any query.
+each. A version of C* whose files are not all there is left out completely. If it was made in several ways, its content
+is the same: the last of them whose files are there is shown.
 """
 
 import contextlib
