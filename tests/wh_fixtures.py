@@ -105,8 +105,9 @@ def put(store: Store, stage: str, tool: str, shard: str, rows: list[dict[str, An
 def put_dataset(store: Store, name: str, commits: Iterable[Commit], run_id: str = "r1", **more: Any) -> Dataset:
     """Write the record of a version with the files of some commits."""
     files = tuple(file for commit in commits for file in commit.files)
-    given: dict[str, Any] = {"version": dataset_version(files), "counts": {}, "thresholds": {}, "created": CREATED}
-    return store.write_dataset(Dataset(name, files=files, run_id=run_id, model="m", corpus="c", **(given | more)))
+    given: dict[str, Any] = {"version": dataset_version(files), "files": files, "counts": {}, "thresholds": {}}
+    told = {"run_id": run_id, "model": "m", "corpus": "c", "created": CREATED}
+    return store.write_dataset(Dataset(name, **(given | told | more)))
 
 
 @contextmanager

@@ -78,7 +78,6 @@ def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
         "versions": list(versions),
         "names": names,
         "pieces": pieces_of(text, shown, chosen, names, doc_id, version, start),
-        "start": start,
         "sections": _sections(query, doc_id, text, start),
         "chosen": chosen and _panel(viewed, trace, calls, chosen, version),
         "calls": [{**call, "link": _link_to(doc_id, call, version)} for call in calls],
@@ -257,18 +256,10 @@ def _of_another_corpus(viewed: ViewedData, names: Mapping[str, str], doc_id: str
         raise NotThereError(f"neither the current build nor {version[:100]} has a document {doc_id[:100]!r}")
     return {
         "doc_id": doc_id,
-        "document": {"doc_id": doc_id, "url": None, "created": None, "source": "", "line": None},
+        "document": {"doc_id": doc_id, "url": None, "created": None},
         "version": version,
         "versions": [version],
         "names": names,
         "pieces": example_pieces(example),
-        "start": 0,
-        "sections": [],
-        "chosen": None,
-        "calls": [],
-        "dropped": {},
-        "thresholds": {},
-        "fates": FATES,
-        "max_rows": _MAX_ROWS,
-        "trace": None,
+        **{"sections": [], "chosen": None, "thresholds": {}, "trace": None},
     }

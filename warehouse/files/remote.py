@@ -1,16 +1,18 @@
 """The store's file operations on anything that `pyarrow.fs` reaches, and which operations a path or a URL needs.
 
 Object stores write an object in one piece, so there `put` is a single upload. On S3 `create` puts the object on the
-condition that there is none. On an object store that does not know such a condition (Swift), or on S3 without botocore,
-it looks first; if two processes write in the same moment, the later file stays.
+condition that there is none (`If-None-Match: *`), which Arrow does not offer and botocore does (the extra `s3`). On an
+object store that does not know such a condition (Swift), or on S3 without botocore, it looks first; if two processes
+write in the same moment, the later file stays.
 
 This module does not know what the bytes mean. Paths are relative to the root, with forward slashes.
 """
 
+import importlib.util
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,11 +23,13 @@ import pyarrow.fs as pafs
 
 from warehouse.errors import StoreError
 from warehouse.files.base import TEMPORARY, Files, LocalFiles, temporary_beside
-from warehouse.files.objects import CreateObject, object_creator
 
 # Object stores have no folders; creating one would only leave a marker object.
 _NO_FOLDERS = frozenset({"s3", "gcs", "abfs"})
 _PUBLIC = ("endpoint_override", "region", "scheme")  # options of a URL that are no secrets
+_TRIES = 5  # S3 answers with a conflict while another put of the same object is in progress
+# Creates the object `bucket/key`: True if it was created, False if there is one, None if the server cannot do that.
+CreateObject = Callable[[str, bytes], bool | None]
 
 
 class RemoteFiles:
@@ -155,6 +159,49 @@ def open_files(url: str | Path) -> Files:
         raise StoreError(f"cannot open {shown}: {type(exc).__name__}") from exc
     create_object = object_creator(text, filesystem.region) if isinstance(filesystem, pafs.S3FileSystem) else None
     return RemoteFiles(shown, filesystem, base, create_object)
+
+
+def object_creator(url: str, region: str) -> CreateObject | None:
+    """Return a function that creates objects below an S3 URL, with its keys; None if botocore is not installed."""
+    if importlib.util.find_spec("botocore") is None:
+        return None
+    import botocore.session
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    options: dict[str, Any] = {}
+    if server := query.get("endpoint_override"):
+        options["endpoint_url"] = f"{query.get('scheme', 'https')}://{server}"
+    if parts.username and parts.password:
+        options |= {"aws_access_key_id": unquote(parts.username), "aws_secret_access_key": unquote(parts.password)}
+    config = Config(
+        s3={"addressing_style": "path"} if server else {},
+        request_checksum_calculation="when_required",  # not every other server knows Amazon's newer checksums
+        response_checksum_validation="when_required",
+    )
+    client = botocore.session.get_session().create_client("s3", region_name=region, config=config, **options)
+
+    def create(path: str, data: bytes) -> bool | None:
+        bucket, _, key = path.partition("/")
+        for left in reversed(range(_TRIES)):
+            try:
+                client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+                return True
+            except ClientError as exc:
+                code = exc.response.get("Error", {}).get("Code", "")
+                if code in ("PreconditionFailed", "412"):
+                    return False
+                if code in ("NotImplemented", "501"):
+                    return None
+                if code not in ("ConditionalRequestConflict", "409") or not left:
+                    raise StoreError(f"cannot write s3://{path}: {exc}") from exc
+            except BotoCoreError as exc:
+                raise StoreError(f"cannot write s3://{path}: {exc}") from exc
+        raise AssertionError  # the last try returns or raises
+
+    return create
 
 
 def public_url(url: str) -> str:

@@ -20,8 +20,7 @@ Rows = TypeVar("Rows")
 
 _ATTEMPTS = 10  # to open a snapshot that is replaced meanwhile; it is usually replaced once in twenty seconds
 _LITTLE = "64MB"
-_spills: ContextVar[str] = ContextVar("spills", default="")  # the folder for what does not fit; "": there is no limit
-_limit: ContextVar[str] = ContextVar("limit", default=_LITTLE)
+_limit: ContextVar[tuple[str, str] | None] = ContextVar("limit", default=None)  # memory, and a folder for the rest
 
 
 @contextmanager
@@ -40,12 +39,8 @@ def in_little_memory(limit: str = _LITTLE, folder: Path | None = None) -> Iterat
         spills = folder or stack.enter_context(
             tempfile.TemporaryDirectory(prefix="toolformer-queries-", ignore_cleanup_errors=True)
         )
-        tokens = _spills.set(str(spills)), _limit.set(limit)
-        try:
-            yield
-        finally:
-            _spills.reset(tokens[0])
-            _limit.reset(tokens[1])
+        stack.callback(_limit.reset, _limit.set((limit, str(spills))))
+        yield
 
 
 def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
@@ -74,10 +69,10 @@ def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
 
 def _set_up(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     register_files_of_snapshot(connection)
-    if folder := _spills.get():
+    if limit := _limit.get():
         with contextlib.suppress(duckdb.Error):  # open elsewhere in this process, which then has its own limits
-            connection.execute("SET temp_directory = $folder", {"folder": folder})
-            connection.execute(f"SET memory_limit = '{_limit.get()}'")
+            connection.execute("SET temp_directory = $folder", {"folder": limit[1]})
+            connection.execute(f"SET memory_limit = '{limit[0]}'")
     return connection
 
 
@@ -167,7 +162,7 @@ def _asked(connection: duckdb.DuckDBPyConnection, ask: Callable[[], Rows]) -> Ro
         try:
             return ask()
         except duckdb.OutOfMemoryException:  # not everything can be written to disk
-            if not _spills.get():
+            if _limit.get() is None:
                 raise
             connection.execute("RESET memory_limit")
             return ask()
