@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from warehouse.commits import Commit, CommitKey, DataFile, RowCounts, Run, fingerprint
+from warehouse.commits import Commit, CommitKey, DataFile, Dataset, RowCounts, Run, dataset_version, fingerprint
 from warehouse.files.base import LocalFiles
 from warehouse.records import Training
 from warehouse.schema import stage_facts
@@ -97,6 +101,30 @@ def put(store: Store, stage: str, tool: str, shard: str, rows: list[dict[str, An
     commit = make_commit(stage, tool, shard, [file], parts=parts, **more)
     store.commit(commit)
     return commit
+
+
+def put_dataset(store: Store, name: str, commits: Iterable[Commit], run_id: str = "r1", **more: Any) -> Dataset:
+    """Write the record of a version with the files of some commits."""
+    files = tuple(file for commit in commits for file in commit.files)
+    given: dict[str, Any] = {"version": dataset_version(files), "files": files, "counts": {}, "thresholds": {}}
+    told = {"run_id": run_id, "model": "m", "corpus": "c", "created": CREATED}
+    return store.write_dataset(Dataset(name, **(given | told | more)))
+
+
+@contextmanager
+def program(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Another process that runs some Python, from its first line of output on; in the end it is killed."""
+    tests = Path(__file__).resolve().parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests, tests.parent)))}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
 
 
 def make_run(run_id: str, keys: Iterable[CommitKey], started: str = CREATED, **more: Any) -> Run:

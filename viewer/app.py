@@ -46,12 +46,7 @@ PAGES: dict[str, tuple[str, Page]] = {
 
 
 def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> FastAPI:
-    """Return the application for a data folder.
-
-    Args:
-        hosts: names besides the loopback ones under which it answers.
-        origins: origins besides its own whose pages may use it.
-    """
+    """Return the application for a data folder; it answers further hosts, and pages of further origins."""
     viewed = ViewedData(data)
     materialiser = Materialiser(viewed.store)
 
@@ -138,10 +133,9 @@ def _user(request: Request) -> str:
     """Return who judges: the name that was given here before, else that of the account that runs the viewer."""
     if name := unquote(request.cookies.get(_USER, "")).strip():
         return name[:_MAX_NAME]
-    try:
+    with contextlib.suppress(OSError, KeyError):  # an account without a name
         return getpass.getuser()
-    except (OSError, KeyError):  # an account without a name
-        return "me"
+    return "me"
 
 
 def _shown(template: str, path: str, viewed: ViewedData, page: Page, query: Query) -> Response:
@@ -155,21 +149,13 @@ def _shown(template: str, path: str, viewed: ViewedData, page: Page, query: Quer
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    def problem(status: int, message: str) -> Response:
+    async def answer(request: Request, exc: Exception) -> Response:
+        status, message = 500, "the viewer failed; its log says why"
+        if isinstance(exc, HTTPException):
+            status, message = exc.status_code, f"{exc.detail}: {request.method} {request.url.path}"
+        elif known := [status for kind, status in _STATUS.items() if isinstance(exc, kind)]:
+            status, message = known[0], str(exc)
         return HTMLResponse(render("problem.html", path="", message=message, status=status), status)
 
-    def add(error: type[Exception], status: int) -> None:
-        @app.exception_handler(error)
-        async def answer(request: Request, exc: Exception) -> Response:
-            return problem(status, str(exc))
-
-    for error, status in _STATUS.items():
-        add(error, status)
-
-    @app.exception_handler(HTTPException)
-    async def http(request: Request, exc: HTTPException) -> Response:
-        return problem(exc.status_code, f"{exc.detail}: {request.method} {request.url.path}")
-
-    @app.exception_handler(Exception)
-    async def failed(request: Request, exc: Exception) -> Response:
-        return problem(500, "the viewer failed; its log says why")
+    for error in (*_STATUS, HTTPException, Exception):
+        app.add_exception_handler(error, answer)

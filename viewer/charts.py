@@ -37,8 +37,7 @@ def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, floa
 
     Args:
         bins: the tool's bins in rising order; the first and the last are open.
-        thresholds: the lines' names ("now", "then") and where they stand, in nats. One that stands where "now" does is
-            left out.
+        thresholds: nats by name; one that stands where "now" does is left out.
     """
     most = max((one.calls for one in bins), default=0) or 1
     width = len(bins) * (_BAR + _GAP)

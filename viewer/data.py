@@ -82,7 +82,6 @@ class ViewedData:
                 self._turn.notify_all()
 
     def build(self) -> CurrentBuild | None:
-        """Return the current build."""
         return self._known("build", lambda: current_build(self.snapshot))
 
     def names(self) -> dict[str, str]:
@@ -127,11 +126,7 @@ class ViewedData:
             return found[0]
 
     def thresholds(self) -> WhatIfQuery:
-        """Return the thresholds of the current C*.
-
-        Raises:
-            UsageError: nothing was scored yet.
-        """
+        """Return the thresholds of the current C*; raise `UsageError` if nothing was scored yet."""
         return self._known("thresholds", lambda: ask(self.snapshot, {}))
 
     def moved(
@@ -155,10 +150,8 @@ class ViewedData:
 
     def trained_on(self) -> dict[str, str]:
         """Return the version of C* on which each model of a finished training was finetuned, by the model's path."""
-        return self._known(
-            "trained_on",
-            lambda: {row["checkpoint"]: row["label"] for row in rows_of(self.snapshot, _SQL["trained_on"])},
-        )
+        rows = self._known("trained_on", lambda: rows_of(self.snapshot, _SQL["trained_on"]))
+        return {row["checkpoint"]: row["label"] for row in rows}
 
     def changes(self, first: EvaluatedSide, second: EvaluatedSide) -> list[ChangeCount]:
         """Return how many items of each task and tool two arms answer alike or otherwise."""

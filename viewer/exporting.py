@@ -16,16 +16,7 @@ FORMATS = ("csv", "json")
 
 
 def exported(tables: Mapping[str, Sequence[Any]], query: Query) -> Response:
-    """Return tables in the format that a query string names.
-
-    Args:
-        tables: their rows (mappings or dataclasses) by name.
-        query: `format`, and `table` for CSV; without it the first table is taken.
-
-    Raises:
-        WrongQueryError: there is no such table.
-        NotThereError: there is no table at all.
-    """
+    """Return tables, whose rows are mappings or dataclasses, as `format` says; of CSV `table`, else the first."""
     name = query.choice("table", tables) or next(iter(tables), "")
     if not name:
         raise NotThereError("this page shows no table")

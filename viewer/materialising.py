@@ -29,11 +29,7 @@ class Materialiser:
         self.last: Materialisation | None = None
 
     def start(self, query: WhatIfQuery, name: str) -> None:
-        """Begin to make a version.
-
-        Raises:
-            UsageError: the name is unsafe, or another version is being made.
-        """
+        """Begin to make a version; raise `UsageError` if the name is unsafe, or another version is being made."""
         try:
             check_name("dataset", name)
         except StoreError as exc:

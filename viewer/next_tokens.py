@@ -62,11 +62,7 @@ def next_tokens(call: Mapping[str, Any], texts: Sequence[str] | None) -> list[Ne
 
 
 def token_texts(model: str, text: str, call: Mapping[str, Any]) -> list[str] | None:
-    """Return the texts of the tokens that a scored call is judged by; None if they are not known.
-
-    Args:
-        model: the run's model: `embedded`, a folder, or a hub name in the cache.
-    """
+    """Return the texts of the tokens that a scored call of a model is judged by; None if they are not known."""
     file = ModelRef.of(model).local_file("tokenizer.json")
     count, end = len(call.get("log_p_plain") or ()), call.get("window_end")
     if file is None or not count or end is None:

@@ -71,11 +71,7 @@ class Query:
         return None if value is None else int(value)
 
     def place(self, name: str, kind: type[Place]) -> Place | None:
-        """Return a place in a list, as `further` writes it; None if it is not given.
-
-        Args:
-            kind: a NamedTuple of texts, whole numbers and numbers.
-        """
+        """Return a place in a list, a NamedTuple as `further` writes it; None if it is not given."""
         text = self.text(name)
         if not text:
             return None

@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from toolformer_core.config import TOOL_NAMES
 from viewer.query import document_link, link
+from warehouse.queries import Sample
 
 _COLOURS = 8  # of tools, in the style sheet
 MENU = {  # path -> title
@@ -24,11 +25,7 @@ _SHOWN_CHARS = 160
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a page.
-
-    Args:
-        values: what it shows; `path` is that of the menu's entry.
-    """
+    """Return a page; `path` is that of the menu's entry."""
     return _environment().get_template(template).render(pages=MENU, **values)
 
 
@@ -38,10 +35,7 @@ def shown(text: str, characters: int = _SHOWN_CHARS) -> str:
 
 
 def tool_class(tool: str) -> str:
-    """Return the class that gives a tool its colour, whatever else is in the data.
-
-    Each of the paper's tools has a colour of its own; other tools share the rest, each always with the same one.
-    """
+    """Return the class with a tool's colour: one for each of the paper's tools, and the rest for others, by name."""
     own = list(TOOL_NAMES)
     return f"tool-{own.index(tool) if tool in own else len(own) + crc32(tool.encode()) % (_COLOURS - len(own))}"
 
@@ -58,4 +52,10 @@ def _environment() -> Environment:
     )
     environment.filters |= {"shown": shown, "nats": "{:+.3f}".format, "number": "{:,}".format, "short": "{:g}".format}
     environment.globals |= {"link": link, "document_link": document_link, "tool_class": tool_class}
+    environment.globals |= {"sample_link": _sample_link, "parts": environment.get_template("parts.html").module}
     return environment
+
+
+def _sample_link(call: Sample) -> str:
+    """Return the link to a call in its document; a chain is named by all of its tools."""
+    return document_link(call.doc_id, {"tool": "+".join(one.tool for one in call.links), "position": call.position})

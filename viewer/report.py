@@ -7,7 +7,7 @@ one. The page loads nothing and runs no script.
 import json
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.resources import files
@@ -19,7 +19,7 @@ from flows.report.judging import judge
 from toolformer_core.config import TOOL_NAMES
 from viewer.charts import gain_chart
 from viewer.rendering import render, tool_class
-from warehouse.commits import Dataset, RowCounts
+from warehouse.commits import Dataset
 from warehouse.marks import CallIdentity, read_marks, standing
 from warehouse.queries import GainBin
 from warehouse.records import certificates
@@ -52,11 +52,7 @@ class _Tool:
 
 
 def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0) -> str:
-    """Return the page.
-
-    Raises:
-        WarehouseError: files or commits of the version are damaged or gone.
-    """
+    """Return the page; raise `WarehouseError` if files or commits of the version are damaged or gone."""
     record = BuildRecord.of_run(store, dataset.run_id)
     names, asked = {**TOOL_NAMES, **record.tool_names}, record.asked()
     tools, shown = _read(store, dataset, examples, seed)
@@ -83,7 +79,11 @@ def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0
         "report.html",
         dataset=dataset,
         examples=sum(file.rows for file in dataset.files),
-        thresholds=thresholds,
+        columns=[
+            *("tool", "tau_f", "examples", "calls", "quartiles of the gain (nats)"),
+            *(f"examples at {tau:g}" for tau in thresholds),
+            "judged right of all judged",
+        ],
         tools=rows,
         asked={name: asked[name] for name in _SHOWN_PARAMETERS if asked.get(name) not in (None, "", [])},
         balances=_balances(store, dataset),
@@ -95,7 +95,7 @@ def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0
 
 def _read(store: Store, dataset: Dataset, most: int, seed: int) -> tuple[dict[str, _Tool], dict[str, list[_Shown]]]:
     """Return what the version's files hold of each tool, and the calls that are shown, file by file."""
-    said = {call.digest: judge(users.values()) for call, users in standing(read_marks(store)[0]).items()}
+    said = {call: judge(users.values()) for call, users in standing(read_marks(store)[0]).items()}
     tools: dict[str, _Tool] = {}
     shown: dict[str, list[_Shown]] = {}
     for file in dataset.files:
@@ -106,9 +106,11 @@ def _read(store: Store, dataset: Dataset, most: int, seed: int) -> tuple[dict[st
                 identity = CallIdentity(row["doc_id"], call["tool"], call["position"], call["input"], call["response"])
                 own = tools[call["tool"]]
                 own.gains.append(call["gain"])
-                own.right += said.get(identity.digest) == "right"
-                own.wrong += said.get(identity.digest) == "wrong"
-                _keep(shown.setdefault(call["tool"], []), most, _drawn(row["text"], call, identity, seed))
+                own.right += said.get(identity) == "right"
+                own.wrong += said.get(identity) == "wrong"
+                drawn = shown.setdefault(call["tool"], [])
+                insort(drawn, _drawn(row["text"], call, identity, seed))
+                del drawn[most:]  # the smallest keys: which ones does not depend on the order of reading
     return tools, shown
 
 
@@ -117,13 +119,6 @@ def _drawn(text: str, call: Mapping[str, Any], identity: CallIdentity, seed: int
     start, end = call["start"], call["end"]
     around = text[max(0, start - _AROUND) : start], text[end : end + _AROUND]
     return _Shown(key, call["tool"], call["gain"], around[0], text[start:end], around[1])
-
-
-def _keep(shown: list[_Shown], most: int, one: _Shown) -> None:
-    """Keep the calls with the smallest keys: which ones does not depend on the order in which they are read."""
-    if len(shown) < most or (shown and one < shown[-1]):
-        insort(shown, one)
-        del shown[most:]
 
 
 def _bins(tool: str, gains: Iterable[float]) -> list[GainBin]:
@@ -136,21 +131,17 @@ def _bins(tool: str, gains: Iterable[float]) -> list[GainBin]:
 
 def _balances(store: Store, dataset: Dataset) -> list[dict[str, Any]]:
     """Return where the rows of the run that made the version went, by stage, tool and unit."""
-    run = next(iter(store.runs([dataset.run_id])), None)
+    order = ["ingest", "prefilter", "sample", "execute", "score", "assemble"]
+    keys = [key for run in store.runs([dataset.run_id]) for key in run.commits]
+    keys.sort(key=lambda one: ((order.index(one.stage) if one.stage in order else len(order)), one.tool, one.shard))
     sums: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for stage, tool, one in _counts(store, run.commits if run is not None else ()):
-        row = sums.setdefault((stage, tool, one.unit), {"in": 0, "kept": 0, "reasons": Counter()})
-        row["in"] += one.rows_in
-        row["kept"] += one.kept
-        row["reasons"].update({**one.dropped, **one.failed})
+    for commit in filter(None, map(store.read_commit, keys)):
+        for one in commit.balances:
+            row = sums.setdefault((commit.stage, commit.tool, one.unit), {"in": 0, "kept": 0, "reasons": Counter()})
+            row["in"] += one.rows_in
+            row["kept"] += one.kept
+            row["reasons"].update({**one.dropped, **one.failed})
     return [
         {"stage": stage, "tool": tool, "unit": unit, **row, "reasons": row["reasons"].most_common()}
         for (stage, tool, unit), row in sums.items()
     ]
-
-
-def _counts(store: Store, keys: Iterable[Any]) -> Iterator[tuple[str, str, RowCounts]]:
-    order = {"ingest": 0, "prefilter": 1, "sample": 2, "execute": 3, "score": 4, "assemble": 5}
-    for key in sorted(keys, key=lambda one: (order.get(one.stage, len(order)), one.tool, one.shard)):
-        if (commit := store.read_commit(key)) is not None:
-            yield from ((key.stage, key.tool, one) for one in commit.balances)

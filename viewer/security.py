@@ -9,16 +9,8 @@
 Every response forbids the browser scripts, styles and connections beyond this server, and to show it in a frame.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
-
 from starlette.responses import PlainTextResponse
-
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 1 << 16  # bytes
 
@@ -35,7 +27,7 @@ HEADERS = {
 class Guard:
     """Passes requests on to `app`, except those that it refuses."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,11 +41,7 @@ class Guard:
                 message = {**message, "headers": [*message["headers"], *own]}
             await send(message)
 
-        refused = _refusal(scope)
-        if refused is not None:
-            await refused(scope, receive, send_with_headers)
-        else:
-            await self._app(scope, receive, send_with_headers)
+        await (_refusal(scope) or self._app)(scope, receive, send_with_headers)
 
 
 def is_from_elsewhere(headers: dict[str, str]) -> bool:

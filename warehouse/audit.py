@@ -2,7 +2,7 @@
 
 A file that is truncated, altered or gone is set aside (see `Store.set_aside`) together with its commit, so that the
 next build computes it again. The report says which dataset versions depend on each file. The audit itself repairs
-nothing.
+nothing. `StoreError` means that a place cannot be reached, or that a file exists but cannot be read now.
 """
 
 from collections.abc import Iterator
@@ -22,11 +22,7 @@ class Damage:
 
 
 def audit(store: Store) -> list[Damage]:
-    """Compare every record and data file with its digest; set the damaged ones aside and return them.
-
-    Raises:
-        StoreError: a file exists but cannot be read now.
-    """
+    """Compare every record and data file with its digest; set the damaged ones aside and return them."""
     names = {kind: store.names(kind) for kind in ("commits", "runs", "datasets")}
     commits = {commit.id: commit for commit in store.commits()}
     runs, datasets = store.runs(), store.datasets()
@@ -35,18 +31,22 @@ def audit(store: Store) -> list[Damage]:
     def dependents(commit_id: str) -> tuple[str, ...]:
         return tuple(sorted(label for label, ids in needed.items() if commit_id in ids))
 
+    records = [
+        *((f"commits/{name}", dependents(name)) for name in sorted(names["commits"] - commits.keys())),
+        *(
+            (f"runs/{name}", tuple(dataset.label for dataset in datasets if dataset.run_id == name))
+            for name in sorted(names["runs"] - {run.run_id for run in runs})
+        ),
+        *(
+            (f"datasets/{name}", (name.replace("/", "@"),))
+            for name in sorted(names["datasets"] - {dataset.key for dataset in datasets})
+        ),
+    ]
     why = "is truncated or altered: its digest is not the one that it contains"
-    unreadable = sorted(names["commits"] - commits.keys())
-    damaged = [Damage(f"commits/{commit_id}.json", why, dependents(commit_id)) for commit_id in unreadable]
-    for name in sorted(names["runs"] - {run.run_id for run in runs}):
-        labels = tuple(dataset.label for dataset in datasets if dataset.run_id == name)
-        damaged.append(Damage(f"runs/{name}.json", why, labels))
-    for name in sorted(names["datasets"] - {dataset.key for dataset in datasets}):
-        damaged.append(Damage(f"datasets/{name}.json", why, (name.replace("/", "@"),)))
+    damaged = [Damage(f"{path}.json", why, labels) for path, labels in records]
     for commit_id, commit in commits.items():
-        if store.damage(commit):
-            problems = store.quarantine(commit).items()
-            damaged += [Damage(path, problem, dependents(commit_id)) for path, problem in problems]
+        problems = store.quarantine(commit).items()
+        damaged += [Damage(path, problem, dependents(commit_id)) for path, problem in problems]
     checked = {file.path for commit in commits.values() for file in commit.files}
     for dataset in datasets:
         damaged += [damage for damage in _damaged_files(store, dataset) if damage.path not in checked]
@@ -54,11 +54,7 @@ def audit(store: Store) -> list[Damage]:
 
 
 def missing_files(store: Store, dataset: Dataset) -> list[str]:
-    """Return the files of a version that are missing or have another size; none is read, and none is set aside.
-
-    Raises:
-        StoreError: the place cannot be reached now.
-    """
+    """Return the files of a version that are missing or have another size; none is read, and none is set aside."""
     return [file.path for file in dataset.files if (store.files.stat(file.path) or (None,))[0] != file.bytes]
 
 

@@ -23,6 +23,7 @@ import sqlalchemy.exc
 from warehouse.commits import Commit, Dataset, Run, split_dataset_key
 from warehouse.errors import CatalogError, LockHeldError, error_line, holder_of
 from warehouse.facts import (
+    ARROW_SCHEMAS,
     COMMIT_TABLES,
     DATASET_TABLES,
     IDENTITIES,
@@ -30,13 +31,14 @@ from warehouse.facts import (
     RUN_SUMMARIES,
     RUN_TABLES,
     Facts,
-    arrow_schema,
     facts_from_records,
+    run_summaries,
 )
 from warehouse.files.folders import make_private
 from warehouse.files.lock import FileLock
 from warehouse.files.paths import database_problem
 from warehouse.shared import again_if_lost, connect_schema, open_database, without_secrets, write_transaction
+from warehouse.snapshot.relations import execute_with
 from warehouse.store import Store
 
 _log = logging.getLogger(__name__)
@@ -75,27 +77,21 @@ class Catalog:
         text = str(url).removeprefix("duckdb:///")
         path = Path(text).absolute() if "://" not in text else None
         self._path = path
-        self._lock: FileLock | None = None
         self._write_lock = threading.RLock()  # tasks of one flow process call from several threads
-        if path is not None:
-            if problem := database_problem(path):
-                raise CatalogError(problem)
-            self._lock = FileLock(path.with_name(path.name + ".lock"), wait_s=wait_s, on_wait=on_wait)
-        try:
+        with contextlib.ExitStack() as stack:
             if path is not None:
+                if problem := database_problem(path):
+                    raise CatalogError(problem)
+                lock = FileLock(path.with_name(path.name + ".lock"), wait_s=wait_s, on_wait=on_wait)
+                stack.callback(lock.close)
                 self._engine = open_database(sa.URL.create("duckdb", database=str(path)))
             else:
                 self._engine = connect_schema(text, store) if store is not None else open_database(text)
-        except BaseException:
-            self._release()
-            raise
-        self.is_duckdb = self._engine.dialect.name == "duckdb"
-        self._name = str(path) if path is not None else without_secrets(self._engine.url)
-        try:
+            stack.callback(self._engine.dispose)
+            self.is_duckdb = self._engine.dialect.name == "duckdb"
+            self._name = str(path) if path is not None else without_secrets(self._engine.url)
             self._open(path, store, rebuild)
-        except BaseException:
-            self.close()
-            raise
+            self._opened = stack.pop_all()
 
     def _open(self, path: Path | None, store: Store | None, rebuild: bool) -> None:
         try:
@@ -118,11 +114,7 @@ class Catalog:
             METADATA.create_all(connection)
 
     def _set_aside(self, path: Path, error: CatalogError) -> None:
-        """Move a database that cannot be used to quarantine; it contains nothing that is not in the commits.
-
-        Raises:
-            StoreError: the problem is not the file but its folder: the disk is full, or the folder cannot be written.
-        """
+        """Move a database that cannot be used to quarantine; `StoreError` means that its folder is the problem."""
         self._engine.dispose()
         folder = Store(path.parent)
         folder.files.put(f"{path.name}.probe", bytes(_PROBE_BYTES))
@@ -159,10 +151,7 @@ class Catalog:
 
     @again_if_lost
     def reconcile(self, store: Store) -> dict[str, int]:
-        """Rebuild everything from the store's commits, runs and datasets; return table -> number of rows.
-
-        Readers see either the old catalog or the new one.
-        """
+        """Rebuild everything from the store's records in one transaction; return table -> number of rows."""
         facts = facts_from_records(store.commits(), store.runs(), store.datasets())
         with self._write() as connection:
             METADATA.drop_all(connection)
@@ -194,10 +183,8 @@ class Catalog:
         self._remove(RUN_TABLES, [(name,) for name in gone["runs"]])
         self._remove(DATASET_TABLES, [split_dataset_key(key) for key in gone["datasets"]])
         self.record(store.commits_by_id(new["commits"]))
-        for run in store.runs(new["runs"]):
-            self.record_run(run)
-        for dataset in store.datasets(new["datasets"]):
-            self.record_dataset(dataset)
+        self._replace(facts_from_records(runs=store.runs(new["runs"])), RUN_TABLES)
+        self._replace(facts_from_records(datasets=store.datasets(new["datasets"])), DATASET_TABLES)
         return sum(map(len, (*new.values(), *gone.values())))
 
     @again_if_lost
@@ -209,86 +196,63 @@ class Catalog:
 
     @again_if_lost
     def identities(self) -> Facts:
-        """Return `commits`, `runs` and `datasets` with the columns in which two versions of a record differ.
-
-        `run_commits` has the rows of `facts.RUN_SUMMARIES`.
-        """
+        """Return what tells records apart, as `FactsSource` says."""
         with self._write() as connection:
-            facts = {
-                name: self._select(connection, METADATA.tables[name], columns) for name, columns in IDENTITIES.items()
-            }
+            facts = {name: self._select(connection, name, columns) for name, columns in IDENTITIES.items()}
             if self.is_duckdb:
                 summaries = _raw(connection).sql(RUN_SUMMARIES.format("run_commits")).to_arrow_table()
             else:
-                pairs = self._select(connection, METADATA.tables["run_commits"], None)
-                with duckdb.connect() as database:
-                    database.register("pairs", pairs)
-                    summaries = database.sql(RUN_SUMMARIES.format("pairs")).to_arrow_table()
+                summaries = run_summaries(self._select(connection, "run_commits", None))
         return facts | {"run_commits": summaries}
 
     @again_if_lost
     def facts(self) -> Facts:
         with self._write() as connection:
-            return {name: self._select(connection, table, None) for name, table in METADATA.tables.items()}
+            return {name: self._select(connection, name, None) for name in METADATA.tables}
 
     @again_if_lost
     def facts_of(self, keys: Facts) -> Facts:
-        """Return the rows of all tables about some commits, runs and datasets.
-
-        Args:
-            keys: `commits`, `runs` and `datasets`, each with the columns of its primary key.
-        """
-        facts: Facts = {}
+        """Return the rows of all tables about some commits, runs and datasets, as `FactsSource` says."""
         with self._write() as connection:
-            for tables in (COMMIT_TABLES, RUN_TABLES, DATASET_TABLES):
-                facts |= {
-                    name: self._select(connection, METADATA.tables[name], None, keys[tables[0]]) for name in tables
-                }
-        return facts
+            return {
+                name: self._select(connection, name, None, keys[tables[0]])
+                for tables in (COMMIT_TABLES, RUN_TABLES, DATASET_TABLES)
+                for name in tables
+            }
 
     def _select(
-        self, connection: sa.Connection, table: sa.Table, columns: Iterable[str] | None, keys: pa.Table | None = None
+        self, connection: sa.Connection, name: str, columns: Sequence[str] | None, keys: pa.Table | None = None
     ) -> pa.Table:
-        """Return some columns (None: all) of the rows with these keys (None: all rows)."""
-        schema = arrow_schema(table)
-        names = list(columns) if columns is not None else schema.names
-        schema = pa.schema([schema.field(name) for name in names])
+        """Return some columns (None: all) of the rows of a table with these keys (None: all rows)."""
+        table, schema = METADATA.tables[name], ARROW_SCHEMAS[name]
+        schema = pa.schema([schema.field(column) for column in columns or schema.names])
         if self.is_duckdb:
-            listed = ", ".join(f'"{name}"' for name in names)
+            listed = ", ".join(f'"{column}"' for column in schema.names)
             raw, among = _raw(connection), ""
             if keys is not None:
                 raw.register("_keys", keys)
                 among = f"SEMI JOIN _keys USING ({', '.join(keys.column_names)})"
-            rows = raw.sql(f"SELECT {listed} FROM {table.name} {among}").to_arrow_table().cast(schema)
+            rows = raw.sql(f"SELECT {listed} FROM {name} {among}").to_arrow_table().cast(schema)
             if keys is not None:
                 raw.unregister("_keys")
             return rows
-        query = sa.select(*(table.c[name] for name in names))
-        if keys is None:
-            batches = [connection.execute(query).mappings()]
-        else:
-            owner = sa.tuple_(*(table.c[name] for name in keys.column_names))
+        query = sa.select(*(table.c[column] for column in schema.names))
+        chosen: Iterable[sa.ColumnElement[bool]] = [sa.true()]
+        if keys is not None:
             wanted = [tuple(key.values()) for key in keys.to_pylist()]
-            batches = [
-                connection.execute(query.where(owner.in_(wanted[start : start + _BATCH]))).mappings()
-                for start in range(0, len(wanted), _BATCH)
-            ]
-        return pa.Table.from_pylist([dict(row) for batch in batches for row in batch], schema=schema)
+            chosen = _among([table.c[column] for column in keys.column_names], wanted)
+        found = [dict(row) for one in chosen for row in connection.execute(query.where(one)).mappings()]
+        return pa.Table.from_pylist(found, schema=schema)
 
     def close(self) -> None:
         """Close the database and release the lock; a second call does nothing."""
-        self._engine.dispose()
-        self._release()
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
 
     @contextlib.contextmanager
     def _write(self) -> Iterator[sa.Connection]:
@@ -318,20 +282,11 @@ class Catalog:
     def _replace_in(self, connection: sa.Connection, facts: Facts, tables: tuple[str, ...]) -> None:
         keys = _keys(tables[0])
         owners = [tuple(row.values()) for row in facts[tables[0]].select([key.name for key in keys]).to_pylist()]
-        self._delete(connection, tables, self._existing(connection, keys, owners))
+        chosen = _among(keys, owners)
+        existing = [tuple(row) for one in chosen for row in connection.execute(sa.select(*keys).where(one))]
+        self._delete(connection, tables, existing)
         for name in tables:
             self._insert(connection, METADATA.tables[name], facts[name])
-
-    def _existing(
-        self, connection: sa.Connection, keys: Sequence[sa.Column[Any]], owners: Sequence[tuple[str, ...]]
-    ) -> list[tuple[str, ...]]:
-        """Return which of these keys a table holds."""
-        existing: list[tuple[str, ...]] = []
-        for start in range(0, len(owners), _BATCH):
-            batch = owners[start : start + _BATCH]
-            wanted = keys[0].in_([key for (key,) in batch]) if len(keys) == 1 else sa.tuple_(*keys).in_(batch)
-            existing += map(tuple, connection.execute(sa.select(*keys).where(wanted)))
-        return existing
 
     @again_if_lost
     def _remove(self, tables: tuple[str, ...], owners: list[tuple[str, ...]]) -> None:
@@ -340,23 +295,15 @@ class Catalog:
                 self._delete(connection, tables, owners)
 
     def _delete(self, connection: sa.Connection, tables: tuple[str, ...], owners: list[tuple[str, ...]]) -> None:
-        keys = [column.name for column in _keys(tables[0])]
-        for name in tables:
-            table = METADATA.tables[name]
-            for start in range(0, len(owners), _BATCH):
-                batch = owners[start : start + _BATCH]
-                connection.execute(table.delete().where(sa.tuple_(*(table.c[key] for key in keys)).in_(batch)))
+        for table in (METADATA.tables[name] for name in tables):
+            for chosen in _among([table.c[key.name] for key in _keys(tables[0])], owners):
+                connection.execute(table.delete().where(chosen))
 
     def _insert(self, connection: sa.Connection, table: sa.Table, rows: pa.Table) -> None:
         if rows.num_rows == 0:
             return
         if self.is_duckdb:  # all at once: single rows cost about a millisecond each
-            raw = _raw(connection)
-            raw.register("_rows", rows)
-            try:
-                raw.execute(f"INSERT INTO {table.name} BY NAME SELECT * FROM _rows")
-            finally:
-                raw.unregister("_rows")
+            execute_with(_raw(connection), f"INSERT INTO {table.name} BY NAME SELECT * FROM _rows", rows)
         else:
             for batch in rows.to_batches(max_chunksize=_BATCH):
                 connection.execute(table.insert(), batch.to_pylist())
@@ -364,6 +311,13 @@ class Catalog:
 
 def _keys(table: str) -> list[sa.Column[Any]]:
     return list(METADATA.tables[table].primary_key.columns)
+
+
+def _among(columns: Sequence[sa.Column[Any]], rows: Sequence[tuple[str, ...]]) -> Iterator[sa.ColumnElement[bool]]:
+    """Yield conditions, each for a batch, which together choose the rows with these values in some columns."""
+    for start in range(0, len(rows), _BATCH):
+        batch = rows[start : start + _BATCH]
+        yield columns[0].in_([key for (key,) in batch]) if len(columns) == 1 else sa.tuple_(*columns).in_(batch)
 
 
 def _raw(connection: sa.Connection) -> Any:

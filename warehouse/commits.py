@@ -20,22 +20,6 @@ import orjson
 from warehouse.errors import ConservationError, StoreError
 from warehouse.schema import CALL_OUTCOMES
 
-__all__ = [
-    "Commit",
-    "CommitKey",
-    "DataFile",
-    "Dataset",
-    "RowCounts",
-    "Run",
-    "changed_parts",
-    "check_name",
-    "dataset_version",
-    "digest",
-    "fingerprint",
-    "made_id",
-    "split_dataset_key",
-]
-
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,150}")
 _MADE_DIGITS = 12
 _MADE = re.compile(rf"(.+)-([0-9a-f]{{{_MADE_DIGITS}}})")
@@ -53,10 +37,7 @@ def canonical_json(value: Any) -> bytes:
 
 
 def fingerprint(parts: Mapping[str, str]) -> str:
-    """Return the digest of what a shard's result depends on, by part name (config, inputs, model, ...).
-
-    The order of the parts does not matter; a missing part and a part that is "" differ.
-    """
+    """Return the digest of what a result depends on, by part name; a missing part and one that is "" differ."""
     return digest(canonical_json(dict(parts)))
 
 
@@ -66,11 +47,7 @@ def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, 
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return the name if it is safe in a path.
-
-    Raises:
-        StoreError: it is empty or too long, or contains anything but letters, digits, `.`, `_` and `-`.
-    """
+    """Return the name; raise `StoreError` unless it is of 1 to 150 letters, digits, `.`, `_` and `-`."""
     if not _NAME.fullmatch(name):
         raise StoreError(f"{kind} {name!r} may contain only letters, digits, '.', '_' and '-' (at most 150)")
     return name
@@ -102,11 +79,7 @@ class RowCounts:
     failed: dict[str, int] = field(default_factory=dict)  # reason -> rows where something went wrong
 
     def check(self) -> None:
-        """Check that no row is missing or surplus.
-
-        Raises:
-            ConservationError: in != kept + dropped + failed, or a count is negative.
-        """
+        """Raise `ConservationError` if in != kept + dropped + failed, or a count is negative."""
         counts = (self.rows_in, self.kept, *self.dropped.values(), *self.failed.values())
         dropped, failed = sum(self.dropped.values()), sum(self.failed.values())
         sums = f"{self.rows_in} in, {self.kept} kept + {dropped} dropped + {failed} failed"
@@ -196,19 +169,10 @@ class Commit:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return the commit of `to_json`'s values.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is not a commit.
-        """
-        return cls(
-            **{
-                **value,
-                "files": tuple(DataFile(**file) for file in value["files"]),
-                "inputs": tuple(value["inputs"]),
-                "balances": tuple(RowCounts(**balance) for balance in value["balances"]),
-            }
-        )
+        """Return the commit of `to_json`'s values; KeyError, TypeError or ValueError: it is not one."""
+        files = tuple(DataFile(**file) for file in value["files"])
+        balances = tuple(RowCounts(**balance) for balance in value["balances"])
+        return cls(**{**value, "files": files, "inputs": tuple(value["inputs"]), "balances": balances})
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +198,6 @@ class Run:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return the run of `to_json`'s values.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is not a run.
-        """
         return cls(**{**value, "commits": tuple(CommitKey(*key) for key in value["commits"])})
 
 
@@ -288,11 +247,6 @@ class Dataset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return the dataset of `to_json`'s values.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is not a dataset.
-        """
         rows = {name: tuple(tuple(row) for row in value[name]) for name in ("yields", "sources")}
         return cls(**{**value, **rows, "files": tuple(DataFile(**file) for file in value["files"])})
 
@@ -310,8 +264,7 @@ def made_id(dataset: Dataset, run: Run) -> str:
     It covers the record's values (except the run and the time) and every commit that the run used: their fingerprints
     distinguish corpora, models, prompts, tools and settings even if all files are empty.
     """
-    names = ("thresholds", "model", "corpus", "licence", "notes")
-    values = {name: getattr(dataset, name) for name in names}
+    values = {name: getattr(dataset, name) for name in ("thresholds", "model", "corpus", "licence", "notes")}
     files = [(file.path, file.digest) for file in dataset.files]
     commits = sorted({key.id for key in run.commits})
     return digest(canonical_json({**values, "flow": run.flow, "files": files, "commits": commits}))[:_MADE_DIGITS]

@@ -1,39 +1,9 @@
-"""The errors that the warehouse raises on purpose, as one tree.
-
-    WarehouseError
-    ├── StoreError             a file could not be written, found or understood
-    │   ├── CorruptDataError   a data file differs from what its commit says: truncated or altered
-    │   └── SchemaError        a table does not have its stage's columns
-    ├── ConservationError      rows are missing or surplus: in != kept + dropped + failed
-    ├── CatalogError           the catalog could not be opened or written
-    │   └── LockHeldError      another process holds a lock; the message says which
-    ├── SnapshotError          there is no published snapshot, or it could not be written
-    └── QueryError             a user's own query failed, or took more time or memory than it may
-        └── RefusedQueryError  it is not one statement that only reads, or names a file beyond the data folder
-
-This module does not know the method's errors; `tasks` translates where a user must see one line.
-"""
+"""The errors that the warehouse raises on purpose, as one tree; the method's errors are not known here."""
 
 from __future__ import annotations
 
 import errno
 import re
-
-__all__ = [
-    "CatalogError",
-    "ConservationError",
-    "CorruptDataError",
-    "LockHeldError",
-    "QueryError",
-    "RefusedQueryError",
-    "SchemaError",
-    "SnapshotError",
-    "StoreError",
-    "WarehouseError",
-    "error_line",
-    "holder_of",
-    "is_disk_full",
-]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_TEXT = "No space left on device"
@@ -48,9 +18,8 @@ def is_disk_full(exc: BaseException) -> bool:
 
 
 def holder_of(exc: BaseException) -> tuple[str, int] | None:
-    """Return which program has the DuckDB file open that an error speaks of, and its process id ("", 0: unknown).
-
-    Returns None if the error is another one.
+    """Return the program that has the DuckDB file of an error open, and its process id ("", 0: unknown); None: it is
+    another error.
     """
     match = _HELD.search(str(exc))
     return (match[1] or "", int(match[2] or 0)) if match else None
@@ -103,15 +72,15 @@ class LockHeldError(CatalogError):
         command: the holder's command; "" if unknown.
     """
 
-    def __init__(self, path: str, pid: int, host: str, since: str, command: str = "") -> None:
+    def __init__(self, path: str, pid: int, host: str, since: str, command: str) -> None:
+        super().__init__(path, pid, host, since, command)  # pickled as they are
         self.path, self.pid, self.host, self.since, self.command = path, pid, host, since, command
-        suffix = f" ({command})" if command else ""
-        since = f" since {since}" if since else ""
-        holder = f"process {pid} on {host}{since}{suffix}" if pid else "another process"
-        super().__init__(f"{path} is held by {holder}; wait for it to finish, or stop it")
 
-    def __reduce__(self) -> tuple[type[LockHeldError], tuple[str, int, str, str, str]]:
-        return (type(self), (self.path, self.pid, self.host, self.since, self.command))
+    def __str__(self) -> str:
+        since = f" since {self.since}" if self.since else ""
+        command = f" ({self.command})" if self.command else ""
+        holder = f"process {self.pid} on {self.host}{since}{command}" if self.pid else "another process"
+        return f"{self.path} is held by {holder}; wait for it to finish, or stop it"
 
 
 class SnapshotError(WarehouseError):

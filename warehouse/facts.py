@@ -10,17 +10,18 @@ The catalog on DuckDB, the catalog on PostgreSQL and the published snapshot have
 one, so no table needs a sequence or an autoincrement (which duckdb-engine cannot do). Times are ISO UTC text, and
 order nothing that has a number; nested values (config, counters, ...) are JSON text.
 
-This module opens no database and no file.
+This module opens no file.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import sqlalchemy as sa
 
-from warehouse.commits import Commit, Dataset, RowCounts, Run, canonical_json
-from warehouse.schema import CALL_OUTCOMES, STAGES, columns
+from warehouse.commits import Commit, Dataset, Run, canonical_json
+from warehouse.schema import CALL_OUTCOMES, STAGES, columns, table_of
 
 METADATA = sa.MetaData()
 Facts = dict[str, pa.Table]  # table name -> rows
@@ -32,14 +33,14 @@ DATASET_TABLES = ("datasets", "dataset_files")
 
 
 _TYPES = {pa.string(): sa.Text, pa.int64(): sa.BigInteger, pa.float64(): sa.Double}
+ARROW_SCHEMAS: dict[str, pa.Schema] = {}  # by table
 
 
 def _table(name: str, text: str, *keys: str) -> None:
     """Declare a table by its columns, as `schema.columns` reads them, and those of its primary key."""
-    declared = (
-        sa.Column(field.name, _TYPES[field.type], primary_key=field.name in keys, nullable=field.nullable)
-        for field in columns(text)
-    )
+    fields = columns(text)
+    ARROW_SCHEMAS[name] = pa.schema([(field.name, field.type) for field in fields])
+    declared = (sa.Column(f.name, _TYPES[f.type], primary_key=f.name in keys, nullable=f.nullable) for f in fields)
     sa.Table(name, METADATA, *declared)
 
 
@@ -80,56 +81,10 @@ IDENTITIES: dict[str, tuple[str, ...]] = {
 RUN_SUMMARIES = "SELECT run_id, count(*) AS commits, bit_xor(hash(commit_id)) AS digest FROM {} GROUP BY run_id"
 
 
-def _arrow_type(column: sa.Column[Any]) -> pa.DataType:
-    if isinstance(column.type, sa.BigInteger):
-        return pa.int64()
-    return pa.float64() if isinstance(column.type, sa.Double) else pa.string()
-
-
-def arrow_schema(table: sa.Table) -> pa.Schema:
-    """Return an index table's columns as an Arrow schema."""
-    return pa.schema([(column.name, _arrow_type(column)) for column in table.columns])
-
-
-def _json(value: Any) -> str:
-    return canonical_json(value).decode()
-
-
-def _table_name(path: str, stage: str) -> str:
-    if path.startswith("rejects/"):
-        return "rejects"
-    if path.startswith(f"shards/{CALL_OUTCOMES}/"):
-        return CALL_OUTCOMES
-    return STAGES[stage].table if stage in STAGES else stage
-
-
-def _balance_rows(commit_id: str, balance: RowCounts) -> Iterator[tuple[Any, ...]]:
-    yield commit_id, balance.unit, "in", "in", balance.rows_in
-    yield commit_id, balance.unit, "kept", "kept", balance.kept
-    for kind, counts in (("dropped", balance.dropped), ("failed", balance.failed)):
-        for reason, rows in sorted(counts.items()):
-            yield commit_id, balance.unit, kind, reason, rows
-
-
-def _commit_row(commit: Commit) -> tuple[Any, ...]:
-    return (
-        commit.id,
-        commit.stage,
-        commit.stage_version,
-        commit.tool,
-        commit.shard,
-        commit.fingerprint,
-        commit.rows,
-        sum(file.bytes for file in commit.files),
-        commit.seconds,
-        commit.host,
-        commit.created,
-        commit.run_id,
-        commit.content_digest,
-        _json(commit.config),
-        _json(commit.counters),
-        _json(commit.versions),
-    )
+def run_summaries(run_commits: pa.Table) -> pa.Table:
+    with duckdb.connect() as connection:
+        connection.register("pairs", run_commits)
+        return connection.sql(RUN_SUMMARIES.format("pairs")).to_arrow_table()
 
 
 def facts_from_records(
@@ -138,29 +93,36 @@ def facts_from_records(
     """Return the rows of all index tables for these records."""
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in METADATA.tables}
     for commit in commits:
-        commit_id = commit.id
-        rows["commits"].append(_commit_row(commit))
-        rows["commit_parts"] += [(commit_id, part, value) for part, value in sorted(commit.parts.items())]
-        rows["commit_inputs"] += [(commit_id, input_digest) for input_digest in commit.inputs]
+        own = commit.id
+        rows["commits"].append(_row("commits", commit, commit_id=own, bytes=sum(file.bytes for file in commit.files)))
+        rows["commit_parts"] += [(own, part, value) for part, value in sorted(commit.parts.items())]
+        rows["commit_inputs"] += [(own, input_digest) for input_digest in commit.inputs]
         rows["files"] += [
-            (commit_id, f.path, _table_name(f.path, commit.stage), f.digest, f.rows, f.bytes) for f in commit.files
+            _row("files", file, commit_id=own, table_name=_table_name(file.path, commit.stage)) for file in commit.files
         ]
-        for balance in commit.balances:
-            rows["balances"] += _balance_rows(commit_id, balance)
+        for one in commit.balances:
+            rows["balances"] += [(own, one.unit, "in", "in", one.rows_in), (own, one.unit, "kept", "kept", one.kept)]
+            for kind, counts in (("dropped", one.dropped), ("failed", one.failed)):
+                rows["balances"] += [(own, one.unit, kind, reason, n) for reason, n in sorted(counts.items())]
     for run in runs:
-        began = (run.run_id, run.flow, run.started, run.finished, run.state, _json(run.parameters))
-        rows["runs"].append((*began, run.corpus, run.model, run.dataset, run.number))
+        rows["runs"].append(_row("runs", run))
         rows["run_commits"] += [(run.run_id, commit_id) for commit_id in dict.fromkeys(key.id for key in run.commits)]
     for dataset in datasets:
-        counts, thresholds = _json(dataset.counts), _json(dataset.thresholds)
-        card = (counts, thresholds, dataset.run_id, dataset.model, dataset.corpus, dataset.created)
-        key = (dataset.name, dataset.version, dataset.made)
-        rows["datasets"].append((*key, *card, dataset.licence, dataset.notes, dataset.number))
-        rows["dataset_files"] += [(*key, f.path, f.digest, f.rows, f.bytes) for f in dataset.files]
-    return {name: _arrow(METADATA.tables[name], table_rows) for name, table_rows in rows.items()}
+        rows["datasets"].append(_row("datasets", dataset))
+        key = {"name": dataset.name, "version": dataset.version, "made": dataset.made}
+        rows["dataset_files"] += [_row("dataset_files", file, **key) for file in dataset.files]
+    return {name: table_of(ARROW_SCHEMAS[name], table_rows) for name, table_rows in rows.items()}
 
 
-def _arrow(table: sa.Table, rows: list[tuple[Any, ...]]) -> pa.Table:
-    schema = arrow_schema(table)
-    values = list(zip(*rows, strict=True)) if rows else [() for _ in schema]
-    return pa.table([pa.array(column, field.type) for column, field in zip(values, schema, strict=True)], schema)
+def _row(table: str, record: Any, **more: Any) -> tuple[Any, ...]:
+    """Return a row: the record's attributes with the columns' names, and more; nested values become JSON text."""
+    values = (more[name] if name in more else getattr(record, name) for name in ARROW_SCHEMAS[table].names)
+    return tuple(canonical_json(value).decode() if isinstance(value, Mapping) else value for value in values)
+
+
+def _table_name(path: str, stage: str) -> str:
+    if path.startswith("rejects/"):
+        return "rejects"
+    if path.startswith(f"shards/{CALL_OUTCOMES}/"):
+        return CALL_OUTCOMES
+    return STAGES[stage].table if stage in STAGES else stage

@@ -2,7 +2,7 @@
 
 Kept, however old it is:
     what a dataset version depends on: its files, the commits that list them, all commits that its run used, and those
-        from which these were made. A finetuned model's record refers to such a version, and versions are never deleted;
+        from which these were made;
     what is current: the commits of the newest completed build, and of every evaluation's newest completed run;
     a commit of which a kept one lists a file too, as an ingest does of the parts that were read: a corpus that grows is
         then read on from there;
@@ -10,21 +10,19 @@ Kept, however old it is:
 Kept for some days: what unfinished runs made or used, since the same command continues from it.
 Garbage: all other commits and their data, data that no commit lists, temporary files, and the quarantine.
 
-The order of deletion is: commits, then catalog and snapshot, then data. A commit means that its data is there, so it
-must go first: whenever the process is killed, the worst that remains is data without a commit, which nobody reads and
-the next `gc` finds. (Data first would leave commits that look damaged.) Somebody who has an older snapshot open may
-find that its files are gone; the newest snapshot never refers to garbage.
+Commits are deleted first, then the catalog and the snapshot follow, then data goes: whenever the process is killed, the
+worst that remains is data without a commit, which nobody reads and the next `gc` finds. Somebody who has an older
+snapshot open may find that its files are gone.
 
 The caller holds the catalog, and so its lock: no flow works in the meantime. A catalog on PostgreSQL locks nobody out,
-so there the caller checks `active_runs` first. A flow that starts in just that moment and relies on what is being
-deleted ends with an error; started again, it computes the missing shards.
+so there the caller checks `active_runs` first; a flow that starts in just that moment may end with an error.
 """
 
 import datetime as dt
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -33,6 +31,7 @@ from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, Run
 from warehouse.facts import Facts, facts_from_records
 from warehouse.snapshot.publish import publish
+from warehouse.snapshot.relations import execute_with
 from warehouse.snapshot.views import query
 from warehouse.store import Store
 
@@ -71,16 +70,14 @@ def needed_commits(
     by_id = {commit.id: commit for commit in commits}
     runs, datasets = list(runs), list(datasets)
     state = {run.run_id: run.state for run in runs}
-    keep = set(_current(facts_from_records(by_id.values(), runs, datasets)))
+    keep = _current(facts_from_records(by_id.values(), runs, datasets))
     for dataset in datasets:
         keep |= dataset_commits(dataset, by_id, runs)
     for run in runs:
-        completed = run.state == "completed"
-        if all_completed if completed else run.started >= unfinished_since:
+        if all_completed if run.state == "completed" else run.started >= unfinished_since:
             keep |= {key.id for key in run.commits}
-    for commit_id, commit in by_id.items():
-        if state.get(commit.run_id) != "completed" and commit.created >= unfinished_since:
-            keep.add(commit_id)
+    unfinished = (commit for commit in by_id.values() if state.get(commit.run_id) != "completed")
+    keep |= {commit.id for commit in unfinished if commit.created >= unfinished_since}
     keep &= by_id.keys()
     keep |= _sources(by_id, keep)
     listed = {file.path for commit_id in keep for file in by_id[commit_id].files}
@@ -91,21 +88,17 @@ def dataset_commits(dataset: Dataset, commits: Mapping[str, Commit], runs: Itera
     """Return the ids of the commits that a dataset version depends on, including lost ones."""
     ids = {key.id for run in runs if run.run_id == dataset.run_id for key in run.commits}
     files = {(file.path, file.digest) for file in dataset.files}
-    for commit_id, commit in commits.items():
-        if any((file.path, file.digest) in files for file in commit.files):
-            ids.add(commit_id)
+    ids |= {i for i, commit in commits.items() if any((file.path, file.digest) in files for file in commit.files)}
     return ids | _sources(commits, ids & commits.keys())
 
 
-def _current(facts: Facts) -> Iterator[str]:
-    """Yield the ids of the commits that a snapshot of these facts shows."""
+def _current(facts: Facts) -> set[str]:
+    """Return the ids of the commits that a snapshot of these facts shows."""
     with duckdb.connect() as connection:
         connection.execute("CREATE SCHEMA facts")
         for name in ("commits", "runs", "run_commits"):
-            connection.register("_rows", facts[name])
-            connection.execute(f"CREATE TABLE facts.{name} AS SELECT * FROM _rows")
-            connection.unregister("_rows")
-        yield from (commit_id for (commit_id,) in connection.execute(query("current")).fetchall())
+            execute_with(connection, f"CREATE TABLE facts.{name} AS SELECT * FROM _rows", facts[name])
+        return {commit_id for (commit_id,) in connection.execute(query("current")).fetchall()}
 
 
 def _sources(by_id: Mapping[str, Commit], keep: set[str]) -> set[str]:
@@ -146,21 +139,17 @@ def find_garbage(
     listed |= {file.path for commit in commits if commit.id in keep for file in commit.files}
     stale = [commit for commit in commits if commit.id not in keep]
     stale_data = {file.path: _why(commit) for commit in stale for file in commit.files}
-    garbage = [_garbage(store, "commit", f"commits/{commit.id}.json", _why(commit)) for commit in stale]
+    found = [("commit", f"commits/{commit.id}.json", _why(commit)) for commit in stale]
     for path in (*store.files.walk("shards"), *store.files.walk("rejects")):
-        if path in listed:
-            continue
-        stat = store.files.stat(path)
-        if path in stale_data:
-            garbage.append(_garbage(store, "data", path, stale_data[path]))
-        elif stat is not None and stat[1] <= now - temporary_s:
-            garbage.append(_garbage(store, "data", path, "no commit lists it: its writer was killed"))
-    for path in store.files.stale_temporaries(temporary_s):
-        garbage.append(_garbage(store, "temporary", path, "its writer was killed"))
-    for path in store.files.walk("quarantine"):
-        if path not in lost:
-            garbage.append(_garbage(store, "quarantine", path, "set aside as damaged"))
-    return garbage
+        if path in stale_data and path not in listed:
+            found.append(("data", path, stale_data[path]))
+        elif path not in listed and (stat := store.files.stat(path)) is not None and stat[1] <= now - temporary_s:
+            found.append(("data", path, "no commit lists it: its writer was killed"))
+    found += [("temporary", path, "its writer was killed") for path in store.files.stale_temporaries(temporary_s)]
+    found += [
+        ("quarantine", path, "set aside as damaged") for path in store.files.walk("quarantine") if path not in lost
+    ]
+    return [Garbage(kind, path, (store.files.stat(path) or (0,))[0], why) for kind, path, why in found]
 
 
 def active_runs(store: Store, *, unfinished_days: float, now: float | None = None) -> list[str]:
@@ -177,28 +166,15 @@ def _why(commit: Commit) -> str:
     return _RESPONSES if commit.stage == "execute" else _SUPERSEDED
 
 
-def _garbage(store: Store, kind: str, path: str, why: str) -> Garbage:
-    stat = store.files.stat(path)
-    return Garbage(kind, path, stat[0] if stat is not None else 0, why)
-
-
 def _lost_cards(store: Store, datasets: Iterable[Dataset]) -> set[str]:
     """Return the paths in quarantine of dataset cards that have not been written again."""
     known = {dataset.key for dataset in datasets}
-    lost = set()
-    for path in store.files.walk("quarantine/datasets"):
-        match = _RECORD.match(path)
-        if match is None or match[1] not in known:
-            lost.add(path)
-    return lost
+    found = ((path, _RECORD.match(path)) for path in store.files.walk("quarantine/datasets"))
+    return {path for path, match in found if match is None or match[1] not in known}
 
 
 def delete_garbage(store: Store, catalog: Catalog, garbage: Iterable[Garbage]) -> None:
-    """Delete garbage, commits first.
-
-    Raises:
-        WarehouseError: a file cannot be deleted, or the snapshot cannot be written; what is left is consistent.
-    """
+    """Delete garbage, commits first; what an error leaves is consistent."""
     garbage = list(garbage)
     for item in garbage:
         if item.kind == "commit":

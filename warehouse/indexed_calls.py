@@ -1,11 +1,9 @@
 """The calls of a snapshot's index in memory: what a filter keeps of them, and lists of them, a page at a time.
 
 What decides whether a call is kept is small, about 50 bytes for each row of `facts.gains`. It is read once, and then a
-filter takes a few passes over arrays (`call_filter`); only the calls that are shown are read from files.
-
-A page begins after the last call of the page before, by that call's place in the order and not by its number: so every
-call is on one page. The index has the best scored call of each tool at a position; `explain` has all.
-Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
+filter takes a few passes over arrays (`call_filter`); only the calls that are shown are read from files. A page begins
+after the last call of the page before, by that call's place in the order and not by its number: so every call is on one
+page. The index has the best scored call of each tool at a position; `explain` has all.
 """
 
 import math
@@ -63,11 +61,7 @@ class DrawnCall:
 
 
 class IndexedCalls:
-    """The best call of each tool at each position.
-
-    Args:
-        least: only calls with at least this gain, in nats; filters with lower thresholds are then not answered.
-    """
+    """The best call of each tool at each position, of those that gain at least `least` nats."""
 
     def __init__(self, path: str | Path, gains: Gains = STORED, least: float = -math.inf) -> None:
         self._path, self._gains = path, gains

@@ -6,9 +6,10 @@ the lease when it has ended. The old holder notices that before it commits (`con
 work; correctness does not depend on them, since a commit is the same from every writer. A server that restarts is
 waited for as long as a lease lasts.
 
-This module does not know what the work is.
+Methods raise `CatalogError` if the database could not be used. This module does not know what the work is.
 """
 
+import contextlib
 import logging
 import os
 import socket
@@ -63,14 +64,7 @@ def pauses() -> Iterator[float]:
 
 
 class Leases:
-    """The leases on the work of one store. Threads of a process may share it.
-
-    Args:
-        lease_s: seconds after which a process that renews nothing counts as dead.
-
-    Raises:
-        CatalogError: the database cannot be reached.
-    """
+    """The leases on the work of one store; they end after `lease_s` seconds without renewal. Threads may share it."""
 
     def __init__(self, url: str, store: Store, *, lease_s: float = LEASE_S) -> None:
         self._engine = connect_schema(url, store, lease_s, wait_now=True)  # the flow has reached it with this URL
@@ -83,11 +77,7 @@ class Leases:
             _METADATA.create_all(connection)
 
     def take(self, name: str) -> Lease | None:
-        """Return the lease; None if another process holds it.
-
-        Raises:
-            CatalogError: the database could not be used.
-        """
+        """Return the lease; None if another process holds it."""
         lease = Lease(name, uuid.uuid4().hex)
         row = {"token": lease.token, "host": socket.gethostname(), "pid": os.getpid(), "ends": self._lease_end()}
         free = sa.or_(_LEASES.c.ends < _NOW, _LEASES.c.token == lease.token)  # ours, if the answer got lost
@@ -107,40 +97,26 @@ class Leases:
 
         Args:
             finished: returns the result if the work is done; called before the lease is taken, and again afterwards.
-
-        Raises:
-            CatalogError: the database could not be used.
         """
         waits = pauses()
         while True:
             if (result := finished()) is not None:
                 return result
-            lease = self.take(name)
-            if lease is not None:
-                try:
-                    result = finished()  # the holder may have finished between the first call and `take`
-                except BaseException:
-                    self.release(lease)
-                    raise
-                if result is None:
+            if (lease := self.take(name)) is not None:
+                with contextlib.ExitStack() as stack:
+                    stack.callback(self.release, lease)
+                    if (result := finished()) is not None:  # between the first call and `take`
+                        return result
+                    stack.pop_all()
                     return lease
-                self.release(lease)
-                return result
             self._closed.wait(next(waits))
 
     def confirm(self, lease: Lease) -> bool:
-        """Renew a lease and return whether this process still holds it; call this before committing.
-
-        Raises:
-            CatalogError: the database could not be used.
-        """
+        """Renew a lease and return whether this process still holds it; call this before committing."""
         return self._renew([lease.token]) == {lease.token}
 
     def release(self, lease: Lease) -> None:
-        """Release a lease; do nothing if it was lost.
-
-        A database that cannot be reached is not an error here: the lease ends by itself.
-        """
+        """Release a lease, unless it was lost; if the database cannot be reached, it ends by itself."""
         with self._lock:
             self._held.pop(lease.token, None)
         try:
@@ -170,7 +146,6 @@ class Leases:
 
     @again_if_lost
     def _execute(self, statement: sa.Executable) -> set[str]:
-        """Execute a statement that returns tokens; return them."""
         try:
             with self._engine.begin() as connection:
                 return set(connection.scalars(statement))

@@ -3,12 +3,9 @@
     DATA/marks/<user>.jsonl                   in a local folder: a line for each mark, appended
     DATA/marks/<user>/<time>-<random>.jsonl   on a URL: an object for each batch, as objects cannot grow
 
-A mark names its call by what it is (document, tool, position, input, response) and not by a version or a commit, so it
-holds wherever this call occurs. Of one user's marks on one call the last one counts; `none` takes back what was said.
-
-A batch is on the disk when `add_marks` returns. If the process dies before, at most the batch's last line is torn; the
-next batch begins on a line of its own, and readers count lines that are no marks. This module does not know which calls
-exist, nor what follows from a mark.
+A mark names its call by what it is and not by a version or a commit, so it holds wherever this call occurs. Of one
+user's marks on one call the last one counts; `none` takes back what was said. A batch is on the disk when `add_marks`
+returns. If the process dies before, at most its last line is torn; the next batch begins on a line of its own.
 """
 
 import datetime as dt
@@ -19,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 from urllib.parse import quote
 
 import filelock
@@ -63,9 +60,6 @@ class Mark:
 def add_marks(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, Verdict]]) -> list[Mark]:
     """Add a batch of a user's marks; return them.
 
-    Args:
-        user: the name under which the marks stand, any text but an empty one.
-
     Raises:
         StoreError: the name or a verdict is none, or the marks could not be written; then none of them counts.
     """
@@ -80,7 +74,8 @@ def add_marks(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, Ve
             raise StoreError(f"{mark.verdict!r} is no verdict: say {', '.join(get_args(Verdict))}")
     if not marks:
         return []
-    lines = "".join(json.dumps(_row(mark)) + "\n" for mark in marks).encode()
+    rows = ({**asdict(mark.call), "verdict": mark.verdict, "user": mark.user, "at": mark.at} for mark in marks)
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
     if store.is_local:
         path = Path(store.root, _FOLDER, f"{name}.jsonl")
         try:
@@ -90,10 +85,6 @@ def add_marks(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, Ve
     else:
         store.files.put(f"{_FOLDER}/{name}/{at.replace(':', '')}-{uuid.uuid4().hex[:8]}.jsonl", lines)
     return marks
-
-
-def _row(mark: Mark) -> dict[str, Any]:
-    return {**asdict(mark.call), "verdict": mark.verdict, "user": mark.user, "at": mark.at}
 
 
 def _append(path: Path, lines: bytes) -> None:
@@ -121,25 +112,12 @@ def _append(path: Path, lines: bytes) -> None:
 
 
 def read_marks(store: Store, until: str | None = None) -> tuple[list[Mark], int]:
-    """Return all users' marks in the order of their times, and how many lines are none.
-
-    Args:
-        until: only marks up to this time, in ISO UTC text; None: all.
-
-    Raises:
-        StoreError: the data folder cannot be read.
-    """
-    marks: list[Mark] = []
-    damaged = 0
-    for path in store.files.walk(_FOLDER, ".jsonl"):
-        *lines, _ = (store.files.get(path) or b"").split(b"\n")  # what has no end was never acknowledged
-        for line in filter(None, lines):
-            mark = _mark(line)
-            if mark is None:
-                damaged += 1
-            elif until is None or mark.at <= until:
-                marks.append(mark)
-    return sorted(marks, key=lambda mark: mark.at), damaged
+    """Return all users' marks, or those until a time in ISO UTC text, by time, and how many lines are none."""
+    texts = (store.files.get(path) or b"" for path in store.files.walk(_FOLDER, ".jsonl"))
+    lines = [line for text in texts for line in text.split(b"\n")[:-1] if line]  # without an end: never acknowledged
+    marks = [mark for mark in map(_mark, lines) if mark is not None]
+    told = (mark for mark in marks if until is None or mark.at <= until)
+    return sorted(told, key=lambda mark: mark.at), len(lines) - len(marks)
 
 
 def _mark(line: bytes) -> Mark | None:
@@ -156,11 +134,7 @@ def _mark(line: bytes) -> Mark | None:
 
 
 def standing(marks: Iterable[Mark]) -> Mapping[CallIdentity, Mapping[str, Verdict]]:
-    """Return each user's last verdict on every call, call -> user -> verdict; what was taken back is left out.
-
-    Args:
-        marks: in the order of their times, as `read_marks` returns them.
-    """
+    """Return each user's last verdict on every call, call -> user -> verdict, from marks by time; none is left out."""
     found: dict[CallIdentity, dict[str, Verdict]] = {}
     for mark in marks:
         users = found.setdefault(mark.call, {})

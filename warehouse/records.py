@@ -5,11 +5,12 @@
     DATA/certificates/<evaluation>.json     which of the items stand in the training's texts, and the accuracy without
     DATA/exports/<id>.json                  what was exported, and where its files lie
 
-This module does not know what a prompt or a recipe means.
+Writers raise `StoreError` if a name is unsafe or the disk is full. This module does not know what a prompt or a recipe
+means.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,50 +93,30 @@ class Export:
     @property
     def id(self) -> str:
         """16 hex digits: the same export to the same place has the same id, whenever it is made."""
-        values = dataclasses.asdict(dataclasses.replace(self, created=""))
-        return digest(canonical_json(values))[:16]
+        return digest(canonical_json({**dataclasses.asdict(self), "created": ""}))[:16]
 
 
 def write_prompt(store: Store, tool: str, digest: str, text: str) -> None:
-    """Write a prompt's text, unless it is stored already.
-
-    Args:
-        text: the prompt with one `{text}`, the place of the document.
-
-    Raises:
-        StoreError: the name is unsafe, or the disk is full.
-    """
+    """Write a prompt's text, with one `{text}` in the place of the document, unless it is stored already."""
     path = f"prompts/{check_name('prompt', f'{tool}-{digest}')}.json"
     if store.files.stat(path) is None:
         store.write_json(path, {"tool": tool, "digest": digest, "text": text})
 
 
 def write_training(store: Store, training: Training) -> None:
-    """Write or replace a training's record.
-
-    Raises:
-        StoreError: the name is unsafe, or the disk is full.
-    """
+    """Write or replace a training's record."""
     path = f"trainings/{check_name('training', training.job)}.json"
     store.write_json(path, dataclasses.asdict(training))
 
 
 def write_certificate(store: Store, certificate: Certificate) -> None:
-    """Write or replace the certificate of an evaluation.
-
-    Raises:
-        StoreError: the name is unsafe, or the disk is full.
-    """
+    """Write or replace the certificate of an evaluation."""
     path = f"certificates/{check_name('evaluation', certificate.evaluation)}.json"
     store.write_json(path, dataclasses.asdict(certificate))
 
 
 def write_export(store: Store, export: Export) -> str:
-    """Write an export's record, unless it is stored already; return its id.
-
-    Raises:
-        StoreError: the disk is full.
-    """
+    """Write an export's record, unless it is stored already; return its id."""
     path = f"exports/{export.id}.json"
     if store.files.stat(path) is None:
         store.write_json(path, dataclasses.asdict(export))
@@ -144,15 +125,13 @@ def write_export(store: Store, export: Export) -> str:
 
 def exports(store: Store) -> dict[str, Export]:
     """Return the readable records of exports by id."""
-    values = {name: store.read_json(f"exports/{name}.json") for name in sorted(store.names("exports"))}
-    return {
-        name: Export(**{**value, "files": tuple(value["files"])}) for name, value in values.items() if value is not None
-    }
+    found = ((name, store.read_json(f"exports/{name}.json")) for name in sorted(store.names("exports")))
+    return {name: Export(**{**value, "files": tuple(value["files"])}) for name, value in found if value is not None}
 
 
 def certificates(store: Store, dataset: str = "", version: str = "") -> list[Certificate]:
     """Return the certificates of the accuracies of models that were trained on a dataset's version, or of all."""
-    found = (Certificate(**record) for record in _records(store, "certificates"))
+    found = (Certificate(**record) for record in store.records("certificates"))
     chosen = [one for one in found if not dataset or (one.dataset, one.version) == (dataset, version)]
     return sorted(chosen, key=lambda one: (one.dataset, one.version, one.task, one.arm, one.k))
 
@@ -165,16 +144,13 @@ def certificates_table(store: Store) -> pa.Table:
 
 def trainings(store: Store) -> list[dict[str, Any]]:
     """Return the records of finished trainings, by job; `checkpoint` is an absolute path."""
-    return [{**row, "checkpoint": _checkpoint(store, row["checkpoint"])} for row in _records(store, "trainings")]
-
-
-def _checkpoint(store: Store, path: str) -> str:
-    return str(Path(store.root, path)) if store.is_local else path
+    rows = store.records("trainings")
+    return [{**row, "checkpoint": str(Path(store.root, row["checkpoint"]))} if store.is_local else row for row in rows]
 
 
 def prompts_table(store: Store) -> pa.Table:
     """Return the prompts whose text is stored (tool, digest, text)."""
-    return pa.Table.from_pylist(list(_records(store, "prompts")), _PROMPTS)
+    return pa.Table.from_pylist(list(store.records("prompts")), _PROMPTS)
 
 
 def trainings_table(store: Store) -> pa.Table:
@@ -184,8 +160,3 @@ def trainings_table(store: Store) -> pa.Table:
         for row in trainings(store)
     ]
     return pa.Table.from_pylist(rows, _TRAININGS)
-
-
-def _records(store: Store, kind: str) -> Iterable[dict[str, Any]]:
-    records = (store.read_json(f"{kind}/{name}.json") for name in sorted(store.names(kind)))
-    return (record for record in records if record is not None)

@@ -3,11 +3,9 @@
     L(z) = - sum_t w_t log p(x_t | z)       gain = min(L(eps), L(e(c, eps))) - L(e(c, r))
 
 Other weights make other calls the best at a position, so all scored calls are read once; what comes of it is a file
-with the columns of `facts.gains` (see `snapshot.index`), which queries take in its place. Which calls end where, for
-the rule on repeated calls, stays as it was stored. It has single calls alone: of a chain, the log-probabilities after
-the calls in front are not stored with it. Where L(e(c, eps)) was not computed, there is only an upper bound of
-the gain: such calls are not in the file, and `skipped_calls` counts them. Which weights there are is not known here.
-Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
+with the columns of `facts.gains` (see `snapshot.index`), which queries take in its place. It has single calls alone: of
+a chain, the log-probabilities after the calls in front are not stored with it. Where L(e(c, eps)) was not computed,
+there is only an upper bound of the gain: such calls are not in the file, and `skipped_calls` counts them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,11 +27,7 @@ STORED = Gains()  # as the calls were scored
 
 
 def reweigh(path: str | Path, weights: Sequence[float], file: Path) -> Gains:
-    """Write the gains under other weights to a file, and return them.
-
-    Args:
-        weights: of the tokens from a position on, no more than are stored; those after them weigh nothing.
-    """
+    """Write the gains under other weights of the tokens from a position on to a file, and return them."""
     gain = _gain_sql(weights)
     sql = f"""
 WITH calls AS (

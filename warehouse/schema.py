@@ -1,35 +1,13 @@
-"""The columns of every stage's table, and which stage fills which table.
-
-    | stage     | table       | one shard holds                              |
-    |-----------|-------------|----------------------------------------------|
-    | ingest    | documents   | the texts x of the corpus                    |
-    | prefilter | prefiltered | per tool: one decision per document          |
-    | sample    | sampled     | per tool: the distinct draws of the model    |
-    | execute   | executed    | per tool: distinct calls and their responses |
-    | score     | scored      | per tool: the three losses of every call     |
-    | assemble  | examples    | x* and the calls in it                       |
-
-    and where calls are chained (depth n = 2, 3, 4):
-    | sample_n  | chain_sampled  | per tool of the last call: draws after calls of depth n - 1 |
-    | execute_n | chain_executed | per tool of the last call: their responses                   |
-    | score_n   | chain_scored   | per tool of the last call: the losses of each chain          |
-
-    and for evaluations:
-    | benchmark  | items        | the examples of a benchmark                        |
-    | evaluate   | predictions  | per arm and k: the results on a benchmark's items  |
-    | perplexity | perplexities | per arm: the likelihood of texts, tools disabled   |
-
-    and for groundings:
-    | ground          | groundings       | per query and tool: all that the score is made of         |
-    | choose          | tool_choices     | per query: the tool that a model chose by itself          |
-    | answer_grounded | grounded_answers | per query and method: the chosen tool, call and answer    |
+"""The columns of every stage's table, and which stage fills which table (`STAGES`).
 
 A stage that is not in `STAGES` may have a table all the same: it has the stage's name and the columns that the stage
 writes. The columns mirror the method's records, which this package does not import: it knows tables, not what a loss
 is. `rejects` belongs to no stage: any stage may reject rows. `assemble` fills a second table, `call_outcomes`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -46,6 +24,12 @@ def columns(text: str) -> pa.Schema:
         element = _TYPES[kind.rstrip("?").removesuffix("[]")]
         fields.append(pa.field(name, pa.list_(element) if "[]" in kind else element, nullable=kind.endswith("?")))
     return pa.schema(fields)
+
+
+def table_of(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """Return rows, each with the values of the columns in order, as a table."""
+    values = list(zip(*rows, strict=True)) if rows else [() for _ in schema]
+    return pa.table([pa.array(column, field.type) for column, field in zip(values, schema, strict=True)], schema)
 
 
 def _struct(text: str) -> pa.StructType:
@@ -135,18 +119,13 @@ class StageFacts:
 
 CHAIN_DEPTHS = (2, 3, 4)  # calls of a chain
 
-
+_PER_LAST = "Per tool of the last call:"
 # The stages of each depth of chains; all depths share three tables.
 _CHAINED = {
-    "sample": (
-        "chain_sampled",
-        _CHAIN_SAMPLED,
-        "Per tool of the last call: the distinct draws after calls that were executed.",
-    ),
+    "sample": ("chain_sampled", _CHAIN_SAMPLED, f"{_PER_LAST} the distinct draws after calls that were executed."),
     "execute": (
-        "chain_executed",
-        _EXECUTED,
-        "Per tool of the last call: each distinct call at the end of a chain, and its response or failure.",
+        *("chain_executed", _EXECUTED),
+        f"{_PER_LAST} each distinct call at the end of a chain, and its response or failure.",
     ),
     "score": ("chain_scored", _CHAIN_SCORED, "Every executed chain of calls with its losses (nats), kept or not."),
 }
@@ -166,16 +145,12 @@ STAGES: dict[str, StageFacts] = {
         ("evaluate", "predictions", _PREDICTIONS, "The result of each arm at each k on every example of a benchmark."),
         ("perplexity", "perplexities", _PERPLEXITIES, "Summed negative log-likelihood (nats) of every text."),
         (
-            "ground",
-            "groundings",
-            _GROUNDINGS,
+            *("ground", "groundings", _GROUNDINGS),
             "Per query and tool: cosine, call, response and pattern counts, from which every score is computed.",
         ),
         ("choose", "tool_choices", _TOOL_CHOICES, "Per query: the tool that a model chose without scores."),
         (
-            "answer_grounded",
-            "grounded_answers",
-            _GROUNDED_ANSWERS,
+            *("answer_grounded", "grounded_answers", _GROUNDED_ANSWERS),
             "Per query and method of choosing: the tool, the large LM's call, and whether the answer is right.",
         ),
     )
@@ -201,11 +176,7 @@ TABLES: dict[str, pa.Schema] = {facts.table: facts.schema for facts in STAGES.va
 
 
 def stage_facts(stage: str) -> StageFacts:
-    """Return a stage's facts.
-
-    Raises:
-        StoreError: there is no such stage.
-    """
+    """Return a stage's facts; raise `StoreError` if there is no such stage."""
     try:
         return STAGES[stage]
     except KeyError as exc:
@@ -217,11 +188,7 @@ def empty_table(stage: str) -> pa.Table:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table with exactly the schema's columns, order and types, in one chunk and without metadata.
-
-    Raises:
-        SchemaError: a column is missing or unknown, cannot be cast, or contains a forbidden null.
-    """
+    """Return the table with exactly the schema's columns, in one chunk; raise `SchemaError` if it does not fit."""
     missing = [name for name in schema.names if name not in table.column_names]
     unknown = [name for name in table.column_names if name not in schema.names]
     if missing or unknown:

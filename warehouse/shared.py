@@ -40,11 +40,7 @@ def without_secrets(url: sa.URL) -> str:
 
 
 def open_database(url: str | sa.URL, schema: str | None = None) -> sa.Engine:
-    """Return an engine whose tables are in a schema; it connects when it is first used.
-
-    Raises:
-        CatalogError: this is not a SQLAlchemy URL, or its driver is not installed.
-    """
+    """Return an engine whose tables are in a schema; it connects when it is first used."""
     try:
         engine = sa.create_engine(url, pool_pre_ping=schema is not None)
         return engine if schema is None else engine.execution_options(schema_translate_map={None: schema})
@@ -93,11 +89,7 @@ def database_error(what: str, error: sa.exc.SQLAlchemyError) -> CatalogError:
 
 @contextlib.contextmanager
 def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Run one transaction; only one writer at a time among all processes that share the database.
-
-    Raises:
-        CatalogError: the database could not be used.
-    """
+    """Run one transaction; only one writer at a time among all processes that share the database."""
     try:
         with engine.begin() as connection:
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
@@ -106,13 +98,8 @@ def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         raise database_error(f"the catalog {without_secrets(engine.url)}", exc) from exc
 
 
-def schema_of(url: str, store: Store, wait_s: float = 0.0) -> str:
-    """Return the schema of a store's tables; create the schema, and the store's name, if there is none.
-
-    Raises:
-        CatalogError: the database could not be used.
-        StoreError: the store could not be read or written.
-    """
+def _schema_of(url: str, store: Store, wait_s: float) -> str:
+    """Return the schema of a store's tables; create the schema, and the store's name, if there is none."""
     engine = open_database(url)
     if wait_s:
         wait_for_server(engine, wait_s)
@@ -134,7 +121,11 @@ def connect_schema(url: str, store: Store, wait_s: float = LEASE_S, *, wait_now:
 
     Args:
         wait_now: wait for the server at this first connection as well; else an URL with a slip is an error at once.
+
+    Raises:
+        CatalogError: the database could not be used.
+        StoreError: the store could not be read or written.
     """
-    engine = open_database(url, schema_of(url, store, wait_s if wait_now else 0.0))
+    engine = open_database(url, _schema_of(url, store, wait_s if wait_now else 0.0))
     wait_for_server(engine, wait_s)
     return engine

@@ -1,11 +1,4 @@
-"""Immutable Parquet files and one small JSON commit per shard: where truth lives.
-
-    DATA/shards/<stage>/<tool or _>/<name>-<fingerprint[:16]>.parquet   data, written first
-    DATA/commits/<stage>/<tool or _>/<shard>-<fingerprint[:16]>.json    the commit, written last
-    DATA/rejects/<stage>/<tool or _>/<name>-<fingerprint[:16]>.parquet  rejected rows, listed in the commit too
-    DATA/runs/<run_id>.json                                             which commits a run used
-    DATA/datasets/<name>/<version>-<made>.json                          versions of C*, a record for each way of making
-    DATA/quarantine/...                                                 damaged files, kept for inspection
+"""Immutable Parquet files and one small JSON commit per shard: where truth lives (the README shows the folder).
 
 How much each question about a file's state reads, as bytes may go missing in a crash and rot on a disk:
 
@@ -15,8 +8,7 @@ How much each question about a file's state reads, as bytes may go missing in a 
     read            the bytes that it returns           always
 
 A data file is never overwritten: other bytes under the same fingerprint get a name of their own, so what a commit or a
-reader refers to stays as it was. The store does not know which commits are current; the catalog and the snapshot are
-indexes over it. How files are encoded is in `encoding`, what the records hold in `commits`.
+reader refers to stays as it was. The catalog and the snapshot are indexes over the store, and say what is current.
 """
 
 import contextlib
@@ -49,11 +41,7 @@ _REMEDY = "run the same build again: it sets the file aside and computes the sha
 
 
 class Store:
-    """Reads and writes one data folder.
-
-    Args:
-        files: the file operations; default: those for the URL.
-    """
+    """Reads and writes one data folder, with the file operations that are given or those for its URL."""
 
     def __init__(self, url: str | Path, *, files: Files | None = None) -> None:
         self.files = files if files is not None else open_files(url)
@@ -73,8 +61,7 @@ class Store:
     def local_folder(self) -> Path:
         """The folder for what needs a local disk (catalog, snapshot): the data folder itself.
 
-        For a URL it is a folder below the current one, `toolformer-remote/<its path>-<digest>`. It may be deleted: a
-        flow and `reconcile` create it again.
+        For a URL it is `toolformer-remote/<its path>-<digest>` below the current folder, which may be deleted.
         """
         if self.is_local:
             return Path(self.root)
@@ -101,19 +88,11 @@ class Store:
             SchemaError: the columns do not fit.
             StoreError: a name is unsafe, or the disk is full.
         """
-        if (facts := STAGES.get(stage)) is not None:
-            table = conform(table, facts.schema)
-        else:
-            table = conform(table, table.schema)
-        return self._put_table("shards", stage, tool, name or shard, fingerprint, table)
+        schema = STAGES[stage].schema if stage in STAGES else table.schema
+        return self._put_table("shards", stage, tool, name or shard, fingerprint, conform(table, schema))
 
     def write_rejects(self, stage: str, tool: str, name: str, fingerprint: str, table: pa.Table) -> DataFile:
-        """Write rejected rows (columns of `schema.REJECTS`); the snapshot shows them if the commit lists the file.
-
-        Raises:
-            SchemaError: the columns do not fit.
-            StoreError: a name is unsafe, or the disk is full.
-        """
+        """Write rejected rows (`schema.REJECTS`) as `write` does; a snapshot shows them if a commit lists the file."""
         return self._put_table("rejects", stage, tool, name, fingerprint, conform(table, REJECTS))
 
     def _put_table(self, kind: str, stage: str, tool: str, name: str, fingerprint: str, table: pa.Table) -> DataFile:
@@ -128,12 +107,11 @@ class Store:
                 self.files.put(path, data)  # a file that this replaces is damaged: its name says what belongs there
         return DataFile(path, data_digest, table.num_rows, len(data))
 
-    def read(self, file: DataFile, columns: list[str] | None = None, verify: bool = True) -> pa.Table:
-        """Return a data file's rows.
+    def read(self, file: DataFile, columns: list[str] | None = None) -> pa.Table:
+        """Return a data file's rows, after its bytes are compared with the digest (about 1 GB/s).
 
         Args:
             columns: return only these columns, in this order; default: all.
-            verify: compare the bytes with the digest first (about 1 GB/s).
 
         Raises:
             CorruptDataError: the file is truncated, altered or not Parquet.
@@ -142,16 +120,12 @@ class Store:
         data = self.files.get(file.path)
         if data is None:
             raise StoreError(f"{self.locate(file.path)} is gone; {_REMEDY}")
-        if damage := check_data(file, data, verify):
+        if damage := check_data(file, data):
             raise CorruptDataError(f"{self.locate(file.path)} {damage}; {_REMEDY}")
         return decode_parquet(data, columns, self.locate(file.path))
 
     def read_dataset(self, dataset: Dataset, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of a dataset version, file by file.
-
-        Raises:
-            CorruptDataError: one of its files is damaged or gone; the message names the dataset.
-        """
+        """Yield the rows of a version, file by file; `CorruptDataError` names the dataset if one is damaged or gone."""
         for file in dataset.files:
             try:
                 yield self.read(file, columns)
@@ -187,7 +161,6 @@ class Store:
             ConservationError: a balance does not close.
             StoreError: a data file is missing or short, a name is unsafe, or the disk is full.
         """
-        check_name("stage", commit.stage)
         commit.check()
         for file in commit.files:
             if self._size(file.path) != file.bytes:
@@ -205,11 +178,7 @@ class Store:
         return commit
 
     def find(self, stage: str, tool: str, shard: str, fingerprint: str) -> Commit | None:
-        """Return the commit of a finished shard; None if the shard is not finished.
-
-        It is also None if a data file is missing or has another size, or if the commit itself is damaged (it is then
-        moved to `quarantine/`). Digests of data are compared by `read`.
-        """
+        """Return the commit of a shard; None unless it is readable, and its data files there in their full size."""
         commit = self.read_commit(CommitKey(stage, tool, shard, fingerprint))
         return commit if commit is not None and self.intact(commit) else None
 
@@ -223,11 +192,7 @@ class Store:
         return all(self._size(file.path) == file.bytes for file in commit.files)
 
     def damage(self, commit: Commit) -> dict[str, str]:
-        """Read every data file of a commit; return the damaged ones: path -> what is wrong with it.
-
-        Raises:
-            StoreError: a file exists but cannot be read now.
-        """
+        """Read every data file of a commit; return the damaged ones: path -> what is wrong with it."""
         damaged = {}
         for file in commit.files:
             data = self.files.get(file.path)
@@ -235,26 +200,18 @@ class Store:
                 damaged[file.path] = problem
         return damaged
 
-    def commits(self, stage: str = "", tool: str | None = None) -> Iterator[Commit]:
-        """Yield the readable commits by id: all, or those of a stage and a tool ("" for no tool); see `find`."""
-        folder = "commits" + (f"/{stage}" if stage else "") + (f"/{tool or '_'}" if stage and tool is not None else "")
-        return self._commits(self.files.walk(folder, ".json"))
+    def commits(self, stage: str = "") -> Iterator[Commit]:
+        """Yield the readable commits by id: all, or those of a stage; see `find`."""
+        folder = f"commits/{stage}" if stage else "commits"
+        return filter(None, map(self._load, self.files.walk(folder, ".json")))
 
     def commits_by_id(self, ids: Iterable[str]) -> Iterator[Commit]:
-        return self._commits(f"commits/{commit_id}.json" for commit_id in ids)
-
-    def _commits(self, paths: Iterable[str]) -> Iterator[Commit]:
-        for path in paths:
-            commit = self._load(path)
-            if commit is not None:
-                yield commit
+        return filter(None, (self._load(f"commits/{commit_id}.json") for commit_id in ids))
 
     def _load(self, path: str) -> Commit | None:
         value = self.read_json(path)
-        if value is None:
-            return None
         try:
-            return Commit.from_json(value)
+            return None if value is None else Commit.from_json(value)
         except INVALID:
             self.set_aside(path, "it is not a commit")
             return None
@@ -262,8 +219,7 @@ class Store:
     def quarantine(self, commit: Commit) -> dict[str, str]:
         """Move a commit and its damaged data files aside, so that the shard is computed again.
 
-        The commit goes first: without it nobody reads the data. What another process has repaired in the meantime
-            stays.
+        The commit goes first: without it nobody reads the data. What another process has repaired meanwhile stays.
         Return path -> what is wrong with it; nothing, if nothing is damaged any more.
         """
         damaged = self.damage(commit)
@@ -308,20 +264,14 @@ class Store:
     # Small records.
 
     def write_json(self, path: str, value: Mapping[str, Any]) -> None:
-        """Write a small record in an envelope that contains its digest.
-
-        Raises:
-            StoreError: the value is not JSON, or the disk is full.
-        """
+        """Write a small record with its digest; raise `StoreError` if it is not JSON, or the disk is full."""
         self.files.put(path, encode_record(path, value))
 
     def read_json(self, path: str) -> dict[str, Any] | None:
         """Return a small record; None if there is none or it was damaged (it is then moved to `quarantine/`)."""
         data = self.files.get(path)
-        if data is None:
-            return None
-        value = decode_record(data)
-        if value is None:
+        value = None if data is None else decode_record(data)
+        if data is not None and value is None:
             self.set_aside(path, "it is truncated or altered: its digest is not the one that it contains")
         return value
 
@@ -330,14 +280,11 @@ class Store:
 
     def runs(self, names: Iterable[str] | None = None) -> list[Run]:
         """Return every readable run, or those with these ids, oldest first."""
-        runs = [Run.from_json(value) for value in self._records("runs", names)]
+        runs = [Run.from_json(value) for value in self.records("runs", names)]
         return sorted(runs, key=lambda run: (run.number, run.started, run.run_id))
 
     def write_dataset(self, dataset: Dataset) -> Dataset:
-        """Write the record of how a version was made, unless there is one; return the record that stands.
-
-        A record is never overwritten: if a version is made again in the same way, its first record stays.
-        """
+        """Write the record of how a version was made; if there is one, it stays. Return the one that stands."""
         check_name("dataset", dataset.name)
         check_name("version", dataset.id)
         path = f"datasets/{dataset.key}.json"
@@ -349,11 +296,11 @@ class Store:
 
     def datasets(self, names: Iterable[str] | None = None) -> list[Dataset]:
         """Return every readable dataset record, or those with these keys, oldest first."""
-        datasets = [Dataset.from_json(value) for value in self._records("datasets", names)]
+        datasets = [Dataset.from_json(value) for value in self.records("datasets", names)]
         return sorted(datasets, key=lambda dataset: (dataset.number, dataset.created, dataset.name, dataset.id))
 
-    def _records(self, kind: str, names: Iterable[str] | None) -> Iterator[dict[str, Any]]:
+    def records(self, kind: str, names: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
+        """Yield every readable record of a kind, or those with these names, by name."""
         for name in sorted(self.names(kind) if names is None else names):
-            value = self.read_json(f"{kind}/{name}.json")
-            if value is not None:
+            if (value := self.read_json(f"{kind}/{name}.json")) is not None:
                 yield value

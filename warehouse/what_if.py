@@ -3,12 +3,12 @@
 Every call with a response is stored with its score, whatever its gain, so every tau_f can be tried from the floor on
 below which scores are not complete (0 nats, unless the build set more). Fewer positions (a smaller k, a larger
 tau_s) are a part of what was sampled; more positions or more draws need the model. The limit on examples per tool is
-not applied. Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
+not applied.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,6 @@ from warehouse.marks import MARK_REASONS
 from warehouse.queries import Sample, Yield, open_snapshot, rows_in
 from warehouse.reweighting import STORED, Gains
 from warehouse.snapshot.views import queries_beside
-
-__all__ = ["Change", "StoredScores", "WhatIf", "stored_scores", "what_if"]
 
 _SQL = queries_beside(__file__)
 
@@ -31,13 +29,11 @@ class StoredScores:
     sampled: Mapping[str, Mapping[str, Any]]  # tool -> its config of `sample`: top_k, tau_s, ...
     assembled: Mapping[str, Any]  # the config of `assemble`; empty until C* is assembled
     run_id: str  # the newest run that used the current commits; "" if there is none
-    floors: Mapping[str, float] = field(
-        default_factory=dict
-    )  # tool -> gain below which calls are not scored to the end
-    decays: Mapping[str, float] = field(default_factory=dict)  # tool -> decay of the weights, where it is known
-    marked_out: Mapping[str, int] = field(default_factory=dict)  # reason -> calls that marks left out of the current C*
-    chained: bool = False  # whether calls were chained
-    elsewhere: Mapping[str, int] = field(default_factory=dict)  # reason -> calls that other texts kept out of C*
+    floors: Mapping[str, float]  # tool -> gain below which calls are not scored to the end
+    decays: Mapping[str, float]  # tool -> decay of the weights, where it is known
+    marked_out: Mapping[str, int]  # reason -> calls that marks left out of the current C*
+    chained: bool  # whether calls were chained
+    elsewhere: Mapping[str, int]  # reason -> calls that other texts kept out of C*
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +55,22 @@ def stored_scores(path: str | Path) -> StoredScores:
         configs = rows_in(connection, _SQL["configs"])
         runs = rows_in(connection, _SQL["newest_run"])
         scoring = rows_in(connection, _SQL["scoring"])
-        left_out = {
-            row["reason"]: row["calls"]
-            for row in rows_in(connection, _SQL["left_out"], {"reasons": [*MARK_REASONS, SAME_CALL]})
-        }
-    lowest = {row["tool"]: row["floor"] for row in scoring if row["floor"] is not None}
-    of_tool = {row["tool"]: row["decay"] for row in scoring if row["decay"] is not None}
-    sampled = {row["tool"]: json.loads(row["config"]) for row in configs if row["stage"] == "sample"}
-    assembled: dict[str, Any] = next((json.loads(row["config"]) for row in configs if row["stage"] == "assemble"), {})
-    chained = any(row["stage"] == "score_2" for row in configs)
-    run_id = runs[0]["run_id"] if runs else ""
-    elsewhere = {reason: left_out.pop(reason) for reason in sorted(left_out.keys() - set(MARK_REASONS))}
-    return StoredScores(sampled, assembled, run_id, lowest, of_tool, left_out, chained, elsewhere)
+        left_out = rows_in(connection, _SQL["left_out"], {"reasons": [*MARK_REASONS, SAME_CALL]})
+    reasons = {row["reason"]: row["calls"] for row in left_out}
+    return StoredScores(
+        sampled={row["tool"]: json.loads(row["config"]) for row in configs if row["stage"] == "sample"},
+        assembled=next((json.loads(row["config"]) for row in configs if row["stage"] == "assemble"), {}),
+        run_id=runs[0]["run_id"] if runs else "",
+        floors={row["tool"]: row["floor"] for row in scoring if row["floor"] is not None},
+        decays={row["tool"]: row["decay"] for row in scoring if row["decay"] is not None},
+        marked_out={reason: n for reason, n in reasons.items() if reason in MARK_REASONS},
+        chained=any(row["stage"] == "score_2" for row in configs),
+        elsewhere={reason: n for reason, n in sorted(reasons.items()) if reason not in MARK_REASONS},
+    )
 
 
 def what_if(path: str | Path, before: CallFilter, after: CallFilter, n: int = 5, gains: Gains = STORED) -> WhatIf:
-    """Compare two filters.
-
-    Args:
-        after: the second filter, with the same tools.
-        gains: what calls gain under the second filter; others than the stored ones come of other weights.
-    """
+    """Compare two filters of the same tools; `gains` are those under the second one."""
     least = min((*before.tau_f.values(), *after.tau_f.values()), default=0.0)
     calls = IndexedCalls(path, least=least)
     then = calls if gains == STORED else IndexedCalls(path, gains, least)

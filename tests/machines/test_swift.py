@@ -5,7 +5,7 @@ from __future__ import annotations
 from wh_fixtures import put, scored
 
 from warehouse.catalog import Catalog
-from warehouse.files.objects import object_creator
+from warehouse.files.remote import object_creator
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from wh_fixtures import CREATED, make_run, put, scored
+from wh_fixtures import CREATED, make_run, put, put_dataset, scored
 
 from viewer.app import make_app
-from warehouse.commits import Dataset, dataset_version
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
@@ -19,6 +20,7 @@ APPLES = "Two and two make 4 apples, so 4 in all."
 HOSTILE = "<script>alert(1)</script> & [QA(1) -> 2] \u202eback\u202c שלום"
 INPUT = '"><img src=x onerror=alert(2)>'
 LONG = "word " * 25_000  # 125,000 characters
+ORIGIN = "http://127.0.0.1:8001"
 ROWS: dict[str, list[str]] = {"s0": ["apples", "hostile", "long"], "s1": ["plain", "unlucky"]}
 TEXTS = {
     "apples": APPLES,
@@ -107,15 +109,27 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data folder, with its snapshot."""
     store = Store(tmp_path_factory.mktemp("viewed") / "data")
     commits = [commit for shard in ROWS for commit in _put_shard(store, shard)]
-    run = make_run(
-        "r1", [c.key for c in commits], finished=CREATED, parameters={"tools": list(CALLS)}, model="embedded"
-    )
-    store.write_run(run)
-    files = tuple(file for commit in commits if commit.stage == "assemble" for file in commit.files)
-    counts, thresholds = {"calculator": 3, "qa": 0}, {"calculator": 0.5, "qa": 1.0}
-    store.write_dataset(
-        Dataset("cstar", dataset_version(files), files, counts, thresholds, "r1", "embedded", "a.jsonl", CREATED)
-    )
+    told = {"finished": CREATED, "parameters": {"tools": list(CALLS)}, "model": "embedded"}
+    store.write_run(make_run("r1", [commit.key for commit in commits], **told))
+    examples = [commit for commit in commits if commit.stage == "assemble"]
+    figures = {"counts": {"calculator": 3, "qa": 0}, "thresholds": {"calculator": 0.5, "qa": 1.0}}
+    put_dataset(store, "cstar", examples, model="embedded", corpus="a.jsonl", **figures)
+    publish(store, None)
+    return Path(store.root)
+
+
+@contextmanager
+def pages(folder: Path, headers: dict[str, str] | None = None) -> Iterator[TestClient]:
+    """A client of the pages of a folder."""
+    with TestClient(make_app(str(folder)), base_url=ORIGIN, headers=headers) as found:
+        yield found
+
+
+def changed(data: Path, folder: Path, change: Callable[[Store], object] = lambda _: None) -> Path:
+    """Return a copy of a data folder that was changed and published anew."""
+    store = Store(shutil.copytree(data, folder / "data"))
+    change(store)
+    (Path(store.root) / "warehouse.duckdb").unlink()
     publish(store, None)
     return Path(store.root)
 
@@ -130,7 +144,7 @@ def version(data: Path) -> str:
 @pytest.fixture(scope="module")
 def client(data: Path) -> Iterator[TestClient]:
     """A client of the pages."""
-    with TestClient(make_app(str(data)), base_url="http://127.0.0.1:8001") as found:
+    with pages(data) as found:
         yield found
 
 

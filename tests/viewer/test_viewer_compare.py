@@ -3,50 +3,36 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote_plus
 
 import pytest
 from fastapi.testclient import TestClient
-from wh_fixtures import CREATED, make_run, put
+from wh_fixtures import CREATED, make_run, put, put_dataset
 
+from tests.viewer.conftest import APPLES, changed, pages
 from tests.viewer.test_viewer_pages import words
-from viewer.app import make_app
-from warehouse.commits import Dataset, dataset_version
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 
 @pytest.fixture
 def client(data: Path, tmp_path: Path) -> Iterator[TestClient]:
     """The hand-made folder with a second version, which holds one of the first one's calls and one of its own."""
-    folder = Path(shutil.copytree(data, tmp_path / "data"))
-    store = Store(folder)
-    call = {
-        "tool": "calculator",
-        "position": 16,
-        "start": 16,
-        "end": 42,
-        "input": "2 + 2",
-        "response": "4",
-        "gain": 0.7,
-    }
-    other = {**call, "tool": "qa", "position": 0, "start": 0, "end": 5, "input": "<i>", "response": "b", "gain": 2.0}
-    rows = [
-        {"doc_id": "apples", "text": "Two and two make [Calculator(2 + 2) -> 4] 4", "calls": [call]},
-        {"doc_id": "plain", "text": "[QA] Nothing", "calls": [other]},
-    ]
-    commit = put(store, "assemble", "", "s9", rows, parts={"config": "other"})
-    run = make_run("r2", [commit.key], parameters={"tools": ["qa"], "seed": 1}, flow="what-if", finished=CREATED)
-    store.write_run(run)
-    version = dataset_version(commit.files)
-    made = Dataset("strict", version, commit.files, {"qa": 1}, {"qa": 2.0}, "r2", "m", "c", CREATED, number=1)
-    store.write_dataset(made)
-    (folder / "warehouse.duckdb").unlink()
-    publish(store, None)
-    with TestClient(make_app(str(folder)), base_url="http://127.0.0.1:8001") as found:
+
+    def add_version(store: Store) -> None:
+        call = {"tool": "calculator", "position": 16, "start": 16, "end": 42, "input": "2 + 2", "response": "4"}
+        other = {"tool": "qa", "position": 0, "start": 0, "end": 5, "input": "<i>", "response": "b", "gain": 2.0}
+        rows = [
+            {"doc_id": "apples", "text": f"{APPLES[:16]} [Calculator(2 + 2) -> 4] 4", "calls": [{**call, "gain": 0.7}]},
+            {"doc_id": "plain", "text": "[QA] Nothing", "calls": [other]},
+        ]
+        commit = put(store, "assemble", "", "s9", rows, parts={"config": "other"})
+        told = {"parameters": {"tools": ["qa"], "seed": 1}, "flow": "what-if", "finished": CREATED}
+        store.write_run(make_run("r2", [commit.key], **told))
+        put_dataset(store, "strict", [commit], "r2", counts={"qa": 1}, thresholds={"qa": 2.0}, number=1)
+
+    with pages(changed(data, tmp_path, add_version)) as found:
         yield found
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from pathlib import Path
 
-from fastapi.testclient import TestClient
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import make_run, put, put_dataset, scored
 
-from viewer.app import make_app
+from tests.viewer.conftest import changed, pages
 from viewer.data import ViewedData
-from warehouse.commits import Dataset, dataset_version
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
@@ -44,7 +41,7 @@ def test_a_page_after_a_publication_waits_for_the_pages_before_it(tmp_path: Path
 
 
 def test_calls_are_read_once_for_each_snapshot(data: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(data, tmp_path / "data"))
+    folder = changed(data, tmp_path)
     viewed = ViewedData(str(folder))
     calls = viewed.calls()
     assert viewed.calls() is calls
@@ -67,11 +64,9 @@ def test_a_version_of_an_older_corpus_is_read_from_its_own_files(tmp_path: Path)
         last = put(store, "assemble", "", "s0", [example], config={}, **after)
         store.write_run(make_run(name, [first.key, last.key], started=when, finished=when))
         if name == "old":
-            version = dataset_version(last.files)
-            store.write_dataset(Dataset("cstar", version, last.files, {}, {}, name, "m", "c", when))
+            label = put_dataset(store, "cstar", [last], name, created=when).label
     publish(store, None)
-    label = f"cstar@{version}"
-    with TestClient(make_app(str(tmp_path)), base_url="http://localhost") as client:
+    with pages(tmp_path) as client:
         assert "old-1" not in client.get("/documents").text
         listed = client.get("/documents", params={"version": label}).text
         assert "old-1" in listed

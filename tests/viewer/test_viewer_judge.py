@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -11,32 +10,24 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.viewer.test_viewer_pages import words
-from toolformer_core.annotate.call_filter import CallFilter
-from viewer.app import make_app
+from tests.viewer.conftest import ORIGIN, changed, pages
+from tests.viewer.test_viewer_pages import NOW, words
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.marks import CallIdentity, add_marks, read_marks
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
-NOW = CallFilter({"calculator": 0.5, "qa": 1.0})
 KEPT = {("apples", 16), ("hostile", 25), ("long", 110_000)}
 
 
 @pytest.fixture
 def own(data: Path, tmp_path: Path) -> Path:
     """A copy of the data folder, which marks may change."""
-    folder = Path(shutil.copytree(data, tmp_path / "data"))
-    (folder / "warehouse.duckdb").unlink()
-    publish(Store(folder), None)
-    return folder
+    return changed(data, tmp_path)
 
 
 @pytest.fixture
 def client(own: Path) -> Iterator[TestClient]:
-    with TestClient(
-        make_app(str(own)), base_url="http://127.0.0.1:8001", headers={"origin": "http://127.0.0.1:8001"}
-    ) as found:
+    with pages(own, {"origin": ORIGIN}) as found:
         yield found
 
 

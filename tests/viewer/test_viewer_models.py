@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
@@ -15,9 +14,9 @@ from fastapi.testclient import TestClient
 from wh_fixtures import make_run, put
 
 from tasks.viewer_links import arm_key, arms_page
+from tests.viewer.conftest import changed, pages
 from tests.viewer.test_viewer_pages import words
 from tests.warehouse.snapshot.test_wh_analyst_views import a_training
-from viewer.app import make_app
 from viewer.pages.models import baseline, pieces_with_calls
 from viewer.rendering import tool_class
 from warehouse.queries.item_changes import EvaluatedSide
@@ -56,12 +55,12 @@ def put_evaluations(store: Store) -> None:
 @pytest.fixture(scope="module")
 def client(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """The hand-made folder with two evaluated arms."""
-    folder = Path(shutil.copytree(data, tmp_path_factory.mktemp("evaluated") / "data"))
-    put_evaluations(Store(folder))
-    write_training(Store(folder), a_training("cstar-toolformer-1", checkpoint=str(Path("runs/m").absolute())))
-    (folder / "warehouse.duckdb").unlink()
-    publish(Store(folder), None)
-    with TestClient(make_app(str(folder)), base_url="http://127.0.0.1:8001") as found:
+
+    def evaluate(store: Store) -> None:
+        put_evaluations(store)
+        write_training(store, a_training("cstar-toolformer-1", checkpoint=str(Path("runs/m").absolute())))
+
+    with pages(changed(data, tmp_path_factory.mktemp("evaluated"), evaluate)) as found:
         yield found
 
 
@@ -145,14 +144,14 @@ def test_a_user_s_own_tool_has_its_key_and_colour(tmp_path: Path) -> None:
     put_arm(store, "e1", "toolformer-disabled", 0, [{"item_id": "i1", "correct": False, "continuation": " 5"}])
     put_arm(store, "e2", "toolformer", 10, [item])
     publish(store, None)
-    with TestClient(make_app(str(tmp_path)), base_url="http://127.0.0.1:8001") as found:
+    with pages(tmp_path) as found:
         page = shown(found)
     assert "svamp units 0 1 0 0 0" in words(page)
     assert f'<mark class="call {tool_class("units")}"><bdi> [Convert(3 km) -&gt; 3000 m]</bdi></mark>' in page
 
 
 def test_without_evaluations_the_page_says_so(data: Path) -> None:
-    with TestClient(make_app(str(data)), base_url="http://127.0.0.1:8001") as client:
+    with pages(data) as client:
         assert "No evaluation is completed yet" in words(client.get("/models").text)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
@@ -12,11 +11,10 @@ import pytest
 from fastapi.testclient import TestClient
 from wh_fixtures import put
 
-from tests.viewer.conftest import BEST, HOSTILE, INPUT, LONG
+from tests.viewer.conftest import BEST, HOSTILE, INPUT, LONG, changed, pages
 from toolformer_core.annotate.call_filter import CallFilter
-from viewer.app import PAGES, make_app
+from viewer.app import PAGES
 from viewer.rendering import MENU, tool_class
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 from warehouse.what_if import what_if
 
@@ -67,17 +65,7 @@ def test_the_first_page_says_where_to_start(page: Get) -> None:
 
 
 def test_every_page_names_the_version_it_speaks_of(page: Get, version: str) -> None:
-    for path in (
-        "/",
-        "/documents",
-        "/documents/apples",
-        "/calls",
-        "/thresholds",
-        "/compare",
-        "/judge",
-        "/models",
-        "/sql",
-    ):
+    for path in (*MENU, "/documents/apples"):
         assert f" Of {version} of c, built " in words(page(path)), path  # the current build's
     for path in ("/documents", "/documents/apples"):
         assert f" Of {version} . " in words(page(path, version=version))
@@ -250,9 +238,7 @@ def test_what_is_wrong_is_said_in_one_line(client: TestClient, path: str, status
 
 
 def test_nothing_built_yet(tmp_path: Path) -> None:
-    from viewer.app import make_app
-
-    with TestClient(make_app(str(tmp_path / "none")), base_url="http://localhost") as client:
+    with pages(tmp_path / "none") as client:
         assert "Nothing is built in" in client.get("/").text
         answer = client.get("/documents")
         assert answer.status_code == 503
@@ -262,15 +248,14 @@ def test_nothing_built_yet(tmp_path: Path) -> None:
 @pytest.fixture
 def weighable(data: Path, tmp_path: Path) -> Iterator[Get]:
     """Pages of a folder in which every call has the log-probabilities of its tokens."""
-    folder = Path(shutil.copytree(data, tmp_path / "data"))
-    store = Store(folder)
-    log_probs = {f"log_p_{name}": BEST[f"log_p_{name}"] for name in ("plain", "call", "response")}
-    for commit in [one for one in store.commits() if one.stage == "score"]:
-        rows = [{**row, **log_probs} for file in commit.files for row in store.read(file).to_pylist()]
-        put(store, "score", commit.tool, commit.shard, rows, config=commit.config, inputs=commit.inputs)
-    (folder / "warehouse.duckdb").unlink()
-    publish(store, None)
-    with TestClient(make_app(str(folder)), base_url="http://127.0.0.1:8001") as client:
+
+    def weigh(store: Store) -> None:
+        log_probs = {f"log_p_{name}": BEST[f"log_p_{name}"] for name in ("plain", "call", "response")}
+        for commit in list(store.commits("score")):
+            rows = [{**row, **log_probs} for file in commit.files for row in store.read(file).to_pylist()]
+            put(store, "score", commit.tool, commit.shard, rows, config=commit.config, inputs=commit.inputs)
+
+    with pages(changed(data, tmp_path, weigh)) as client:
         yield lambda path, **query: client.get(path, params=query or None).text
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import make_run, put, put_dataset, scored
 
 from warehouse.audit import audit, missing_files
 from warehouse.catalog import Catalog
-from warehouse.commits import Commit, Dataset, dataset_version
+from warehouse.commits import Commit, Dataset
 from warehouse.errors import CatalogError, CorruptDataError
 from warehouse.files.base import temporary_beside
 from warehouse.queries import rows_of
@@ -36,9 +36,7 @@ def build(store: Store) -> tuple[Commit, Commit, Dataset]:
     documents = put(store, "ingest", "", "s0", [{"doc_id": "d1", "text": "a"}])
     scores = put(store, "score", "qa", "s0", [scored("d1", "qa", 1, 2.0)], inputs=(documents.files[0].digest,))
     store.write_run(make_run("r1", [documents.key, scores.key]))
-    dataset = Dataset("cstar", dataset_version(scores.files), scores.files, {}, {}, "r1", "m", "c", "t")
-    store.write_dataset(dataset)
-    return documents, scores, dataset
+    return documents, scores, put_dataset(store, "cstar", [scores])
 
 
 @pytest.mark.parametrize("damage", [truncate, alter])

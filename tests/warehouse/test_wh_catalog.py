@@ -5,15 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import multiprocessing
-import os
 import pickle
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from wh_fixtures import make_commit, make_run, put
+from wh_fixtures import make_commit, make_run, program, put, put_dataset
 
 from warehouse.catalog import Catalog
 from warehouse.commits import DataFile, Dataset, RowCounts
@@ -64,9 +60,8 @@ def test_reconcile_rebuilds_from_the_commits_alone(tmp_path: Path) -> None:
     store = Store(tmp_path)
     commits = [put(store, "ingest", "", f"s{i}", [{"doc_id": f"d{i}"}]) for i in range(3)]
     run = make_run("r", [c.key for c in commits])
-    dataset = Dataset("c", "v1", commits[0].files, {}, {}, "r", "m", "c", "2024")
     store.write_run(run)
-    store.write_dataset(dataset)
+    dataset = put_dataset(store, "c", commits[:1], "r")
     with Catalog(tmp_path / "a.duckdb") as kept, Catalog(tmp_path / "b.duckdb") as lost:
         kept.record(commits)
         kept.record_run(run)
@@ -100,7 +95,6 @@ def test_an_unknown_kind_of_database_is_said_so() -> None:
 
 HOLD = """
 import sys
-sys.path.insert(0, sys.argv[2])
 from warehouse.catalog import Catalog
 catalog = Catalog(sys.argv[1])
 print("held", flush=True)
@@ -109,19 +103,12 @@ sys.stdin.read()
 
 
 def test_a_second_process_is_told_who_holds_the_catalog(tmp_path: Path) -> None:
-    path, repository = tmp_path / "catalog.duckdb", str(Path(__file__).resolve().parents[2])
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path), repository], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"held\n"
-        with pytest.raises(LockHeldError, match=f"process {child.pid} on ") as caught:
-            Catalog(path)
-        assert caught.value.since
-        assert pickle.loads(pickle.dumps(caught.value)).pid == child.pid
-        os.kill(child.pid, signal.SIGKILL)  # however it dies, the lock is free
-        child.wait()
-    with Catalog(path) as catalog:
+    path = tmp_path / "catalog.duckdb"
+    with program(HOLD, path) as child, pytest.raises(LockHeldError, match=f"process {child.pid} on ") as caught:
+        Catalog(path)
+    assert caught.value.since
+    assert pickle.loads(pickle.dumps(caught.value)).pid == child.pid
+    with Catalog(path) as catalog:  # however it dies, the lock is free
         assert catalog.facts()["commits"].num_rows == 0
 
 

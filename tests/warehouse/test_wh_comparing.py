@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wh_fixtures import CREATED, make_run, put
+from wh_fixtures import make_run, put, put_dataset
 
-from warehouse.commits import Dataset, dataset_version
 from warehouse.errors import SnapshotError
 from warehouse.queries.comparing import CallPlace, ComparedTool, compare_versions
 from warehouse.snapshot.publish import publish
@@ -32,9 +31,7 @@ def versions(folder: str | Path, *calls: Places) -> Path:
             span = {"start": 0, "end": 0, "gain": float(call.position)}
             row["calls"].append({**{k: v for k, v in call._asdict().items() if k != "doc_id"}, **span})
         commits.append(put(store, "assemble", "", f"s{number}", list(rows.values())))
-        files = commits[-1].files
-        dataset = Dataset(f"v{number}", dataset_version(files), files, {}, {}, "r", "m", "c", CREATED)
-        store.write_dataset(dataset)
+        put_dataset(store, f"v{number}", commits[-1:], "r")
     store.write_run(make_run("r", [commit.key for commit in commits]))
     return publish(store, None)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wh_fixtures import make_commit, make_run, put, scored
+from wh_fixtures import make_commit, make_run, put, put_dataset, scored
 
 from warehouse.audit import audit
 from warehouse.catalog import Catalog
-from warehouse.commits import Commit, DataFile, Dataset, dataset_version
+from warehouse.commits import Commit, DataFile, Dataset
 from warehouse.gc import active_runs, dataset_commits, delete_garbage, find_garbage, needed_commits
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
@@ -35,8 +35,7 @@ def build(store: Store, config: str, day: int, *, state: str = "completed", data
     commits = [documents, scores, examples]
     store.write_run(make_run(config, [c.key for c in commits], started=created, state=state))
     if dataset is not None:
-        files = examples.files
-        store.write_dataset(Dataset(dataset, dataset_version(files), files, {}, {}, config, "m", "c", created))
+        put_dataset(store, dataset, [examples], config, created=created)
     return commits
 
 

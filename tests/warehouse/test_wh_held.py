@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from wh_fixtures import put
+from wh_fixtures import program, put
 
 from warehouse.catalog import Catalog
 from warehouse.errors import LockHeldError, SnapshotError
@@ -31,16 +29,8 @@ with duckdb.connect(sys.argv[1]) as connection:
 def held(file: Path) -> Iterator[int]:
     """Another program writes to a DuckDB file, and is killed; its process id."""
     file.chmod(0o644)
-    program = subprocess.Popen([sys.executable, "-c", _HOLD, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert program.stdin is not None
-    assert program.stdout is not None
-    with program.stdin, program.stdout:
-        try:
-            assert program.stdout.readline() == b"held\n"
-            yield program.pid
-        finally:
-            program.kill()
-            program.wait()
+    with program(_HOLD, file) as process:
+        yield process.pid
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from wh_fixtures import program
 
 from tests.support.postgres import asked, schema
 from warehouse.leases import Lease, Leases
@@ -146,11 +145,7 @@ sys.stdin.read()
 
 
 def test_a_killed_holders_claim_ends_with_its_lease(postgres: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLD, postgres, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        with Leases(postgres, Store(tmp_path), lease_s=1.0) as other:
-            assert other.take("work") is None
-            holder.send_signal(signal.SIGKILL)
-            assert isinstance(other.wait_for("work", lambda: None), Lease)
+    with program(HOLD, postgres, tmp_path) as holder, Leases(postgres, Store(tmp_path), lease_s=1.0) as other:
+        assert other.take("work") is None
+        holder.kill()
+        assert isinstance(other.wait_for("work", lambda: None), Lease)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from wh_fixtures import make_commit, make_run, put, scored
+from wh_fixtures import make_commit, make_run, program, put, put_dataset, scored
 
 from tests.support.postgres import asked, schema
 from warehouse.catalog import Catalog
-from warehouse.commits import DataFile, Dataset, RowCounts
+from warehouse.commits import DataFile, RowCounts
 from warehouse.errors import CatalogError
 from warehouse.facts import Facts
 from warehouse.queries import rows_of
@@ -31,20 +29,14 @@ def rows(facts: Facts) -> dict[str, list[str]]:
 
 def filled(store: Store) -> None:
     """Two tools' scores, a run and a dataset."""
+    counts = [RowCounts("calls", 2, 1, {"x": 1})]
     commits = [
-        put(
-            store,
-            "score",
-            tool,
-            f"s{n}",
-            [scored(f"d{n}", tool, 0, 1.0)],
-            balances=[RowCounts("calls", 2, 1, {"x": 1})],
-        )
+        put(store, "score", tool, f"s{n}", [scored(f"d{n}", tool, 0, 1.0)], balances=counts)
         for tool in ("qa", "mt")
         for n in range(3)
     ]
     store.write_run(make_run("r", [commit.key for commit in commits]))
-    store.write_dataset(Dataset("c", "v1", commits[0].files, {"qa": 1}, {"qa": 1.0}, "r", "m", "c", "2024"))
+    put_dataset(store, "c", commits[:1], "r", counts={"qa": 1}, thresholds={"qa": 1.0})
 
 
 def test_it_holds_what_a_catalog_on_duckdb_holds(postgres: str, tmp_path: Path) -> None:
@@ -94,7 +86,8 @@ def test_a_transaction_that_the_server_cuts_begins_again(
 def test_what_a_killed_flow_left_unrecorded_is_found_by_the_next(postgres: str, tmp_path: Path) -> None:
     store = Store(tmp_path)
     with Catalog(postgres, store=store) as catalog:
-        assert catalog.facts()["commits"].num_rows == 0
+        empty = catalog.facts()["commits"]
+        assert (empty.num_rows, empty.schema.field("rows").type) == (0, pa.int64())
         filled(store)
         assert catalog.facts()["commits"].num_rows == 0
         with Catalog(postgres, store=store) as next_flow:
@@ -113,8 +106,7 @@ def test_data_folders_that_share_a_database_do_not_see_each_other(postgres: str,
 
 
 WRITE = """
-import dataclasses, sys
-sys.path.insert(0, sys.argv[4])
+import sys
 from wh_fixtures import make_commit
 from warehouse.catalog import Catalog
 from warehouse.store import Store
@@ -127,26 +119,16 @@ with Catalog(sys.argv[1], store=Store(sys.argv[2])) as catalog:
 
 
 def test_processes_that_write_at_once_lose_nothing(postgres: str, tmp_path: Path) -> None:
-    store, fixtures = Store(tmp_path), str(Path(__file__).parents[1])
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITE, postgres, str(tmp_path), name, fixtures],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name in ("a", "b")
-    ]
-    for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "open\n"
-    for writer in writers:
-        writer.communicate("go\n")
-        assert writer.returncode == 0
-    found = asked(postgres, f"SELECT shard FROM {schema(store.root)}.commits")
+    with program(WRITE, postgres, tmp_path, "a") as one, program(WRITE, postgres, tmp_path, "b") as other:
+        for writer in (one, other):
+            assert writer.stdin is not None
+            writer.stdin.write("go\n")
+            writer.stdin.flush()
+        assert [writer.wait() for writer in (one, other)] == [0, 0]
+    found = asked(postgres, f"SELECT shard FROM {schema(tmp_path)}.commits")
     # forty of each writer's own, and forty that both wrote: once each
     assert sorted(shard for (shard,) in found) == sorted(f"{who}-{n}" for who in ("a", "b", "both") for n in range(40))
-    assert len(asked(postgres, f"SELECT * FROM {schema(store.root)}.commit_parts")) == 120 * 2
+    assert len(asked(postgres, f"SELECT * FROM {schema(tmp_path)}.commit_parts")) == 120 * 2
 
 
 def test_reconcile_while_another_writes_and_reads(postgres: str, tmp_path: Path) -> None:
@@ -165,8 +147,3 @@ def test_a_server_that_is_not_there_is_said_in_one_line_without_the_password(tmp
     assert "127.0.0.1" in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_empty_tables_have_their_columns(postgres: str, tmp_path: Path) -> None:
-    with Catalog(postgres, store=Store(tmp_path)) as catalog:
-        assert catalog.facts()["commits"].schema.field("rows").type == pa.int64()

@@ -49,7 +49,7 @@ def test_what_is_written_is_read_and_found(store: Store) -> None:
     assert store.find("ingest", "", "s0", FP) == commit
     assert store.find("ingest", "", "s1", FP) is None
     assert store.find("ingest", "", "s0", fingerprint({"config": "other"})) is None
-    assert list(store.commits()) == list(store.commits("ingest", "")) == [commit]
+    assert list(store.commits()) == list(store.commits("ingest")) == [commit]
     assert list(store.commits("score")) == []
 
 
@@ -118,7 +118,6 @@ def test_other_bytes_of_the_same_size_are_found_by_the_digest(store: Store) -> N
     claimed = dataclasses.replace(file, digest="0" * 32)
     with pytest.raises(CorruptDataError):
         store.read(claimed)
-    assert store.read(claimed, verify=False).num_rows == 50
 
 
 def test_missing_data_makes_a_commit_absent(store: Store) -> None:

@@ -10,14 +10,13 @@ from warehouse.indexed_calls import CallKey
 
 _ROWS = 25
 OUTCOMES = {
-    "kept": "kept in C*, unless a tool had enough examples",
-    "below_threshold": "gains less than its tool's threshold",
-    "outdone": "reaches its threshold, but a better call at the position or nearby is kept",
+    "kept": "kept: kept in C*, unless a tool had enough examples",
+    "below_threshold": "below threshold: gains less than its tool's threshold",
+    "outdone": "outdone: reaches its threshold, but a better call at the position or nearby is kept",
 }
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
-    """Return what the page shows."""
     now = viewed.thresholds().before
     low, high = query.number("low"), query.number("high")
     found = viewed.calls().by_gain(
@@ -29,11 +28,10 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         high=math.inf if high is None else high,
         after=query.place("after", CallKey),
     )
-    further = query.further("/calls", "after", found.last)
     return {
         "found": found,
         "tables": {"calls": found.calls},
-        "further": further,
+        "further": query.further("/calls", "after", found.last),
         "tau_f": now.tau_f,
         "outcomes": OUTCOMES,
     }

@@ -49,11 +49,7 @@ class Piece(NamedTuple):
 
 
 def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
-    """Return what the page shows.
-
-    Args:
-        query: the query string: `version` (name@version) and `call` (tool:position:n, the n-th call of a tool there).
-    """
+    """Return what the page shows: `version` is name@version, `call` tool:position:n, the n-th call of a tool there."""
     version = query.text("version")
     names = viewed.names()
     try:
@@ -82,8 +78,7 @@ def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
         "versions": list(versions),
         "names": names,
         "pieces": pieces_of(text, shown, chosen, names, doc_id, version, start),
-        "start": start,
-        "parts": _parts(query, doc_id, text, start),
+        "sections": _sections(query, doc_id, text, start),
         "chosen": chosen and _panel(viewed, trace, calls, chosen, version),
         "calls": [{**call, "link": _link_to(doc_id, call, version)} for call in calls],
         "tables": {"calls": calls},
@@ -104,13 +99,7 @@ def pieces_of(
     version: str = "",
     start: int = 0,
 ) -> list[Piece]:
-    """Return the text with its calls as pieces, from an offset on.
-
-    Args:
-        chosen: the call of the panel; it is shown inline even if it is not among the calls.
-        names: the tools' names in calls, by key.
-        version: name@version; "": the current C*.
-    """
+    """Return the text with its calls as pieces, from an offset on; the chosen call is shown in any case."""
     inline = [(call, False) for call in calls if not _same(call, chosen)]
     inline += [(chosen, chosen.get("fate") != KEPT)] if chosen is not None else []
     stop = start + _MAX_CHARS
@@ -185,7 +174,7 @@ def _start(query: Query, text: str, chosen: Mapping[str, Any] | None) -> int:
     return max(0, int(chosen["position"]) - _MAX_CHARS // 2)
 
 
-def _parts(query: Query, doc_id: str, text: str, start: int) -> list[tuple[str, str]]:
+def _sections(query: Query, doc_id: str, text: str, start: int) -> list[tuple[str, str]]:
     """Return links to the parts before and behind the one that is shown."""
     parts = {}
     if start > 0:
@@ -260,29 +249,17 @@ def pieces_between(text: str, calls: Iterable[tuple[int, int, str]]) -> list[Pie
 
 
 def _of_another_corpus(viewed: ViewedData, names: Mapping[str, str], doc_id: str, version: str) -> dict[str, Any]:
-    """Return what the page shows of a version's document that the current build has not read: its text with calls.
-
-    Raises:
-        NotThereError: the version does not have it either.
-    """
+    """Return what the page shows of a version's document that the current build has not read: its text with calls."""
     dataset, _, digest = version.rpartition("@")
     example = example_of(viewed.snapshot, dataset, digest, doc_id)
     if example is None:
         raise NotThereError(f"neither the current build nor {version[:100]} has a document {doc_id[:100]!r}")
     return {
         "doc_id": doc_id,
-        "document": {"doc_id": doc_id, "url": None, "created": None, "source": "", "line": None},
+        "document": {"doc_id": doc_id, "url": None, "created": None},
         "version": version,
         "versions": [version],
         "names": names,
         "pieces": example_pieces(example),
-        "start": 0,
-        "parts": [],
-        "chosen": None,
-        "calls": [],
-        "dropped": {},
-        "thresholds": {},
-        "fates": FATES,
-        "max_rows": _MAX_ROWS,
-        "trace": None,
+        **{"sections": [], "chosen": None, "thresholds": {}, "trace": None},
     }

@@ -13,7 +13,6 @@ _ID_CHARS = 8  # from which on a word is looked up as the beginning of an id
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
-    """Return what the page shows."""
     version = query.text("version")
     dataset, at, digest = version.rpartition("@")
     if version and not (dataset and at and digest):
@@ -56,8 +55,8 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     }
 
 
-def _drops(viewed: ViewedData, tool: str) -> list[tuple[str, int]]:
-    """Return the reasons for which the stages dropped something, as stage:reason, with how many rows each."""
+def _drops(viewed: ViewedData, tool: str) -> dict[str, str]:
+    """Return the reasons for which the stages dropped something, as stage:reason, with what a choice says of each."""
     rows: dict[str, int] = {}
     for row in viewed.drops():
         searched = row["stage"] in DROP_STAGES and not (row["stage"] == "sample" and row["unit"] == "documents")
@@ -65,4 +64,5 @@ def _drops(viewed: ViewedData, tool: str) -> list[tuple[str, int]]:
             name = f"{row['stage']}:{row['reason']}"
             rows[name] = rows.get(name, 0) + row["rows"]
     stages = list(DROP_STAGES)
-    return sorted(rows.items(), key=lambda item: (stages.index(item[0].partition(":")[0]), -item[1], item[0]))
+    ordered = sorted(rows.items(), key=lambda item: (stages.index(item[0].partition(":")[0]), -item[1], item[0]))
+    return {name: f"{name.replace(':', ': ')} ({n:,})" for name, n in ordered}

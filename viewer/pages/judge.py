@@ -25,11 +25,7 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 
 
 def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
-    """Return what the page shows.
-
-    Args:
-        user: who judges: calls that he or she has marked are passed over.
-    """
+    """Return what the page shows; calls that the user has marked are passed over."""
     now, names = viewed.thresholds().before, viewed.names()
     kept = [one.tool for one in viewed.yields_now() if one.calls]
     tool = query.choice("tool", now.tau_f) or next(iter(kept or now.tau_f))
@@ -72,11 +68,7 @@ def _last_mark(viewed: ViewedData, user: str) -> Mark | None:
 
 
 def mark(viewed: ViewedData, form: Query, user: str) -> None:
-    """Add a user's mark.
-
-    Args:
-        form: `doc`, the document's id; `call`, the digest of one of its calls; `verdict`.
-    """
+    """Add a user's mark: `doc` is the document's id, `call` the digest of one of its calls."""
     verdict = next((one for one in get_args(Verdict) if one == form.text("verdict")), None)
     if verdict is None:
         raise WrongQueryError(f"verdict is one of {', '.join(get_args(Verdict))}")

@@ -14,7 +14,6 @@ from warehouse.queries.item_changes import (
     CHANGES,
     Change,
     ChangeCount,
-    EvaluatedItem,
     EvaluatedSide,
     ItemPlace,
     SideResult,
@@ -23,12 +22,7 @@ from warehouse.queries.item_changes import (
 
 
 def pieces_with_calls(text: str, names: Mapping[str, str]) -> list[Piece]:
-    """Return the pieces of a text that a model wrote with tools.
-
-    Args:
-        text: with its calls. Brackets without an arrow are text: such a call was never made.
-        names: the tools' names in calls, by key; a call of a tool that is not among them keeps its name as its key.
-    """
+    """Return the pieces of a text that a model wrote; without a response, a call was never made and is text."""
     keys = {name: key for key, name in names.items()}
     made = (found for found in find_calls(text) if found.response is not None)
     return pieces_between(text, ((one.start, one.end, keys.get(one.call.tool, one.call.tool)) for one in made))
@@ -69,7 +63,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         return shown
     pair = _side(sides, first), _side(sides, second)
     counts = viewed.changes(*pair)
-    tasks, tools = _named(one.task for one in counts), _named(one.tool for one in counts)
+    tasks, tools = sorted({one.task for one in counts}), sorted({one.tool for one in counts})
     task, change = query.choice("task", tasks), query.choice("change", CHANGES)
     tool = query.choice("tool", [*filter(None, tools), _NO_TOOL])
     items, last = changed_items(
@@ -93,7 +87,14 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         "labels": tuple(map(_label, pair)),
         "speaks_of": " and ".join(_origin(viewed, side) for side in pair),
         "total": sum(one.items for one in chosen),
-        "items": [_shown(item, names) for item in items],
+        "items": [
+            {
+                "item": item,
+                "prompt": item.prompt[:_MAX_CHARS],
+                "sides": [side and _result(side, names) for side in (item.first, item.second)],
+            }
+            for item in items
+        ],
         "further": query.further("/models", "after", last, "items"),
     }
 
@@ -134,40 +135,20 @@ def _side(sides: Mapping[str, EvaluatedSide], key: str) -> EvaluatedSide:
     return sides[key]
 
 
-def _named(texts: Any) -> list[str]:
-    return sorted(set(texts))
-
-
 def _table(query: Query, counts: Sequence[ChangeCount]) -> list[dict[str, Any]]:
     """Return a row for each task and tool: how many items have which change, and links to them."""
     rows: dict[tuple[str, str], dict[str, int]] = {}
     for one in counts:
         rows.setdefault((one.task, one.tool), {})[one.change] = one.items
+
+    def href(task: str, tool: str, change: Change) -> str:
+        return query.to("/models", task=task, tool=tool or _NO_TOOL, change=change, after=None) + "#items"
+
     return [
-        {
-            "task": task,
-            "tool": tool,
-            "cells": [
-                (
-                    own.get(change, 0),
-                    query.to("/models", task=task, tool=tool or _NO_TOOL, change=change, after=None) + "#items",
-                )
-                for change in CHANGES
-            ],
-        }
+        {"task": task, "tool": tool, "cells": [(own.get(one, 0), href(task, tool, one)) for one in CHANGES]}
         for (task, tool), own in rows.items()
     ]
 
 
-def _shown(item: EvaluatedItem, names: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "item": item,
-        "prompt": item.prompt[:_MAX_CHARS],
-        "sides": [_result(side, names) for side in (item.first, item.second)],
-    }
-
-
-def _result(side: SideResult | None, names: Mapping[str, str]) -> dict[str, Any] | None:
-    if side is None:
-        return None
+def _result(side: SideResult, names: Mapping[str, str]) -> dict[str, Any]:
     return {"result": side, "pieces": pieces_with_calls(side.continuation[:_MAX_CHARS], names)}

@@ -12,7 +12,6 @@ from viewer.rendering import tool_class
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
-    """Return what the page shows."""
     if not viewed.snapshot.is_file():
         return {"build": None, "tools": [], "document": None, "versions": [], "runs": []}
     made = [

@@ -24,29 +24,21 @@ def questions() -> list[tuple[str, str]]:
 
 
 def answer_to(viewed: ViewedData, query: Query) -> SqlAnswer | None:
-    """Run the query `q`; None if there is none. The caller has not opened the snapshot: this may take long.
-
-    Raises:
-        WrongQueryError: it is too long.
-    """
+    """Run the query `q`; None if there is none. The caller has not opened the snapshot: this may take long."""
     asked = query.text("q")
     return ask_in_process(viewed.snapshot, asked) if asked else None
 
 
 def page(viewed: ViewedData, query: Query, answer: SqlAnswer | None) -> Mapping[str, Any]:
-    """Return what the page shows.
-
-    Args:
-        answer: what it answered; None: it was not run, and only stands in the form.
-    """
+    """Return what the page shows; without an answer the query was not run, and only stands in the form."""
     asked = query.text("q")
+    names = distinct_names(answer.columns) if answer else []
+    rows = [dict(zip(names, row, strict=True)) for row in answer.rows] if answer else []
     return {
         "asked": asked or questions()[0][1],
         "questions": questions(),
         "answer": answer,
-        "tables": {"rows": [dict(zip(distinct_names(answer.columns), row, strict=True)) for row in answer.rows]}
-        if answer
-        else {},
+        "tables": {"rows": rows} if answer else {},
         "waits": bool(asked) and answer is None,
         "max_rows": MAX_ROWS,
         "timeout_s": TIMEOUT_S,

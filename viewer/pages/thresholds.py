@@ -21,7 +21,6 @@ _SLIDER_TAU = 5.0  # where the slider ends; the field beside it takes more
 
 
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
-    """Return what the page shows."""
     problem = ""
     current = viewed.thresholds()
     try:
@@ -56,32 +55,17 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         "notes": what_if.notes,
         "tools": tools,
         "tables": {
-            "now": list(now.values()),
-            "then": then,
-            "gains": bins,
-            "comes": moved.comes.calls,
-            "goes": moved.goes.calls,
+            **{"now": list(now.values()), "then": then, "gains": bins},
+            **{"comes": moved.comes.calls, "goes": moved.goes.calls},
         },
-        "repeats": query.values.get("repeats", ""),
+        **{name: query.values.get(name, "") for name in ("repeats", "decay", "window")},
         "weights": what_if.weights,
-        "decay": query.values.get("decay", ""),
-        "window": query.values.get("window", ""),
         "own_decay": own_decay,
         "tokens": tokens,
-        "lists": (
-            (
-                "comes",
-                "Calls that would be added",
-                moved.comes,
-                query.further("/thresholds", "comes", moved.comes.last, "comes"),
-            ),
-            (
-                "goes",
-                "Calls that would be removed",
-                moved.goes,
-                query.further("/thresholds", "goes", moved.goes.last, "goes"),
-            ),
-        ),
+        "lists": [
+            (name, f"Calls that would be {word}", calls, query.further("/thresholds", name, calls.last, name))
+            for name, word, calls in (("comes", "added", moved.comes), ("goes", "removed", moved.goes))
+        ],
         "command": _command(viewed.data, changes),
         "limit": int(what_if.stored.assembled.get("max_examples", 25_000)),
         "slider_tau": _SLIDER_TAU,
@@ -107,12 +91,8 @@ def asked(viewed: ViewedData, query: Query) -> tuple[WhatIfQuery, dict[str, Any]
     decay, window = query.number("decay", 0, 1), query.whole("window", 1)
     changes = {"--tau": tau_f, "--top-k": top_k, "--tau-s": tau_s, "repeats": repeats}
     changes |= {"--decay": decay, "--window": window}
-    what_if = ask(
-        *(viewed.snapshot, tau_f, top_k or None, tau_s or None, repeats),
-        decay=decay,
-        window=window,
-        gains_of=viewed.gains,
-    )
+    choice = (tau_f, top_k or None, tau_s or None, repeats)
+    what_if = ask(viewed.snapshot, *choice, decay=decay, window=window, gains_of=viewed.gains)
     if what_if.by_shard:
         raise UsageError(
             "other weights are tried here on single calls, and this build has chains of calls; toolformer what-if "

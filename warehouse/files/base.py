@@ -25,7 +25,6 @@ from warehouse.errors import StoreError, error_line
 from warehouse.files.folders import fsync_folder, make_folder, private_mode
 
 AnyPath = TypeVar("AnyPath", Path, PurePosixPath)
-Written = TypeVar("Written", None, bool)
 TEMPORARY = re.compile(r"\.\d+-[0-9a-f]+\.tmp(\.wal)?$")  # DuckDB keeps a log beside a database that is being written
 _PRIVATE = "runs/"  # these records hold the parameters that users gave
 # Errors of file systems without hard links.
@@ -93,26 +92,11 @@ def put_local(target: Path, data: bytes, mode: int = 0o644) -> None:
     _write_local(target, data, mode, _replace)
 
 
-def create_local(target: Path, data: bytes, mode: int = 0o644) -> bool:
-    """Write a local file as `put_local` does, unless there is one of that name; return whether it was written.
-
-    Raises:
-        OSError: the disk is full, or the folder cannot be written; nothing is left behind.
-    """
-    return _write_local(target, data, mode, _link)
-
-
 def replace_file(temporary: Path, target: Path, mode: int | None = None) -> None:
     """Give a file that was written under a temporary name its own, so that it survives a power cut.
 
-    DuckDB's log of a program that wrote to the replaced file goes with it.
-
-    Args:
-        target: its name; a file of that name is replaced.
-        mode: its permissions; None: as they are.
-
-    Raises:
-        OSError: the folder cannot be written.
+    A file of that name is replaced, and DuckDB's log of a program that wrote to it goes with it; without a mode its
+    permissions stay.
     """
     handle = os.open(temporary, os.O_RDONLY)
     try:
@@ -124,6 +108,13 @@ def replace_file(temporary: Path, target: Path, mode: int | None = None) -> None
     os.replace(temporary, target)
     target.with_name(target.name + ".wal").unlink(missing_ok=True)
     fsync_folder(target.parent)
+
+
+def remove_database(file: Path) -> None:
+    """Delete a DuckDB file and its log, as far as that is possible."""
+    for one in (file, file.with_name(file.name + ".wal")):
+        with contextlib.suppress(OSError):
+            one.unlink(missing_ok=True)
 
 
 def _replace(temporary: Path, target: Path) -> bool:
@@ -176,16 +167,17 @@ class LocalFiles:
         self.root = str(Path(root).absolute())
 
     def put(self, path: str, data: bytes) -> None:
-        self._write(path, data, put_local)
+        self._write(path, data, _replace)
 
     def create(self, path: str, data: bytes) -> bool:
-        return self._write(path, data, create_local)
+        return self._write(path, data, _link)
 
-    def _write(self, path: str, data: bytes, write: Callable[[Path, bytes, int], Written]) -> Written:
+    def _write(self, path: str, data: bytes, give_name: Callable[[Path, Path], bool]) -> bool:
         target = self._at(path)
         try:
             make_folder(target.parent)
-            return write(target, data, private_mode(target.parent) if path.startswith(_PRIVATE) else 0o644)
+            mode = private_mode(target.parent) if path.startswith(_PRIVATE) else 0o644
+            return _write_local(target, data, mode, give_name)
         except OSError as exc:
             raise StoreError(f"cannot write {target}: {error_line(exc)}") from exc
 
@@ -260,28 +252,21 @@ class LocalFiles:
 
     def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
         latest = time.time() - older_than_s
-        for path in list(self._walk("")):
-            if not TEMPORARY.search(path):
-                continue
+        for path in filter(TEMPORARY.search, list(self._walk(""))):
             with contextlib.suppress(FileNotFoundError):  # its writer has finished, or another sweep was faster
                 if self._at(path).stat().st_mtime <= latest and not self._being_written(path):
                     yield path
 
     def _being_written(self, path: str) -> bool:
-        handle = os.open(self._at(path), os.O_RDONLY)
-        try:
-            return not _try_lock(handle)
-        finally:
-            os.close(handle)
+        with self._at(path).open("rb") as stream:
+            return not _try_lock(stream.fileno())
 
     def _at(self, path: str) -> Path:
         return Path(self.root, path)
 
     def _walk(self, folder: str) -> Iterator[str]:
-        start = os.path.join(self.root, folder) if folder else self.root
-        for here, folders, names in os.walk(start):
+        for here, folders, names in os.walk(self._at(folder)):
             folders.sort()
-            relative = os.path.relpath(here, self.root).replace(os.sep, "/")
-            prefix = "" if relative == "." else relative + "/"
+            prefix = here[len(self.root) :].strip("/")
             for name in sorted(names):
-                yield prefix + name
+                yield f"{prefix}/{name}" if prefix else name

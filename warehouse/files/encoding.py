@@ -21,10 +21,7 @@ _ROW_GROUP = 64 * 1024  # rows
 
 
 def encode_parquet(table: pa.Table) -> bytes:
-    """Return a table as Parquet.
-
-    Columns of floats get no statistics: these leave NaN out, and readers that trust them, as DuckDB does, miss it.
-    """
+    """Return a table as Parquet; floats without statistics, which leave NaN out: DuckDB trusts them."""
     sink = pa.BufferOutputStream()
     described = [column.name for column in table.schema if not pa.types.is_floating(column.type)]
     layout: dict[str, Any] = {"compression": "zstd", "compression_level": 3, "row_group_size": _ROW_GROUP}
@@ -33,10 +30,9 @@ def encode_parquet(table: pa.Table) -> bytes:
 
 
 def decode_parquet(data: bytes, columns: list[str] | None, place: str) -> pa.Table:
-    """Return the rows of a Parquet file.
+    """Return the rows of a Parquet file: all columns, or these in this order.
 
     Args:
-        columns: return only these columns, in this order; None: all.
         place: the file's path, for messages.
 
     Raises:
@@ -54,19 +50,15 @@ def decode_parquet(data: bytes, columns: list[str] | None, place: str) -> pa.Tab
         raise CorruptDataError(f"{place} cannot be read as Parquet: {exc}") from exc
 
 
-def check_data(file: DataFile, data: bytes, verify: bool = True) -> str:
+def check_data(file: DataFile, data: bytes) -> str:
     """Return how a data file's bytes differ from what its commit says, as the end of a sentence; "" if they do not."""
     if len(data) != file.bytes:
         return f"is truncated or altered: it has {len(data):,} bytes, but its commit says {file.bytes:,}"
-    return "is altered: its digest is not the one in its commit" if verify and digest(data) != file.digest else ""
+    return "is altered: its digest is not the one in its commit" if digest(data) != file.digest else ""
 
 
 def encode_record(path: str, value: Mapping[str, Any]) -> bytes:
-    """Return a small record in its envelope.
-
-    Raises:
-        StoreError: the value is not JSON.
-    """
+    """Return a small record in its envelope; raise `StoreError` if it is not JSON."""
     try:
         envelope = {"digest": digest(canonical_json(dict(value))), "value": dict(value)}
         options = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE

@@ -10,19 +10,12 @@ from pathlib import Path
 
 
 def private_mode(folder: Path) -> int:
-    """Return the mode of databases, logs and records of runs in a folder: 0600, for their owner alone.
-
-    If the folder has the set-group-id bit (`chmod g+s`), it is shared with its group on purpose, and the mode is 0660.
-    """
+    """Return the mode of databases, logs and records of runs in a folder: 0600, or 0660 if it has `chmod g+s`."""
     return 0o660 if folder.stat().st_mode & stat.S_ISGID else 0o600
 
 
 def make_private(*files: Path, create: bool = True) -> None:
-    """Give files the mode of `private_mode`; files of other users stay as they are.
-
-    Raises:
-        OSError: a file cannot be created.
-    """
+    """Give files the mode of `private_mode`; files of other users stay as they are."""
     for file in files:
         mode = private_mode(file.parent)
         if create:
@@ -42,11 +35,7 @@ def fsync_folder(folder: str | Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a local folder and its parents, so that they survive a power cut.
-
-    Raises:
-        OSError: a folder cannot be created.
-    """
+    """Create a local folder and its parents, so that they survive a power cut."""
     if folder.is_dir():
         return
     make_folder(folder.parent)

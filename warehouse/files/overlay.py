@@ -11,11 +11,7 @@ from warehouse.files.base import Files, LocalFiles
 
 
 class OverlayFiles:
-    """File operations (`Files`) that only read the data folder.
-
-    Args:
-        folder: an empty local folder for everything that is written; its creator removes it.
-    """
+    """File operations (`Files`) that only read the data folder; what is written goes to an empty local folder."""
 
     def __init__(self, data: Files, folder: Path) -> None:
         self.root = data.root

@@ -1,16 +1,19 @@
 """The store's file operations on anything that `pyarrow.fs` reaches, and which operations a path or a URL needs.
 
 Object stores write an object in one piece, so there `put` is a single upload. On S3 `create` puts the object on the
-condition that there is none. On an object store that does not know such a condition (Swift), or on S3 without botocore,
-it looks first; if two processes write in the same moment, the later file stays.
+condition that there is none (`If-None-Match: *`), which Arrow does not offer and botocore does (the extra `s3`). On an
+object store that does not know such a condition (Swift), or on S3 without botocore, it looks first; if two processes
+write in the same moment, the later file stays.
 
 This module does not know what the bytes mean. Paths are relative to the root, with forward slashes.
 """
 
+import importlib.util
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -18,20 +21,21 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from warehouse.errors import StoreError, error_line
+from warehouse.errors import StoreError
 from warehouse.files.base import TEMPORARY, Files, LocalFiles, temporary_beside
-from warehouse.files.objects import CreateObject, object_creator
 
 # Object stores have no folders; creating one would only leave a marker object.
 _NO_FOLDERS = frozenset({"s3", "gcs", "abfs"})
 _PUBLIC = ("endpoint_override", "region", "scheme")  # options of a URL that are no secrets
+_TRIES = 5  # S3 answers with a conflict while another put of the same object is in progress
+# Creates the object `bucket/key`: True if it was created, False if there is one, None if the server cannot do that.
+CreateObject = Callable[[str, bytes], bool | None]
 
 
 class RemoteFiles:
     """Anything a `pyarrow.fs` URL names, e.g. `s3://bucket/folder`; one put per file.
 
     Args:
-        root: the URL, for messages and views.
         base: the root's path within that file system.
         create_object: creates an object unless there is one; None: the place cannot do that in one step.
     """
@@ -44,7 +48,7 @@ class RemoteFiles:
 
     def put(self, path: str, data: bytes) -> None:
         target = self._at(path)
-        try:
+        with self._told("write", path):
             if self._fs.type_name in _NO_FOLDERS:
                 self._write(target, data)
             else:  # here others would see a half-written file
@@ -52,8 +56,6 @@ class RemoteFiles:
                 temporary = str(temporary_beside(PurePosixPath(target)))
                 self._write(temporary, data)
                 self._fs.move(temporary, target)
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot write {self.root}/{path}: {exc}") from exc
 
     def create(self, path: str, data: bytes) -> bool:
         if self._create_object is not None:
@@ -70,54 +72,37 @@ class RemoteFiles:
             stream.write(data)
 
     def get(self, path: str) -> bytes | None:
-        try:
-            with self._fs.open_input_stream(self._at(path)) as stream:
-                return bytes(stream.read())
-        except FileNotFoundError:
-            return None
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot read {self.root}/{path}: {exc}") from exc
+        with (
+            self._told("read", path),
+            suppress(FileNotFoundError),
+            self._fs.open_input_stream(self._at(path)) as stream,
+        ):
+            return bytes(stream.read())
+        return None
 
     def stat(self, path: str) -> tuple[int, float] | None:
-        try:
+        with self._told("look at", path):
             info = self._fs.get_file_info(self._at(path))
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot look at {self.root}/{path}: {exc}") from exc
-        if info.type != pafs.FileType.File:
-            return None
-        return _stat(info)
+        return _stat(info) if info.type == pafs.FileType.File else None
 
     def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
-        for path in self._walk(folder):
+        for path, _ in sorted(self.stats(folder)):
             if path.endswith(suffix) and not TEMPORARY.search(path):
                 yield path
 
-    def _walk(self, folder: str) -> Iterator[str]:
-        for path in sorted(info.path for info in self._infos(folder)):
-            yield path[len(self._base) + 1 :]
-
-    def _infos(self, folder: str) -> list[Any]:
-        """Return what the place says of all files below a folder."""
-        selector = pafs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
-        try:
-            infos = self._fs.get_file_info(selector)
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot list {self.root}/{folder}: {exc}") from exc
-        return [info for info in infos if info.type == pafs.FileType.File]
-
     def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
         """See `Files`; an object store answers for a thousand files at once."""
-        for info in self._infos(folder):
-            yield info.path[len(self._base) + 1 :], _stat(info)
+        selector = pafs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
+        with self._told("list", folder):
+            infos = self._fs.get_file_info(selector)
+        for info in infos:
+            if info.type == pafs.FileType.File:
+                yield info.path[len(self._base) + 1 :], _stat(info)
 
     def get_range(self, path: str, start: int, length: int) -> bytes | None:
-        try:
-            with self._fs.open_input_file(self._at(path)) as stream:
-                return bytes(stream.read_at(length, start))
-        except FileNotFoundError:
-            return None
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot read {self.root}/{path}: {exc}") from exc
+        with self._told("read", path), suppress(FileNotFoundError), self._fs.open_input_file(self._at(path)) as stream:
+            return bytes(stream.read_at(length, start))
+        return None
 
     def move(self, path: str, target: str) -> None:
         data = self.get(path)
@@ -126,21 +111,23 @@ class RemoteFiles:
             self.delete(path)
 
     def delete(self, path: str) -> None:
-        try:
+        with self._told("delete", path), suppress(FileNotFoundError):
             self._fs.delete_file(self._at(path))
-        except FileNotFoundError:
-            return
-        except (OSError, pa.ArrowException) as exc:
-            raise StoreError(f"cannot delete {self.root}/{path}: {error_line(exc)}") from exc
 
     def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
         """See `Files`; object stores have none."""
         if self._fs.type_name in _NO_FOLDERS:
             return
         latest = time.time() - older_than_s
-        for path in self._walk(""):
-            if TEMPORARY.search(path) and (stat := self.stat(path)) is not None and stat[1] <= latest:
-                yield path
+        yield from sorted(path for path, stat in self.stats("") if TEMPORARY.search(path) and stat[1] <= latest)
+
+    @contextmanager
+    def _told(self, what: str, path: str) -> Iterator[None]:
+        """Have errors say what could not be done with a path."""
+        try:
+            yield
+        except (OSError, pa.ArrowException) as exc:
+            raise StoreError(f"cannot {what} {self.root}/{path}: {exc}") from exc
 
     def _at(self, path: str) -> str:
         return f"{self._base}/{path}" if path else self._base
@@ -172,6 +159,49 @@ def open_files(url: str | Path) -> Files:
         raise StoreError(f"cannot open {shown}: {type(exc).__name__}") from exc
     create_object = object_creator(text, filesystem.region) if isinstance(filesystem, pafs.S3FileSystem) else None
     return RemoteFiles(shown, filesystem, base, create_object)
+
+
+def object_creator(url: str, region: str) -> CreateObject | None:
+    """Return a function that creates objects below an S3 URL, with its keys; None if botocore is not installed."""
+    if importlib.util.find_spec("botocore") is None:
+        return None
+    import botocore.session
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    options: dict[str, Any] = {}
+    if server := query.get("endpoint_override"):
+        options["endpoint_url"] = f"{query.get('scheme', 'https')}://{server}"
+    if parts.username and parts.password:
+        options |= {"aws_access_key_id": unquote(parts.username), "aws_secret_access_key": unquote(parts.password)}
+    config = Config(
+        s3={"addressing_style": "path"} if server else {},
+        request_checksum_calculation="when_required",  # not every other server knows Amazon's newer checksums
+        response_checksum_validation="when_required",
+    )
+    client = botocore.session.get_session().create_client("s3", region_name=region, config=config, **options)
+
+    def create(path: str, data: bytes) -> bool | None:
+        bucket, _, key = path.partition("/")
+        for left in reversed(range(_TRIES)):
+            try:
+                client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+                return True
+            except ClientError as exc:
+                code = exc.response.get("Error", {}).get("Code", "")
+                if code in ("PreconditionFailed", "412"):
+                    return False
+                if code in ("NotImplemented", "501"):
+                    return None
+                if code not in ("ConditionalRequestConflict", "409") or not left:
+                    raise StoreError(f"cannot write s3://{path}: {exc}") from exc
+            except BotoCoreError as exc:
+                raise StoreError(f"cannot write s3://{path}: {exc}") from exc
+        raise AssertionError  # the last try returns or raises
+
+    return create
 
 
 def public_url(url: str) -> str:

@@ -1,9 +1,8 @@
 """Queries on the published snapshot that return plain rows: row counts, yields, calls, figures of evaluations.
 
 Readers open the snapshot read-only, for one query or for hours: a newly published snapshot is another file under the
-same name, which the next opening sees. The rules that queries share are in `warehouse.snapshot.views`. What other
-thresholds would keep is in `warehouse.what_if`, the path of one document in `warehouse.queries.explain`. Every query
-raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
+same name, which the next opening sees. Every query raises `SnapshotError` if there is no snapshot, or if data that it
+refers to is gone.
 """
 
 from warehouse.queries.builds import (

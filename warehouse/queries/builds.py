@@ -1,29 +1,11 @@
 """Queries on the current build: where its rows went, what thresholds would keep, and which run it is."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from warehouse.queries.rows import open_snapshot, rows_in, rows_of
 from warehouse.snapshot.outcomes import THRESHOLDS
 from warehouse.snapshot.views import queries_beside, query
-
-__all__ = [
-    "BenchmarkInCorpus",
-    "Coverage",
-    "CurrentBuild",
-    "FalseDiscoveryRate",
-    "KeptCalls",
-    "StageBalance",
-    "Stats",
-    "ToolCosts",
-    "Yield",
-    "coverage",
-    "current_build",
-    "stats",
-    "yield_by_threshold",
-]
 
 _SQL = queries_beside(__file__)
 
@@ -47,12 +29,8 @@ class CurrentBuild:
         if not self.version:
             return f"{corpus}, no version of C* yet (run {self.run_id}, {self.state})"
         when = (self.created or self.started)[:16].replace("T", " ")
-        run = (
-            f"(run {self.run_id})"
-            if self.created is None or self.created >= self.started
-            else f"(found by run {self.run_id})"
-        )
-        return f"{self.name}@{self.version} of {corpus}, built {when} {run}"
+        found = "found by " if self.created is not None and self.created < self.started else ""
+        return f"{self.name}@{self.version} of {corpus}, built {when} ({found}run {self.run_id})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,27 +161,17 @@ def yield_by_threshold(path: str | Path) -> list[Yield]:
 def stats(path: str | Path) -> Stats:
     """Return the balances of all current shards, in the order of the stages, yields, and rates if there are decoys."""
     with open_snapshot(path) as connection:
-        counts = rows_in(connection, _SQL["balances"])
         thresholds = THRESHOLDS if rows_in(connection, _SQL["has_decoys"])[0]["decoys"] else ()
         sql = "FROM false_discovery_rate($tau_f)"
         rated = [row for tau_f in thresholds for row in rows_in(connection, sql, {"tau_f": tau_f})]
-        rates = tuple(sorted((FalseDiscoveryRate(**row) for row in rated), key=lambda rate: (rate.tool, rate.tau_f)))
-        yields = rows_in(connection, "FROM yield_by_threshold")
-        assembled = rows_in(connection, _SQL["coverage"])
-        tools = tuple(ToolCosts(**row) for row in rows_in(connection, "FROM tool_costs"))
-        benchmarks = tuple(BenchmarkInCorpus(**row) for row in rows_in(connection, _SQL["benchmarks"]))
-    grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for row in counts:
-        stage, tool, unit, kind, reason, rows, shards = row.values()
-        balance = grouped.setdefault((stage, tool, unit), {"rows_in": 0, "kept": 0, "dropped": {}, "failed": {}})
-        if kind == "in":
-            balance |= {"rows_in": rows, "shards": shards}
-        elif kind == "kept":
-            balance["kept"] = rows
-        else:
-            balance[kind][reason] = rows
-    balances = tuple(StageBalance(*key, **values) for key, values in grouped.items())
-    return Stats(balances, tuple(Yield(**row) for row in yields), _coverage(assembled), tools, benchmarks, rates)
+        return Stats(
+            balances=tuple(StageBalance(**row) for row in rows_in(connection, _SQL["balances"])),
+            yields=tuple(Yield(**row) for row in rows_in(connection, "FROM yield_by_threshold")),
+            coverage=tuple(Coverage(**row) for row in rows_in(connection, _SQL["coverage"])),
+            tools=tuple(ToolCosts(**row) for row in rows_in(connection, "FROM tool_costs")),
+            benchmarks=tuple(BenchmarkInCorpus(**row) for row in rows_in(connection, _SQL["benchmarks"])),
+            rates=tuple(sorted((FalseDiscoveryRate(**row) for row in rated), key=lambda rate: (rate.tool, rate.tau_f))),
+        )
 
 
 def kept_calls(path: str | Path) -> tuple[KeptCalls, ...]:
@@ -213,21 +181,7 @@ def kept_calls(path: str | Path) -> tuple[KeptCalls, ...]:
 
 def coverage(path: str | Path) -> tuple[Coverage, ...]:
     """Return the tools that were not annotated on every shard (`--stop-when-full`), and on how many they were."""
-    return _coverage(rows_of(path, _SQL["coverage"]))
-
-
-def _coverage(assembled: list[dict[str, Any]]) -> tuple[Coverage, ...]:
-    shards = [(set(json.loads(row["tools"] or "[]")), row["documents"]) for row in assembled]
-    return tuple(
-        Coverage(
-            tool=tool,
-            shards=sum(tool not in missing for missing, _ in shards),
-            of_shards=len(shards),
-            documents=sum(documents for missing, documents in shards if tool not in missing),
-            of_documents=sum(documents for _, documents in shards),
-        )
-        for tool in sorted(set().union(*(missing for missing, _ in shards)))
-    )
+    return tuple(Coverage(**row) for row in rows_of(path, _SQL["coverage"]))
 
 
 def current_build(path: str | Path) -> CurrentBuild | None:

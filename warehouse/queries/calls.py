@@ -9,22 +9,9 @@ from typing import Any, NamedTuple
 import duckdb
 
 from warehouse.errors import SnapshotError
-from warehouse.queries.rows import data_root, open_snapshot, rows_in, rows_of
+from warehouse.queries.rows import files_sql, open_snapshot, rows_in, rows_of
 from warehouse.snapshot.index import BIN_NATS
-from warehouse.snapshot.relations import parquet_sql
 from warehouse.snapshot.views import CHAIN_PRECEDENCE, MEASURED, PRECEDENCE, queries_beside
-
-__all__ = [
-    "GainBin",
-    "Link",
-    "Sample",
-    "calls_of_documents",
-    "calls_with_text",
-    "gain_histogram",
-    "nearest_call",
-    "samples",
-    "tool_names",
-]
 
 WIDTH = 60  # characters of text before and after the position of a call that is shown
 _LOW, _HIGH, _BIN = -2.0, 4.0, 0.5  # nats: the first and the last bin of gains end and begin here
@@ -105,10 +92,9 @@ def nearest_call(path: str | Path, tool: str, gain: float) -> Sample | None:
 
 
 def gain_histogram(path: str | Path, gain: str = "gain") -> list[GainBin]:
-    """Return how many scored calls of every tool, kept or not, gain how much: by tool, all its bins in rising order.
+    """Return how many scored calls, kept or not, gain how much: by tool, all its bins in rising order.
 
-    Args:
-        gain: SQL of the gain of a scored row; any but the stored one has every call read.
+    Another gain than the stored one, as SQL, has every call read.
     """
     sql = _SQL["gains"].format(_BINNED if gain == "gain" else _EACH.format(gain=gain))
     rows = rows_of(path, sql, {"low": _LOW, "high": _HIGH, "width": _BIN})
@@ -134,9 +120,6 @@ def calls_with_text(
     Args:
         picked: the calls, with `slot`, `tool`, `doc` and `position` as in `facts.gains`.
         gain: SQL of the gain of a scored row, by which the best call at a position is found.
-
-    Raises:
-        SnapshotError: the data is gone, or is not that of the snapshot.
     """
     if not picked:
         return ()
@@ -165,13 +148,9 @@ def _scored_rows(
     connection: duckdb.DuckDBPyConnection, table: str, picked: list[dict[str, Any]], gain: str
 ) -> list[dict[str, Any]]:
     """Return the scored rows of calls of the index, with `slot` and `doc`; see `calls_with_text`."""
-    root, relation, chained = data_root(connection), table, table == "chain_scored"
-    slots = _slots(picked)
-    if root is not None:
-        files = rows_in(connection, _SQL["files_of_slots"], {"slots": slots, "table": table})
-        relation = parquet_sql(f"{root}/{row['path']}" for row in files)
+    relation = files_sql(connection, table, _SQL["files_of_slots"], {"slots": _slots(picked), "table": table})
     tools, front, order = "[]::VARCHAR[]", "", PRECEDENCE
-    if chained:
+    if table == "chain_scored":
         tools, front, order = "[one.tool FOR one IN s.preceding_calls]", ", preceding_calls", CHAIN_PRECEDENCE
     names = {"docs": "doc", "positions": "position", "slots": "slot"}
     sql = _SQL["picked"].format(front=front, gain=gain, relation=relation, tools=tools, order=order)
@@ -186,17 +165,11 @@ def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[st
     ids = sorted(set(doc_ids))
     found: list[dict[str, Any]] = []
     with open_snapshot(path) as connection:
-        root = data_root(connection)
         for table in ("chain_scored", "scored"):
-            relation = table
-            if root is not None:
-                files = rows_in(connection, _SQL["files_of_documents"], {"ids": ids, "table": table})
-                if not files:
-                    continue
-                relation = parquet_sql(f"{root}/{row['path']}" for row in files)
+            relation = files_sql(connection, table, _SQL["files_of_documents"], {"ids": ids, "table": table})
             sql = f"""SELECT doc_id, tool, "position", input, response, gain FROM {relation}
                 WHERE doc_id IN (SELECT unnest($ids)) AND {MEASURED}"""
-            found += rows_in(connection, sql, {"ids": ids})
+            found += rows_in(connection, sql, {"ids": ids}) if relation else []
     return found
 
 
@@ -209,11 +182,6 @@ def _sample(call: dict[str, Any], texts: dict[str, str], width: int = WIDTH) -> 
 
 def _texts(connection: duckdb.DuckDBPyConnection, doc_ids: list[str]) -> dict[str, str]:
     """Return the texts of documents by id; only the files that contain them are read."""
-    root, relation = data_root(connection), "documents"
-    if root is not None:
-        files = rows_in(connection, _SQL["files_of_texts"], {"ids": doc_ids})
-        if not files:
-            return {}
-        relation = parquet_sql(f"{root}/{row['path']}" for row in files)
+    relation = files_sql(connection, "documents", _SQL["files_of_texts"], {"ids": doc_ids})
     sql = f"SELECT doc_id, text FROM {relation} WHERE doc_id IN (SELECT unnest($ids))"
-    return {row["doc_id"]: row["text"] for row in rows_in(connection, sql, {"ids": doc_ids})}
+    return {row["doc_id"]: row["text"] for row in rows_in(connection, sql, {"ids": doc_ids})} if relation else {}

@@ -63,15 +63,7 @@ def compare_versions(
     goes_after: CallPlace | None = None,
     comes_after: CallPlace | None = None,
 ) -> Comparison:
-    """Compare two versions of C*.
-
-    Args:
-        goes_after: the last call of the page before, of those that only the first holds; None: this is the first page.
-        comes_after: ... of those that only the second holds.
-
-    Raises:
-        SnapshotError: there is no snapshot, or no such version in it, or its data is gone.
-    """
+    """Compare two versions of C*; each list begins behind a call of the page before."""
     with open_snapshot(path) as connection:
         sides = [
             f"SELECT {side} AS side, * FROM ({_calls_sql(connection, v)})" for side, v in ((1, first), (2, second))

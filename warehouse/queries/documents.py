@@ -5,6 +5,7 @@ with its page or when its time is over, and says after which document it goes on
 however rare what is sought is. This module knows no rule by which a call is kept; what is in C* it reads there.
 """
 
+import itertools
 import re
 import time
 from collections.abc import Iterator
@@ -106,10 +107,6 @@ def find_documents(
     Args:
         after: where the last page ended; None: this is the first page.
         seconds: after which no further file is searched; one always is.
-
-    Raises:
-        SnapshotError: there is no snapshot, or data that it refers to is gone.
-        ValueError: there is no such stage.
     """
     conditions = _conditions(wanted)
     ends = time.monotonic() + seconds
@@ -147,27 +144,18 @@ def _first_name(after: DocumentKey | None) -> str:
 def _parts(connection: duckdb.DuckDBPyConnection, wanted: DocumentFilter, first: str) -> Iterator[_Part]:
     """Yield the files to search, from one name on."""
     root = data_root(connection)
-    parameters: dict[str, Any] = {"limit": _PARTS}
-    sql = _SQL["current"]
+    sql, version = _SQL["current"], {}
     if wanted.version:
-        sql, parameters = _SQL["of_version"], {**parameters, "dataset": wanted.dataset, "version": wanted.version}
+        sql, version = _SQL["of_version"], {"dataset": wanted.dataset, "version": wanted.version}
     while True:
-        rows = rows_in(connection, sql, {**parameters, "after": first})
-        shards = [row["shard"] for row in rows if row["shard"]]
-        files = rows_in(connection, _SQL["files"], {"shards": shards}) if shards else []
-        for row in rows:
-            own = {"documents": [row["documents"]] if row["documents"] else [], "examples": [row["examples"]]}
-            if row["shard"]:
-                own["examples"] = []
-                for file in files:
-                    if file["shard"] == row["shard"]:
-                        own.setdefault(file["table_name"], []).append(file["path"])
-            yield _Part(
-                row["name"], {table: [f"{root}/{one}" for one in paths] for table, paths in own.items() if paths}
-            )
-        if len(rows) < _PARTS:
+        parts: dict[str, dict[str, list[str]]] = {}
+        for row in rows_in(connection, sql, {**version, "limit": _PARTS, "after": first}):
+            files = parts.setdefault(row["name"], {})
+            files.setdefault(row["table_name"], []).append(f"{root}/{row['path']}")
+        yield from itertools.starmap(_Part, parts.items())
+        if len(parts) < _PARTS:
             return
-        first = rows[-1]["name"] + _NEXT
+        first = max(parts) + _NEXT
 
 
 def _search(
@@ -208,11 +196,6 @@ ORDER BY d.doc_id LIMIT $limit"""
 
 
 def _conditions(wanted: DocumentFilter) -> list[_Condition]:
-    """Return the conditions of a filter.
-
-    Raises:
-        ValueError: there is no such stage.
-    """
     out = [
         _Condition(f"contains(lower(d.text), lower($word{number}))", (), {f"word{number}": word})
         for number, word in enumerate(_words(wanted.text))

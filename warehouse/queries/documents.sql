@@ -1,18 +1,22 @@
--- query current: The current files of documents, with their shards.
-SELECT path AS documents, shard, path AS name, NULL AS examples FROM facts.document_files
-WHERE path >= $after ORDER BY path LIMIT $limit
-
--- query of_version: Those from which a version's files were made.
-SELECT any_value(d.path) AS documents, NULL AS shard, v.path AS name, v.path AS examples FROM facts.version_files AS v
-LEFT JOIN facts.files AS f ON f.path = v.path LEFT JOIN facts.commit_inputs AS i USING (commit_id)
-LEFT JOIN facts.files AS d ON d.digest = i.digest AND d.table_name = 'documents'
-WHERE v.dataset = $dataset AND v.version = $version AND v.path >= $after GROUP BY v.path ORDER BY v.path LIMIT $limit
-
--- query files: The files of some shards.
-SELECT c.shard, f.table_name, f.path FROM facts.commits AS c JOIN facts.current USING (commit_id)
-JOIN facts.files AS f USING (commit_id)
-WHERE c.shard IN (SELECT unnest($shards)) AND commit_id NOT IN (FROM facts.broken)
+-- query current: The current files of documents, each by its name with the files of its shard.
+WITH part AS (SELECT path, shard FROM facts.document_files WHERE path >= $after ORDER BY path LIMIT $limit)
+SELECT path AS name, 'documents' AS table_name, path FROM part
+UNION ALL
+SELECT part.path, f.table_name, f.path FROM part JOIN facts.commits AS c USING (shard)
+JOIN facts.current USING (commit_id) JOIN facts.files AS f USING (commit_id)
+WHERE commit_id NOT IN (FROM facts.broken)
   AND f.table_name IN ('prefiltered', 'sampled', 'executed', 'scored', 'examples') ORDER BY ALL
+
+-- query of_version: The files of a version, each by its name with the file of documents from which it was made.
+WITH part AS (
+    SELECT DISTINCT path FROM facts.version_files
+    WHERE dataset = $dataset AND version = $version AND path >= $after ORDER BY path LIMIT $limit
+)
+SELECT path AS name, 'examples' AS table_name, path FROM part
+UNION ALL
+SELECT part.path, 'documents', any_value(d.path) FROM part JOIN facts.files AS f USING (path)
+JOIN facts.commit_inputs AS i USING (commit_id)
+JOIN facts.files AS d ON d.digest = i.digest AND d.table_name = 'documents' GROUP BY part.path ORDER BY ALL
 
 -- query no_examples: What stands for the examples of a shard that has none.
 SELECT NULL::VARCHAR AS doc_id, NULL::VARCHAR AS text, NULL::STRUCT(tool VARCHAR, gain DOUBLE)[] AS calls WHERE false

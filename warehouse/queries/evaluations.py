@@ -6,8 +6,6 @@ from typing import Any
 from warehouse.queries.rows import rows_of
 from warehouse.snapshot.views import queries_beside
 
-__all__ = ["accuracies", "call_counts", "evaluation_limits", "perplexities"]
-
 _SQL = queries_beside(__file__)
 
 

@@ -31,10 +31,7 @@ _NEEDS = {"executed": ("sampled", "prefiltered"), "chain_executed": ("chain_samp
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The rows about one document in each current table.
-
-    Those of chains are among the draws, responses and scores; draws and scores list the `preceding_calls`.
-    """
+    """The rows about one document in each current table; those of chains have `preceding_calls`."""
 
     document: dict[str, Any] | None
     shard: str

@@ -27,12 +27,12 @@ _EXPLAIN = re.compile(r"\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
 class Rows:
     """The rows of a query, fetched as they are needed."""
 
-    def __init__(self, columns: tuple[str, ...], batches: Iterator[list[tuple[Any, ...]]]) -> None:
-        self.columns = columns
-        self._batches = batches
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.columns = tuple(column[0] for column in connection.description or ())
+        self._connection = connection
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        for batch in self._batches:
+        while batch := self._connection.fetchmany(_BATCH):
             yield from batch
 
 
@@ -76,17 +76,11 @@ def run_query(path: str | Path, sql: str, timeout_s: float = TIMEOUT_S, memory: 
         timer.start()
         try:
             connection.execute(sql)
-            columns = tuple(column[0] for column in connection.description or ())
-            yield Rows(columns, _batches(connection))
+            yield Rows(connection)
         except duckdb.Error as exc:
             raise _error(exc, overdue.is_set(), timeout_s, memory) from exc
         finally:
             timer.cancel()
-
-
-def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[list[tuple[Any, ...]]]:
-    while batch := connection.fetchmany(_BATCH):
-        yield batch
 
 
 def _check(sql: str) -> None:

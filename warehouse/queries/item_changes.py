@@ -7,15 +7,14 @@ side called, else the one that the first called, else "". Only the two sides' ow
 the items on the page.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import duckdb
 
-from warehouse.queries.rows import data_root, open_snapshot, rows_in, rows_of
-from warehouse.snapshot.relations import parquet_sql
+from warehouse.queries.rows import files_sql, open_snapshot, rows_in, rows_of
 from warehouse.snapshot.views import queries_beside
 
 # Of an item that both sides answered; `unpaired`: only one of them did, as under another --limit.
@@ -135,8 +134,14 @@ def changed_items(
         sql = _SQL["page"].format(pairs=_SQL["pairs"].format(predictions))
         listed = rows_in(connection, sql, {**evaluations, **wanted})
         page = listed[:n]
-        texts = _texts(connection, predictions, evaluations, page)
-    items = tuple(_item(row, texts) for row in page)
+        picked = {
+            "picked_tasks": [row["task"] for row in page],
+            "picked_sources": [row["source"] for row in page],
+            "items": [row["item_id"] for row in page],
+        }
+        rows = rows_in(connection, _SQL["texts"].format(predictions), {**evaluations, **picked}) if page else []
+    texts = {_place(row): row for row in rows}
+    items = tuple(_item(row, texts[_place(row)]) for row in page)
     return items, items[-1].place if len(listed) > n else None
 
 
@@ -155,42 +160,15 @@ def _evaluations(first: EvaluatedSide, second: EvaluatedSide) -> dict[str, Any] 
 
 def _predictions(connection: duckdb.DuckDBPyConnection, evaluations: Mapping[str, Any]) -> str:
     """Return SQL of the predictions of some evaluations: their files, or the table of a packed snapshot."""
-    root = data_root(connection)
-    if root is None:
-        return "predictions"
-    files = rows_in(connection, _SQL["files"], {"evaluations": sorted(set(evaluations["evaluations"]))})
-    if not files:
-        return "(FROM predictions WHERE false)"
-    return parquet_sql(f"{root}/{row['path']}" for row in files)
-
-
-def _texts(
-    connection: duckdb.DuckDBPyConnection,
-    predictions: str,
-    evaluations: Mapping[str, Any],
-    page: Sequence[Mapping[str, Any]],
-) -> dict[tuple[ItemPlace, int], dict[str, Any]]:
-    if not page:
-        return {}
-    picked = {
-        "picked_tasks": [row["task"] for row in page],
-        "picked_sources": [row["source"] for row in page],
-        "items": [row["item_id"] for row in page],
-    }
-    rows = rows_in(connection, _SQL["texts"].format(predictions), {**evaluations, **picked})
-    return {(_place(row), row["side"]): row for row in rows}
+    wanted = {"evaluations": sorted(set(evaluations["evaluations"]))}
+    return files_sql(connection, "predictions", _SQL["files"], wanted) or "(FROM predictions WHERE false)"
 
 
 def _place(row: Mapping[str, Any]) -> ItemPlace:
     return ItemPlace(row["task"], row["source"], row["item_id"])
 
 
-def _item(row: Mapping[str, Any], texts: Mapping[tuple[ItemPlace, int], Mapping[str, Any]]) -> EvaluatedItem:
-    place = _place(row)
-    sides = [texts.get((place, side)) for side in (1, 2)]
-    any_side: Mapping[str, Any] = next((one for one in sides if one is not None), {})
-    first, second = (
-        None if one is None else SideResult(*(one[name] for name in SideResult.__slots__)) for one in sides
-    )
-    answers = tuple(any_side.get("answers") or ())
-    return EvaluatedItem(place, row["tool"], row["change"], any_side.get("prompt", ""), answers, first, second)
+def _item(row: Mapping[str, Any], texts: Mapping[str, Any]) -> EvaluatedItem:
+    first, second = (texts[side] and SideResult(**texts[side]) for side in ("first", "second"))
+    answers = tuple(texts["answers"] or ())
+    return EvaluatedItem(_place(row), row["tool"], row["change"], texts["prompt"], answers, first, second)

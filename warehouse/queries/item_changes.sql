@@ -39,9 +39,14 @@ WITH evaluated AS (
     SELECT unnest($evaluations) AS evaluation, unnest($tasks) AS task, unnest($sources) AS source,
            unnest($sides) AS side
 ), picked AS (
-    SELECT unnest($picked_tasks) AS task, unnest($picked_sources) AS source, unnest($items) AS item_id)
-SELECT a.task, a.source, side, p.item_id, prompt, answers, continuation, clean, correct,
-       CASE WHEN called THEN p.tool END AS tool, failure, problem
-FROM {} AS p JOIN evaluated AS a USING (evaluation)
-JOIN picked AS i ON i.task = a.task AND i.source = a.source AND i.item_id = p.item_id
-WHERE p.item_id IN (SELECT unnest($items))
+    SELECT unnest($picked_tasks) AS task, unnest($picked_sources) AS source, unnest($items) AS item_id
+), told AS (
+    SELECT a.task, a.source, side, p.item_id, prompt, answers, struct_pack(continuation, clean, correct,
+           tool := CASE WHEN called THEN p.tool END, failure, problem) AS result
+    FROM {} AS p JOIN evaluated AS a USING (evaluation)
+    JOIN picked AS i ON i.task = a.task AND i.source = a.source AND i.item_id = p.item_id
+    WHERE p.item_id IN (SELECT unnest($items))
+)
+SELECT task, source, item_id, arg_min(prompt, side) AS prompt, arg_min(answers, side) AS answers,
+       any_value(result) FILTER (side = 1) AS first, any_value(result) FILTER (side = 2) AS second
+FROM told GROUP BY ALL

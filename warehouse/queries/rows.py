@@ -16,14 +16,11 @@ from warehouse.snapshot.index import FORMAT
 from warehouse.snapshot.relations import parquet_sql
 from warehouse.snapshot.remote import register_files_of_snapshot
 
-__all__ = ["in_little_memory", "open_snapshot", "rows_in", "rows_of", "table_in"]
-
 Rows = TypeVar("Rows")
 
 _ATTEMPTS = 10  # to open a snapshot that is replaced meanwhile; it is usually replaced once in twenty seconds
 _LITTLE = "64MB"
-_spills: ContextVar[str] = ContextVar("spills", default="")  # the folder for what does not fit; "": there is no limit
-_limit: ContextVar[str] = ContextVar("limit", default=_LITTLE)
+_limit: ContextVar[tuple[str, str] | None] = ContextVar("limit", default=None)  # memory, and a folder for the rest
 
 
 @contextmanager
@@ -42,18 +39,12 @@ def in_little_memory(limit: str = _LITTLE, folder: Path | None = None) -> Iterat
         spills = folder or stack.enter_context(
             tempfile.TemporaryDirectory(prefix="toolformer-queries-", ignore_cleanup_errors=True)
         )
-        tokens = _spills.set(str(spills)), _limit.set(limit)
-        try:
-            yield
-        finally:
-            _spills.reset(tokens[0])
-            _limit.reset(tokens[1])
+        stack.callback(_limit.reset, _limit.set((limit, str(spills))))
+        yield
 
 
 def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
-    """Open the snapshot read-only; the caller closes the connection.
-
-    Files that lie on a URL are fetched as queries read them, with the credentials of the environment.
+    """Open the snapshot read-only; the caller closes the connection. Files on a URL are fetched as they are read.
 
     Raises:
         SnapshotError: there is no snapshot, or it cannot be opened.
@@ -78,10 +69,10 @@ def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
 
 def _set_up(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     register_files_of_snapshot(connection)
-    if folder := _spills.get():
+    if limit := _limit.get():
         with contextlib.suppress(duckdb.Error):  # open elsewhere in this process, which then has its own limits
-            connection.execute("SET temp_directory = $folder", {"folder": folder})
-            connection.execute(f"SET memory_limit = '{_limit.get()}'")
+            connection.execute("SET temp_directory = $folder", {"folder": limit[1]})
+            connection.execute(f"SET memory_limit = '{limit[0]}'")
     return connection
 
 
@@ -117,12 +108,21 @@ def rows_of(path: str | Path, sql: str, parameters: dict[str, Any] | None = None
 def rows_in(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: dict[str, Any] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows of a query on an open snapshot as dicts; see `rows_of`.
+    """Return the rows of a query on an open snapshot as dicts; see `rows_of`."""
 
-    Raises:
-        SnapshotError: the query fails.
-    """
-    return _asked(connection, lambda: _fetch(connection, sql, parameters))
+    def fetch() -> list[dict[str, Any]]:
+        result = connection.execute(sql, parameters)
+        names = [column[0] for column in result.description]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+    return _asked(connection, fetch)
+
+
+def data_is_gone(error: duckdb.Error) -> str:
+    return (
+        f"the snapshot refers to data that cannot be read ({error_line(error)}): if the folder was moved or files "
+        "are gone, run toolformer reconcile with the same --data"
+    )
 
 
 def data_root(connection: duckdb.DuckDBPyConnection) -> str | None:
@@ -131,23 +131,29 @@ def data_root(connection: duckdb.DuckDBPyConnection) -> str | None:
     return str(rows[0]["value"]) if rows else None
 
 
-def version_sql(connection: duckdb.DuckDBPyConnection, dataset: str, version: str) -> str | None:
-    """Return SQL of a relation over the files of a version of C*; None if they are not all there.
+def files_sql(
+    connection: duckdb.DuckDBPyConnection, table: str, sql: str, parameters: dict[str, Any] | None = None
+) -> str | None:
+    """Return SQL of the rows of a table in the files whose `path` a query returns; None if there are none.
 
-    Raises:
-        SnapshotError: the snapshot is packed, or cannot be read.
+    In a packed snapshot it is the table itself.
     """
+    root = data_root(connection)
+    if root is None:
+        return table
+    files = rows_in(connection, sql, parameters)
+    return parquet_sql(f"{root}/{row['path']}" for row in files) if files else None
+
+
+def version_sql(connection: duckdb.DuckDBPyConnection, dataset: str, version: str) -> str | None:
+    """Return SQL of a relation over the files of a version of C*; None if they are not all there."""
     sql = "SELECT path FROM facts.version_files WHERE dataset = $dataset AND version = $version ORDER BY path"
     files = rows_in(connection, sql, {"dataset": dataset, "version": version})
     return parquet_sql(f"{data_root(connection)}/{row['path']}" for row in files) if files else None
 
 
 def table_in(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """Return the rows of a query on an open snapshot as a table.
-
-    Raises:
-        SnapshotError: the query fails.
-    """
+    """Return the rows of a query on an open snapshot as a table; see `rows_of`."""
     return _asked(connection, lambda: connection.sql(sql).to_arrow_table())
 
 
@@ -156,27 +162,18 @@ def _asked(connection: duckdb.DuckDBPyConnection, ask: Callable[[], Rows]) -> Ro
         try:
             return ask()
         except duckdb.OutOfMemoryException:  # not everything can be written to disk
-            if not _spills.get():
+            if _limit.get() is None:
                 raise
             connection.execute("RESET memory_limit")
             return ask()
     except duckdb.IOException as exc:
-        raise SnapshotError(
-            f"the snapshot refers to data that cannot be read ({error_line(exc)}): if the folder was moved or files "
-            "are gone, run toolformer reconcile with the same --data"
-        ) from exc
+        raise SnapshotError(data_is_gone(exc)) from exc
     except duckdb.Error as exc:
         if _is_of_another_version(connection):
             raise SnapshotError(
                 "another version of this program wrote the snapshot: run toolformer reconcile with the same --data"
             ) from exc
         raise SnapshotError(f"the query failed: {error_line(exc)}") from exc
-
-
-def _fetch(connection: duckdb.DuckDBPyConnection, sql: str, parameters: dict[str, Any] | None) -> list[dict[str, Any]]:
-    result = connection.execute(sql, parameters) if parameters else connection.execute(sql)
-    names = [column[0] for column in result.description]
-    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
 def _is_of_another_version(connection: duckdb.DuckDBPyConnection) -> bool:

@@ -7,7 +7,7 @@ all are sorted again: finding an id reads few rows, and each id is written a few
 import duckdb
 import pyarrow as pa
 
-from warehouse.snapshot.relations import parquet_sql
+from warehouse.snapshot.relations import execute_with, parquet_sql
 from warehouse.snapshot.remote import connect
 from warehouse.snapshot.views import queries_beside
 from warehouse.store import Store
@@ -20,29 +20,19 @@ _SQL = queries_beside(__file__)
 
 
 def update_document_locations(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Make `facts.document_files` and `facts.document_locations` those of the current files of documents.
-
-    Raises:
-        duckdb.Error: a file cannot be read, or the snapshot cannot be written.
-    """
-    connection.execute(_SQL["tables"])
-    connection.execute(_SQL["current_files"])
-    connection.execute(_SQL["remove_gone"])
-    new = connection.execute(_SQL["add_files"]).fetchall()
-    if new:
-        _add_documents(connection, store, sorted(new))
-
-
-def _add_documents(connection: duckdb.DuckDBPyConnection, store: Store, new: list[tuple[int, str]]) -> None:
-    """Add the documents of new files, given by (number, path); sort all documents if too many are unsorted."""
+    """Make `facts.document_files` and `facts.document_locations` those of the current files of documents."""
+    for name in ("tables", "current_files", "remove_gone"):
+        connection.execute(_SQL[name])
+    new: list[tuple[int, str]] = sorted(connection.execute(_SQL["add_files"]).fetchall())
+    if not new:
+        return
     [(before,)] = connection.execute("SELECT count(*) FROM facts.document_locations").fetchall()
     documents = parquet_sql(store.locate(path) for _, path in new)
     sql = f"SELECT doc_id, $files[file_index::BIGINT + 1]::INTEGER AS file FROM {documents} ORDER BY ALL"
     with connect(store, {"memory_limit": _MEMORY}) as reader:
         for batch in reader.sql(sql, params={"files": [number for number, _ in new]}).to_arrow_reader(_BATCH):
-            connection.register("_rows", pa.Table.from_batches([batch]))
-            connection.execute("INSERT INTO facts.document_locations SELECT * FROM _rows")
-            connection.unregister("_rows")
+            rows = pa.Table.from_batches([batch])
+            execute_with(connection, "INSERT INTO facts.document_locations SELECT * FROM _rows", rows)
     [(after,)] = connection.execute("SELECT count(*) FROM facts.document_locations").fetchall()
     name = "sorted locations"
     known = connection.execute("SELECT value::BIGINT FROM facts.about WHERE name = $name", {"name": name}).fetchall()

@@ -1,27 +1,18 @@
-"""The snapshot's index: small tables that say what a threshold yields and where a document is.
+"""The snapshot's index: small tables that say what a threshold yields and where a document is (listed in the README).
 
-    facts.gains      for each tool and position of a document, the allowed call with the largest gain; and such a chain
-                     for each sequence of tools
-    facts.gain_bins  for each tool and shard, how many scored calls and chains, kept or not, gain how much
-    facts.yields     for each tool and shard, what a threshold keeps that all tools share (see `outcomes`)
-    facts.slots      for a row of `gains` or `gain_bins`, the commit that it comes from; `tool` is that of a chain's
-                     last call, and `preceding_tools` lists those of the calls before it (empty: it is a single call)
-    facts.document_locations   every document's id, with the file that contains it (see `document_locations`)
-    facts.document_files       these files, with their shards
-
-Rows of `gains` stand by document, position and precedence, as `call_filter` takes them. They refer to documents by
-64-bit hashes, which are counted and compared but never shown. `alike` is one of the input and the calls in front; it is
-null where no other call of the slot and document has the same. `rank` and `log_p` are those of the position (rank 0 is
-the document's first), and a chain stands at the position of its first call; the rank is null if the draws are not
-known. `best` is explained in `outcomes`. A row of `gain_bins` counts the gains from `bin` half nats up to the next half
-nat.
+Rows of `facts.gains` stand by document, position and precedence, as `call_filter` takes them. They refer to documents
+by 64-bit hashes, which are counted and compared but never shown. `alike` is one of the input and the calls in front; it
+is null where no other call of the slot and document has the same. `rank` and `log_p` are those of the position (rank 0
+is the document's first), and a chain stands at the position of its first call; the rank is null if the draws are not
+known. A slot's `tool` is that of a chain's last call, its `preceding_tools` are those of the calls in front.
 
 Shards do not share documents, so the tables are made shard by shard, in little memory. Where the snapshot began as a
-copy of the last one, only shards whose commits changed are read. This module knows no view.
+copy of the last one, only shards whose commits changed are read.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,10 +21,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from warehouse.schema import CHAIN_DEPTHS, columns
+from warehouse.schema import CHAIN_DEPTHS, columns, table_of
 from warehouse.snapshot.document_locations import update_document_locations
 from warehouse.snapshot.outcomes import YIELDS, Tools, best, columns_of, filter_of_current, yields
-from warehouse.snapshot.relations import parquet_sql, sql_text
+from warehouse.snapshot.relations import execute_with, parquet_sql, sql_text
 from warehouse.snapshot.remote import connect
 from warehouse.snapshot.views import CHAIN_PRECEDENCE, MEASURED, RULES, queries_beside
 from warehouse.store import Store
@@ -60,6 +51,7 @@ _TABLES = {
 _STAGES = ("score", *(f"score_{depth}" for depth in CHAIN_DEPTHS))
 _SQL = queries_beside(__file__)
 _NO_RANKS = """SELECT '' AS doc_id, '' AS opener, 0 AS "position", 0 AS "rank" WHERE false"""
+_NO_OPENERS = """SELECT '' AS doc_id, '' AS tool, 0 AS "position", 0.0 AS log_p WHERE false"""
 _PRECEDING_TOOLS = "[one.tool FOR one IN preceding_calls]"
 
 
@@ -75,20 +67,10 @@ class _Source:
 
 
 def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Make the index that of the facts; commits whose data cannot be read become broken.
-
-    Args:
-        connection: to the snapshot that is being written, in a transaction; it may be in another one afterwards. Its
-            other facts are those of the store.
-
-    Raises:
-        duckdb.Error: the snapshot cannot be written.
-    """
+    """Make the index that of the facts, in one or more transactions; commits that cannot be read become broken."""
     connection.execute(f"SET memory_limit = '{_MEMORY}'")
     for name, schema in _TABLES.items():
-        connection.register("_rows", schema.empty_table())
-        connection.execute(f"CREATE TABLE IF NOT EXISTS facts.{name} AS FROM _rows")
-        connection.unregister("_rows")
+        execute_with(connection, f"CREATE TABLE IF NOT EXISTS facts.{name} AS FROM _rows", schema.empty_table())
     repeats = sorted(filter_of_current(connection).keep_repeats)
     scores = f"({', '.join(map(sql_text, _STAGES))})"
     connection.execute(_SQL["changed"].format(repeats=f"[{', '.join(map(sql_text, repeats))}]", scores=scores))
@@ -118,7 +100,7 @@ def _add_gains(connection: duckdb.DuckDBPyConnection, store: Store, repeats: Seq
             connection.execute("COMMIT; CHECKPOINT; BEGIN")
             uncommitted = 0
     rows = [(slot, *row, repeats) for slot, row in slots.rows.items() if row[0] not in broken]
-    _insert(connection, "slots", _table(_SLOTS, rows))
+    _insert(connection, "slots", table_of(_SLOTS, rows))
     connection.execute("INSERT INTO facts.broken SELECT unnest($ids)", {"ids": sorted(broken)})
 
 
@@ -135,7 +117,7 @@ def _judged(gains: pa.Table, slots: _Slots, repeats: frozenset[str]) -> Iterator
     for shard, own in shards.items():
         own_gains = gains.filter(pc.is_in(gains["slot"], pa.array(own, pa.int32())))
         counts += yields(columns_of(own_gains, tools), shard, repeats)
-    yield "yields", _table(YIELDS, counts)
+    yield "yields", table_of(YIELDS, counts)
 
 
 @dataclass(slots=True)
@@ -161,37 +143,27 @@ class _Slots:
 
 def _batches(rows: Sequence[Any], slots: dict[str, int]) -> Iterator[list[_Source]]:
     """Group the files of calls into batches of whole shards."""
-    shards: dict[str, dict[str, _Source]] = {}  # shard -> path of the file of calls -> file
-    for shard, _, commit_id, path, count, chained, draws in rows:
-        if count:
-            files = shards.setdefault(shard, {})
-            earlier_draws = files[path].draws if path in files else ()
-            all_draws = tuple(dict.fromkeys((*earlier_draws, draws) if draws else earlier_draws))
-            files[path] = _Source(slots[commit_id], path, count, chained, all_draws)
     batch: list[_Source] = []
-    for files in shards.values():
-        if batch and sum(source.rows for source in (*batch, *files.values())) > _BATCH:
+    for _, of_shard in itertools.groupby(rows, lambda row: row[0]):
+        own = [
+            _Source(slots[commit_id], path, count, chained, tuple(draws))
+            for _, _, commit_id, path, count, chained, draws in of_shard
+            if count
+        ]
+        if batch and sum(source.rows for source in (*batch, *own)) > _BATCH:
             yield batch
             batch = []
-        batch += files.values()
+        batch += own
     if batch:
         yield batch
 
 
 def _read(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple[pa.Table, pa.Table]:
-    """Return the rows of `gains` and of `gain_bins` for whole shards.
-
-    Raises:
-        duckdb.Error: a file cannot be read.
-    """
+    """Return the rows of `gains` and of `gain_bins` for whole shards; `duckdb.Error`: a file cannot be read."""
     single, chains = ([one for one in batch if one.chained is chained] for chained in (False, True))
-    draws = list(dict.fromkeys(path for source in single for path in source.draws))
-    ranks = (
-        f"""SELECT DISTINCT doc_id, tool AS opener, "position", "rank" FROM {parquet_sql(map(store.locate, draws))}"""
-        if draws
-        else _NO_RANKS
-    )
-    parts, bins = [], []
+    ranks, parts, bins = _NO_RANKS, [], []
+    if draws := dict.fromkeys(store.locate(path) for source in single for path in source.draws):
+        ranks = f'SELECT DISTINCT doc_id, tool AS opener, "position", "rank" FROM {parquet_sql(draws)}'
     if single:
         files = parquet_sql(store.locate(source.path) for source in single)
         parts.append(f"""
@@ -203,7 +175,10 @@ SELECT $slots[file_index::BIGINT + 1] AS slot, doc_id, tool, tool AS opener, "po
             files = parquet_sql(store.locate(source.path) for source in chains)
             reader.register("_of_chains", _chain_slots(reader, files, chains, slots))
             scored = f"SELECT *, file_index, {_PRECEDING_TOOLS} AS preceding_tools FROM {files}"
-            openers = _openers(store, single)
+            openers = _NO_OPENERS
+            if single:
+                drawn = parquet_sql(store.locate(source.path) for source in single)
+                openers = f'SELECT doc_id, tool, "position", any_value(log_p) AS log_p FROM {drawn} GROUP BY ALL'
             parts.append(f"""
 SELECT o.slot, c.doc_id, c.tool, c.preceding_tools[1] AS opener, c."position", c.gain, l.log_p, c.input, c.response,
        c.window_end, c.preceding_calls
@@ -220,13 +195,7 @@ LEFT JOIN ({openers}) AS l ON l.doc_id = c.doc_id AND l.tool = c.preceding_tools
 
 
 def _gains_sql(calls: str, ranks: str) -> str:
-    """Return the query for the rows of `gains`: the best calls of their slots, in order of precedence.
-
-    Args:
-        calls: SQL of the calls: slot, doc_id, tool, opener (the tool of a chain's first call), "position", gain, log_p,
-            input, response, window_end, preceding_calls.
-        ranks: SQL of the ranks of positions: doc_id, opener, "position", "rank".
-    """
+    """Return the query for the rows of `gains`: the best calls of their slots, in order of precedence."""
     return f"""
 WITH calls AS (
     FROM ({calls})
@@ -247,24 +216,11 @@ SELECT ${slots}[file_index::BIGINT + 1]::INTEGER AS slot,
 FROM {files} WHERE {MEASURED} GROUP BY ALL"""
 
 
-def _openers(store: Store, single: Sequence[_Source]) -> str:
-    """Return SQL of the log-probabilities of the positions at which single calls were drawn: doc_id, tool, position."""
-    if not single:
-        return """SELECT '' AS doc_id, '' AS tool, 0 AS "position", 0.0 AS log_p WHERE false"""
-    files = parquet_sql(store.locate(source.path) for source in single)
-    return f"""SELECT doc_id, tool, "position", any_value(log_p) AS log_p FROM {files} GROUP BY ALL"""
-
-
 def _chain_slots(reader: duckdb.DuckDBPyConnection, files: str, chains: Sequence[_Source], slots: _Slots) -> pa.Table:
     """Return the slots of the chains of some files: file (its number), preceding_tools, slot."""
     sql = f"SELECT DISTINCT file_index::BIGINT AS file, {_PRECEDING_TOOLS} AS preceding_tools FROM {files} ORDER BY ALL"
     rows = [(file, tools, slots.of(chains[file].slot, tools)) for file, tools in reader.sql(sql).fetchall()]
-    return _table(columns("file int?, preceding_tools text[]?, slot int32?"), rows)
-
-
-def _table(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
-    values = zip(*rows, strict=True) if rows else ([] for _ in schema)
-    return pa.table(dict(zip(schema.names, map(list, values), strict=True)), schema)
+    return table_of(columns("file int?, preceding_tools text[]?, slot int32?"), rows)
 
 
 def _used(given: Mapping[str, Any], sql: str) -> dict[str, Any]:
@@ -286,8 +242,6 @@ def _read_intact(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple
     return *tables, unreadable
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table | None) -> None:
-    if rows is not None and rows.num_rows:
-        connection.register("_rows", rows)
-        connection.execute(f"INSERT INTO facts.{table} SELECT * FROM _rows")
-        connection.unregister("_rows")
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+    if rows.num_rows:
+        execute_with(connection, f"INSERT INTO facts.{table} SELECT * FROM _rows", rows)

@@ -21,6 +21,8 @@ WITH files AS (
     WHERE (c.stage = 'sample' OR c.stage IN (SELECT unnest($scores))) AND f.table_name <> 'rejects'
       AND commit_id NOT IN (FROM facts.broken) AND c.shard IN (FROM changed)
 )
-SELECT s.shard, s.tool, s.commit_id, s.path, s.rows, s.stage <> 'score' AS chained, d.path AS draws
+SELECT s.shard, s.tool, s.commit_id, s.path, s.rows, s.stage <> 'score' AS chained,
+       coalesce(list(DISTINCT d.path ORDER BY d.path) FILTER (d.path IS NOT NULL), []) AS draws
 FROM files AS s LEFT JOIN files AS d ON d.stage = 'sample' AND d.tool = s.tool AND d.shard = s.shard
-WHERE s.stage IN (SELECT unnest($scores)) ORDER BY s.shard, s.stage, s.tool, s.commit_id, s.path, d.path
+WHERE s.stage IN (SELECT unnest($scores)) GROUP BY s.shard, s.stage, s.tool, s.commit_id, s.path, s.rows
+ORDER BY s.shard, s.stage, s.tool, s.commit_id, s.path

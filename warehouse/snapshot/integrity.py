@@ -8,9 +8,10 @@ one request per thousand files instead of one per file. Only a file that changed
 from datetime import UTC, datetime
 
 import duckdb
-import pyarrow as pa
 
 from warehouse.commits import DataFile
+from warehouse.schema import columns, table_of
+from warehouse.snapshot.relations import execute_with
 from warehouse.store import Store
 
 _FEW = 256  # files at most that are looked at one by one
@@ -23,12 +24,8 @@ FROM facts.files AS f JOIN facts.commits AS c USING (commit_id)
 WHERE {} OR commit_id IN (FROM new_commits) OR commit_id IN (FROM facts.broken)"""
 
 
-def update_broken(connection: duckdb.DuckDBPyConnection, store: Store, recheck: bool) -> int:
-    """Make `facts.broken` (commit_id) contain the commits that cannot be shown; return how many rows changed.
-
-    Args:
-        connection: to the snapshot that is being written; `changes.apply_changes` has made its temporary tables.
-    """
+def update_broken(connection: duckdb.DuckDBPyConnection, store: Store, recheck: bool) -> None:
+    """Make `facts.broken` (commit_id) contain the commits that cannot be shown, after `changes.apply_changes`."""
     connection.execute("CREATE TABLE IF NOT EXISTS facts.broken (commit_id VARCHAR)")
     connection.execute(_CHECKED.format("true" if recheck else "false"))
     [(files,), (all_files,)] = connection.execute(
@@ -36,37 +33,21 @@ def update_broken(connection: duckdb.DuckDBPyConnection, store: Store, recheck: 
     ).fetchall()
     if files > max(_FEW, _LISTED_SHARE * all_files):
         _leave_out_unchanged(connection, store)
-    broken = set()
+    broken: set[str] = set()
     for commit_id, path, digest, rows, size, created in connection.execute("FROM checked").fetchall():
         file = DataFile(path, digest, rows, size)
         if commit_id not in broken and not store.is_unaltered(file, _written_before(created)):
             broken.add(commit_id)
-    return _replace(connection, sorted(broken))
+    connection.execute("DELETE FROM facts.broken")
+    connection.execute("INSERT INTO facts.broken SELECT unnest($ids)", {"ids": sorted(broken)})
 
 
 def _leave_out_unchanged(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Remove from `checked` the files whose size is right and that did not change after their commit."""
-    listed: list[tuple[str, int, float]] = []
-    for folder in ("shards", "rejects"):
-        listed += [(path, size, changed) for path, (size, changed) in store.files.stats(folder)]
-    paths, sizes, times = zip(*listed, strict=True) if listed else ((), (), ())
-    schema = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("changed", pa.float64())])
-    connection.register("_listed", pa.table([paths, sizes, times], schema=schema))
-    connection.execute(
-        """DELETE FROM checked USING _listed AS l WHERE l.path = checked.path AND l.bytes = checked.bytes
+    listed = [(path, *stat) for folder in ("shards", "rejects") for path, stat in store.files.stats(folder)]
+    sql = """DELETE FROM checked USING _rows AS l WHERE l.path = checked.path AND l.bytes = checked.bytes
         AND l.changed <= epoch(TRY_CAST(checked.created AS TIMESTAMP)) + 1"""
-    )
-    connection.unregister("_listed")
-
-
-def _replace(connection: duckdb.DuckDBPyConnection, broken: list[str]) -> int:
-    """Replace the rows of `facts.broken`; return how many were added or removed."""
-    before = {row[0] for row in connection.execute("FROM facts.broken").fetchall()}
-    changed = before ^ set(broken)
-    if changed:
-        connection.execute("DELETE FROM facts.broken")
-        connection.execute("INSERT INTO facts.broken SELECT unnest($ids)", {"ids": broken})
-    return len(changed)
+    execute_with(connection, sql, table_of(columns("path text, bytes int, changed real"), listed))
 
 
 def _written_before(created: str) -> float:

@@ -27,12 +27,7 @@ YIELDS = columns("shard text?, tool text?, tau_f real?, examples int?, calls int
 
 
 def columns_of(gains: pa.Table, tools: Mapping[int, Tools]) -> CallColumns:
-    """Return rows of `facts.gains`, in their order there, as columns that a filter judges.
-
-    Args:
-        gains: slot, doc, position, gain, log_p, rank, alike, window_end.
-        tools: slot -> the tools of its calls.
-    """
+    """Return rows of `facts.gains`, in their order there, as columns that a filter judges; `tools` are by slot."""
     kinds = sorted(set(tools.values()))
     kind_of_slot = np.zeros(max(tools, default=-1) + 1, np.uint16)
     for slot, of_slot in tools.items():

@@ -14,15 +14,13 @@ from pathlib import Path
 import duckdb
 
 from warehouse.errors import SnapshotError, error_line, is_disk_full
-from warehouse.files.base import replace_file, temporary_beside
+from warehouse.files.base import remove_database, replace_file, temporary_beside
 from warehouse.files.folders import make_folder, make_private
-from warehouse.queries import rows_of
+from warehouse.queries.rows import data_is_gone, rows_of
 from warehouse.schema import TABLES
 from warehouse.snapshot.relations import sql_text
 from warehouse.snapshot.remote import register_files_of_snapshot
 from warehouse.snapshot.tables import create_views
-
-__all__ = ["Packed", "pack"]
 
 _MEMORY = "512MB"  # for copying; the rest goes to disk, beside the file
 _THREADS = 2  # each keeps rows in that memory
@@ -69,8 +67,7 @@ def pack(
     except (OSError, duckdb.Error) as exc:
         raise SnapshotError(_reason(exc, snapshot, out)) from exc
     finally:
-        for file in (temporary, temporary.with_name(temporary.name + ".wal")):
-            file.unlink(missing_ok=True)
+        remove_database(temporary)
     return Packed(rows, views)
 
 
@@ -80,10 +77,7 @@ def _reason(exc: OSError | duckdb.Error, snapshot: Path, out: Path) -> str:
     if isinstance(exc, duckdb.CatalogException | duckdb.BinderException):
         return f"another version of this program wrote {snapshot} ({error_line(exc)}): run toolformer reconcile"
     if isinstance(exc, duckdb.IOException | duckdb.InvalidInputException):
-        return (
-            f"the snapshot refers to data that cannot be read ({error_line(exc)}): if the folder was moved or files "
-            "are gone, run toolformer reconcile with the same --data"
-        )
+        return data_is_gone(exc)
     return f"cannot write {out}: {error_line(exc)}"
 
 
@@ -95,12 +89,7 @@ def _copy_tables(
     tables: Collection[str],
     on_table: Callable[[str, int], None],
 ) -> dict[str, int]:
-    """Copy all tables; return the number of rows of those that the snapshot only refers to.
-
-    Args:
-        root: the folder of the data files; "" if unknown.
-        spill: the folder for what does not fit into memory.
-    """
+    """Copy all tables, without paths below `root`; return the rows of those that the snapshot only refers to."""
     with duckdb.connect(config={"memory_limit": _MEMORY, "temp_directory": spill, "threads": _THREADS}) as connection:
         connection.execute(f"ATTACH {sql_text(str(snapshot))} AS snapshot (READ_ONLY)")
         connection.execute(f"ATTACH {sql_text(str(temporary))} AS packed")

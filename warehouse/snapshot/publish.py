@@ -5,8 +5,8 @@ commits, by absolute path or URL, so no row is copied. A reader that has opened 
 whoever opens it later reads the newest one. The file is read-only.
 
 A new snapshot is a copy of the last one to which the changes are applied, so that it costs what changed, and copying
-one file. If there is none, if another version of this program wrote it, or with `anew`, the changes are
-applied to an empty file: the result has the same rows. This module does not know what the tables mean.
+one file. If there is none, if another version of this program wrote it, or with `anew`, they are applied to an empty
+file: the result has the same rows.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from warehouse.catalog import Catalog
 from warehouse.errors import SnapshotError, error_line
 from warehouse.facts import METADATA, Facts, facts_from_records
-from warehouse.files.base import replace_file, temporary_beside
+from warehouse.files.base import remove_database, replace_file, temporary_beside
 from warehouse.files.folders import make_folder, make_private, private_mode
 from warehouse.records import certificates_table, prompts_table, trainings_table
 from warehouse.schema import STAGES
@@ -32,6 +32,7 @@ from warehouse.snapshot import views
 from warehouse.snapshot.changes import FactsSource, RecordedFacts, apply_changes
 from warehouse.snapshot.index import FORMAT, update_index
 from warehouse.snapshot.integrity import update_broken
+from warehouse.snapshot.relations import execute_with
 from warehouse.snapshot.remote import register_files
 from warehouse.snapshot.tables import update_tables
 from warehouse.store import Store
@@ -65,11 +66,7 @@ def publish(
     if root is None and not store.is_local:
         raise SnapshotError(f"{store.root} is not local: choose a local folder for the snapshot")
     target = Path(store.root if root is None else root).absolute() / SNAPSHOT
-    source: FactsSource = (
-        catalog
-        if catalog is not None
-        else RecordedFacts(facts_from_records(store.commits(), store.runs(), store.datasets()))
-    )
+    source = catalog or RecordedFacts(facts_from_records(store.commits(), store.runs(), store.datasets()))
     temporary = temporary_beside(target)
     try:
         make_folder(target.parent)
@@ -78,37 +75,28 @@ def publish(
     except (OSError, duckdb.Error) as exc:
         raise SnapshotError(f"cannot publish {target}: {error_line(exc)}") from exc
     finally:
-        _remove(temporary)
+        remove_database(temporary)
     return target
 
 
 @contextlib.contextmanager
 def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
-    """Yield a snapshot of one run alone; it is deleted afterwards.
+    """Yield a snapshot of one run alone; it is deleted afterwards. Errors are those of `publish`.
 
-    The published snapshot may show another run: one that began later, or that has been published since.
-
-    Args:
-        store: the data folder; files of commits that the published snapshot shows are not checked again.
-
-    Raises:
-        SnapshotError: the snapshot could not be written.
-        CatalogError: the catalog could not be read.
+    The published snapshot may show another run: one that began later, or that has been published since. Files of
+    commits that it shows are not checked again.
     """
     published = store.local_folder / SNAPSHOT
-    source = _FactsOfRun(catalog, run_id)
     temporary = temporary_beside(published)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(remove_database, temporary)
         try:
             make_folder(temporary.parent)
-            _write_readable(temporary, store, source, published, False)
+            _write_readable(temporary, store, _FactsOfRun(catalog, run_id), published, False)
         except (OSError, duckdb.Error) as exc:
-            raise SnapshotError(
-                f"cannot write a snapshot of run {run_id} beside {published}: {error_line(exc)}"
-            ) from exc
+            problem = f"cannot write a snapshot of run {run_id} beside {published}: {error_line(exc)}"
+            raise SnapshotError(problem) from exc
         yield temporary
-    finally:
-        _remove(temporary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +108,15 @@ class _FactsOfRun:
 
     def identities(self) -> Facts:
         facts = self.catalog.identities()
-        this_run = {"commits": [], "runs": [self.run_id], "datasets": []}
-        used = self.catalog.facts_of({name: _keys(name, ids) for name, ids in this_run.items()})["run_commits"]
+        keys = {
+            name: facts[name].select([column.name for column in METADATA.tables[name].primary_key.columns])
+            for name in ("commits", "runs", "datasets")
+        }
         is_of_run = pc.field("run_id") == self.run_id
+        this_run = {name: rows.slice(0, 0) for name, rows in keys.items()} | {"runs": keys["runs"].filter(is_of_run)}
+        used = self.catalog.facts_of(this_run)["run_commits"]["commit_id"].combine_chunks()
         return {
-            "commits": facts["commits"].filter(pc.field("commit_id").isin(used["commit_id"].combine_chunks())),
+            "commits": facts["commits"].filter(pc.field("commit_id").isin(used)),
             "runs": facts["runs"].filter(is_of_run),
             "run_commits": facts["run_commits"].filter(is_of_run),
             "datasets": facts["datasets"].slice(0, 0),
@@ -134,30 +126,15 @@ class _FactsOfRun:
         return self.catalog.facts_of(keys)
 
 
-def _keys(table: str, ids: list[str]) -> pa.Table:
-    """Return keys of a table as `FactsSource.facts_of` takes them; several columns only without keys."""
-    names = [column.name for column in METADATA.tables[table].primary_key.columns]
-    return pa.table({name: pa.array(ids, pa.string()) for name in names})
-
-
-def _remove(temporary: Path) -> None:
-    for file in (temporary, temporary.with_name(temporary.name + ".wal")):
-        with contextlib.suppress(OSError):
-            file.unlink(missing_ok=True)
-
-
 def _write_readable(
     temporary: Path, store: Store, source: FactsSource, last_snapshot: Path | None, recheck: bool
 ) -> None:
-    """Write a snapshot and read it through; if that fails, once more from the beginning.
-
-    DuckDB has written checkpoints that it could not read, and a data file may be gone since it was checked.
-    """
+    """Write a snapshot and read it through; if that fails, as it may be DuckDB's fault, once more from nothing."""
     try:
         _write(temporary, store, source, last_snapshot, recheck)
         _read_through(temporary, store)
     except duckdb.Error:
-        _remove(temporary)
+        remove_database(temporary)
         _write(temporary, store, source, None, True)
         _read_through(temporary, store)
 
@@ -180,10 +157,6 @@ def _begin_as_copy(last: Path, temporary: Path) -> bool:
 
     That is the case for a file of another version of this program, and for one of which more than half is unused. Where
     the file system can (XFS, Btrfs), the copy shares the blocks of the original and costs nothing.
-
-    Raises:
-        OSError: the disk is full, or the folder cannot be written.
-        duckdb.Error: the last snapshot cannot be read.
     """
     try:
         source = last.open("rb")
@@ -219,7 +192,7 @@ def _update(connection: duckdb.DuckDBPyConnection, store: Store, source: FactsSo
     connection.execute("CREATE SCHEMA IF NOT EXISTS facts")
     connection.execute("CREATE TABLE IF NOT EXISTS facts.about (name VARCHAR, value VARCHAR)")
     _describe(connection, store)
-    changes = apply_changes(connection, source)
+    changed = apply_changes(connection, source)
     update_broken(connection, store, recheck)
     stages = [stage for (stage,) in connection.execute("SELECT DISTINCT stage FROM facts.commits").fetchall()]
     names = [*STAGES, *sorted(set(stages) - STAGES.keys())]
@@ -230,11 +203,9 @@ def _update(connection: duckdb.DuckDBPyConnection, store: Store, source: FactsSo
         "certificates": certificates_table(store),
     }
     for name, rows in records.items():
-        connection.register("_rows", rows)
-        connection.execute(f"CREATE OR REPLACE TABLE facts.{name} AS SELECT * FROM _rows")
-        connection.unregister("_rows")
+        execute_with(connection, f"CREATE OR REPLACE TABLE facts.{name} AS SELECT * FROM _rows", rows)
     connection.execute("CREATE TABLE IF NOT EXISTS facts.current (commit_id VARCHAR)")
-    if changes.commits or changes.runs:
+    if changed:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE now_current AS {views.query('current')}")
         connection.execute("DELETE FROM facts.current WHERE commit_id NOT IN (FROM now_current)")
         connection.execute("INSERT INTO facts.current FROM now_current ANTI JOIN facts.current USING (commit_id)")
@@ -255,13 +226,7 @@ def _describe(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 
 
 def _read_through(snapshot: Path, store: Store) -> None:
-    """Open a snapshot as a reader does, so that an unreadable one is not published.
-
-    The rows of its tables are counted, and every view is opened, which reads the first of the files it refers to.
-
-    Raises:
-        duckdb.Error: it cannot be read.
-    """
+    """Open a snapshot as a reader does: count the rows of its tables, and open its views and the first file of each."""
     with duckdb.connect(str(snapshot), read_only=True) as connection:
         register_files(connection, store)
         tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE schema_name = 'facts'").fetchall()

@@ -1,4 +1,4 @@
-"""SQL of relations over Parquet files: literals and lists of files.
+"""SQL of relations over Parquet files: literals and lists of files; and SQL that reads a table of Arrow.
 
 A list of more than a few files is one text that DuckDB splits. As a list of literals it would be parsed and bound path
 by path, sixteen times as slowly, whenever a view is opened.
@@ -6,6 +6,9 @@ by path, sixteen times as slowly, whenever a view is opened.
 
 import glob
 from collections.abc import Iterable
+
+import duckdb
+import pyarrow as pa
 
 # The host of a column `url`; NULL where there is none.
 HOST = "nullif(lower(regexp_extract(url, '^[a-zA-Z][a-zA-Z0-9+.-]*://([^/?#@]*@)?([^/:?#]+)', 2)), '')"
@@ -16,6 +19,15 @@ _SEPARATOR = "\n"
 
 def sql_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def execute_with(connection: duckdb.DuckDBPyConnection, sql: str, rows: pa.Table) -> None:
+    """Execute SQL in which `_rows` stands for a table."""
+    connection.register("_rows", rows)
+    try:
+        connection.execute(sql)
+    finally:
+        connection.unregister("_rows")
 
 
 def parquet_sql(paths: Iterable[str]) -> str:

@@ -1,10 +1,8 @@
 """DuckDB's access to a data folder that lies on a URL: a file system that it asks for the Parquet files it reads.
 
-DuckDB reads local files itself. For a URL it is given this file system (fsspec's protocol), which reads through the
-store's own files, so with the same credentials. A small file is fetched in one request, of a large one the parts that a
-query needs. What was read last is kept in memory, within a bound. Nothing is written, neither there nor to disk.
-
-Snapshots contain the URL without credentials: these are in the environment.
+DuckDB is given fsspec's protocol over the store's own files, so it reads with the same credentials, which are in the
+environment. A small file is fetched in one request, of a large one the parts that a query needs. What was read last is
+kept in memory, within a bound. Nothing is written.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -44,12 +43,7 @@ def register_files(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 
 
 def register_files_of_snapshot(connection: duckdb.DuckDBPyConnection, schema: str = "facts") -> None:
-    """Let a connection read the files that a snapshot refers to; nothing is opened before the first is read.
-
-    Args:
-        connection: to the snapshot, or to a database to which it is attached.
-        schema: of the snapshot's facts.
-    """
+    """Let a connection read the files that a snapshot refers to; nothing is opened before the first is read."""
     with contextlib.suppress(duckdb.CatalogException):  # it is no snapshot, or one of an earlier program version
         about = dict(connection.execute(f"SELECT name, value FROM {schema}.about").fetchall())
         if url := about.get("url"):
@@ -102,34 +96,22 @@ class _RemoteFile(io.RawIOBase):
         self._block = size if size <= _WHOLE_BYTES else _BLOCK
         self._at = 0
 
-    def readable(self) -> bool:
-        return True
-
     def seekable(self) -> bool:
         return True
-
-    def tell(self) -> int:
-        return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
         self._at = max(0, start + offset)
         return self._at
 
-    def read(self, size: int = -1) -> bytes:
-        end = self.size if size is None or size < 0 else min(self.size, self._at + size)
-        parts = []
+    def readinto(self, buffer: Any) -> int:
+        start, end = self._at, min(self.size, self._at + len(buffer))
         while self._at < end:
             number, skipped = divmod(self._at, self._block)
             part = self._fetch(number)[skipped : skipped + end - self._at]
-            parts.append(part)
+            buffer[self._at - start : self._at - start + len(part)] = part
             self._at += len(part)
-        return b"".join(parts)
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        return max(end - start, 0)
 
     def _fetch(self, number: int) -> bytes:
         part = self._cache.get((self._path, number))
@@ -143,11 +125,7 @@ class _RemoteFile(io.RawIOBase):
 
 
 def _file_system(open_files: Callable[[], Files], root: str) -> Any:
-    """Return the file system of one store, below its root alone.
-
-    Args:
-        open_files: returns the store's files; called when the first is read.
-    """
+    """Return the file system of one store, below its root alone; its files are opened when the first is read."""
     from fsspec.spec import AbstractFileSystem
 
     cache = _Cache(CACHE_BYTES)
@@ -159,10 +137,6 @@ def _file_system(open_files: Callable[[], Files], root: str) -> Any:
         protocol = root.partition("://")[0]
         cachable = False  # fsspec must not give one store's files to another
 
-        @classmethod
-        def _strip_protocol(cls, path: str) -> str:
-            return path
-
         def _path(self, url: str) -> str:
             if not url.startswith(f"{root}/") or "/../" in url:
                 raise FileNotFoundError(f"{url} is not in {root}")
@@ -173,17 +147,14 @@ def _file_system(open_files: Callable[[], Files], root: str) -> Any:
                 raise PermissionError(f"{path} cannot be written: data files never change")
             return _RemoteFile(open_files(), self._path(path), self.size(path), cache)
 
-        def size(self, path: str) -> int:
+        def info(self, path: str, **_: Any) -> dict[str, Any]:
             at = self._path(path)
             if at not in sizes:
                 stat = open_files().stat(at)
                 if stat is None:
                     raise FileNotFoundError(f"{path} is gone")
                 sizes[at] = stat[0]
-            return sizes[at]
-
-        def info(self, path: str, **_: Any) -> dict[str, Any]:
-            return {"name": path, "size": self.size(path), "type": "file"}
+            return {"name": path, "size": sizes[at], "type": "file"}
 
         def exists(self, path: str, **_: Any) -> bool:
             return path.startswith(f"{root}/")  # a list of files is not looked at before each is read
@@ -192,14 +163,11 @@ def _file_system(open_files: Callable[[], Files], root: str) -> Any:
             return self.exists(path)
 
         def glob(self, path: str, **_: Any) -> list[str]:
-            from fnmatch import fnmatchcase
-
             pattern = self._path(path)
             folder = pattern.split("*")[0].split("?")[0].split("[")[0].rpartition("/")[0]
             return [f"{root}/{found}" for found in open_files().walk(folder) if fnmatchcase(found, pattern)]
 
         def modified(self, path: str) -> datetime:
-            del path
             return datetime.fromtimestamp(0, UTC)  # data files never change
 
     return StoreFileSystem()

@@ -1,9 +1,8 @@
 """The tables and views that users query in a snapshot: views over the Parquet files, and views over the facts.
 
 A view is created again only if its SQL differs from that in the snapshot that was copied; `facts.views` has a digest of
-each. The version of C* to which an example belongs is in columns for the current version, and in a view of all. A
-version whose files are not all there is left out completely. If a version was made in several ways, its content is the
-same: the last of them whose files are there is shown. This module does not know the filtering rules or any query.
+each. A version of C* whose files are not all there is left out completely. If it was made in several ways, its content
+is the same: the last of them whose files are there is shown.
 """
 
 import contextlib
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from warehouse.commits import DataFile, digest
 from warehouse.schema import STAGES, TABLES
-from warehouse.snapshot.relations import HOST, parquet_sql, sql_text
+from warehouse.snapshot.relations import HOST, execute_with, parquet_sql, sql_text
 from warehouse.snapshot.views import queries_beside, query, statements
 from warehouse.store import Store
 
@@ -33,14 +32,7 @@ _SQL = queries_beside(__file__)
 
 
 def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Make the tables and views those of the facts and the index.
-
-    Args:
-        connection: to the snapshot that is being written; it can read the store's files.
-
-    Raises:
-        duckdb.Error: a file that a view refers to cannot be read, or the snapshot cannot be written.
-    """
+    """Make the tables and views those of the facts and the index."""
     shown = dict(connection.execute(_SQL["shown"]).fetchall())
     wanted: dict[str, str] = {}  # name -> SQL of a view
     empty: dict[str, pa.Schema] = {}  # name -> columns of a table without rows
@@ -67,11 +59,7 @@ def _current_version_sql(connection: duckdb.DuckDBPyConnection) -> str:
 
 
 def _version_examples_sql(connection: duckdb.DuckDBPyConnection, store: Store) -> str | None:
-    """Return the SQL of the view `dataset_examples`, and make `facts.version_files`, to which it refers.
-
-    Returns None if no version has rows that are there. The digests of files that no commit lists are compared, once
-    for each change of such a file.
-    """
+    """Make `facts.version_files`, and return the SQL of the view `dataset_examples`; None: no version has rows."""
     connection.execute(_SQL["version_parts"])
     unlisted = connection.execute(_SQL["unlisted"]).fetchall()
     intact = [
@@ -108,9 +96,7 @@ def _replace_changed(
         if name in wanted:
             connection.execute(f"CREATE VIEW {name} AS {wanted[name]}")
         else:
-            connection.register("_rows", empty[name].empty_table())
-            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM _rows")
-            connection.unregister("_rows")
+            execute_with(connection, f"CREATE TABLE {name} AS SELECT * FROM _rows", empty[name].empty_table())
         _comment(connection, name, "VIEW" if name in wanted else "TABLE")
     if after[_OVER_FACTS] != before.get(_OVER_FACTS):
         create_views(connection)
@@ -131,14 +117,14 @@ def _comment(connection: duckdb.DuckDBPyConnection, name: str, kind: str) -> Non
         connection.execute(f"COMMENT ON {kind} {name} IS {sql_text(_ABOUT[name])}")
     about = column_comments()
     columns = [row[0] for row in connection.execute(f"DESCRIBE {name}").fetchall()]
-    lines = [
-        f'COMMENT ON COLUMN {name}."{column}" IS {sql_text(comment)}'
-        for column in columns
-        if (
-            comment := about.get(f"{name}.{column}", about.get(column))
-        )  # a stage added by others has columns of its own
-    ]
-    connection.execute(";".join(lines))
+    comments = {column: about.get(f"{name}.{column}", about.get(column)) for column in columns}
+    connection.execute(
+        ";".join(
+            f'COMMENT ON COLUMN {name}."{column}" IS {sql_text(comment)}'
+            for column, comment in comments.items()
+            if comment  # a stage added by others has columns of its own
+        )
+    )
 
 
 @cache
@@ -149,11 +135,7 @@ def column_comments() -> dict[str, str]:
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, partial: bool = False) -> None:
-    """Create the views and macros over the tables and facts of a database that has these, and comment on each.
-
-    Args:
-        partial: whether tables may be missing; views and macros that need one of them are left out.
-    """
+    """Create the views and macros over the tables and facts of a database; `partial` leaves out those that lack one."""
     missing = (duckdb.CatalogException,) if partial else ()
     for name, (kind, parameters, comment, sql) in statements().items():
         with contextlib.suppress(*missing):

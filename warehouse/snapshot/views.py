@@ -62,10 +62,7 @@ def statements() -> dict[str, Statement]:
 
 
 def queries_beside(module: str) -> dict[str, str]:
-    """Return the queries of the .sql file beside a module (its `__file__`), by name.
-
-    A name after a dollar sign is one of `_NAMES`, or a parameter of the query.
-    """
+    """Return the queries of the .sql file beside a module (its `__file__`); what is not in `_NAMES` is a parameter."""
     text = Template(Path(module).with_suffix(".sql").read_text("utf-8")).safe_substitute(_NAMES)
     return {name: statement.sql.strip() for name, statement in _read(text).items()}
 

@@ -6,18 +6,15 @@ import fcntl
 import os
 import pickle
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from wh_fixtures import program
 
 from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
-
-REPOSITORY = str(Path(__file__).resolve().parents[3])
 
 HOLD = """
 import sys
@@ -29,18 +26,9 @@ sys.stdin.read()
 """
 
 
-@contextmanager
-def held(path: Path) -> Iterator[subprocess.Popen[str]]:
+def held(path: Path) -> AbstractContextManager[subprocess.Popen[str]]:
     """Another process that holds a lock until its input ends, or it is killed."""
-    command = [sys.executable, "-c", HOLD, str(path), "--data", "s3://key:secret@place/data"]
-    environment = {**os.environ, "PYTHONPATH": REPOSITORY}
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        yield process
-        process.kill()
+    return program(HOLD, path, "--data", "s3://key:secret@place/data")
 
 
 def test_who_gives_up_says_who_holds_it_since_when_and_with_what_command(tmp_path: Path) -> None:

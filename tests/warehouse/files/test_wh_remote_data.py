@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import make_run, put, put_dataset, scored
 
 from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.catalog import Catalog
-from warehouse.commits import Commit, Dataset, dataset_version
+from warehouse.commits import Commit
 from warehouse.errors import RefusedQueryError
 from warehouse.files.remote import RemoteFiles, public_url
 from warehouse.queries import gain_histogram, rows_of, samples, stats, yield_by_threshold
@@ -45,8 +45,7 @@ def build(store: Store, shards: int = 3) -> Path:
         kept = put(store, "assemble", "", shard, [{"doc_id": ids[0], "text": TEXT, "calls": [call]}], inputs=read)
         commits += [documents, scores, kept]
     store.write_run(make_run("r", [commit.key for commit in commits]))
-    files = tuple(commit.files[0] for commit in commits if commit.stage == "assemble")
-    store.write_dataset(Dataset("cstar", dataset_version(files), files, {}, {}, "r", "m", "c", "t"))
+    put_dataset(store, "cstar", [commit for commit in commits if commit.stage == "assemble"], "r")
     with Catalog(store.local_folder / "catalog.duckdb", store=store) as catalog:
         return publish(store, catalog, store.local_folder)
 

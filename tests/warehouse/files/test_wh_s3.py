@@ -15,8 +15,7 @@ from wh_fixtures import make_commit, make_run, put, scored, table
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, fingerprint
 from warehouse.errors import CorruptDataError, StoreError
-from warehouse.files.objects import object_creator
-from warehouse.files.remote import RemoteFiles
+from warehouse.files.remote import RemoteFiles, object_creator
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store

@@ -8,10 +8,10 @@ from typing import Any
 
 import duckdb
 import pytest
-from wh_fixtures import a_training, make_run, put, scored
+from wh_fixtures import a_training, make_run, put, put_dataset, scored
 
 from warehouse.catalog import Catalog
-from warehouse.commits import Commit, Dataset, dataset_version
+from warehouse.commits import Commit, Dataset
 from warehouse.queries import current_build, rows_of
 from warehouse.records import write_prompt, write_training
 from warehouse.snapshot.publish import publish, run_snapshot
@@ -31,9 +31,8 @@ def assembled(store: Store, config: str, *examples: dict[str, Any], shard: str =
 
 
 def version(store: Store, name: str, commits: list[Commit], run_id: str, made: str = "m1", **more: Any) -> Dataset:
-    files = tuple(file for commit in commits for file in commit.files)
-    told = (name, dataset_version(files), files, {"qa": 2}, {"qa": 1.0}, run_id, "m", "c", CREATED)
-    return store.write_dataset(Dataset(*told, made=made, **more))
+    told = {"counts": {"qa": 2}, "thresholds": {"qa": 1.0}, "created": CREATED, "made": made}
+    return put_dataset(store, name, commits, run_id, **told, **more)
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import make_run, put, put_dataset, scored
 
 from warehouse.catalog import Catalog
-from warehouse.commits import Commit, Dataset, dataset_version
+from warehouse.commits import Commit
 from warehouse.facts import Facts
 from warehouse.queries import rows_of, samples, yield_by_threshold
 from warehouse.snapshot import document_locations
@@ -89,9 +89,8 @@ def test_step_by_step_and_from_nothing_give_the_same(steps: list[tuple[str, str,
                 keys = [commit.key for commit in run.values()]
                 store.write_run(make_run(f"r{runs}", keys, started=f"2024-06-0{runs}", state=state))
                 if what == "end":
-                    files = tuple(commit.files[0] for (stage, _), commit in run.items() if stage == "assemble")
-                    card = Dataset("c", dataset_version(files), files, {}, {}, f"r{runs}", "m", "c", f"t{runs}")
-                    store.write_dataset(card)
+                    examples = [commit for (stage, _), commit in run.items() if stage == "assemble"]
+                    put_dataset(store, "c", examples, f"r{runs}", created=f"t{runs}")
                     runs += 1
                 catalog.catch_up(store)
                 catalog.record_run(store.runs([f"r{max(1, runs - (what == 'end'))}"])[0])

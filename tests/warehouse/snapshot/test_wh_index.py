@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import make_run, put, put_dataset, scored
 
 from tasks.shards import arrow as translate
 from tests.support.plain_filter import plain_survivors
 from toolformer_core.annotate.call_filter import CallFilter
-from warehouse.commits import Commit, Dataset
+from warehouse.commits import Commit
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.queries import Yield, rows_of, yield_by_threshold
 from warehouse.queries.explain import explain, ids_with_prefix, nearest_ids
@@ -215,7 +215,7 @@ def test_a_document_is_found_in_its_shard_alone(tmp_path: Path) -> None:
         rows = [{"doc_id": d, "tool": "qa", "reason": shard} for d in ids[shard]]
         put(store, "prefilter", "qa", shard, rows, inputs=(file.digest,))
         example = put(store, "assemble", "", shard, [{"doc_id": ids[shard][0]}], inputs=(file.digest,))
-        store.write_dataset(Dataset("c", shard, example.files, {}, {}, "r", "m", "c", shard))
+        put_dataset(store, "c", [example], "r", version=shard)
     path = publish(store, None)
     assert ids_with_prefix(path, "ab") == ["ab2", "ab3"]
     assert ids_with_prefix(path, "ab3") == ["ab3"]

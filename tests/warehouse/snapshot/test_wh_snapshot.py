@@ -9,11 +9,11 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from wh_fixtures import make_commit, make_run, put, scored, table
+from wh_fixtures import make_commit, make_run, put, put_dataset, scored, table
 
 from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.catalog import Catalog
-from warehouse.commits import Commit, Dataset, RowCounts, dataset_version, fingerprint
+from warehouse.commits import Commit, RowCounts, fingerprint
 from warehouse.errors import SnapshotError
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.queries import Yield, gain_histogram, rows_of, samples, stats, yield_by_threshold
@@ -55,8 +55,7 @@ def build(store: Store, run_id: str = "r1") -> list[Commit]:
     inputs = tuple(commit.files[0].digest for commit in commits)
     commits.append(put(store, "assemble", "", "s0", [{"doc_id": "d1", "text": TEXT, "calls": [CALL]}], inputs=inputs))
     store.write_run(make_run(run_id, [commit.key for commit in commits]))
-    files = commits[-1].files
-    store.write_dataset(Dataset("cstar", dataset_version(files), files, {"qa": 1}, {"qa": 1.0}, run_id, "m", "c", "t"))
+    put_dataset(store, "cstar", commits[-1:], run_id, counts={"qa": 1}, thresholds={"qa": 1.0})
     return commits
 
 
@@ -127,12 +126,8 @@ def test_samples_show_the_text_around_the_position(snapshot: Path) -> None:
     best = samples(snapshot, n=2)
     assert [(s.tool, s.doc_id, s.gain) for s in best] == [("mt", "d3", 2.5), ("calculator", "d2", 2.0)]
     assert [(s.before, s.after) for s in best] == [("ab😀defghi", "j"), ("", "ab😀defghij")]
-
-
-def test_samples_of_kept_calls_are_those_that_stand_in_the_texts(snapshot: Path) -> None:
-    assert [(s.tool, s.doc_id, s.position, s.gain) for s in samples(snapshot, kept=True)] == [
-        ("calculator", "d1", 3, 1.2)
-    ]
+    kept = samples(snapshot, kept=True)  # those that stand in the texts
+    assert [(s.tool, s.doc_id, s.position, s.gain) for s in kept] == [("calculator", "d1", 3, 1.2)]
 
 
 def test_a_snapshot_of_another_version_says_what_to_do(snapshot: Path, tmp_path: Path) -> None:
@@ -232,7 +227,7 @@ def test_lineage_does_not_mix_up_tools_whose_data_are_alike(tmp_path: Path) -> N
     example = put(store, "assemble", "", "s0", [], inputs=(score.files[0].digest,))
     store.write_run(make_run("r0", [stale.key], started="2024-01-01"))
     store.write_run(make_run("r1", [*(c.key for c in draws.values()), score.key, example.key]))
-    store.write_dataset(Dataset("c", "v", example.files, {}, {}, "r1", "m", "c", "t"))
+    put_dataset(store, "c", [example])
     found = rows_of(publish(store, None), "SELECT DISTINCT commit_id FROM lineage")
     assert {row["commit_id"] for row in found} == {draws["qa"].id, score.id, example.id}
 
