@@ -39,10 +39,10 @@ __all__ = [
     "interleave",
     "is_tool_name",
     "linearize",
-    "linearize_chain",
     "name_begun",
     "parse",
     "strip",
+    "written_calls",
 ]
 
 OPEN = " ["
@@ -79,19 +79,14 @@ def linearize(call: Call, response: str | None = None) -> str:
     return head + CLOSE if response is None else f"{head} {ARROW} {escape(response)}{CLOSE}"
 
 
-def linearize_chain(links: Iterable[tuple[Call, str]]) -> str:
-    """Return e(c_1, r_1) e(c_2, r_2) ...: calls that follow each other, each with its response."""
-    return "".join(linearize(call, response) for call, response in links)
-
-
 def written_calls(links: Iterable[tuple[str, str, str]], names: Mapping[str, str]) -> str:
-    """Return the text of calls that follow each other.
+    """Return e(c_1, r_1) e(c_2, r_2) ...: calls that follow each other, each with its response.
 
     Args:
         links: tool, input and response of each.
         names: the tools' names in calls, by key; for a missing key, the key.
     """
-    return linearize_chain((Call(names.get(tool, tool), given), response) for tool, given, response in links)
+    return "".join(linearize(Call(names.get(tool, tool), given), response) for tool, given, response in links)
 
 
 def escape(response: str) -> str:

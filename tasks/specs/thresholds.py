@@ -2,7 +2,7 @@
 
 Where a rate is promised, they are known when all calls are scored, from the stored gains of calls and their decoys.
 Shards are read one after another; what is held of a call is its gain and those of its decoys. How a rate is estimated
-is in `toolformer_core.annotate.false_discovery`.
+is in `toolformer_core.annotate.decoys`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tasks.shards import arrow
 from tasks.shards.run_shard import ShardResult
 from tasks.specs.build_spec import BuildSpec
-from toolformer_core.annotate.false_discovery import FoundThreshold, GainCollector, GainsOfTool, find_threshold
+from toolformer_core.annotate.decoys import FoundThreshold, GainCollector, GainsOfTool, find_threshold
 from toolformer_core.config import AssembleConfig, tau_f_for
 from warehouse.store import Store
 

@@ -20,23 +20,16 @@ def demonstrations(tool: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_shipped_prompt_has_the_papers_form(tool: str) -> None:
+def test_a_shipped_prompt_has_the_papers_form_and_is_short(tool: str) -> None:
     prompt = load_prompt(tool)
     assert (prompt.tool, prompt.tail) == (tool, "\nOutput:")
     assert prompt.head.endswith("\n\nInput: ")
-    assert f"[{TOOL_NAMES[tool]}(" in prompt.head.split("\n")[0]
+    instruction = prompt.head.split("\n")[0]
+    assert f"[{TOOL_NAMES[tool]}(" in instruction
+    assert len(instruction.split()) <= 30
     assert len(demonstrations(tool)) == 4
-
-
-@pytest.mark.parametrize("tool", TOOLS)
-def test_a_shipped_prompt_is_short(tool: str) -> None:
-    assert len(load_prompt(tool).head.split("\n")[0].split()) <= 30
-    assert all(8 <= len(text.split()) <= 18 for text, _ in demonstrations(tool))
-
-
-@pytest.mark.parametrize("tool", TOOLS)
-def test_each_demonstration_is_its_input_with_one_call_and_no_response(tool: str) -> None:
-    for text, annotated in demonstrations(tool):
+    for text, annotated in demonstrations(tool):  # each is its input with one call and no response
+        assert 8 <= len(text.split()) <= 18
         (found,) = find_calls(annotated)
         assert strip(annotated, [(found.start, found.end)]) == text
         assert found.call.tool == TOOL_NAMES[tool]
@@ -77,18 +70,12 @@ def test_a_prompt_needs_exactly_one_placeholder(text: str, message: str) -> None
         prompt_from_text("qa", text)
 
 
-def test_a_missing_file_in_a_users_folder_is_an_error_that_names_the_files(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_not_utf8_and_an_unknown_tool_are_errors(tmp_path: Path) -> None:
     with pytest.raises(PromptError, match=r"calculator\.txt, calendar\.txt, wikisearch\.txt, qa\.txt, mt\.txt"):
         load_prompt("qa", tmp_path)
-
-
-def test_a_prompt_that_is_not_utf8_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "qa.txt").write_bytes(b"\xff\xfe {text}")
     with pytest.raises(PromptError, match="cannot read"):
         load_prompt("qa", tmp_path)
-
-
-def test_an_unknown_tool_is_an_error() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'calculator'"):
         load_prompt("calculater")
 

@@ -28,18 +28,25 @@ def scanned(
 
 
 def drawn(
-    lm: LanguageModel, texts: Sequence[str], temperature: float, tokens: int = 6, prompt: Prompt = PROMPT
+    lm: LanguageModel,
+    texts: Sequence[str],
+    temperature: float,
+    tokens: int = 6,
+    prompt: Prompt = PROMPT,
+    *,
+    seed: int = 0,
+    **more: str,
 ) -> dict[DrawRequest, Draw]:
-    """Two draws each at the first, a middle and the last position of every text."""
+    """Two draws each at the first, a middle and the last position of every text, with seeds from the given one on."""
     out = {}
     for scan in lm.scan(prompt, texts):
         asked = [
-            DrawRequest(text, int(positions[at]), 77 * text + 7 * at + n)
+            DrawRequest(text, int(positions[at]), seed + 77 * text + 7 * at + n)
             for text, positions in zip(scan.texts, scan.positions, strict=True)
             for at in sorted({0, len(positions) // 2, len(positions) - 1})
             for n in range(2)
         ]
-        out.update(zip(asked, scan.draw(asked, max_tokens=tokens, temperature=temperature), strict=True))
+        out.update(zip(asked, scan.draw(asked, max_tokens=tokens, temperature=temperature, **more), strict=True))
         assert scan.draw([], max_tokens=tokens, temperature=temperature) == []
     return out
 

@@ -20,7 +20,7 @@ whether its failure is `transient`: it need not come again, since the tool faile
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 
 from toolformer_core.config import ExecuteConfig
@@ -110,19 +110,12 @@ def _answers(pool: AnnotationPool, questions: Sequence[tuple[str, str]]) -> list
             message = pool.clock.wait(inbox, pool.tick())
             while message is not None:
                 message()  # fills `answers` or `errors`, in this thread
-                message = _next(inbox)
+                message = None if inbox.empty() else inbox.get_nowait()
             if errors:
                 raise errors[0]
     finally:
         pool.forget(asker)
     return [answers[index] for index in range(len(questions))]
-
-
-def _next(inbox: Inbox) -> Callable[[], None] | None:
-    try:
-        return inbox.get_nowait()
-    except queue.Empty:
-        return None
 
 
 def _not_cached(tool: Tool, unknown: list[tuple[str, str]]) -> str:

@@ -93,12 +93,9 @@ def test_nothing_to_extend_asks_no_model() -> None:
 def test_four_losses_of_a_chain_worked_by_hand() -> None:
     def log_probs(asked: ScoreRequest) -> list[float]:
         # " 1865." is one token of the script, so each loss is 5/15 of it
-        return {
-            "": [-9.0],
-            FIRST: [-6.0],
-            FIRST + " [Calculator(1820 + 45) -> ]": [-7.5],
-            FIRST + SECOND: [-0.3],
-        }[asked.prefix]
+        return {"": [-9.0], FIRST: [-6.0], FIRST + " [Calculator(1820 + 45) -> ]": [-7.5], FIRST + SECOND: [-0.3]}[
+            asked.prefix
+        ]
 
     (call,) = drawn(["Calculator(1820 + 45)]"])
     lm = ScriptedLM(log_probs=log_probs)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -58,8 +59,7 @@ def test_every_other_response_is_as_likely():
 )
 def test_decoys_are_different_wrong_and_depend_on_no_order(answered, decoys, seed):
     doc_id, response = answered[0]
-    call = a_drawn(a_document("x"), 0, "i")
-    call = type(call)(**{name: getattr(call, name) for name in call.__slots__} | {"doc_id": doc_id})
+    call = replace(CALL, doc_id=doc_id)
     found = DecoyPool(answered, decoys=decoys, seed=seed).decoys_of(call, response)
     own = {r for d, r in answered if d == doc_id}
     others = {r for _, r in answered} - own
@@ -78,10 +78,10 @@ def test_a_config_that_asks_for_none_has_no_pool():
     assert len(DecoyPool.of(ScoreConfig(decoys=2), "qa", ANSWERED[:1]).decoys_of(CALL, "0")) == 2  # of the reserve
 
 
-@pytest.mark.parametrize("wrong", [{"decoys": -1}, {"decoys": 101}])
-def test_a_config_out_of_range_is_refused(wrong):
+@pytest.mark.parametrize("decoys", [-1, 101])
+def test_a_config_out_of_range_is_refused(decoys):
     with pytest.raises(UsageError):
-        ScoreConfig(**wrong)
+        ScoreConfig(decoys=decoys)
 
 
 TEXT = "one two"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_scored, survivors
-from toolformer_core.annotate.false_discovery import GainCollector, GainsOfTool, estimate, find_threshold
+from toolformer_core.annotate.decoys import GainCollector, GainsOfTool, estimate, find_threshold
 
 # Per hundred calls and decoys. FDR = (W / 4) / (R / 5):
 #   tau   R  W   FDR

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_prompt, a_verdict
-from tests.support.scripted_lm import ScriptedLM, ScriptError
+from tests.support.scripted_lm import ScriptedLM
 from toolformer_core.annotate.sample import draw_seeds, sample
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import UsageError
@@ -35,8 +35,7 @@ def positions(sampled):
 
 
 @pytest.mark.parametrize(
-    ("tau_s", "expected"),
-    [(0.0, [1, 9, 26]), (0.04, [9, 26]), (0.05, [9, 26]), (0.2, [9]), (0.5, [])],
+    ("tau_s", "expected"), [(0.0, [1, 9, 26]), (0.04, [9, 26]), (0.05, [9, 26]), (0.2, [9]), (0.5, [])]
 )
 def test_positions_above_tau_s_are_kept(tau_s, expected):
     lm = scripted({1: math.log(0.01), 9: math.log(0.4), 26: math.log(0.06)})
@@ -62,6 +61,7 @@ class CharactersLM:
     """Every character is a token, " [" is as likely before each as before the next, and every draw is the same."""
 
     name = digest = "characters"
+    bounds = None
 
     def __init__(self, text):
         self.texts = [0]
@@ -182,14 +182,11 @@ def test_spans_are_scanned_alone_and_mapped_back_whatever_the_batches(batch_size
     assert second == third
 
 
-def test_spans_of_nothing_give_no_position():
+def test_no_documents_and_spans_of_nothing_ask_nothing():
+    assert run(ScriptedLM(), []) == []
     document = a_document("a \n b")
     (got,) = run(ScriptedLM(), [(document, a_verdict(document, spans=((1, 4),)))])
     assert (got.outcome, got.calls) == ("no_position", ())
-
-
-def test_no_documents_ask_nothing():
-    assert run(ScriptedLM(), []) == []
 
 
 def test_seeds_are_of_the_place_and_the_draw_alone():
@@ -211,15 +208,7 @@ def test_seeds_are_64_bits_and_differ(places):
     seeds = [s for place in places for s in draw_seeds(*place, 3)]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= s < 2**64 for s in seeds)
-
-
-def test_more_draws_do_not_change_the_first():
     assert draw_seeds(0, "d", "qa", 4, 2) == draw_seeds(0, "d", "qa", 4, 7)[:2]
-
-
-def test_an_unscripted_text_is_named():
-    with pytest.raises(ScriptError, match="no scan is scripted for tool 'calculator' and text 'I went"):
-        run(ScriptedLM(), [a_document(TEXT)])
 
 
 class RoundingLM(CharactersLM):

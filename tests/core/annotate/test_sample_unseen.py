@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from tests.core.annotate.test_sample import TEXT, positions, run, scripted
 from tests.fakes import a_document, a_verdict
-from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScanWrapper, bounds_of
+from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScanWrapper
 from toolformer_core.records import Prompt
 
 # TEXT has tokens at 0, 1, 6, 9, 14, 18, 23 and 26; " [" is told at three of them, and elsewhere at most
@@ -22,11 +21,11 @@ AT_MOST = {0: 0.001, 6: 0.04, 14: 0.2, 18: 0.001, 23: 0.001}
 class PartlySeen(ScanWrapper[Scan]):
     """A scan with bounds."""
 
-    @property
-    def bounds(self) -> Sequence[NDArray[np.float32]]:
-        return [
+    def __init__(self, inner: Scan) -> None:
+        super().__init__(inner)
+        self.bounds = [
             np.array([TOLD.get(at, math.log(AT_MOST.get(at, 1))) for at in of_text.tolist()], dtype=np.float32)
-            for of_text in self.inner.positions
+            for of_text in inner.positions
         ]
 
     def draw(self, requests: Sequence[DrawRequest], **how) -> list[Draw]:
@@ -72,6 +71,6 @@ def test_a_model_that_tells_all_counts_nothing():
     (got,) = run(scripted(TOLD), [a_document(TEXT)])
     assert (got.positions, got.unseen) == (0, 0)
     (scan,) = scripted(TOLD).scan(Prompt("calculator", "", ""), [TEXT])
-    assert bounds_of(scan) is None
-    assert bounds_of(ScanWrapper(scan)) is None
-    assert bounds_of(ScanWrapper(PartlySeen(scan))) is not None
+    assert scan.bounds is None
+    assert ScanWrapper(scan).bounds is None
+    assert ScanWrapper(PartlySeen(scan)).bounds is not None

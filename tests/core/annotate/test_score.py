@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_drawn, survivors
-from tests.support.scripted_lm import ScriptedLM, ScriptError
+from tests.support.scripted_lm import ScriptedLM
 from tests.tiny import tiny_lm
-from toolformer_core.annotate.losses import weights
-from toolformer_core.annotate.score import score
+from toolformer_core.annotate.score import score, weights
 from toolformer_core.config import ScoreConfig
 from toolformer_core.lm.tokens import tokenize
 
@@ -69,16 +68,11 @@ def test_within_a_token_the_next_one_is_the_first_that_counts():
     assert found[before].loss_plain != found[behind].loss_plain
 
 
-def test_at_a_texts_end_weights_are_not_spread_over_what_is_left():
-    lm = ScriptedLM(log_probs=lambda request: [-3.0])
-    (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, AT, "1"), "1")], ScoreConfig())
-    assert scored.loss_plain == pytest.approx(3 * 5 / 15)
-
-
-def test_no_token_left_is_no_loss():
-    lm = ScriptedLM(log_probs=lambda request: [])
-    (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, len(TEXT), "1"), "1")], ScoreConfig())
-    assert (scored.loss_plain, scored.loss_call, scored.loss_response) == (0.0, 0.0, 0.0)
+@pytest.mark.parametrize(("at", "left", "loss"), [(AT, [-3.0], 3 * 5 / 15), (len(TEXT), [], 0.0)])
+def test_at_a_texts_end_weights_are_not_spread_over_what_is_left(at, left, loss):
+    lm = ScriptedLM(log_probs=lambda request: left)
+    (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, at, "1"), "1")], ScoreConfig())
+    assert (scored.loss_plain, scored.loss_call, scored.loss_response) == pytest.approx((loss, loss, loss))
 
 
 def test_every_question_is_asked_once_and_the_plain_one_is_shared():
@@ -88,11 +82,7 @@ def test_every_question_is_asked_once_and_the_plain_one_is_shared():
         asked.append((request.prefix, request.position, request.tokens))
         return [-1.0] * request.tokens
 
-    items = [
-        (a_drawn(DOC, AT, "1", count=2), "1"),
-        (a_drawn(DOC, AT, "2"), "2"),
-        (a_drawn(DOC, AT, "1", count=3), "1"),
-    ]
+    items = [(a_drawn(DOC, AT, "1", count=2), "1"), (a_drawn(DOC, AT, "2"), "2"), (a_drawn(DOC, AT, "1", count=3), "1")]
     scored = score(ScriptedLM(log_probs=answer), "Calculator", {DOC.doc_id: TEXT}, items, ScoreConfig())
     assert asked == [
         ("", AT, 5),
@@ -213,8 +203,3 @@ def test_a_loss_is_the_formula(told, decay):
     expected = -sum(w / math.fsum(raw) * p for w, p in zip(raw, told, strict=False))
     assert scored.loss_plain == pytest.approx(expected, abs=1e-9)
     assert scored.gain == 0
-
-
-def test_an_unscripted_question_is_named():
-    with pytest.raises(ScriptError, match="no log-probabilities are scripted for prefix ''"):
-        score(ScriptedLM(), "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, AT, "1"), "1")], ScoreConfig())

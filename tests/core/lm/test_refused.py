@@ -170,21 +170,14 @@ def test_one_weight_that_is_no_number(tmp_path: Path, family: str, value: str) -
     assert f"hold NaN or infinity ({name}): the checkpoint is damaged" in refusal(saved(tmp_path, model, coded()))
 
 
-def test_a_folder_without_tokenizer(tmp_path: Path) -> None:
-    told = refusal(saved(tmp_path, tiny_lm().hf_model.model, None))
+def test_a_tokenizer_or_configuration_that_cannot_be_read(tmp_path: Path) -> None:
+    told = refusal(saved(tmp_path / "no tokenizer", tiny_lm().hf_model.model, None))
     assert told.endswith("has no readable tokenizer; save it beside the model (tokenizer.save_pretrained)")
-
-
-def test_a_tokenizer_that_cannot_be_read(tmp_path: Path) -> None:
-    folder = saved(tmp_path, tiny_lm().hf_model.model, coded())
+    folder = saved(tmp_path / "broken", tiny_lm().hf_model.model, coded())
     (folder / "tokenizer.json").write_text("{", encoding="utf-8")
     assert "has no readable tokenizer (" in refusal(folder)
-
-
-def test_a_configuration_that_cannot_be_read_is_not_the_tokenizers_fault(tmp_path: Path) -> None:
-    folder = saved(tmp_path, tiny_lm().hf_model.model, coded())
     (folder / "config.json").write_text('{"model_type": "nothing known"}', encoding="utf-8")
-    assert "cannot be loaded as a causal LM" in refusal(folder)
+    assert "cannot be loaded as a causal LM" in refusal(folder)  # it is not the tokenizer's fault
 
 
 @pytest.mark.parametrize("config", [False, True])
