@@ -54,11 +54,8 @@ def execute(
     The tool is loaded first, outside the time a call may take; if every answer is known, not even that.
 
     Args:
-        tool: the tool.
         questions: (input, context) pairs, repeats allowed.
-        config: `timeout_s` per call, in seconds (default 30); `max_response_chars` (default 1,000).
         known: what came of earlier calls of this tool under this config; it is returned as it is.
-        offline: ask the tool nothing.
         pool: asks the tool, many questions at a time; None: one question at a time.
         tally: what the calls took is added to it.
 
@@ -90,17 +87,14 @@ def execute(
 
 
 def is_transient(failure: str, transient: bool | None = None) -> bool:
-    """Return whether a call's outcome ("": a response) is a passing failure of the tool, which need not come again.
+    """Return whether a call's outcome, as in `Execution`, is a passing failure of the tool, which need not come again.
 
-    Args:
-        failure: as in `Execution`.
-        transient: as in `Execution`; None: not recorded, then timeouts and crashes are.
+    Where `transient` is not recorded (None), timeouts and crashes are.
     """
     return bool(failure) and (failure in ACCIDENTS if transient is None else transient)
 
 
 def _answers(pool: AnnotationPool, questions: Sequence[tuple[str, str]]) -> list[Answer]:
-    """Ask all questions, and return the answers in order."""
     inbox: Inbox = queue.SimpleQueue()
     answers: dict[int, Answer] = {}
     errors: list[ToolformerError] = []

@@ -82,8 +82,6 @@ def prefilter(
 
     Args:
         tool: the tool's key, e.g. `calculator`.
-        documents: the documents.
-        config: window, shares and confidences of App. A.1.
         identify: identifies the language of a text; by default fastText's small model, loaded on first use.
         declared: the conditions of a tool that is none of the paper's; None: it has none.
     """

@@ -111,22 +111,18 @@ def sample(
 ) -> list[SampledDocument]:
     """Sample calls of one tool for the documents of a shard.
 
+    A scan expires when the next one starts, so calls are drawn while a document's scan is current. If a document's
+    spans fall into several scans, its calls are drawn in a second round, over the spans that hold a chosen position.
+    The model waits during a scan, so draws are parsed after the last scan.
+
     Args:
-        lm: the model that annotates.
-        prompt: the tool's annotation prompt.
         tool_name: the tool's name in calls, e.g. `Calculator`.
         documents: documents that the prefilter kept, with its results. All are held in memory at once, because the
             model orders its batches itself; pass a shard, not a corpus.
-        config: tau_s, k, m, temperature, length of a call in tokens, seed.
         on_sampled: called after each scan with the number of documents finished so far.
 
     Returns:
         One `SampledDocument` per document, in the order given.
-
-    Note:
-        A scan expires when the next one starts, so calls are drawn while a document's scan is current. If a document's
-        spans fall into several scans, its calls are drawn in a second round, over the spans that hold a chosen
-        position. The model waits during a scan, so draws are parsed after the last scan.
     """
     texts: list[str] = []
     states: list[_DocumentState] = []
@@ -170,13 +166,10 @@ def _add_candidates(
     scan: Scan,
     texts: Sequence[str],
     owner: dict[int, _DocumentState],
-    forbidden: Sequence[NDArray[np.bool_]],
+    forbidden: Sequence[NDArray[np.bool_]],  # per text, whether no call may stand at an offset
     config: SampleConfig,
 ) -> None:
-    """Record the positions of every scanned text that may be tried, at most as many per text as can be in the top k.
-
-    `forbidden` holds the offsets of each text at which no call may stand.
-    """
+    """Record the positions of every scanned text that may be tried, at most as many per text as can be in the top k."""
     floor = math.log(config.tau_s) if config.tau_s > 0 else -math.inf
     for at, (index, positions, log_probs) in enumerate(zip(scan.texts, scan.positions, scan.log_probs, strict=True)):
         state = owner[index]

@@ -99,20 +99,15 @@ def score(
     """Score executed calls of one tool.
 
     Args:
-        lm: the model that scores.
         tool_name: the tool's name in calls, e.g. `Calculator`.
         texts: x by document id.
         items: each call with its response. Calls with the same document, position, input and response are scored
             once, and their counts are added; so are the same chains.
-        config: the decay of the weights, and the floor.
         decoys: where the calls' decoys come from; None: no call gets any.
         names: the name in calls of each tool key that stands in front of a call in a chain.
 
     Returns:
         One `ScoredCall` per distinct call, in order of first appearance; losses in nats.
-
-    Raises:
-        KeyError: a call's document is not among the texts.
     """
     calls: dict[_Key, DrawnCall] = {}
     for drawn, response in items:

@@ -53,8 +53,7 @@ _UNREADABLE = (OSError, ValueError, KeyError, RuntimeError, TypeError, Attribute
 def model_folder(model: str | ModelRef, *, weights: bool = True) -> Path:
     """Return the local folder of a model, downloading it from the hub if it is not there yet.
 
-    Args:
-        weights: whether the model itself is wanted; else a folder with only a tokenizer will do.
+    Where no weights are wanted, a folder with only a tokenizer will do.
 
     Raises:
         ModelError: there is no such folder, no such name on the hub, or no network to reach the hub.
@@ -146,10 +145,7 @@ class LoadedTokenizer:
 
 
 def load_tokenizer(model: str | ModelRef) -> LoadedTokenizer:
-    """Load a model's tokenizer; no weights are read or downloaded.
-
-    Args:
-        model: its name, or what that was parsed to; a folder may hold the tokenizer alone.
+    """Load a model's tokenizer; no weights are read or downloaded, and a folder may hold the tokenizer alone.
 
     Raises:
         ModelError: it cannot be found or read, reports no character offsets, or belongs to another model.
@@ -201,10 +197,9 @@ def load_model(
     digest: str | None = None,
     credentials: Credentials | None = None,
 ) -> TransformersLM:
-    """Load a model for annotation.
+    """Load a model for annotation, by its name or what that was parsed to (`reference`).
 
     Args:
-        model: its name (see `reference`), or what that was parsed to.
         device: `cpu`, `cuda`, ...; `auto` spreads the layers over all GPUs, and over the CPU if they do not fit;
             None takes the GPU if there is one, and all GPUs for a model that does not fit into one.
         digest: the model's digest, if it is known already.

@@ -66,12 +66,10 @@ class Tokens:
 
 
 def tokenize(tokenizer: Any, texts: list[str], *, follow: bool = False) -> list[Tokens]:
-    """Tokenise texts without special tokens.
+    """Tokenise texts without special tokens; with `follow` they start with a space and follow other text.
 
-    Args:
-        texts: the texts; with `follow` they start with a space.
-        follow: the texts follow other text. Some tokenizers put a space in front of every input, so these texts are
-            tokenised after a word, which is then removed.
+    Some tokenizers put a space in front of every input, so texts that follow are tokenised after a word, which is then
+    removed.
     """
     return [_tokens(*pair) for pair in _encode(tokenizer, texts, _BEFORE if follow else ())]
 

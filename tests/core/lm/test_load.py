@@ -17,12 +17,6 @@ from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import load_model, model_digest
 
 
-def test_a_folder_is_loaded_in_float32_with_its_digest(saved: Path) -> None:
-    lm = load_model(str(saved), device="cpu")
-    assert str(lm.hf_model.model.dtype) == "torch.float32"
-    assert lm.digest == model_digest(str(saved))
-
-
 @pytest.mark.parametrize(
     ("multiplies", "large", "dtype"),
     [(True, 1, torch.bfloat16), (True, 1 << 40, torch.float32), (False, 1, torch.float32)],
@@ -32,7 +26,9 @@ def test_a_large_model_is_in_bfloat16_where_the_cpu_multiplies_in_it(
 ) -> None:
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": multiplies})
     monkeypatch.setattr("toolformer_core.lm.load._LARGE", large)
-    assert load_model(str(saved), device="cpu").hf_model.model.dtype == dtype
+    lm = load_model(str(saved), device="cpu")
+    assert lm.hf_model.model.dtype == dtype
+    assert lm.digest == model_digest(str(saved))
 
 
 def test_the_digest_follows_the_files(saved: Path) -> None:
@@ -74,16 +70,14 @@ def test_a_truncated_file_is_an_error_in_one_line(saved: Path) -> None:
         ("Embeded", "Did you mean 'embedded'"),
         ("./nowhere", "give 'embedded', a folder"),
         ("some/model", "could not be downloaded from the hub"),
+        (str(Path(__file__).parent), r"without config\.json"),
+        ("", "no model named"),
+        (" ", "no model named"),
     ],
 )
 def test_a_name_that_is_none_is_answered(name: str, says: str) -> None:
     with pytest.raises(ModelError, match=says):
         load_model(name)
-
-
-def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"without config\.json"):
-        load_model(str(tmp_path))
 
 
 def answers(lm: TransformersLM) -> tuple[list[list[float]], list[str], list[float]]:

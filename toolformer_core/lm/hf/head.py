@@ -165,9 +165,8 @@ class LMHead:
     def _sums(self, hidden: torch.Tensor, temperature: float, width: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Sum exp(logit / temperature - top) over every `width` tokens, or over a block if that is smaller.
 
-        Returns:
-            top, float32 (N,): the largest logit of the first block, or of all blocks if the former overflows; and the
-            sums, float64 (N, pieces).
+        Return top, float32 (N,), the largest logit of the first block, or of all if that overflows; and the sums,
+        float64 (N, pieces).
         """
         top, sums = self._sums_below(hidden, temperature, width, None)
         if not bool(sums.isfinite().all()):

@@ -275,11 +275,7 @@ def _server_of(named: ModelRef, credentials: Credentials | None, tries: int) -> 
 
 
 def describe_remote(model: str | ModelRef, credentials: Credentials | None = None) -> RemoteModel:
-    """Ask a server which model it serves; a server that does not answer is not waited for.
-
-    Args:
-        model: `remote+http://host:port/v1#model`, or what that was parsed to.
-        credentials: the server's credentials; default: those in the name.
+    """Ask a server which model it serves, with these credentials or those in the name; it is not waited for.
 
     Raises:
         ModelError: see `describe`.
@@ -294,7 +290,6 @@ def load_remote_model(
     """Return a model that lives behind a server, for annotation; no weights are read or downloaded.
 
     Args:
-        model: `remote+http://host:port/v1#model`, or what that was parsed to.
         served: which model the server is to serve; None: the one that it serves now.
         credentials: the server's credentials; default: those in the name. The model's name never holds them.
 
