@@ -229,9 +229,7 @@ def test_what_is_not_a_call(body: str) -> None:
 def test_a_call_closes_at_the_bracket_that_closes_it() -> None:
     #       0123456789
     text = "QA(a[0]b)]x]"
-    assert find_close(text) == 9
-    assert find_close(text, 10) == 11
-    assert find_close("QA(a[0)") is None
+    assert (find_close(text), find_close(text, 10), find_close("QA(a[0)")) == (9, 11, None)
 
 
 def test_find_calls_in_prose_with_brackets_of_its_own() -> None:
@@ -242,9 +240,7 @@ def test_find_calls_in_prose_with_brackets_of_its_own() -> None:
         (Call("MT", "b"), "c", "[MT(b) -> c]"),
     ]
     assert [f.call.tool for f in find_calls(text, ["MT"])] == ["MT"]
-
-
-def test_a_wanted_call_inside_an_unwanted_one_is_found() -> None:
+    # a wanted call inside an unwanted one
     assert [f.call for f in find_calls("x [note(see [QA(a)])]", ["QA"])] == [Call("QA", "a")]
 
 
@@ -301,13 +297,10 @@ def test_interleave_by_hand() -> None:
     assert interleave("ab", [(1, "<1>"), (0, "<0>"), (1, "<2>")]) == ("<0>a<1><2>b", [(0, 3), (4, 7), (7, 10)])
 
 
-@pytest.mark.parametrize("position", [-1, 3])
-def test_interleave_outside_the_text_raises(position: int) -> None:
-    with pytest.raises(ValueError, match="outside"):
-        interleave("ab", [(position, "x")])
-
-
 @pytest.mark.parametrize("spans", [[(0, 2), (1, 3)], [(0, 9)], [(-1, 1)], [(2, 1)]])
-def test_strip_refuses_spans_that_cannot_be(spans: list[tuple[int, int]]) -> None:
+def test_positions_and_spans_that_cannot_be_are_refused(spans: list[tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="span"):
         strip("abc", spans)
+    for position in (-1, 3):
+        with pytest.raises(ValueError, match="outside"):
+            interleave("ab", [(position, "x")])

@@ -88,10 +88,8 @@ def prefilter(
     identify = identify or fasttext_language
     judge_declared = None if declared is None else _declared_judge(declared, identify)
     for document in documents:
-        if judge_declared is not None:
-            yield PrefilterResult(document.doc_id, tool, *judge_declared(document.text))
-        else:
-            yield PrefilterResult(document.doc_id, tool, *_judge(tool, document, config, identify))
+        of_document = judge_declared(document.text) if judge_declared else _judge(tool, document, config, identify)
+        yield PrefilterResult(document.doc_id, tool, *of_document)
 
 
 _Judgement = tuple[bool, str, str, tuple[tuple[int, int], ...]]

@@ -127,17 +127,18 @@ def test_questions_are_asked_many_at_once_where_the_pool_has_threads_for_it():
     assert [e.response for e in done] == ["A", "B", "C", "D"]
 
 
+HANGING = """
+from tests.fakes import StuckTool
+from toolformer_core.annotate.execute import execute
+from toolformer_core.config import ExecuteConfig
+from toolformer_core.tools.execution.pool import AnnotationPool
+pool = AnnotationPool(tool := StuckTool(), timeout_s=0.01, backoff=lambda tries: 0)
+print(execute(tool, [('stuck', '')], ExecuteConfig(), pool=pool)[0].failure)
+"""
+
+
 def test_a_tool_that_hangs_does_not_keep_the_process_alive():
-    code = (
-        "from tests.fakes import StuckTool\n"
-        "from toolformer_core.annotate.execute import execute\n"
-        "from toolformer_core.config import ExecuteConfig\n"
-        "from toolformer_core.tools.execution.pool import AnnotationPool\n"
-        "tool = StuckTool()\n"
-        "pool = AnnotationPool(tool, timeout_s=0.01, backoff=lambda tries: 0)\n"
-        "print(execute(tool, [('stuck', '')], ExecuteConfig(), pool=pool)[0].failure)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "timeout\n"
 
 
