@@ -186,61 +186,38 @@ def test_one_in_a_hundred_of_the_rest_is_kept_whatever_the_order():
 
 
 @pytest.mark.parametrize(
-    ("url", "date"),
+    ("date", "paths"),
     [
-        ("http://a.org/2016/11/28/title/", "2016-11-28"),
-        ("http://a.org/2016/1/8", "2016-01-08"),
-        ("http://a.org/2016-11-28-title.html", "2016-11-28"),
-        ("http://a.org/x_20161128.html", "2016-11-28"),
-        ("http://a.org/x?date=2016-11-28&y=1", "2016-11-28"),
-        ("http://a.org/x?date=2016%2F11%2F28", "2016-11-28"),
-        ("http://a.org/2016/nov/28/title", "2016-11-28"),
-        ("http://a.org/2018/Jul-12/456188-title", "2018-07-12"),
-        ("http://a.org/the-news-april-11-2019/", "2019-04-11"),
-        ("http://a.org/2019-13-45/2016/11/28/", "2016-11-28"),  # the first is no day of the calendar
-        ("http://a.org/2016/11/28/about-2015-01-02", "2016-11-28"),
-        ("http://a.org/2016/11-28/title", "2016-11-28"),  # mixed separators
-        ("http://a.org/2016_11/28.html", "2016-11-28"),
-        ("http://a.org/28-11-2016/title", "2016-11-28"),  # day first: there is no 28th month
-        ("http://a.org/28/11/2016", "2016-11-28"),
-        ("http://a.org/11-28-2016.html", "2016-11-28"),
-        ("http://a.org/05-05-2016", "2016-05-05"),  # both readings are one day
-        ("http://a.org/news/15nov2018---photo", "2018-11-15"),
-        ("http://a.org/28-november-2016-title", "2016-11-28"),
-        ("http://a.org/28th_nov_2016", "2016-11-28"),
-        ("http://a.org/2016.11.28/title", "2016-11-28"),
-        ("http://a.org/28.11.2016", "2016-11-28"),
-        ("http://a.org/x?StartDate=20161128", "2016-11-28"),
-        ("http://a.org/2099/01/01/2016/11/28", "2016-11-28"),  # the first lies behind the latest day
-        ("http://a.org/?on=28-nov-2016", "2016-11-28"),
-        ("http://a.org/covid-19-march-2020-update", None),  # the number belongs to the title
-        ("http://a.org/top-10-december-2020", None),
-        ("http://a.org/05-06-2016", None),  # June or May
-        ("http://a.org/x?id=20161128", None),
-        ("http://a.org/x?a=1&vehicleId=20161128", None),
-        ("http://a.org/tool-2016.11.28.tar.gz", None),  # versions
-        ("http://a.org/tool/2016.1.8/", None),
-        ("http://a.org/v2016.11.28/", None),
-        ("http://a.org/1.28.11.2016/", None),
-        ("http://a.org/2027/01/01/", None),
-        ("http://a.org/2016/marches/28", None),
-        ("http://a.org/2016/11/", None),
-        ("http://a.org/2016/11/title", None),
-        ("http://a.org/2012/08/10-things-to-do", None),  # ten things
-        ("http://a.org/2015/02/29/", None),
-        ("http://a.org/1989/11/28/", None),
-        ("http://a.org/120161128/", None),
-        ("http://a.org/201611281/", None),
-        ("http://a.org/", None),
-        ("", None),
+        ("2016-11-28", "2016/11/28/title/ 2016-11-28-title.html x_20161128.html x?date=2016-11-28&y=1"),
+        ("2016-11-28", "x?date=2016%2F11%2F28 2016/nov/28/title x?StartDate=20161128 ?on=28-nov-2016"),
+        ("2016-11-28", "28-november-2016-title 28th_nov_2016 2016.11.28/title 28.11.2016"),
+        ("2016-11-28", "2016/11-28/title 2016_11/28.html"),  # mixed separators
+        ("2016-11-28", "28-11-2016/title 28/11/2016 11-28-2016.html"),  # day first: there is no 28th month
+        # the first is no day of the calendar, or lies behind the latest day; of two the first one counts
+        ("2016-11-28", "2019-13-45/2016/11/28/ 2099/01/01/2016/11/28 2016/11/28/about-2015-01-02"),
+        ("2016-01-08", "2016/1/8"),
+        ("2018-07-12", "2018/Jul-12/456188-title"),
+        ("2019-04-11", "the-news-april-11-2019/"),
+        ("2016-05-05", "05-05-2016"),  # both readings are one day
+        ("2018-11-15", "news/15nov2018---photo"),
+        (None, "covid-19-march-2020-update top-10-december-2020 2012/08/10-things-to-do"),  # the number is the title's
+        (None, "05-06-2016"),  # June or May
+        (None, "x?id=20161128 x?a=1&vehicleId=20161128"),
+        (None, "tool-2016.11.28.tar.gz tool/2016.1.8/ v2016.11.28/ 1.28.11.2016/"),  # versions
+        (None, "2016/marches/28 2016/11/ 2016/11/title"),
+        (None, "2027/01/01/ 2015/02/29/ 1989/11/28/ 120161128/ 201611281/"),
     ],
 )
-def test_the_date_in_a_url(url, date):
-    assert url_date(url, "2026-12-31") == date
-    verdict = judge("calendar", "text", url or None, latest_date="2026-12-31")
-    assert (verdict.kept, verdict.context) == (date is not None, date or "")
-    later = "2027" in url
-    assert verdict.reason == ("url_date" if date else "later_than_latest_date" if later else "no_url_date")
+def test_the_date_in_a_url(date, paths):
+    for url in (f"http://a.org/{path}" for path in paths.split()):
+        assert url_date(url, "2026-12-31") == date, url
+        verdict = judge("calendar", "text", url, latest_date="2026-12-31")
+        assert (verdict.kept, verdict.context) == (date is not None, date or "")
+        later = "2027" in url
+        assert verdict.reason == ("url_date" if date else "later_than_latest_date" if later else "no_url_date")
+    for url in ("http://a.org/", "", None):
+        assert judge("calendar", "text", url, latest_date="2026-12-31").reason == "no_url_date"
+    assert url_date("") is None
 
 
 def test_the_latest_day_is_a_setting_and_by_default_there_is_none():

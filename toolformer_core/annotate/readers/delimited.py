@@ -79,10 +79,12 @@ def _with_dialect(chunks: Iterator[bytes], tabs: bool) -> tuple[Iterator[bytes],
     unquoted = _QUOTED.sub(b"", start[:_START])
     line_end = b"\r" if b"\r" in unquoted and b"\n" not in unquoted else b"\n"
     first = start.partition(line_end)[0]
-    usual = b"\t" if tabs or (b"\t" in first and b"," not in first) else b","
-    delimiter = b";" if usual == b"," and b"," not in first and b";" in first else usual
     if separator := _SEP.fullmatch(first):
         delimiter = separator[1]
+    elif tabs or (b"\t" in first and b"," not in first):
+        delimiter = b"\t"
+    else:
+        delimiter = b";" if b";" in first and b"," not in first else b","
 
     def rest() -> Iterator[bytes]:
         if damaged is not None:
