@@ -28,18 +28,10 @@ from toolformer_core.lm.base import Draw, DrawRequest, Insertion, Scan, ScoreReq
 from toolformer_core.lm.hf.batches import KeyValues, by_budget, fork, key_values, one_row, pad
 from toolformer_core.lm.hf.model import HFModel, fuse_gelu
 from toolformer_core.lm.hf.sampling import draw_calls
-from toolformer_core.lm.windowing import (
-    ScoreSequence,
-    Window,
-    draw_places,
-    score_requests,
-    windows_at_end,
-    windows_of,
-)
+from toolformer_core.lm.windowing import ScoreSequence, Window, draw_places, score_requests, windows_at_end, windows_of
 from toolformer_core.records import Prompt
 
 _PASSES_PER_SCAN = 4  # so that more documents draw together than fit into one pass
-
 
 _Head = tuple[int, KeyValues]  # length of a prompt's head in tokens, and its keys and values
 
