@@ -83,6 +83,7 @@ class _StubScan:
         self.texts = texts
         self._lm, self._tool = lm, tool
         self.positions = [np.array(token_starts(text), dtype=np.int64) for text in held]
+        self.bounds = None
         self.log_probs = [np.where(np.arange(len(p)) % 11 == 7, -1.0, -20.0).astype(np.float32) for p in self.positions]
 
     def draw(

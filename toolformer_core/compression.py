@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,8 +20,6 @@ _READ = 1 << 16  # bytes
 _ZST_READ = 1 << 12  # bytes; less than _READ because a zst block of 4 bytes may expand to 128 KiB
 _GZ_WRITE = 1 << 20  # bytes; what one chunk may expand to
 _XZ_MEMORY = 1 << 30  # bytes that a decoder may take; `xz -9` makes files that need 65 MiB
-
-Pieces = Callable[[Any, bytes], Iterator[bytes]]
 
 
 class TruncatedError(Exception):
@@ -33,18 +32,14 @@ def without_compression(name: str) -> str:
 
 
 def chunks_of(file: BinaryIO, suffix: str) -> Iterator[bytes]:
-    """Yield what a file holds, decompressed.
-
-    Args:
-        file: the file, open at its start.
-        suffix: one of `COMPRESSIONS`; any other is read as it is.
+    """Yield what an open file holds, decompressed; a suffix that is none of `COMPRESSIONS` is read as it is.
 
     Raises:
         TruncatedError: the file is damaged or ends too early; whatever came before is right.
     """
     if suffix == ".gz":
         # 31 = 15 window bits + 16 for the gzip header
-        return _inflate(file, lambda: zlib.decompressobj(31), _READ, (zlib.error,), _tail_by_tail)
+        return _inflate(file, partial(zlib.decompressobj, 31), _READ, (zlib.error,), _tail_by_tail)
     if suffix == ".zst":
         import zstandard
 
@@ -57,11 +52,9 @@ def chunks_of(file: BinaryIO, suffix: str) -> Iterator[bytes]:
     if suffix == ".xz":
         import lzma
 
-        def xz() -> lzma.LZMADecompressor:
-            return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
-
+        xz = partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
         return _inflate(file, xz, _READ, (lzma.LZMAError,), _piece_by_piece)
-    return iter(lambda: file.read(_READ), b"")
+    return iter(partial(file.read, _READ), b"")
 
 
 def _at_once(stream: Any, data: bytes) -> Iterator[bytes]:
@@ -84,21 +77,19 @@ def _piece_by_piece(stream: Any, data: bytes) -> Iterator[bytes]:
 
 
 def _inflate(
-    file: BinaryIO, opener: Callable[[], Any], read: int, damage: tuple[type[Exception], ...], pieces: Pieces
+    file: BinaryIO,
+    opener: Callable[[], Any],
+    read: int,
+    damage: tuple[type[Exception], ...],
+    pieces: Callable[[Any, bytes], Iterator[bytes]],
 ) -> Iterator[bytes]:
     """Decompress one or more consecutive streams; zero bytes after a stream are padding."""
     stream, started = opener(), False
-    for data in iter(lambda: file.read(read), b""):
-        while data:
-            if not started:
-                data = data.lstrip(b"\0")
-                started = bool(data)
-            if not data:
-                break
+    for data in iter(partial(file.read, read), b""):
+        while data := data if started else data.lstrip(b"\0"):
+            started = True
             try:
-                for out in pieces(stream, data):
-                    if out:
-                        yield out
+                yield from filter(None, pieces(stream, data))
             except damage as exc:
                 raise TruncatedError(f"damaged: {exc}") from exc
             data = stream.unused_data if stream.eof else b""

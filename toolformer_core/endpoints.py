@@ -63,14 +63,9 @@ class Credentials:
     def redact(self, text: str) -> str:
         """Return a text with these credentials hidden, e.g. a server's message that repeats the URL."""
         values = [part.partition("=")[2] or part for part in self.query.split("&")]
-        secrets = {
-            self.key,
-            self.query,
-            self.login,
-            self.login.partition(":")[2],
-            self.authorization().partition(" ")[2],
-        }
-        secrets |= {value for value in values if len(value) >= _SECRET_CHARS}
+        secrets = {value for value in values if len(value) >= _SECRET_CHARS}
+        secrets |= {self.key, self.query, self.login, self.login.partition(":")[2]}
+        secrets.add(self.authorization().partition(" ")[2])
         spellings = {form for secret in secrets for form in (secret, unquote(secret), quote(secret, safe="")) if form}
         for spelling in sorted(spellings, key=len, reverse=True):
             text = text.replace(spelling, _HIDDEN)

@@ -32,12 +32,8 @@ def direct_client() -> httpx2.Client:
 def kept_client(at_once: int, timeout_s: float, *, proxies: bool = False) -> httpx2.Client:
     """Return a client that keeps its connections for the next requests and follows no redirect; threads may share it.
 
-    It keeps no cookies: what one tool's server sets, another tool would send.
-
-    Args:
-        at_once: connections at a time.
-        timeout_s: seconds that connecting, and each wait for data, may take.
-        proxies: whether the proxies that the environment names are used.
+    It keeps no cookies: what one tool's server sets, another tool would send. It has `at_once` connections at a time;
+    connecting, and each wait for data, may take `timeout_s` seconds. `proxies`: those that the environment names.
     """
     import httpx2
 

@@ -28,7 +28,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 from xml.etree.ElementTree import ParseError
 
@@ -49,15 +48,10 @@ class NotADumpError(CorpusError):
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """An article in plain text.
-
-    Args:
-        sections: those that have text; the text before the first heading is one with an empty heading. None at all if
-            the page holds only templates and the like.
-    """
+    """An article in plain text; without any section if the page holds only templates and the like."""
 
     title: str  # with spaces, as readers see it
-    sections: tuple[Section, ...]
+    sections: tuple[Section, ...]  # those that have text; the first may have an empty heading
     page_id: int  # its number in the wiki
     timestamp: str | None  # when this revision was saved, e.g. `2024-05-01T12:30:00Z`; None if the dump does not say.
     url: str | None  # its address in the wiki; None if the dump does not say where the wiki is
@@ -94,7 +88,6 @@ def pages(
     """Yield every page of a dump in its order, as an article or with the reason why it is none.
 
     Args:
-        path: the dump; its suffix says how it is compressed.
         max_page_bytes: a longer page is skipped without being held. MediaWiki's own limit is 2 MiB of wikitext.
         skip: pages at the start that are passed over without being parsed, as an earlier run has read them.
         chunks: the decompressed content of the dump, if it is open already.
@@ -176,7 +169,10 @@ def _page(xml: bytes, line: int, site: _Site) -> Article | SkippedPage:
     try:
         page = mwxml.Page.from_element(ElementIterator.from_string(xml.decode("utf-8")))
         title = page.title
-        wikitext, model, timestamp = _content(deque(page, maxlen=1))
+        (revision,) = deque(page, maxlen=1) or (None,)  # the last one
+        main = None if revision is None else revision.slots.contents["main"]
+        saved = None if revision is None else revision.timestamp
+        timestamp = None if saved is None else saved.long_format()
     except UnicodeDecodeError as exc:
         return skip("not_utf8", f"byte {exc.start}: {exc.reason}")
     except (ParseError, mwxml.errors.MalformedXML, ValueError, TypeError, AttributeError, KeyError) as exc:
@@ -185,23 +181,13 @@ def _page(xml: bytes, line: int, site: _Site) -> Article | SkippedPage:
         return skip("other_namespace", f"namespace {page.namespace}")
     if page.redirect is not None:
         return skip("redirect", f"to {page.redirect}")
-    if model not in (None, "wikitext"):
-        return skip("not_wikitext", f"the content model is {model}")
-    if not wikitext:
+    if main is not None and main.model not in (None, "wikitext"):
+        return skip("not_wikitext", f"the content model is {main.model}")
+    if main is None or not main.text:
         return skip("no_text", "the page has no text")
     try:
-        parts = sections(wikitext, site.hidden)
+        parts = sections(main.text, site.hidden)
     except WikitextError as exc:
         return skip("broken_markup", str(exc))
     url = site.base and site.base + quote(page.title.replace(" ", "_"), safe="/:@!$'()*,;~")
     return Article(page.title, parts, page.id, timestamp, url, line)
-
-
-def _content(revisions: deque[Any]) -> tuple[str | None, str | None, str | None]:
-    """Return the text of the last revision, its content model, and when it was saved."""
-    if not revisions:
-        return None, None, None
-    revision = revisions[-1]
-    main = revision.slots.contents["main"]
-    timestamp = None if revision.timestamp is None else revision.timestamp.long_format()
-    return main.text, main.model, timestamp

@@ -243,9 +243,7 @@ class ScoredCall:
     log_p_plain: tuple[float, ...] | None = None
     log_p_call: tuple[float, ...] | None = None  # None as well where `loss_call` is
     log_p_response: tuple[float, ...] | None = None
-    decoy_gains: tuple[float, ...] | None = (
-        None  # of the same call with other documents' responses; None: not requested
-    )
+    decoy_gains: tuple[float, ...] | None = None  # of the call with other documents' responses; None: not requested
     preceding_calls: tuple[AnsweredCall, ...] = ()  # as in `DrawnCall`
     loss_shorter: float | None = None  # in a chain: the least loss of e(c_1, r_1), e(c_1, r_1) e(c_2, r_2), ...
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 import regex
@@ -37,19 +36,11 @@ class SharedSpan:
 
 
 class SharedWords:
-    """Finds what benchmarks share with texts.
-
-    Args:
-        items: texts of the items: question and answers of one, in one string.
-        ngram: words in a row.
-
-    Attributes:
-        short: numbers of the items that are not looked for, as they have too few words.
-    """
+    """Finds what benchmarks share with texts; of an item, question and answers are one string."""
 
     def __init__(self, items: Iterable[str], ngram: int = NGRAM) -> None:
         self._words: list[list[str]] = []
-        self.short: list[int] = []
+        self.short: list[int] = []  # numbers of the items that are not looked for, as they have too few words
         found: dict[int, dict[int, list[tuple[int, int]]]] = {}  # length -> digest of words -> (item, first word)
         for item, text in enumerate(items):
             words = words_in(text)
@@ -78,17 +69,13 @@ class SharedWords:
                 for item, first in digests[int(own[at])]:
                     if self._words[item][first : first + length] == words[at : at + length]:
                         spans.add((item, at, at + length))
-        out = []
-        for item, of_item in groupby(sorted(spans), key=lambda span: span[0]):
-            start = end = -1
-            for _, first, after in of_item:
-                if start < 0 or first > end:
-                    if start >= 0:
-                        out.append(SharedSpan(item, placed[start][1], placed[end - 1][2]))
-                    start = first
-                end = after
-            out.append(SharedSpan(item, placed[start][1], placed[end - 1][2]))
-        return out
+        joined: list[list[int]] = []
+        for item, first, after in sorted(spans):
+            if joined and joined[-1][0] == item and first <= joined[-1][2]:
+                joined[-1][2] = after
+            else:
+                joined.append([item, first, after])
+        return [SharedSpan(item, placed[first][1], placed[after - 1][2]) for item, first, after in joined]
 
 
 def words_in(text: str) -> list[str]:
@@ -112,12 +99,9 @@ def _digests(words: list[str], length: int) -> NDArray[np.uint64]:
     count = len(words) - length + 1
     if count <= 0:
         return np.zeros(0, np.uint64)
-    powers = np.ones(len(words), np.uint64)
-    powers[1:] = _FACTOR
-    powers = np.multiply.accumulate(powers)
-    inverse = np.ones(count, np.uint64)
-    inverse[1:] = _INVERSE
-    inverse = np.multiply.accumulate(inverse)
+    powers, inverse = (np.full(size, factor, np.uint64) for size, factor in ((len(words), _FACTOR), (count, _INVERSE)))
+    powers[0] = inverse[0] = 1
+    hashes = np.array([hash(word) % _MODULUS for word in words], np.uint64)
     sums = np.zeros(len(words) + 1, np.uint64)
-    np.add.accumulate(np.array([hash(word) % _MODULUS for word in words], np.uint64) * powers, out=sums[1:])
-    return (sums[length:] - sums[:count]) * inverse
+    np.add.accumulate(hashes * np.multiply.accumulate(powers), out=sums[1:])
+    return (sums[length:] - sums[:count]) * np.multiply.accumulate(inverse)

@@ -39,10 +39,10 @@ __all__ = [
     "interleave",
     "is_tool_name",
     "linearize",
-    "linearize_chain",
     "name_begun",
     "parse",
     "strip",
+    "written_calls",
 ]
 
 OPEN = " ["
@@ -79,19 +79,12 @@ def linearize(call: Call, response: str | None = None) -> str:
     return head + CLOSE if response is None else f"{head} {ARROW} {escape(response)}{CLOSE}"
 
 
-def linearize_chain(links: Iterable[tuple[Call, str]]) -> str:
-    """Return e(c_1, r_1) e(c_2, r_2) ...: calls that follow each other, each with its response."""
-    return "".join(linearize(call, response) for call, response in links)
-
-
 def written_calls(links: Iterable[tuple[str, str, str]], names: Mapping[str, str]) -> str:
-    """Return the text of calls that follow each other.
+    """Return e(c_1, r_1) e(c_2, r_2) ...: calls that follow each other, each with its response.
 
-    Args:
-        links: tool, input and response of each.
-        names: the tools' names in calls, by key; for a missing key, the key.
+    The links are tool, input and response; the names those in calls, by the tools' keys: for a missing key, the key.
     """
-    return linearize_chain((Call(names.get(tool, tool), given), response) for tool, given, response in links)
+    return "".join(linearize(Call(names.get(tool, tool), given), response) for tool, given, response in links)
 
 
 def escape(response: str) -> str:
@@ -210,11 +203,7 @@ def find_calls(text: str, names: Iterable[str] | None = None) -> Iterator[FoundC
 
 
 def _ends_input(text: str, start: int, close: int, arrows: Sequence[int]) -> bool:
-    """Return whether an input ends between two places: at a `)` that is followed by an arrow or by nothing.
-
-    Args:
-        arrows: the places of every `)` that is followed by an arrow, in order.
-    """
+    """Return whether an input ends between two places: at a `)` that an arrow (these are given) or nothing follows."""
     following = bisect_left(arrows, start)
     if following < len(arrows) and arrows[following] < close:
         return True
@@ -294,12 +283,7 @@ def strip(text: str, spans: Sequence[tuple[int, int]]) -> str:
     Raises:
         ValueError: spans overlap or leave the text.
     """
-    out: list[str] = []
-    at = 0
-    for start, end in sorted(spans):
-        if not at <= start <= end <= len(text):
-            raise ValueError(f"span {(start, end)} overlaps another or leaves the text")
-        out.append(text[at:start])
-        at = end
-    out.append(text[at:])
-    return "".join(out)
+    edges = [0, *(edge for span in sorted(spans) for edge in span), len(text)]
+    if any(first > second for first, second in pairwise(edges)):
+        raise ValueError(f"spans overlap or leave the text: {list(spans)}")
+    return "".join(text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))

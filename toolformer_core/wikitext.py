@@ -37,12 +37,7 @@ _HIDDEN_TAGS = frozenset(
 )
 _BLOCKS = frozenset("div p blockquote center pre li dt dd tr td th ul ol dl poem syntaxhighlight source hr br".split())
 _REMOVED = {"TemplateOpen": "TemplateClose", "ArgumentOpen": "ArgumentClose", "CommentStart": "CommentEnd"}
-_PUSHED = {  # what is opened, and what its token says that matters
-    "WikilinkOpen": (),
-    "ExternalLinkOpen": ("brackets",),
-    "HeadingStart": ("level",),
-    "TagOpenOpen": ("wiki_markup",),
-}
+_PUSHED = frozenset({"WikilinkOpen", "ExternalLinkOpen", "HeadingStart", "TagOpenOpen"})
 _BRACKET = re.compile(r"</?[A-Za-z]+|/>|\{\||\|\}|\{\{|\}\}|\[|\]")
 _OPENED_BY = {"|}": "{|", "}}": "{{", "]": "["}
 _SINGLE = frozenset({"<br", "<hr", "<li", "<dt", "<dd", "<td", "<th", "<tr", "<wbr", "<img"})  # need no end tag
@@ -80,28 +75,21 @@ def sections(wikitext: str, hidden: frozenset[str] = HIDDEN_NAMESPACES) -> tuple
         WikitextError: the parser gives up, or would take minutes because hundreds of brackets never close.
     """
     try:
-        from mwparserfromhell.parser import ParserError
+        from mwparserfromhell import parser
+        from mwparserfromhell.parser.tokenizer import Tokenizer
     except ImportError as exc:
         raise UsageError(f"reading wikitext needs mwparserfromhell: {how_to_install('wikipedia')}") from exc
 
     if (unclosed := _unclosed(wikitext)) > _MOST_UNCLOSED:
         raise WikitextError(f"{unclosed} brackets and tags are never closed")
+    # the parser's first half: the trees of its second half would take five times as long as everything else
+    kind: Any = getattr(parser, "CTokenizer", None) or Tokenizer  # None where it was built without its C part
     try:
         # bold and italics stay in the text, for the parser guesses where they end; `_tidy` removes their quotes
-        tokens = _tokenizer().tokenize(wikitext, 0, True)
-    except (ParserError, RecursionError) as exc:
+        tokens = kind().tokenize(wikitext, 0, True)
+    except (parser.ParserError, RecursionError) as exc:
         raise WikitextError(str(exc)[:200] or type(exc).__name__) from exc
     return _Stripper(hidden).sections(tokens)
-
-
-def _tokenizer() -> Any:
-    """Return the parser's first half: the trees of its second half would take five times as long as everything else."""
-    from mwparserfromhell import parser
-    from mwparserfromhell.parser import tokenizer
-
-    in_c = getattr(parser, "CTokenizer", None)  # None where it was built without its C part
-    kind: Any = in_c or tokenizer.Tokenizer
-    return kind()
 
 
 def _unclosed(wikitext: str) -> int:
@@ -159,8 +147,7 @@ class _Stripper:
             elif kind in _PUSHED:
                 if kind == "HeadingStart" and len(self._open) == 1:
                     self._end_section()
-                given = {name: value for name, value in token.items() if name in _PUSHED[kind]}
-                self._open.append(_Open(**given))
+                self._open.append(_Open(token.level or 0, token.brackets is not False, token.wiki_markup or ""))
             else:
                 self._go_on(kind, rest)
         self._end_section()

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from toolformer_core.annotate.losses import weights
+from toolformer_core.annotate.score import weights
 from toolformer_core.lm.reference import ModelRef
 
 _STEPS = (0.01, 0.05, 0.2)  # nats of help from which a token has a stronger colour

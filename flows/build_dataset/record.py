@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flows.build_dataset.parameters import BuildParameters
 from tasks.specs.build_spec import BuildSpec
 from tasks.specs.mark_filter import MarkFilter
-from toolformer_core.annotate.false_discovery import Estimate, FoundThreshold
+from toolformer_core.annotate.decoys import Estimate, FoundThreshold
 from warehouse.store import Store
 
 if TYPE_CHECKING:

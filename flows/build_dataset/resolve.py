@@ -19,7 +19,7 @@ from tasks.provenance import new_run_id
 from tasks.shards.corpus import corpus_digest
 from tasks.specs.build_spec import BuildSpec, keep_tools
 from tasks.specs.decontamination import Decontamination
-from toolformer_core.annotate.ingest import file_digest, read_corpus
+from toolformer_core.annotate.ingest import read_corpus
 from toolformer_core.annotate.sample import read_candidates
 from toolformer_core.annotate.tool_prompt import chain_prompt_for, prompt_for
 from toolformer_core.config import (
@@ -33,6 +33,7 @@ from toolformer_core.config import (
     ScoreConfig,
 )
 from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.folders import file_digest
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import model_digests
 from toolformer_core.lm.reference import ModelRef

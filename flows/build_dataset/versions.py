@@ -19,7 +19,7 @@ from flows.runtime.ledger import Ledger, now
 from tasks.shards.run_shard import ShardResult
 from tasks.specs.example_limit import examples_per_tool
 from tasks.stages.assemble import NOT_ANNOTATED
-from toolformer_core.annotate.false_discovery import REASONS, FoundThreshold
+from toolformer_core.annotate.decoys import REASONS, FoundThreshold
 from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset, dataset_version, made_id

@@ -22,7 +22,7 @@ from tasks.shards.stage import Inputs, Shard, files_by_stage, files_of, run_stag
 from tasks.specs.example_limit import with_limits
 from tasks.specs.thresholds import find_thresholds, gains_by_tool
 from tasks.stages.assemble import ASSEMBLE, NOT_ANNOTATED, SCORES, SHARED_WORDS, AssemblySpec, judged_calls
-from toolformer_core.annotate.false_discovery import FoundThreshold
+from toolformer_core.annotate.decoys import FoundThreshold
 from toolformer_core.config import AssembleConfig
 from toolformer_core.errors import UsageError
 from toolformer_core.records import ScoredCall

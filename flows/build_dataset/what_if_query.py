@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from tasks.specs.mark_filter import MarkFilter
 from toolformer_core.annotate.call_filter import CallFilter
-from toolformer_core.annotate.losses import weights as own_weights
-from toolformer_core.annotate.losses import window_weights
+from toolformer_core.annotate.score import weights as own_weights
+from toolformer_core.annotate.score import window_weights
 from toolformer_core.config import PAPER_DECAY
 from toolformer_core.errors import UnknownNameError, UsageError
 from warehouse.queries import coverage, rows_of

@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.settings import qa_credentials
 from tasks.shards.model_thread import named_model, on_model_dropped
-from toolformer_core.annotate.ingest import file_digest
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import Task
 from toolformer_core.evaluate.readers.files import benchmark_files
 from toolformer_core.evaluate.readers.parallel import translation_files
 from toolformer_core.evaluate.tasks import EMBEDDED
-from toolformer_core.folders import regular_files
+from toolformer_core.folders import file_digest, regular_files
 from toolformer_core.records import digest_of
 from toolformer_core.tools.build import ToolSettings, build_tools
 from warehouse.store import Store

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tasks.shards import arrow
 from tasks.shards.run_shard import ShardResult
 from tasks.specs.build_spec import BuildSpec
-from toolformer_core.annotate.false_discovery import FoundThreshold, GainCollector, GainsOfTool, find_threshold
+from toolformer_core.annotate.decoys import FoundThreshold, GainCollector, GainsOfTool, find_threshold
 from toolformer_core.config import AssembleConfig, tau_f_for
 from warehouse.store import Store
 

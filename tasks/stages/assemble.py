@@ -22,7 +22,7 @@ from tasks.shards.stage import Inputs, Stage, at_depth, nonzero
 from tasks.specs.mark_filter import MarkFilter, digests_of
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, over_cap
 from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter, SharedWords, outcomes_of, same_call_rank
-from toolformer_core.annotate.losses import reweighted
+from toolformer_core.annotate.score import reweighted
 from toolformer_core.config import MAX_CHAIN_DEPTH, AssembleConfig, canonical_json
 from toolformer_core.records import ScoredCall, digest_of
 from warehouse.commits import RowCounts

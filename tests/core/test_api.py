@@ -12,21 +12,11 @@ import pytest
 import toolformer_core as tf
 from tests.core.decode.writers import speaks
 from tests.fakes import FakeTool
-from tests.support.scripted_lm import ScriptedLM
+from tests.support.scripted_lm import ScriptedLM, ScriptError
 from tests.tiny import tokenizer
-from toolformer_core.annotate.assemble import assemble
-from toolformer_core.annotate.call_filter import CallFilter, reasons_of
-from toolformer_core.annotate.execute import execute
-from toolformer_core.annotate.ingest import read_corpus
-from toolformer_core.annotate.prefilter import prefilter
-from toolformer_core.annotate.sample import sample
-from toolformer_core.annotate.score import score
-from toolformer_core.config import TOOL_NAMES, ExecuteConfig, IngestConfig, PrefilterConfig, SampleConfig, ScoreConfig
+from toolformer_core.config import PrefilterConfig
 from toolformer_core.decode.toolformer import Toolformer
-from toolformer_core.embedded import ASSETS
 from toolformer_core.lm.base import ScoreRequest
-from toolformer_core.prompts.load import load_prompt
-from toolformer_core.records import Document
 
 # --- annotating, worked by hand ---------------------------------------------------------------------------------------
 
@@ -208,6 +198,9 @@ def test_a_text_given_twice_is_asked_once_and_answered_twice() -> None:
     assert first == second
     assert tool.asked == [("a", "")]
     assert told == [("fake", 1, 1)]
+    lm = scripted({EQUALS: {"fake": ["QA(x)]"]}}, {})
+    with pytest.raises(ScriptError, match=r"'QA\(x\)\]' does not begin with 'Fake\('"):
+        tf.annotate_texts([TEXT], lm, [tool], prompts=PROMPTS, draws=1, draw_form="forced")
 
 
 def test_a_tool_is_asked_several_calls_at_once_where_that_is_wanted() -> None:
@@ -222,70 +215,15 @@ def test_a_tool_is_asked_several_calls_at_once_where_that_is_wanted() -> None:
     assert [(call.input, call.response) for call in found.calls] == [("a", "A"), ("b", "B")]
 
 
-def test_progress_goes_by_batches_of_the_model() -> None:
-    texts = [f"{i} + 0 = {i}" for i in range(1, 6)]
-    lm = ScriptedLM(scans={("calculator", text): {} for text in texts}, batch_size=2)
-    told: list[tuple[str, int, int]] = []
-    tf.annotate_texts(texts, lm, ["calculator"], on_progress=lambda *args: told.append(args))
-    assert told == [("calculator", 2, 5), ("calculator", 4, 5), ("calculator", 5, 5)]
-
-
-def test_more_texts_than_a_shard_holds() -> None:
+def test_progress_goes_by_batches_of_the_model_and_by_shards() -> None:
     texts = [f"{i} + 0 = {i}" for i in range(258)]
     lm = ScriptedLM(scans={("calculator", text): {} for text in texts}, batch_size=200)
-    told: list[int] = []
-    found = tf.annotate_texts(texts, lm, ["calculator"], on_progress=lambda tool, done, total: told.append(done))
+    told: list[tuple[str, int, int]] = []
+    found = tf.annotate_texts(texts, lm, ["calculator"], on_progress=lambda *args: told.append(args))
     assert [one.text for one in found] == texts
     # a shard holds 256 documents: one scan of 200 and one of 56, then one of 2
-    assert told == [200, 256, 258]
-
-
-def test_no_text_is_no_annotation() -> None:
+    assert told == [("calculator", done, 258) for done in (200, 256, 258)]
     assert tf.annotate_texts([], ScriptedLM(), ["calculator"]) == []
-
-
-# --- annotating, as a build does --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow  # `test_python_api` compares them with those of a build
-@pytest.mark.parametrize("chosen", [{}, {"draw_form": "forced"}])
-def test_the_calls_are_those_of_the_stages_one_by_one(chosen: dict[str, str]) -> None:
-    lm = tf.load_model("embedded")
-    documents = [d for d in read_corpus(ASSETS / "corpus.jsonl.gz", IngestConfig(limit=6)) if isinstance(d, Document)]
-    tools = tf.build_tools(["calculator", "wikisearch", "calendar"])
-    scored, sampled = [], {}
-    for key, tool in tools.items():
-        verdicts = [v for v in prefilter(key, documents, PrefilterConfig()) if v.kept]
-        by_id = {d.doc_id: d for d in documents}
-        pairs = [(by_id[v.doc_id], v) for v in verdicts]
-        config = SampleConfig.for_tool(key, top_k=3, draws=2, **chosen)
-        sampled[key] = sample(lm, load_prompt(key), TOOL_NAMES[key], pairs, config)
-        calls = [call for one in sampled[key] for call in one.calls if call.outcome == "ok"]
-        contexts = {v.doc_id: v.context for v in verdicts}
-        questions = [(call.input, contexts[call.doc_id]) for call in calls]
-        answers = {(e.input, e.context): e for e in execute(tool, questions, ExecuteConfig())}
-        items = [(c, answers[q].response) for c, q in zip(calls, questions, strict=True) if not answers[q].failure]
-        scored += score(lm, TOOL_NAMES[key], {d.doc_id: d.text for d in documents}, items, ScoreConfig())
-    call_filter = CallFilter.of_build(tools, {"keep_repeats": {key: key == "calendar" for key in tools}})
-    reasons = {id(call): reason for call, reason in zip(scored, reasons_of(scored, call_filter), strict=True)}
-
-    texts, urls = [d.text for d in documents], [d.url for d in documents]
-    found = tf.annotate_texts(texts, lm, list(tools), urls=urls, top_k=3, draws=2, **chosen)
-    kept = [call for call in scored if not reasons[id(call)]]
-    assert min(len(kept), len(scored) - len(kept)) > 3  # the comparison is about something
-    for document, annotation in zip(documents, found, strict=True):
-        of_document = [call for call in scored if call.doc_id == document.doc_id]
-        expected = {
-            (c.tool, c.input, c.response, c.position, c.count, c.log_p, c.gain, reasons[id(c)]) for c in of_document
-        }
-        assert expected == {
-            (c.tool, c.input, c.response, c.position, c.count, c.log_p, c.gain, c.reason) for c in annotation.calls
-        }
-        example = assemble(document, [call for call in kept if call.doc_id == document.doc_id])
-        assert annotation.annotated == (example.text if example else document.text)
-        for key, of_tool in sampled.items():
-            outcomes = {one.doc_id: one.outcome for one in of_tool}
-            assert annotation.tools[key].outcome == outcomes.get(document.doc_id, "filtered_out")
 
 
 # --- generating -------------------------------------------------------------------------------------------------------

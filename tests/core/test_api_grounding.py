@@ -60,21 +60,19 @@ def test_the_reason_names_what_decided() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "tools", "options", "message"),
+    ("options", "message"),
     [
-        (" ", ["calculator"], {}, "not blank"),
-        ("q", [], {}, "no tools to choose from"),
-        ("q", ["calculator"], {"gamma": 2.0}, "gamma must lie"),
-        ("q", ["calculator"], {"smoothing": -1.0}, "lambda must be"),
-        ("q", ["calculator"], {"mock": ["qa"]}, "not in the library: qa"),
-        ("q", ["calculator"], {"patterns": "nope"}, "nope"),
+        ({"query": " "}, "not blank"),
+        ({"tools": []}, "no tools to choose from"),
+        ({"gamma": 2.0}, "gamma must lie"),
+        ({"smoothing": -1.0}, "lambda must be"),
+        ({"mock": ["qa"]}, "not in the library: qa"),
+        ({"patterns": "nope"}, "nope"),
     ],
 )
-def test_mistakes_are_named(
-    model: TransformersLM, query: str, tools: list[str], options: dict[str, object], message: str
-) -> None:
+def test_mistakes_are_named(model: TransformersLM, options: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        tf.ground(query, tools, model, **options)  # type: ignore[arg-type]
+        tf.ground(**{"query": "q", "tools": ["calculator"], "model": model} | options)  # type: ignore[arg-type]
 
 
 def test_a_model_must_be_loaded_and_have_hidden_states() -> None:

@@ -13,16 +13,16 @@ def test_everything_exported_is_caught_by_the_root() -> None:
     assert issubclass(PromptError, UsageError)
 
 
-def test_a_near_name_is_suggested_and_all_are_listed() -> None:
-    error = UnknownNameError("tool", "Calcualtor", ["qa", "calculator"])
-    assert str(error) == "unknown tool 'Calcualtor'. Did you mean 'calculator'? Valid: calculator, qa."
-
-
 @pytest.mark.parametrize(
-    ("valid", "message"), [(["qa"], "unknown tool 'zzz'. Valid: qa."), ([], "unknown tool 'zzz'. Valid: (none).")]
+    ("name", "valid", "message"),
+    [
+        ("Calcualtor", ["qa", "calculator"], "'Calcualtor'. Did you mean 'calculator'? Valid: calculator, qa."),
+        ("zzz", ["qa"], "'zzz'. Valid: qa."),
+        ("zzz", [], "'zzz'. Valid: (none)."),
+    ],
 )
-def test_nothing_near_suggests_nothing(valid: list[str], message: str) -> None:
-    assert str(UnknownNameError("tool", "zzz", valid)) == message
+def test_a_near_name_is_suggested_and_all_are_listed(name: str, valid: list[str], message: str) -> None:
+    assert str(UnknownNameError("tool", name, valid)) == f"unknown tool {message}"
 
 
 def test_an_unknown_name_survives_pickling() -> None:

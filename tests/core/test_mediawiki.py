@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import bz2
 import sys
-import tracemalloc
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.corpus_formats import COMPRESS, DUMP_HEAD, dump, page
+from tests.support.corpus_formats import COMPRESS, DUMP_HEAD, dump, page, with_peak
 from toolformer_core.errors import UsageError
 from toolformer_core.mediawiki import Article, NotADumpError, SkippedPage, pages
 from toolformer_core.scanner import Scanner
@@ -157,16 +156,10 @@ def test_a_multistream_dump_is_read_through(tmp_path: Path) -> None:
 def test_memory_holds_no_page_that_is_too_long(tmp_path: Path) -> None:
     start, end = page("Huge", "\0").split("\0")
     million = bz2.compress(b"a" * 1_000_000)
+    first, last = (bz2.compress(part.encode()) for part in (DUMP_HEAD + start, end + page("T", "x")))
     path = tmp_path / "d.xml.bz2"
-    path.write_bytes(
-        bz2.compress((DUMP_HEAD + start).encode()) + million * 40 + bz2.compress((end + page("T", "x")).encode())
-    )
-    tracemalloc.start()
-    try:
-        found = list(pages(path, 1_000_000))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    path.write_bytes(first + million * 40 + last)
+    found, peak = with_peak(lambda: list(pages(path, 1_000_000)))
     assert [getattr(one, "reason", "") or one.title for one in found] == ["too_long", "T", "truncated"]
     assert peak < 8_000_000  # of 40 million
 
@@ -234,25 +227,7 @@ def test_hundreds_of_brackets_that_never_close_are_not_tried_one_by_one(opening:
     assert sections("a" + "<br>" * 2_000 + "b" + "<ref name='x' />" * 2_000)[0].text.endswith("b")
 
 
-_pieces = (
-    "[[",
-    "]]",
-    "{{",
-    "}}",
-    "|",
-    "''",
-    "'''",
-    "== ",
-    " ==\n",
-    "<ref>",
-    "</ref>",
-    "<b a=",
-    ">",
-    "/>",
-    "{|",
-    "|}",
-    "\n",
-)
+_pieces = (*"[[ ]] {{ }} {| |} | '' ''' <ref> </ref> > />".split(), "== ", " ==\n", "<b a=", "\n")
 _wikitexts = st.lists(st.sampled_from(_pieces) | st.text(max_size=5), max_size=40).map("".join)
 
 

@@ -4,9 +4,13 @@ import operator
 import re
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from smallworld.chains import CHAINS
+from toolformer_core.annotate.tool_prompt import chain_prompt_for
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import PromptError, UnknownNameError
 from toolformer_core.prompts.load import load_prompt, prompt_from_text
@@ -20,23 +24,16 @@ def demonstrations(tool: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_shipped_prompt_has_the_papers_form(tool: str) -> None:
+def test_a_shipped_prompt_has_the_papers_form_and_is_short(tool: str) -> None:
     prompt = load_prompt(tool)
     assert (prompt.tool, prompt.tail) == (tool, "\nOutput:")
     assert prompt.head.endswith("\n\nInput: ")
-    assert f"[{TOOL_NAMES[tool]}(" in prompt.head.split("\n")[0]
+    instruction = prompt.head.split("\n")[0]
+    assert f"[{TOOL_NAMES[tool]}(" in instruction
+    assert len(instruction.split()) <= 30
     assert len(demonstrations(tool)) == 4
-
-
-@pytest.mark.parametrize("tool", TOOLS)
-def test_a_shipped_prompt_is_short(tool: str) -> None:
-    assert len(load_prompt(tool).head.split("\n")[0].split()) <= 30
-    assert all(8 <= len(text.split()) <= 18 for text, _ in demonstrations(tool))
-
-
-@pytest.mark.parametrize("tool", TOOLS)
-def test_each_demonstration_is_its_input_with_one_call_and_no_response(tool: str) -> None:
-    for text, annotated in demonstrations(tool):
+    for text, annotated in demonstrations(tool):  # each is its input with one call and no response
+        assert 8 <= len(text.split()) <= 18
         (found,) = find_calls(annotated)
         assert strip(annotated, [(found.start, found.end)]) == text
         assert found.call.tool == TOOL_NAMES[tool]
@@ -77,21 +74,73 @@ def test_a_prompt_needs_exactly_one_placeholder(text: str, message: str) -> None
         prompt_from_text("qa", text)
 
 
-def test_a_missing_file_in_a_users_folder_is_an_error_that_names_the_files(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_not_utf8_and_an_unknown_tool_are_errors(tmp_path: Path) -> None:
     with pytest.raises(PromptError, match=r"calculator\.txt, calendar\.txt, wikisearch\.txt, qa\.txt, mt\.txt"):
         load_prompt("qa", tmp_path)
-
-
-def test_a_prompt_that_is_not_utf8_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "qa.txt").write_bytes(b"\xff\xfe {text}")
     with pytest.raises(PromptError, match="cannot read"):
         load_prompt("qa", tmp_path)
-
-
-def test_an_unknown_tool_is_an_error() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'calculator'"):
         load_prompt("calculater")
 
 
 def test_the_digest_follows_the_text() -> None:
     assert prompt_from_text("qa", "a {text}").digest != prompt_from_text("qa", "b {text}").digest
+
+
+# --- prompts for calls in chains --------------------------------------------------------------------------------------
+
+
+SUMS = re.compile(r"(\d+) ([+*/-]) (\d+)")
+
+
+def a_tool(key: str) -> Any:
+    return SimpleNamespace(key=key, name=TOOL_NAMES.get(key, key.title()))
+
+
+def folder_of(tmp_path: Path, *names: str) -> Path:
+    for name in names:
+        (tmp_path / name).write_text(f"{name} {{text}}", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("tool", TOOL_NAMES)
+def test_a_prompt_for_chains_shows_a_call_behind_an_answered_one(tool: str) -> None:
+    prompt = chain_prompt_for(a_tool(tool))
+    assert (prompt.tool, prompt.tail) == (tool, "\nOutput:")
+    assert prompt.digest != load_prompt(tool).digest
+    shown = re.findall(r"^Input: (.+)\nOutput: (.+)$", prompt.head, re.MULTILINE)
+    assert 3 <= len(shown) <= 4
+    for text, annotated in shown:
+        first, second = find_calls(annotated)
+        assert strip(annotated, [(one.start, one.end) for one in (first, second)]) == text
+        assert first.response
+        assert first.end == second.start
+        assert annotated[second.start : second.end] == f" [{TOOL_NAMES[tool]}({second.call.input})]"
+        if tool in ("qa", "wikisearch", "mt"):  # what it asks about comes from the answer in front of it
+            words = set(re.findall(r"\w+", first.response)) & set(re.findall(r"\w+", second.call.input))
+            assert words - set(re.findall(r"\w+", text))
+        if tool == "calculator":
+            a, op, b = SUMS.fullmatch(second.call.input).groups()  # type: ignore[union-attr]
+            assert {a, b} & set(re.findall(r"\d+", first.response)) - set(re.findall(r"\d+", text))
+            result = {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b)}[op]
+            assert annotated[second.end :].split()[0].rstrip(".,") == str(result)
+
+
+def test_no_chain_in_a_prompt_is_one_of_the_small_world() -> None:
+    given = [group for groups in CHAINS.values() for group in groups.values()]
+    assert sum(len(group.frames) for group in given) > 60
+    patterns = [
+        re.compile(re.sub(r"<?\\{.*?\\}>?", ".+", re.escape(frame)).removesuffix(r"\.") + r"\.?")
+        for group in given
+        for frame in group.frames
+    ]
+    for tool in TOOL_NAMES:
+        for text in re.findall(r"^Input: (.+)$", chain_prompt_for(a_tool(tool)).head, re.MULTILINE):
+            assert not [pattern.pattern for pattern in patterns if pattern.fullmatch(text)], text
+
+
+def test_chains_are_drawn_with_a_users_prompt_where_there_is_one(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "qa.txt", "qa.chain.txt", "mt.txt")
+    assert chain_prompt_for(a_tool("qa"), folder).head == "qa.chain.txt "
+    assert chain_prompt_for(a_tool("mt"), folder).head == "mt.txt "

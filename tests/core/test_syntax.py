@@ -55,21 +55,20 @@ def test_strip_undoes_interleave_for_any_text(case: tuple[str, list[tuple[int, s
     assert sorted(augmented[start:end] for start, end in spans) == sorted(piece for _, piece in pieces)
 
 
-@given(NAMES, ANY_TEXT, st.none() | ANY_TEXT)
-def test_parse_undoes_linearize(name: str, text: str, response: str | None) -> None:
+def calls_in(name: str, text: str) -> Call:
+    """A call of this tool, if its input is one that is parsed back."""
     call = Call(name, text.strip())
-    response = None if response is None else escape(response.strip())
     assume(balanced(call.input, "()"))
     assume(not (len(call.input) > 1 and call.input[0] + call.input[-1] in ('""', "''")))  # those would be dropped
-    assert parse(linearize(call, response)[2:-1]) == (call, response)
-
-
-def calls_in(name: str, text: str) -> Call:
-    """A call of this tool, if its input is one that comes back from a running text."""
-    call = Call(name, text.strip())
-    assume(balanced(call.input, "()") and balanced(call.input, "[]"))
-    assume(not (len(call.input) > 1 and call.input[0] + call.input[-1] in ('""', "''")))  # those would be dropped
     return call
+
+
+# The second kind: where arrows and parentheses crowd.
+@given(NAMES, ANY_TEXT | st.text("(f) ->x", max_size=14), st.none() | ANY_TEXT | st.text(") ->x(", max_size=14))
+def test_parse_undoes_linearize(name: str, text: str, response: str | None) -> None:
+    call = calls_in(name, text)
+    response = None if response is None else escape(response.strip())
+    assert parse(linearize(call, response)[2:-1]) == (call, response)
 
 
 # Pieces of calls, so that whole ones, halves and nested ones are often drawn.
@@ -82,6 +81,7 @@ CALL_LIKE = st.lists(
 @given(NAMES, ANY_TEXT | CALL_LIKE, ANY_TEXT | CALL_LIKE, st.text(st.characters(exclude_characters="[]"), max_size=9))
 def test_a_response_neither_opens_nor_closes_a_call(name: str, text: str, response: str, around: str) -> None:
     call = calls_in(name, text)
+    assume(balanced(call.input, "[]"))
     at = len(around) // 2
     augmented, spans = interleave(around, [(at, linearize(call, response))])
     (found,) = find_calls(augmented)
@@ -106,41 +106,11 @@ def test_a_response_that_reads_like_a_call_by_hand() -> None:
     assert [found.call for found in find_calls(f"Of sums{written} it says more.")] == [Call("WikiSearch", "sums")]
 
 
-@given(NAMES, st.text("(f) ->x", max_size=14), st.text(") ->x(", max_size=14))
-def test_parse_undoes_linearize_where_arrows_and_parentheses_crowd(name: str, text: str, response: str) -> None:
-    assume(balanced(text, "()"))
-    call = Call(name, text.strip())
-    assert parse(linearize(call, response.strip())[2:-1]) == (call, response.strip())
-
-
-@given(ANY_TEXT)
-def test_parse_of_any_text_gives_a_call_or_the_typed_error(body: str) -> None:
-    try:
-        call, _ = parse(body)
-    except CallSyntaxError:
-        return
-    assert re.fullmatch(r"[^\W\d]\w*", call.tool)
-
-
-@pytest.mark.parametrize(
-    ("start", "begun"),
-    [
-        ("", ""),
-        (" \n", ""),
-        ("Calc", ""),
-        ("Calculator", ""),
-        ("Calculator ", ""),
-        ("Calculator(", "Calculator"),
-        (" QA (who", "QA"),
-        ("Calculator2(1", "Calculator2"),
-        ("the cat", None),  # a name is followed by "(" alone
-        ("3 + 4", None),
-        ("(3", None),
-        ("QA]", None),
-    ],
-)
-def test_the_name_with_which_a_call_begins(start: str, begun: str | None) -> None:
-    assert name_begun(start) == begun
+def test_the_name_with_which_a_call_begins() -> None:
+    begun = ["Calculator(", " QA (who", "Calculator2(1"]
+    assert [name_begun(start) for start in begun] == ["Calculator", "QA", "Calculator2"]
+    assert {name_begun(start) for start in ("", " \n", "Calc", "Calculator", "Calculator ")} == {""}  # it may follow
+    assert {name_begun(start) for start in ("the cat", "3 + 4", "(3", "QA]")} == {None}  # "(" alone follows a name
 
 
 @given(NAMES, ANY_TEXT, st.integers(0, 60))
@@ -156,7 +126,8 @@ def test_what_cannot_become_a_call_is_none_however_it_goes_on(start: str, rest: 
         call, _ = parse(start + rest)
     except CallSyntaxError:
         return
-    assert begun == "" or begun == call.tool
+    assert begun in ("", call.tool)
+    assert re.fullmatch(r"[^\W\d]\w*", call.tool)
 
 
 @given(
@@ -176,32 +147,11 @@ def test_find_calls_finds_what_was_interleaved_in_a_text_without_brackets(
     assert [(f.call, f.response) for f in found] == [(Call(n, i), r) for _, n, i, r in drawn]
 
 
-@given(ANY_TEXT)
-def test_find_calls_agrees_with_find_close(text: str) -> None:
-    for found in find_calls(text):
-        open_ = text.index("[", found.start)
-        assert find_close(text, open_ + 1) == found.end - 1
-
-
-@pytest.mark.parametrize(
-    ("name", "allowed"),
-    [
-        ("QA", True),
-        ("Größe_2", True),
-        ("検索", True),
-        ("_", True),
-        ("", False),
-        ("2nd", False),
-        ("two words", False),
-        ("a-b", False),
-        ("हिन्दी", False),  # an identifier, but its vowel signs are marks: its calls would not be read
-        ("Cafe\u0301", False),  # an identifier; the accent is a mark of its own
-        ("a·b", False),  # an identifier; the point is no letter
-        ("²x", False),  # its calls would be read, but it is no identifier
-    ],
-)
-def test_the_names_a_tool_may_have_are_identifiers_whose_calls_are_read(name: str, allowed: bool) -> None:
-    assert is_tool_name(name) is allowed
+def test_the_names_a_tool_may_have_are_identifiers_whose_calls_are_read() -> None:
+    assert all(map(is_tool_name, ("QA", "Größe_2", "検索", "_")))
+    # the last: identifiers with marks or a point, whose calls would not be read; and no identifier, though it would be
+    refused = ("", "2nd", "two words", "a-b", *("हिन्दी", "Cafe\u0301", "a·b"), "²x")
+    assert not any(map(is_tool_name, refused))
 
 
 @given(st.text(min_size=1, max_size=6) | NAMES)
@@ -251,9 +201,7 @@ def test_what_is_not_a_call(body: str) -> None:
 def test_a_call_closes_at_the_bracket_that_closes_it() -> None:
     #       0123456789
     text = "QA(a[0]b)]x]"
-    assert find_close(text) == 9
-    assert find_close(text, 10) == 11
-    assert find_close("QA(a[0)") is None
+    assert (find_close(text), find_close(text, 10), find_close("QA(a[0)")) == (9, 11, None)
 
 
 def test_find_calls_in_prose_with_brackets_of_its_own() -> None:
@@ -264,9 +212,7 @@ def test_find_calls_in_prose_with_brackets_of_its_own() -> None:
         (Call("MT", "b"), "c", "[MT(b) -> c]"),
     ]
     assert [f.call.tool for f in find_calls(text, ["MT"])] == ["MT"]
-
-
-def test_a_wanted_call_inside_an_unwanted_one_is_found() -> None:
+    # a wanted call inside an unwanted one
     assert [f.call for f in find_calls("x [note(see [QA(a)])]", ["QA"])] == [Call("QA", "a")]
 
 
@@ -323,13 +269,10 @@ def test_interleave_by_hand() -> None:
     assert interleave("ab", [(1, "<1>"), (0, "<0>"), (1, "<2>")]) == ("<0>a<1><2>b", [(0, 3), (4, 7), (7, 10)])
 
 
-@pytest.mark.parametrize("position", [-1, 3])
-def test_interleave_outside_the_text_raises(position: int) -> None:
-    with pytest.raises(ValueError, match="outside"):
-        interleave("ab", [(position, "x")])
-
-
 @pytest.mark.parametrize("spans", [[(0, 2), (1, 3)], [(0, 9)], [(-1, 1)], [(2, 1)]])
-def test_strip_refuses_spans_that_cannot_be(spans: list[tuple[int, int]]) -> None:
+def test_positions_and_spans_that_cannot_be_are_refused(spans: list[tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="span"):
         strip("abc", spans)
+    for position in (-1, 3):
+        with pytest.raises(ValueError, match="outside"):
+            interleave("ab", [(position, "x")])

@@ -8,12 +8,26 @@ import gzip
 import io
 import json
 import lzma
+import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 from xml.sax.saxutils import escape
 
 import zstandard
 from fastwarc.warc import WarcRecord, WarcRecordType
+
+Result = TypeVar("Result")
+
+
+def with_peak(work: Callable[[], Result]) -> tuple[Result, int]:
+    """Return what a function returns, and how many bytes Python held at most meanwhile."""
+    tracemalloc.start()
+    try:
+        return work(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from tests.tiny import tiny_lm
+from toolformer_core.lm.base import uniform
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.randomness import uniform
 
 SERVED = "folder/served"
 

@@ -18,10 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from toolformer_core.lm.base import Draw, DrawRequest, Insertion, ScoreRequest
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion, ScoreRequest, uniform
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.hf.sampling import begun_name
-from toolformer_core.lm.randomness import uniform
 from toolformer_core.lm.tokens import tokenize
 from toolformer_core.lm.windowing import Window, score_start, windows_of
 from toolformer_core.records import Prompt
@@ -89,6 +88,7 @@ class PlainScan:
     text: int
     windows: list[Window]
     scanned: list[NDArray[np.float32]]
+    bounds: None = None
 
     @property
     def texts(self) -> Sequence[int]:

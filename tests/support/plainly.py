@@ -8,7 +8,7 @@ import numpy as np
 from tiny import PROMPT
 
 from tests.support.plain_lm import PlainLM
-from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreRequest
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion, LanguageModel, ScoreRequest
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.records import Prompt
 
@@ -17,7 +17,7 @@ PREFIXES = ["", " [Calculator(1 + 1) -> ]", " [Calculator(400 / 1400) -> 0.29]"]
 
 
 def scanned(
-    lm: LanguageModel, texts: Sequence[str], prompt: Prompt = PROMPT
+    lm: LanguageModel, texts: Sequence[str | Insertion], prompt: Prompt = PROMPT
 ) -> dict[int, tuple[list[int], list[float]]]:
     """Per text, its positions and log p(" [") there."""
     return {
@@ -28,18 +28,25 @@ def scanned(
 
 
 def drawn(
-    lm: LanguageModel, texts: Sequence[str], temperature: float, tokens: int = 6, prompt: Prompt = PROMPT
+    lm: LanguageModel,
+    texts: Sequence[str | Insertion],
+    temperature: float,
+    tokens: int = 6,
+    prompt: Prompt = PROMPT,
+    *,
+    seed: int = 0,
+    **more: str,
 ) -> dict[DrawRequest, Draw]:
-    """Two draws each at the first, a middle and the last position of every text."""
+    """Two draws each at the first, a middle and the last position of every text, with seeds from the given one on."""
     out = {}
     for scan in lm.scan(prompt, texts):
         asked = [
-            DrawRequest(text, int(positions[at]), 77 * text + 7 * at + n)
+            DrawRequest(text, int(positions[at]), seed + 77 * text + 7 * at + n)
             for text, positions in zip(scan.texts, scan.positions, strict=True)
             for at in sorted({0, len(positions) // 2, len(positions) - 1})
             for n in range(2)
         ]
-        out.update(zip(asked, scan.draw(asked, max_tokens=tokens, temperature=temperature), strict=True))
+        out.update(zip(asked, scan.draw(asked, max_tokens=tokens, temperature=temperature, **more), strict=True))
         assert scan.draw([], max_tokens=tokens, temperature=temperature) == []
     return out
 
@@ -53,18 +60,22 @@ def asked_of(texts: Sequence[str], prefixes: Sequence[str] = PREFIXES) -> list[S
     ]
 
 
-def assert_alike(
-    lm: TransformersLM, texts: Sequence[str], prefixes: Sequence[str] = PREFIXES, prompt: Prompt = PROMPT
-) -> None:
+def assert_scans_alike(lm: TransformersLM, texts: Sequence[str | Insertion], prompt: Prompt = PROMPT) -> None:
     plain = PlainLM(lm.hf_model)
     ours, theirs = scanned(lm, texts, prompt), scanned(plain, texts, prompt)
     assert ours.keys() == theirs.keys() == set(range(len(texts)))
     for text, (positions, log_probs) in theirs.items():
         assert ours[text][0] == positions
-        assert np.abs(np.subtract(ours[text][1], log_probs)).max() < CLOSE
+        assert np.abs(np.subtract(ours[text][1], log_probs)).max(initial=0) < CLOSE
     for temperature in (0.0, 1.0):
         assert drawn(lm, texts, temperature, prompt=prompt) == drawn(plain, texts, temperature, prompt=prompt)
-    requests = asked_of(texts, prefixes)
+
+
+def assert_alike(
+    lm: TransformersLM, texts: Sequence[str], prefixes: Sequence[str] = PREFIXES, prompt: Prompt = PROMPT
+) -> None:
+    assert_scans_alike(lm, texts, prompt)
+    plain, requests = PlainLM(lm.hf_model), asked_of(texts, prefixes)
     for got, wanted in zip(lm.log_probs(requests), plain.log_probs(requests), strict=True):
         assert len(got) == len(wanted)
         assert (np.isnan(got) == np.isnan(wanted)).all()

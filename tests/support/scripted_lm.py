@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,38 +169,24 @@ class ScriptedLM:
         return out
 
 
+@dataclass(eq=False)
 class _ScriptedScan:
-    def __init__(
-        self,
-        lm: ScriptedLM,
-        tool: str,
-        text_by_index: Mapping[int, str | Insertion],
-        positions: list[NDArray[np.int64]],
-        log_probs: list[NDArray[np.float32]],
-    ) -> None:
-        self._lm = lm
-        self.tool = tool
-        self.text_by_index = text_by_index
-        self._positions = positions
-        self._log_probs = log_probs
+    lm: ScriptedLM
+    tool: str
+    text_by_index: Mapping[int, str | Insertion]
+    positions: list[NDArray[np.int64]]
+    log_probs: list[NDArray[np.float32]]
+    bounds: None = None
 
     @property
     def texts(self) -> Sequence[int]:
         return list(self.text_by_index)
 
-    @property
-    def positions(self) -> Sequence[NDArray[np.int64]]:
-        return self._positions
-
-    @property
-    def log_probs(self) -> Sequence[NDArray[np.float32]]:
-        return self._log_probs
-
     def draw(
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
         """Return the scripted texts; the temperature and the seeds have no effect."""
-        return self._lm._draw(self, requests, max_tokens, begin)
+        return self.lm._draw(self, requests, max_tokens, begin)
 
 
 def _check_start(text: str, position: int, where: str) -> None:

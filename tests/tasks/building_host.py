@@ -20,8 +20,9 @@ from tasks.stages import sample as sample_stage
 from tasks.stages import score as score_stage
 from tests.fakes import FakeTool
 from tests.support.stage_runs import annotate_shard, assemble_shard, calculator_spec, drawing, ingest, judge
-from toolformer_core.annotate.ingest import corpus_files, file_digest
+from toolformer_core.annotate.ingest import corpus_files
 from toolformer_core.config import IngestConfig
+from toolformer_core.folders import file_digest
 from toolformer_core.records import ScoredCall, digest_of
 
 

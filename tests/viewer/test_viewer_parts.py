@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.viewer.conftest import BEST
-from toolformer_core.annotate.losses import loss, weights
+from toolformer_core.annotate.score import loss, weights
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.embedded import MODEL
 from viewer.charts import funnel_chart, gain_chart

@@ -24,7 +24,6 @@ def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str
     calls of a chain stand one after another, and each has the position and the gain of the chain.
 
     Args:
-        document: x.
         calls: kept calls of this document, of all tools, in any order, at most one per position.
         names: the name in calls of each tool key; by default those of the paper's five. For a missing key, the key.
 

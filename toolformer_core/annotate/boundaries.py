@@ -44,9 +44,7 @@ _CHARACTER = rf"\r\n|[\U0001f1e6-\U0001f1ff]{{2}}|[^{_MARK}][{_MARK}]++(?:(?<=\u
 _SEPARATOR = r"(?<=\p{N})[.,\u066b\u066c'’\u00a0\u202f\u2009](?=\p{N})"
 _APOSTROPHE = r"(?<=\p{L}\p{M}*)['’·׳״](?=\p{L})"
 _POINT = r"(?<![\p{L}\p{N}\p{M}.])\.(?=\p{N})"
-_WHOLE = regex.compile(
-    rf"(?V1)(?:{_POINT})?+{_RUN}(?:(?:{_SEPARATOR}|{_APOSTROPHE}){_RUN})*+|{_CHARACTER}",
-)
+_WHOLE = regex.compile(rf"(?V1)(?:{_POINT})?+{_RUN}(?:(?:{_SEPARATOR}|{_APOSTROPHE}){_RUN})*+|{_CHARACTER}")
 # The same for ASCII, eight times as fast: a shard's texts are looked through by it.
 _ASCII_WHOLE = re.compile(
     r"(?:(?<![A-Za-z0-9.])\.(?=[0-9]))?+[A-Za-z0-9]++"
@@ -60,11 +58,7 @@ _VALUE = re.compile(r"(?:\d{1,3}(?:,\d{3})++(?!\d)|\d++)(?:\.\d++)?|\.\d++")
 
 
 def inside_words(text: str) -> NDArray[np.bool_]:
-    """Return for every character offset whether a call there would split a word, a number or a character.
-
-    Returns:
-        One value per offset from 0 to the text's length; the first and the last are always False.  (n + 1,)
-    """
+    """Return for every character offset whether a call there would split a word, a number or a character.  (n + 1,)"""
     pattern = _ASCII_WHOLE if text.isascii() else _WHOLE
     spans = [span for whole in pattern.finditer(text) if (span := whole.span())[1] - span[0] > 1]
     starts, ends = np.array(spans, dtype=np.int64).reshape(-1, 2).T
@@ -75,12 +69,9 @@ def inside_words(text: str) -> NDArray[np.bool_]:
 
 
 def before_new_numbers(text: str) -> NDArray[np.bool_]:
-    """Return for every character offset whether it is the place of a number that may result from those before it.
+    """Return for every character offset whether a number that may result from those before it has its place there.
 
-    It is the text's third number or a later one, and none before it has its value, signs aside.
-
-    Returns:
-        One value per offset from 0 to the text's length.  (n + 1,)
+    It is the text's third number or a later one, and none before it has its value, signs aside.  (n + 1,)
     """
     out = np.zeros(len(text) + 1, dtype=np.bool_)
     places = [found.start() for found in _BEFORE_NUMBER.finditer(text)]
@@ -91,10 +82,7 @@ def before_new_numbers(text: str) -> NDArray[np.bool_]:
 
 
 def number_at(text: str, position: int = 0) -> Decimal | None:
-    """Return the value of the number whose place is there; None: there is none.
-
-    A comma in front of three digits separates thousands; 10.20 is 10.2.
-    """
+    """Return the value of the number whose place is there, or None; a comma before three digits marks thousands."""
     place = _BEFORE_NUMBER.match(text, position)
     if place is None or (digits := _VALUE.match(text, place.end())) is None:
         return None

@@ -38,10 +38,8 @@ from numpy.typing import NDArray
 from toolformer_core.config import keeps_repeats, tau_f_for
 from toolformer_core.records import ScoredCall, digest_of
 
-__all__ = [
-    *("REASONS", "CallColumns", "CallFilter", "looked_ahead", "may_be_kept", "outcomes_of", "reasons_of"),
-    "same_call_rank",
-]
+__all__ = ["REASONS", "CallColumns", "CallFilter", "looked_ahead", "may_be_kept", "outcomes_of", "reasons_of"]
+__all__ += ["same_call_rank"]
 
 # The outcomes of `CallColumns.outcomes`, by number: kept, and the reasons above.
 SAME_CALL = "same_call"
@@ -71,22 +69,13 @@ class CallFilter:
 
     @classmethod
     def of_build(cls, tools: Iterable[str], config: Mapping[str, Any]) -> CallFilter:
-        """Return the filter of a build.
-
-        Args:
-            tools: the keys of the build's tools.
-            config: of its assembled shards, with the fields of `AssembleConfig`; what is not there is as it is by
-                default.
-        """
+        """Return the filter of a build of these tools, by what is given of its assembled shards' `AssembleConfig`."""
         keys = tuple(tools)
+        others = ("top_k", "tau_s", "shared_words", "last_same", "seed")
         return cls(
             {tool: tau_f_for(tool, config.get("tau_f")) for tool in keys},
-            dict(config.get("top_k", {})),
-            dict(config.get("tau_s", {})),
-            frozenset(tool for tool in keys if keeps_repeats(tool, config.get("keep_repeats"))),
-            config.get("shared_words", {}),
-            config.get("last_same", {}),
-            config.get("seed", 0),
+            keep_repeats=frozenset(tool for tool in keys if keeps_repeats(tool, config.get("keep_repeats"))),
+            **{name: config[name] for name in others if name in config},
         )
 
 

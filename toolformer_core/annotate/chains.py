@@ -29,16 +29,17 @@ the same, and `rank` the number of the start. This module knows no responses of 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 
 from toolformer_core.annotate.call_filter import looked_ahead
-from toolformer_core.annotate.sample import judged
+from toolformer_core.annotate.sample import merged
 from toolformer_core.config import MAX_CALL_TOKENS, SampleConfig
 from toolformer_core.lm.base import Draw, DrawRequest, Insertion, LanguageModel
-from toolformer_core.records import Call, DrawnCall, Prompt, ScoredCall, numbers_of
-from toolformer_core.syntax import linearize_chain
+from toolformer_core.records import DrawnCall, Prompt, ScoredCall, numbers_of
+from toolformer_core.syntax import written_calls
 
 REPEATED, TOO_LONG = "repeated", "too_long"
 
@@ -75,28 +76,25 @@ def extend(
     starts: Iterable[ScoredCall],
     config: SampleConfig,
 ) -> list[DrawnCall]:
-    """Draw calls of one tool after executed ones.
+    """Return draws of one tool's calls after executed ones, equal ones merged, in the order of the starts.
 
     Args:
-        lm: the model that annotates.
         prompt: the tool's prompt for calls in chains.
         tool: key of the tool whose calls are drawn.
         names: the name in calls of each tool key.
         texts: x by document id.
         starts: what `starts_of` returned, of all documents, document by document. All are held in memory at once.
-        config: m, temperature, form of the draws, length of a call in tokens, seed; k and tau_s are not used.
-
-    Returns:
-        The draws, equal ones merged, in the order of the starts.
-
-    Raises:
-        KeyError: a start's document is not among the texts.
+        config: of which k and tau_s are not used.
     """
     chosen = list(starts)
-    insertions = [_insertion(texts[call.doc_id], call, names) for call in chosen]
-    undrawn = [_undrawn(call, tool, rank, config.draws) for call, rank in zip(chosen, _ranks(chosen), strict=True)]
+    links = ([(one.tool, one.input, one.response) for one in call.chain] for call in chosen)
+    written = [written_calls(of_start, names) for of_start in links]
+    insertions = [Insertion(texts[c.doc_id], c.position, calls) for c, calls in zip(chosen, written, strict=True)]
+    ranks: defaultdict[str, Iterator[int]] = defaultdict(count)  # by document
+    undrawn = [_undrawn(call, tool, next(ranks[call.doc_id]), config.draws) for call in chosen]
     drawn: dict[int, list[DrawnCall]] = {}
-    begin = f"{names[tool]}(" if config.draw_form == "forced" else ""
+    name = names[tool]
+    begin = f"{name}(" if config.draw_form == "forced" else ""
     for scan in lm.scan(prompt, insertions) if insertions else ():
         log_ps = {number: float(log_probs[0]) for number, log_probs in zip(scan.texts, scan.log_probs, strict=True)}
         requests = [
@@ -104,32 +102,12 @@ def extend(
             for number in log_ps
             for seed in _seeds(config.seed, tool, chosen[number], config.draws)
         ]
-        made = scan.draw(
-            requests,
-            max_tokens=MAX_CALL_TOKENS,
-            temperature=config.temperature,
-            name=names[tool],
-            begin=begin,
-        )
+        temperature = config.temperature
+        draws = scan.draw(requests, max_tokens=MAX_CALL_TOKENS, temperature=temperature, name=name, begin=begin)
         for i, (number, log_p) in enumerate(log_ps.items()):
-            own = made[i * config.draws : (i + 1) * config.draws]
-            drawn[number] = _merged(own, undrawn[number], names[tool], log_p)
+            own = draws[i * config.draws : (i + 1) * config.draws]
+            drawn[number] = _with_draws(replace(undrawn[number], log_p=log_p), own, name)
     return [call for number, one in enumerate(undrawn) for call in drawn.get(number, [one])]
-
-
-def _insertion(text: str, call: ScoredCall, names: Mapping[str, str]) -> Insertion:
-    links = [(Call(names.get(one.tool, one.tool), one.input), one.response) for one in call.chain]
-    return Insertion(text, call.position, linearize_chain(links))
-
-
-def _ranks(chosen: Sequence[ScoredCall]) -> list[int]:
-    """Return the number of each start within its document."""
-    seen: Counter[str] = Counter()
-    out = []
-    for call in chosen:
-        out.append(seen[call.doc_id])
-        seen[call.doc_id] += 1
-    return out
 
 
 def _seeds(seed: int, tool: str, start: ScoredCall, draws: int) -> list[int]:
@@ -139,32 +117,14 @@ def _seeds(seed: int, tool: str, start: ScoredCall, draws: int) -> list[int]:
 
 
 def _undrawn(start: ScoredCall, tool: str, rank: int, draws: int) -> DrawnCall:
-    """Return the row of a start after which there was no room to draw."""
-    return DrawnCall(
-        doc_id=start.doc_id,
-        tool=tool,
-        position=start.position,
-        log_p=-math.inf,
-        rank=rank,
-        raw="",
-        outcome=TOO_LONG,
-        input="",
-        count=draws,
-        window_end=start.window_end,
-        log_p_form=None,
-        preceding_calls=start.chain,
-    )
+    place = (start.doc_id, tool, start.position, -math.inf, rank)
+    return DrawnCall(*place, "", TOO_LONG, "", draws, start.window_end, preceding_calls=start.chain)
 
 
-def _merged(draws: Sequence[Draw], undrawn: DrawnCall, name: str, log_p: float) -> list[DrawnCall]:
-    """Return the draws after one start, equal ones merged, in the order of first appearance."""
+def _with_draws(row: DrawnCall, draws: Sequence[Draw], name: str) -> list[DrawnCall]:
+    """Return the row of a start for each of its draws, equal ones merged, in the order of first appearance."""
     out = []
-    for draw, count in Counter(one._replace(log_p_begin=draws[0].log_p_begin) for one in draws).items():
-        outcome, input_ = judged(draw, name)
-        if outcome == "ok" and any((one.tool, one.input) == (undrawn.tool, input_) for one in undrawn.preceding_calls):
-            outcome, input_ = REPEATED, ""
-        form = draw.log_p_begin
-        out.append(
-            replace(undrawn, log_p=log_p, raw=draw.text, outcome=outcome, input=input_, count=count, log_p_form=form)
-        )
+    for one in merged(row, draws, name):
+        repeated = one.outcome == "ok" and (one.tool, one.input) in {(c.tool, c.input) for c in one.preceding_calls}
+        out.append(replace(one, outcome=REPEATED, input="") if repeated else one)
     return out

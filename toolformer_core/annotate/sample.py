@@ -22,7 +22,7 @@ A draw that can no longer become a call of this tool is not continued: its raw t
     | no_call               | there are draws, but none is ok                   |
     | no_position           | no position is likely enough                      |
 
-A model behind a server may not tell p(" [") at every position (`lm.base.PartialScan`). Where it does not, the position
+A model behind a server may not tell p(" [") at every position (`Scan.bounds`). Where it does not, the position
 does not count; it is reported if p(" [") may exceed tau_s there.
 
 If the prefilter names spans, each is scanned as a separate text and its positions are mapped back to the document's
@@ -42,7 +42,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,11 +52,11 @@ from numpy.typing import NDArray
 from toolformer_core.annotate.boundaries import before_new_numbers, inside_words
 from toolformer_core.config import MAX_CALL_TOKENS, SampleConfig
 from toolformer_core.errors import CallSyntaxError, CorpusError
-from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, bounds_of
+from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan
 from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, numbers_of, storable
 from toolformer_core.syntax import CLOSE, find_close, name_begun, parse
 
-__all__ = ["Candidates", "SampledDocument", "draw_seeds", "judged", "propose", "read_candidates", "sample"]
+__all__ = ["Candidates", "SampledDocument", "draw_seeds", "merged", "propose", "read_candidates", "sample"]
 
 # A call is judged by this many tokens from its position on (§4.1); tokens that only continue a character do not count.
 _WINDOW = 5
@@ -91,17 +91,9 @@ class _DocumentState:
     pieces: dict[int, int]  # index among the scanned texts -> offset of that piece in the document
     seen: set[int] = field(default_factory=set)
     candidates: list[_Candidate] = field(default_factory=list)
-    drawn: list[_Drawn] = field(default_factory=list)
+    drawn: list[tuple[_Candidate, int, list[Draw]]] = field(default_factory=list)  # place, rank, draws
     possible: set[int] = field(default_factory=set)  # positions at which a call may stand
     unseen: set[int] = field(default_factory=set)  # of these, where p(" [") is not known and may exceed tau_s
-
-
-class _Drawn(NamedTuple):
-    """The draws at one position."""
-
-    place: _Candidate
-    rank: int
-    draws: list[Draw]
 
 
 def draw_seeds(seed: int, doc_id: str, tool: str, position: int, draws: int) -> list[int]:
@@ -119,22 +111,18 @@ def sample(
 ) -> list[SampledDocument]:
     """Sample calls of one tool for the documents of a shard.
 
+    A scan expires when the next one starts, so calls are drawn while a document's scan is current. If a document's
+    spans fall into several scans, its calls are drawn in a second round, over the spans that hold a chosen position.
+    The model waits during a scan, so draws are parsed after the last scan.
+
     Args:
-        lm: the model that annotates.
-        prompt: the tool's annotation prompt.
         tool_name: the tool's name in calls, e.g. `Calculator`.
         documents: documents that the prefilter kept, with its results. All are held in memory at once, because the
             model orders its batches itself; pass a shard, not a corpus.
-        config: tau_s, k, m, temperature, length of a call in tokens, seed.
         on_sampled: called after each scan with the number of documents finished so far.
 
     Returns:
         One `SampledDocument` per document, in the order given.
-
-    Note:
-        A scan expires when the next one starts, so calls are drawn while a document's scan is current. If a document's
-        spans fall into several scans, its calls are drawn in a second round, over the spans that hold a chosen
-        position. The model waits during a scan, so draws are parsed after the last scan.
     """
     texts: list[str] = []
     states: list[_DocumentState] = []
@@ -178,24 +166,21 @@ def _add_candidates(
     scan: Scan,
     texts: Sequence[str],
     owner: dict[int, _DocumentState],
-    forbidden: Sequence[NDArray[np.bool_]],
+    forbidden: Sequence[NDArray[np.bool_]],  # per text, whether no call may stand at an offset
     config: SampleConfig,
 ) -> None:
-    """Record the positions of every scanned text that may be tried, at most as many per text as can be in the top k.
-
-    `forbidden` holds the offsets of each text at which no call may stand.
-    """
+    """Record the positions of every scanned text that may be tried, at most as many per text as can be in the top k."""
     floor = math.log(config.tau_s) if config.tau_s > 0 else -math.inf
-    bounds = bounds_of(scan)
     for at, (index, positions, log_probs) in enumerate(zip(scan.texts, scan.positions, scan.log_probs, strict=True)):
         state = owner[index]
         start = state.pieces[index]
         last = len(state.document.text.rstrip())
         allowed = positions + start < last
         allowed &= ~forbidden[index][positions]
-        if bounds is not None:
+        if scan.bounds is not None:
             state.possible.update((positions[allowed] + start).tolist())
-            unseen = allowed & (log_probs < bounds[at]) & (bounds[at].astype(np.float64) > floor)
+            bound = scan.bounds[at]
+            unseen = allowed & (log_probs < bound) & (bound.astype(np.float64) > floor)
             state.unseen.update((positions[unseen] + start).tolist())
         allowed &= log_probs.astype(np.float64) > floor
         chosen = np.flatnonzero(allowed)
@@ -233,31 +218,25 @@ def _draw(
     begin = f"{tool_name}(" if config.draw_form == "forced" else ""
     draws = scan.draw(requests, max_tokens=MAX_CALL_TOKENS, temperature=config.temperature, name=tool_name, begin=begin)
     for i, (state, at, rank) in enumerate(chosen):
-        state.drawn.append(_Drawn(at, rank, draws[i * config.draws : (i + 1) * config.draws]))
+        state.drawn.append((at, rank, draws[i * config.draws : (i + 1) * config.draws]))
 
 
 def _calls(state: _DocumentState, tool_name: str) -> Iterator[DrawnCall]:
-    """Yield the draws at each position, equal ones merged, in the order of first appearance."""
     for at, rank, draws in state.drawn:
-        # the log-probability of a form is that of its place; it may be rounded differently in another batch
-        for draw, count in Counter(one._replace(log_p_begin=draws[0].log_p_begin) for one in draws).items():
-            outcome, input_ = judged(draw, tool_name)
-            yield DrawnCall(
-                doc_id=state.document.doc_id,
-                tool=state.prefiltered.tool,
-                position=at.position,
-                log_p=at.log_p,
-                rank=rank,
-                raw=draw.text,
-                outcome=outcome,
-                input=input_,
-                count=count,
-                window_end=at.window_end,
-                log_p_form=draw.log_p_begin,
-            )
+        place = (state.document.doc_id, state.prefiltered.tool, at.position, at.log_p, rank)
+        yield from merged(DrawnCall(*place, "", "", "", 0, at.window_end), draws, tool_name)
 
 
-def judged(draw: Draw, tool_name: str) -> tuple[str, str]:
+def merged(place: DrawnCall, draws: Sequence[Draw], tool_name: str) -> Iterator[DrawnCall]:
+    """Yield the draws at one place, equal ones merged, in the order of first appearance."""
+    # the log-probability of a form is that of its place; it may be rounded differently in another batch
+    form = draws[0].log_p_begin
+    for draw, count in Counter(one._replace(log_p_begin=form) for one in draws).items():
+        outcome, input_ = _judged(draw, tool_name)
+        yield replace(place, raw=draw.text, outcome=outcome, input=input_, count=count, log_p_form=form)
+
+
+def _judged(draw: Draw, tool_name: str) -> tuple[str, str]:
     """Return the outcome of a draw (see the table), and the call's input if it is ok, else ""."""
     if not draw.ended:
         begun = name_begun(draw.text)
@@ -321,17 +300,12 @@ def _checked(call: Mapping[str, object]) -> tuple[int, str]:
 
 
 def propose(documents: Iterable[Document], tool: str, tool_name: str, candidates: Candidates) -> list[SampledDocument]:
-    """Return the candidates of some documents as if the model had sampled each of them once.
-
-    Returns:
-        One `SampledDocument` per document, in the order given; its draws have no probability (-inf).
+    """Return the candidates of each document as if the model had sampled each of them once, with no probability (-inf).
 
     Raises:
         CorpusError: a position is not in front of text of its document.
     """
-    return [
-        _proposed(document, tool, tool_name, candidates.get((document.url or "", tool), ())) for document in documents
-    ]
+    return [_proposed(one, tool, tool_name, candidates.get((one.url or "", tool), ())) for one in documents]
 
 
 def _proposed(document: Document, tool: str, tool_name: str, calls: tuple[tuple[int, str], ...]) -> SampledDocument:

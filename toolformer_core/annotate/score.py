@@ -1,6 +1,8 @@
 """Score: by how much do a call and its response help the model predict what follows? (§2, filtering)
 
-    L_i(z) = - sum_{j >= i} w_{j-i} log p(x_j | z, x_1:j-1)           z is put in front of the whole text
+    L_i(z) = - sum_{j >= i} w_{j-i} log p(x_j | z, x_1:j-1)           z is put in front of the whole text (§4.1)
+
+    w~_t = max(0, 1 - 0.2 t), normalised: 5/15, 4/15, 3/15, 2/15, 1/15, and zero from t = 5 on
 
     | loss          | z           |
     |---------------|-------------|
@@ -11,8 +13,9 @@
 In a chain c is the last call, and z begins with the calls in front of it, each with its response. A fourth loss is then
 the least one of the chains with which z begins, e(c_1, r_1) and so on, which are part of L- as well (`loss_shorter`).
 
-The weights are those of `losses`. The losses and the log-probabilities they are made of are kept for every call;
-`assemble` decides from them which calls survive.
+The weights are normalised once, over the full window. Near the end of a text, where fewer tokens exist, the sum runs
+over those with unchanged weights, so a loss there is a part of the full one and never inflated. The losses and the
+log-probabilities they are made of are kept for every call; `assemble` decides from them which calls survive.
 
 L- = min(L(eps), L(e(c, eps))) is at most L(eps). Where L(eps) - L+ is below the config's floor, no tau_f from the floor
 on keeps the call, whatever its L(e(c, eps)): it is not computed, unless one of the call's decoys could pass the floor.
@@ -27,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -36,14 +39,12 @@ from numpy.typing import NDArray
 
 from toolformer_core.annotate.boundaries import number_at, numbers_in
 from toolformer_core.annotate.decoys import DecoyPool
-from toolformer_core.annotate.losses import loss as weighted_loss
-from toolformer_core.annotate.losses import weights
-from toolformer_core.config import TOOL_NAMES, SampleConfig, ScoreConfig
+from toolformer_core.config import PAPER_DECAY, TOOL_NAMES, SampleConfig, ScoreConfig
 from toolformer_core.lm.base import LanguageModel, ScoreRequest
 from toolformer_core.records import AnsweredCall, Call, DrawnCall, ScoredCall
-from toolformer_core.syntax import linearize, linearize_chain
+from toolformer_core.syntax import linearize, written_calls
 
-__all__ = ["score", "unscored", "worth_scoring"]
+__all__ = ["loss", "reweighted", "score", "unscored", "weights", "window_weights", "worth_scoring"]
 
 _DOCUMENTS_PER_CALL = 64  # bounds what is passed to the model at once; it makes its own batches by tokens
 
@@ -98,44 +99,36 @@ def score(
     """Score executed calls of one tool.
 
     Args:
-        lm: the model that scores.
         tool_name: the tool's name in calls, e.g. `Calculator`.
         texts: x by document id.
         items: each call with its response. Calls with the same document, position, input and response are scored
             once, and their counts are added; so are the same chains.
-        config: the decay of the weights, and the floor.
         decoys: where the calls' decoys come from; None: no call gets any.
         names: the name in calls of each tool key that stands in front of a call in a chain.
 
     Returns:
         One `ScoredCall` per distinct call, in order of first appearance; losses in nats.
-
-    Raises:
-        KeyError: a call's document is not among the texts.
     """
-    by_document: dict[str, dict[_Key, DrawnCall]] = {}
-    order: dict[tuple[str, _Key], None] = {}
+    calls: dict[_Key, DrawnCall] = {}
     for drawn, response in items:
-        calls = by_document.setdefault(drawn.doc_id, {})
-        key = (drawn.position, drawn.input, response, drawn.preceding_calls)
+        key = (drawn.doc_id, drawn.position, drawn.input, response, drawn.preceding_calls)
         earlier = calls.get(key)
         calls[key] = drawn if earlier is None else replace(earlier, count=earlier.count + drawn.count)
-        order.setdefault((drawn.doc_id, key))
+    by_document: dict[str, list[_Key]] = {}
+    for key in calls:
+        by_document.setdefault(key[0], []).append(key)
 
     w = weights(config.decay)
-    scored: dict[tuple[str, _Key], ScoredCall] = {}
-    doc_ids = list(by_document)
-    for at in range(0, len(doc_ids), _DOCUMENTS_PER_CALL):
-        chunk = [
-            _requests(tool_name, names, texts[doc_id], len(w), call, response, decoys)
-            for doc_id in doc_ids[at : at + _DOCUMENTS_PER_CALL]
-            for (_, _, response, _), call in by_document[doc_id].items()
-        ]
-        scored.update(_score_chunk(lm, texts, chunk, w, config.skips_below))
-    return [scored[key] for key in order]
+    scored: dict[_Key, ScoredCall] = {}
+    of_documents = list(by_document.values())
+    for at in range(0, len(of_documents), _DOCUMENTS_PER_CALL):
+        keys = [key for of_document in of_documents[at : at + _DOCUMENTS_PER_CALL] for key in of_document]
+        chunk = [_requests(tool_name, names, texts[key[0]], len(w), calls[key], key[3], decoys) for key in keys]
+        scored.update(zip(keys, _score_chunk(lm, texts, chunk, w, config.skips_below), strict=True))
+    return [scored[key] for key in calls]
 
 
-_Key = tuple[int, str, str, tuple[AnsweredCall, ...]]  # position, input, response, the calls in front
+_Key = tuple[str, int, str, str, tuple[AnsweredCall, ...]]  # document, position, input, response, the calls in front
 
 
 class _CallRequests(NamedTuple):
@@ -150,7 +143,6 @@ class _CallRequests(NamedTuple):
     decoys: tuple[ScoreRequest, ...] | None  # with e(c, r') each
 
     def requests(self, *, bare: bool) -> tuple[ScoreRequest, ...]:
-        """Return all of them, with or without `bare`."""
         return (self.plain, *self.shorter, *((self.bare,) if bare else ()), self.full, *(self.decoys or ()))
 
 
@@ -163,21 +155,21 @@ def _requests(
     response: str,
     pool: DecoyPool | None,
 ) -> _CallRequests:
-    links = [(Call(names.get(one.tool, one.tool), one.input), one.response) for one in drawn.preceding_calls]
-    before = linearize_chain(links)
+    links = [(one.tool, one.input, one.response) for one in drawn.preceding_calls]
+    before = [written_calls(links[:n], names) for n in range(len(links) + 1)]  # "", e(c_1, r_1), ...
 
     def request(prefix: str) -> ScoreRequest:
         return ScoreRequest(prefix, text, drawn.position, tokens)
 
     def with_response(given: str) -> ScoreRequest:
-        return request(before + linearize(Call(tool_name, drawn.input), given))
+        return request(before[-1] + linearize(Call(tool_name, drawn.input), given))
 
     decoys = pool.decoys_of(drawn, response) if pool is not None else None
     return _CallRequests(
         drawn,
         response,
         plain=request(""),
-        shorter=tuple(request(linearize_chain(links[:n])) for n in range(1, len(links) + 1)),
+        shorter=tuple(map(request, before[1:])),
         bare=with_response(""),
         full=with_response(response),
         decoys=tuple(map(with_response, decoys)) if decoys is not None else None,
@@ -185,12 +177,8 @@ def _requests(
 
 
 def _score_chunk(
-    lm: LanguageModel,
-    texts: Mapping[str, str],
-    calls: list[_CallRequests],
-    w: NDArray[np.float64],
-    floor: float,
-) -> dict[tuple[str, _Key], ScoredCall]:
+    lm: LanguageModel, texts: Mapping[str, str], calls: list[_CallRequests], w: NDArray[np.float64], floor: float
+) -> list[ScoredCall]:
     log_probs: dict[ScoreRequest, NDArray[np.float32]] = {}
 
     def compute(requests: Iterable[ScoreRequest]) -> None:
@@ -198,19 +186,19 @@ def _score_chunk(
         if distinct:
             log_probs.update(zip(distinct, lm.log_probs(distinct), strict=True))
 
-    def loss(request: ScoreRequest) -> float:
-        return weighted_loss(log_probs[request], w)
+    def loss_of(request: ScoreRequest) -> float:
+        return loss(log_probs[request], w)
 
     def values(request: ScoreRequest) -> tuple[float, ...]:
         return tuple(log_probs[request].tolist())
 
     def without_call(call: _CallRequests) -> float:
         """Return the least loss without the call itself."""
-        return min(loss(one) for one in (call.plain, *call.shorter))
+        return min(loss_of(one) for one in (call.plain, *call.shorter))
 
     def skipped(call: _CallRequests) -> bool:
         """Return whether L(e(c, eps)) is left out: neither response can reach the floor. NaN is no bound."""
-        least = min(loss(one) for one in (call.full, *(call.decoys or ())))
+        least = min(loss_of(one) for one in (call.full, *(call.decoys or ())))
         return without_call(call) - least < floor
 
     if floor == -math.inf:
@@ -219,33 +207,34 @@ def _score_chunk(
         compute(one for call in calls for one in call.requests(bare=False))
         compute(call.bare for call in calls if not skipped(call))
 
-    out = {}
+    out = []
     for call in calls:
-        drawn, response = call.drawn, call.response
+        drawn = call.drawn
         before, after = _seen(drawn, texts[drawn.doc_id])
         without = skipped(call)  # even if another call's request has computed it
-        smaller = without_call(call) if without else min(without_call(call), loss(call.bare))  # L-
-        out[drawn.doc_id, (drawn.position, drawn.input, response, drawn.preceding_calls)] = ScoredCall(
+        smaller = without_call(call) if without else min(without_call(call), loss_of(call.bare))  # L-
+        scored = ScoredCall(
             doc_id=drawn.doc_id,
             tool=drawn.tool,
             position=drawn.position,
             input=drawn.input,
-            response=response,
+            response=call.response,
             log_p=drawn.log_p,
             count=drawn.count,
-            loss_plain=loss(call.plain),
-            loss_call=None if without else loss(call.bare),
-            loss_response=loss(call.full),
+            loss_plain=loss_of(call.plain),
+            loss_call=None if without else loss_of(call.bare),
+            loss_response=loss_of(call.full),
             seen_before=before,
             seen_after=after,
             window_end=drawn.window_end,
             log_p_plain=values(call.plain),
             log_p_call=None if without else values(call.bare),
             log_p_response=values(call.full),
-            decoy_gains=None if call.decoys is None else tuple(smaller - loss(one) for one in call.decoys),
+            decoy_gains=None if call.decoys is None else tuple(smaller - loss_of(one) for one in call.decoys),
             preceding_calls=drawn.preceding_calls,
-            loss_shorter=min(map(loss, call.shorter)) if call.shorter else None,
+            loss_shorter=min(map(loss_of, call.shorter), default=None),
         )
+        out.append(scored)
     return out
 
 
@@ -259,3 +248,69 @@ def _seen(drawn: DrawnCall, text: str) -> tuple[bool, bool]:
         return False, False
     earlier = [text[: drawn.position], *(one.response for one in drawn.preceding_calls)]
     return any(needle in one.casefold() for one in earlier), needle in text[drawn.position :].casefold()
+
+
+# --- losses -----------------------------------------------------------------------------------------------------------
+
+
+def weights(decay: float = PAPER_DECAY) -> NDArray[np.float64]:
+    """Return the positive weights w_t for t = 0, 1, ..., which sum to 1 (§4.1).  (T,)
+
+    Args:
+        decay: decrease of the raw weight per token; the paper's 0.2 gives five weights.
+    """
+    return window_weights(decay, int(np.ceil(1 / decay - 1e-9)))  # the raw weight is zero at t = 1 / decay
+
+
+def window_weights(decay: float, window: int) -> NDArray[np.float64]:
+    """Return the positive weights of the first tokens alone, which sum to 1.  (T,) with T <= window
+
+    Args:
+        decay: decrease of the raw weight per token; 0: all weigh the same.
+        window: tokens that may have a weight.
+    """
+    raw = 1 - decay * np.arange(window, dtype=np.float64)
+    raw = raw[raw > 1e-9]
+    return np.asarray(raw / raw.sum(), dtype=np.float64)
+
+
+def loss(log_probs: NDArray[np.float32], w: NDArray[np.float64]) -> float:
+    """Return L over the existing tokens, computed in float64.  (t,), (T,) with t <= T -> nats."""
+    return 0.0 - float(w[: len(log_probs)] @ log_probs.astype(np.float64))
+
+
+def reweighted(calls: Iterable[ScoredCall], weights: Sequence[float]) -> list[ScoredCall]:
+    """Return calls with the losses that other weights of the next tokens give.
+
+    Args:
+        calls: of whole documents, with the chains that each chain begins with.
+        weights: w_t of the tokens from a position on, no more than have a log-probability; those after weigh nothing.
+
+    Raises:
+        ValueError: a call has no log-probabilities, or a chain is there without one that it begins with.
+    """
+    w = np.asarray(weights, np.float64)
+
+    def loss_with(log_p: Sequence[float]) -> float:
+        return loss(np.asarray(log_p[: len(w)], np.float32), w)
+
+    judged = list(calls)
+    of_chain: dict[tuple[str, int, tuple[AnsweredCall, ...]], float] = {}  # by document, position and chain
+    for call in judged:
+        if call.log_p_plain is None or call.log_p_response is None:
+            raise ValueError(f"a call of {call.tool} in document {call.doc_id} has no log-probabilities of its tokens")
+        of_chain[call.doc_id, call.position, call.chain] = loss_with(call.log_p_response)
+    out = []
+    for call in judged:
+        shorter = [(call.doc_id, call.position, call.preceding_calls[:links]) for links in range(1, call.links)]
+        if missing := [place for place in shorter if place not in of_chain]:
+            raise ValueError(f"a chain of document {call.doc_id} begins with one that was not scored: {missing[0]}")
+        new = replace(
+            call,
+            loss_plain=loss_with(call.log_p_plain or ()),
+            loss_call=None if call.loss_call is None else loss_with(call.log_p_call or ()),
+            loss_response=of_chain[call.doc_id, call.position, call.chain],
+            loss_shorter=min((of_chain[place] for place in shorter), default=None),
+        )
+        out.append(new)
+    return out

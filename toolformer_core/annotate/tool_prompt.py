@@ -8,13 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.prompts.load import (
-    chain_prompt_path,
-    load_prompt,
-    prompt_from_text,
-    prompt_path,
-    read_prompt,
-)
+from toolformer_core.prompts.load import chain_prompt_path, load_prompt, prompt_from_text, prompt_path, read_prompt
 from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
@@ -23,9 +17,7 @@ from toolformer_core.tools.declaration import declaration_of
 def prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
     """Return a tool's annotation prompt.
 
-    Args:
-        tool: one of the paper's, or a user's.
-        folder: a user's prompts, which replace all shipped ones; a user's tool that is not in it keeps its own.
+    A folder of a user's prompts replaces all shipped ones; a user's tool that is not in it keeps its own.
 
     Raises:
         PromptError: there is none, it cannot be read, or its demonstrations do not call the tool.
@@ -38,15 +30,9 @@ def prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
 
 
 def chain_prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
-    """Return the prompt with which a tool's calls are drawn after other calls.
+    """Return the prompt with which a tool's calls are drawn after other calls; arguments and errors of `prompt_for`.
 
-    Args:
-        tool: one of the paper's, or a user's.
-        folder: as for `prompt_for`; it may hold `<tool>.chain.txt`. Where there is none, the tool's other prompt
-            is used.
-
-    Raises:
-        PromptError: as `prompt_for`.
+    The folder may hold `<tool>.chain.txt`. Where there is none, the tool's other prompt is used.
     """
     shipped = folder is None and tool.key in TOOL_NAMES
     if shipped or (folder is not None and chain_prompt_path(tool.key, folder).is_file()):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from toolformer_core.decode.sequence import DecodeSequence
-from toolformer_core.lm.randomness import uniform
+from toolformer_core.lm.base import uniform
 
 Choice = tuple[int, int, Callable[[], int], float]  # the arguments of `DecodeSequence.advance`
 

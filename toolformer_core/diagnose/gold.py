@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolformer_core.annotate.ingest import file_digest, read_corpus
+from toolformer_core.annotate.ingest import read_corpus
 from toolformer_core.annotate.prefilter import prefilter
 from toolformer_core.config import IngestConfig, PrefilterConfig
 from toolformer_core.embedded import ASSETS
 from toolformer_core.errors import CorpusError
+from toolformer_core.folders import file_digest
 from toolformer_core.records import Document, PrefilterResult, digest_of, storable
 from toolformer_core.tools.declaration import DocumentFilter
 from toolformer_core.tools.search.passages import query_words

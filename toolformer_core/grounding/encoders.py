@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_core.annotate.ingest import file_digest
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.extras import how_to_install
-from toolformer_core.folders import regular_files
+from toolformer_core.folders import file_digest, regular_files
 from toolformer_core.records import digest_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +16,15 @@ from numpy.typing import NDArray
 from toolformer_core.records import Prompt
 
 __all__ = [
-    "CountsTokens",
     "Draw",
     "DrawRequest",
     "Insertion",
     "LanguageModel",
-    "PartialScan",
     "Scan",
     "ScanWrapper",
     "ScoreRequest",
-    "bounds_of",
     "tokens_passed",
+    "uniform",
 ]
 
 
@@ -59,9 +57,7 @@ class Draw(NamedTuple):
 
     text: str
     ended: bool
-    log_p_begin: float | None = (
-        None  # log p(it begins so | P(x), x_1:i-1, " ["), natural log; None: it was not requested
-    )
+    log_p_begin: float | None = None  # log p(it begins so | P(x), x_1:i-1, " ["), nats; None: not requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +76,22 @@ class Scan(Protocol):
     @property
     def texts(self) -> Sequence[int]:
         """Indices, into the texts given to `scan`, of the texts in this batch."""
-        ...
 
     @property
     def positions(self) -> Sequence[NDArray[np.int64]]:
         """Per text, the character offsets at which a token starts, ascending and starting with 0.  (n_i,)"""
-        ...
 
     @property
     def log_probs(self) -> Sequence[NDArray[np.float32]]:
-        """Per text, log p(" [" | P(x), x_1:i-1) at each of those positions, natural log.  (n_i,)"""
-        ...
+        """Per text, log p(" [" | P(x), x_1:i-1) at those positions, natural log; -inf where it is not seen.  (n_i,)"""
+
+    @property
+    def bounds(self) -> Sequence[NDArray[np.float32]] | None:
+        """Per text, what log p(" [") is at most at each position: itself where it is seen. None: all are seen.  (n_i,)
+
+        Where it is not seen, " [" is not among the N most likely tokens, so that it is at most as likely as the N-th of
+        them, and at most 1 / (N + 1).
+        """
 
     def draw(
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
@@ -110,56 +111,18 @@ class Scan(Protocol):
                 the given tokens and of the allowed ones together, whatever the temperature. A seed's random numbers
                 are used from the first drawn token on, which is the restricted one. "": nothing is given.
         """
-        ...
-
-
-@runtime_checkable
-class PartialScan(Protocol):
-    """A scan that does not see p(" [") at every position; `log_probs` is -inf where it does not."""
-
-    @property
-    def bounds(self) -> Sequence[NDArray[np.float32]] | None:
-        """Per text, what log p(" [") is at most at each position: itself where it is seen. None: all are seen.  (n_i,)
-
-        Where it is not seen, " [" is not among the N most likely tokens, so that it is at most as likely as the N-th of
-        them, and at most 1 / (N + 1).
-        """
-        ...
-
-
-def bounds_of(scan: Scan) -> Sequence[NDArray[np.float32]] | None:
-    """Return what log p(" [") is at most at each position of a scan; None if the scan sees all of them."""
-    return scan.bounds if isinstance(scan, PartialScan) else None
 
 
 Inner = TypeVar("Inner", bound=Scan)
 
 
 class ScanWrapper(Generic[Inner]):
-    """Base of scans that wrap another scan and make its draws in a different way."""
+    """Base of scans that make the draws of another scan in a different way."""
 
     def __init__(self, inner: Inner) -> None:
         self.inner = inner
-
-    @property
-    def texts(self) -> Sequence[int]:
-        """See `Scan`."""
-        return self.inner.texts
-
-    @property
-    def positions(self) -> Sequence[NDArray[np.int64]]:
-        """See `Scan`."""
-        return self.inner.positions
-
-    @property
-    def log_probs(self) -> Sequence[NDArray[np.float32]]:
-        """See `Scan`."""
-        return self.inner.log_probs
-
-    @property
-    def bounds(self) -> Sequence[NDArray[np.float32]] | None:
-        """See `PartialScan`."""
-        return bounds_of(self.inner)
+        self.texts, self.positions = inner.texts, inner.positions
+        self.log_probs, self.bounds = inner.log_probs, inner.bounds
 
 
 class LanguageModel(Protocol):
@@ -171,30 +134,27 @@ class LanguageModel(Protocol):
     @property
     def digest(self) -> str:
         """Digest of everything a result depends on: weights, architecture and tokenizer."""
-        ...
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
         """Scan texts in batches that the backend chooses. A scan is valid until the iterator is advanced.
 
         An insertion that does not fit into the model's context is in no scan.
         """
-        ...
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """Return, per request, log p of up to `tokens` tokens from the position on (fewer at the end of the text)."""
-        ...
-
-
-@runtime_checkable
-class CountsTokens(Protocol):
-    """A model that counts the tokens it processes."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens processed so far, padding included."""
-        ...
 
 
 def tokens_passed(lm: LanguageModel) -> int:
-    """Return how many tokens a model has processed; 0 if it does not count them."""
-    return lm.tokens if isinstance(lm, CountsTokens) else 0
+    """Return how many tokens a model has processed, padding included; 0 if it does not count them (`tokens`)."""
+    return int(getattr(lm, "tokens", 0))
+
+
+def uniform(seeds: NDArray[np.uint64], step: int) -> NDArray[np.float64]:
+    """Return a number in [0, 1) per seed of a draw for this step: SplitMix64's output function, top 53 bits.  (R,)"""
+    with np.errstate(over="ignore"):
+        z = seeds + np.uint64(step + 1) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return np.asarray((z >> np.uint64(11)).astype(np.float64) / float(1 << 53))

@@ -14,7 +14,7 @@ import logging
 import pickle
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from toolformer_core.lm.hf.engine import TransformersLM
 
 __all__ = [
-    "TOKENIZER_FILES",
     "LoadedTokenizer",
     "cpu_has_bfloat16",
     "faster_in_bfloat16",
@@ -44,17 +43,17 @@ __all__ = [
 ]
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-TOKENIZER_FILES = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
+_TOKENIZER_FILES = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
 _MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
 _LARGE = 1 << 27  # bytes of weights; a smaller model's calls cost more than its products
 _WITHOUT_WEIGHTS = ("*.json", "*.model", "*.txt", "*.jinja")
+_UNREADABLE = (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, ImportError)  # of transformers
 
 
 def model_folder(model: str | ModelRef, *, weights: bool = True) -> Path:
     """Return the local folder of a model, downloading it from the hub if it is not there yet.
 
-    Args:
-        weights: whether the model itself is wanted; else a folder with only a tokenizer will do.
+    Where no weights are wanted, a folder with only a tokenizer will do.
 
     Raises:
         ModelError: there is no such folder, no such name on the hub, or no network to reach the hub.
@@ -123,20 +122,16 @@ def model_digest(model: str | ModelRef) -> str:
     return model_digests(model)[0]
 
 
-def _with_server(named: ModelRef, digest: str) -> str:
-    return digest_of("vllm", digest) if named.url else digest
-
-
 def model_digests(model: str | ModelRef) -> tuple[str, str, str]:
     """Return three digests of a model: of all its files (`model_digest`), without its tokenizer, of its tokenizer."""
     named = ModelRef.of(model)
     digests = _digests_of(model_folder(named), _MODEL_FILES)
-    tokenizer = set(filter(_is_tokenizers, digests))
-    return (
-        _with_server(named, _combined_digest(digests)),
-        _with_server(named, _combined_digest({f: digest for f, digest in digests.items() if f not in tokenizer})),
-        _combined_digest({f: digest for f, digest in digests.items() if f in tokenizer}),
-    )
+    tokenizer = {file: digest for file, digest in digests.items() if is_tokenizers(file)}
+    others = {file: digest for file, digest in digests.items() if file not in tokenizer}
+    whole, without = _combined_digest(digests), _combined_digest(others)
+    if named.url:
+        whole, without = digest_of("vllm", whole), digest_of("vllm", without)
+    return whole, without, _combined_digest(tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +145,7 @@ class LoadedTokenizer:
 
 
 def load_tokenizer(model: str | ModelRef) -> LoadedTokenizer:
-    """Load a model's tokenizer; no weights are read or downloaded.
-
-    Args:
-        model: its name, or what that was parsed to; a folder may hold the tokenizer alone.
+    """Load a model's tokenizer; no weights are read or downloaded, and a folder may hold the tokenizer alone.
 
     Raises:
         ModelError: it cannot be found or read, reports no character offsets, or belongs to another model.
@@ -164,12 +156,12 @@ def load_tokenizer(model: str | ModelRef) -> LoadedTokenizer:
 
     named = ModelRef.of(model)
     folder, name = model_folder(named, weights=False), named.here.name
+    config = None
     try:
-        config = (
-            AutoConfig.from_pretrained(folder, local_files_only=True) if (folder / "config.json").is_file() else None
-        )
+        if (folder / "config.json").is_file():
+            config = AutoConfig.from_pretrained(folder, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, ImportError) as exc:
+    except _UNREADABLE as exc:
         raise ModelError(_no_tokenizer(folder, name, exc)) from exc
     if not tokenizer.is_fast:
         raise ModelError(f"the tokenizer of {name!r} reports no character offsets; give one with a tokenizer.json")
@@ -179,12 +171,13 @@ def load_tokenizer(model: str | ModelRef) -> LoadedTokenizer:
         check_embedded([i for i in (start, end) if i is not None], tokenizer, rows, name)
         tokenizer = drop_unembedded_tokens(tokenizer, rows, name)
     files = _digests_of(folder, _WITHOUT_WEIGHTS)
-    digest = _combined_digest({file: digest for file, digest in files.items() if _is_tokenizers(file)})
+    digest = _combined_digest({file: digest for file, digest in files.items() if is_tokenizers(file)})
     return LoadedTokenizer(tokenizer, start, end, digest)
 
 
-def _is_tokenizers(file: str) -> bool:
-    return file.startswith(TOKENIZER_FILES) or file.endswith(".model")
+def is_tokenizers(file: str) -> bool:
+    """Return whether a file of a model's folder is its tokenizer's, by its name."""
+    return file.startswith(_TOKENIZER_FILES) or file.endswith(".model")
 
 
 def _combined_digest(digests: dict[str, str]) -> str:
@@ -204,10 +197,9 @@ def load_model(
     digest: str | None = None,
     credentials: Credentials | None = None,
 ) -> TransformersLM:
-    """Load a model for annotation.
+    """Load a model for annotation, by its name or what that was parsed to (`reference`).
 
     Args:
-        model: its name (see `reference`), or what that was parsed to.
         device: `cpu`, `cuda`, ...; `auto` spreads the layers over all GPUs, and over the CPU if they do not fit;
             None takes the GPU if there is one, and all GPUs for a model that does not fit into one.
         digest: the model's digest, if it is known already.
@@ -299,16 +291,7 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
     from toolformer_core.lm.hf.probe import check_weights
 
     disable_progress_bar()  # type: ignore[no-untyped-call]
-    errors = (
-        OSError,
-        ValueError,
-        KeyError,
-        RuntimeError,
-        TypeError,
-        AttributeError,
-        ImportError,
-        SafetensorError,
-    )
+    errors = (*_UNREADABLE, SafetensorError)
     with _buffer_logs(logging.getLogger("transformers")):
         try:
             AutoConfig.from_pretrained(folder, local_files_only=True)  # the tokenizer would read it too, and be blamed
@@ -338,21 +321,6 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
     return model, tokenizer
 
 
-class _BufferingFilter(logging.Filter):
-    """Keeps the records of the thread that created it; records of other threads pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.thread = threading.get_ident()
-        self.records: list[logging.LogRecord] = []
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.thread != self.thread:
-            return True
-        self.records.append(record)
-        return False
-
-
 @contextmanager
 def _buffer_logs(logger: logging.Logger) -> Iterator[None]:
     """Delay this thread's records at a logger's handlers until the block ends; drop them if the block raises.
@@ -360,21 +328,31 @@ def _buffer_logs(logger: logging.Logger) -> Iterator[None]:
     transformers reports every weight that it did not expect or did not find: worth reading after a successful load, and
     dozens of lines to scroll past in front of a one-line error.
     """
-    filters = [(handler, _BufferingFilter()) for handler in logger.handlers]
-    for handler, buffering in filters:
-        handler.addFilter(buffering)
+    thread = threading.get_ident()
+    held: list[tuple[logging.Handler, logging.LogRecord]] = []
+
+    def filter_of(handler: logging.Handler) -> Callable[[logging.LogRecord], bool]:
+        def passes(record: logging.LogRecord) -> bool:
+            if record.thread == thread:
+                held.append((handler, record))
+            return record.thread != thread
+
+        return passes
+
+    filters = [(handler, filter_of(handler)) for handler in logger.handlers]
+    for handler, passes in filters:
+        handler.addFilter(passes)
     try:
         yield
     finally:
-        for handler, buffering in filters:
-            handler.removeFilter(buffering)
-    for handler, buffering in filters:
-        for record in buffering.records:
-            handler.handle(record)
+        for handler, passes in filters:
+            handler.removeFilter(passes)
+    for handler, record in held:
+        handler.handle(record)
 
 
 def _no_tokenizer(folder: Path, name: str, exc: BaseException) -> str:
-    exists = any(f.name.startswith(TOKENIZER_FILES) or f.suffix == ".model" for f in folder.iterdir())
+    exists = any(is_tokenizers(file.name) for file in folder.iterdir())
     reason = f" ({first_line(exc)})" if exists else ""  # for missing files, transformers' own message misleads
     return f"model {name!r} has no readable tokenizer{reason}; save it beside the model (tokenizer.save_pretrained)"
 

@@ -24,8 +24,6 @@ from toolformer_core.embedded import MODEL
 from toolformer_core.endpoints import NO_CREDENTIALS, Credentials, holds_no_secret, parse_endpoint
 from toolformer_core.errors import ModelError
 
-__all__ = ["EMBEDDED", "NO_CREDENTIALS", "Credentials", "ModelRef"]
-
 EMBEDDED = "embedded"
 _SERVERS: tuple[Literal["vllm", "remote"], ...] = ("vllm", "remote")
 _TOKENIZER = "?tokenizer="

@@ -27,12 +27,9 @@ from toolformer_core.syntax import OPEN, call_pieces, find_calls, linearize
 
 _LOG = logging.getLogger(__name__)
 _NAMED = 3  # tokens that a warning lists
-_BEFORE = (
-    "a",  # one character, and a separate token when a space follows
-    OPEN,
-    "1",
-    "\n",
-)  # tokenised before a text that follows another one: the first that does not merge with it
+# Tokenised before a text that follows another one, the first that does not merge with it: "a" is one character, and a
+# separate token when a space follows.
+_BEFORE = ("a", OPEN, "1", "\n")
 
 _Encoded = tuple[list[int], list[tuple[int, int]]]  # ids, and the characters [start, end) of each
 
@@ -55,17 +52,11 @@ class Tokens:
         return np.append(self.cuts[1:], length)[: len(self.ids)]
 
     def touching(self, spans: Iterable[tuple[int, int]], length: int) -> NDArray[np.bool_]:
-        """Return which tokens share a character with one of some spans [start, end) of characters: (n,).
+        """Return which tokens of a text of `length` characters share one with a span [start, end) of characters: (n,).
 
         A character may be split over several tokens. Only the first starts it; the others begin where that one did.
-
-        Args:
-            spans: the spans; an empty one shares nothing.
-            length: of the text, in characters.
         """
         touched = np.zeros(len(self.ids), dtype=np.bool_)
-        if not len(touched):
-            return touched
         starting = np.maximum.accumulate(np.where(self.starts_character, np.arange(len(touched)), 0))
         starts, ends = self.cuts[starting], self.ends(length)
         for start, end in spans:
@@ -75,12 +66,10 @@ class Tokens:
 
 
 def tokenize(tokenizer: Any, texts: list[str], *, follow: bool = False) -> list[Tokens]:
-    """Tokenise texts without special tokens.
+    """Tokenise texts without special tokens; with `follow` they start with a space and follow other text.
 
-    Args:
-        texts: the texts; with `follow` they start with a space.
-        follow: the texts follow other text. Some tokenizers put a space in front of every input, so these texts are
-            tokenised after a word, which is then removed.
+    Some tokenizers put a space in front of every input, so texts that follow are tokenised after a word, which is then
+    removed.
     """
     return [_tokens(*pair) for pair in _encode(tokenizer, texts, _BEFORE if follow else ())]
 
@@ -157,23 +146,14 @@ def _border(offsets: Sequence[tuple[int, int]], n: int) -> int | None:
 
 
 def ordinary_tokens(tokenizer: Any, rows: int, count: int) -> list[int]:
-    """Return some tokens from all over a vocabulary, none of them special; the same ones again if there are too few.
-
-    Args:
-        rows: how many tokens the model has an embedding for.
-        count: of tokens.
-    """
+    """Return `count` tokens, none special, from all over a vocabulary of `rows`; repeated if there are too few."""
     special = {*tokenizer.added_tokens_decoder, *tokenizer.all_special_ids}
     ordinary = [i for i in range(min(len(tokenizer), rows)) if i not in special] or [0]
     return [ordinary[n * len(ordinary) // count] for n in range(count)]
 
 
 def call_fault(tokenizer: Any, tool: str) -> str:
-    """Return why decoding would not find a call in what a tokenizer makes of it; "" if it would.
-
-    Args:
-        tool: the name in calls.
-    """
+    """Return why decoding would not find a call of a tool, by its name in calls, in its tokens; "" if it would."""
     call = Call(tool, "1")
     written = linearize(call, "1")
     ids = encode(tokenizer, written)
@@ -185,36 +165,25 @@ def call_fault(tokenizer: Any, tool: str) -> str:
 
 
 def check_calls(tokenizer: Any, name: str, tools: Iterable[str]) -> None:
-    """Check that decoding would find calls of some tools in a model's tokens.
-
-    Raises:
-        TokenizerError: it would not find those of one of them.
-    """
+    """Raise a `TokenizerError` unless decoding would find calls of all these tools in a model's tokens."""
     for tool in tools:
         if fault := call_fault(tokenizer, tool):
             raise TokenizerError(f"model {name!r} cannot call tools: {fault}; use a model with another tokenizer")
 
 
 def start_token(tokenizer: Any, config: Any) -> int | None:
-    """Return the token that starts every sequence: bos, else eos; None if the model has neither.
-
-    Args:
-        config: the model's; None: it is not known.
-    """
+    """Return the token that starts every sequence: bos, else eos; None if the model has neither, as far as is known."""
     configured = None if config is None else config.get_text_config().bos_token_id
     candidates = (tokenizer.bos_token_id, tokenizer.eos_token_id, configured)
     return next((int(token) for token in candidates if isinstance(token, int)), None)
 
 
 def drop_unembedded_tokens(tokenizer: Any, rows: int, name: str) -> Any:
-    """Return a tokenizer that never produces a token without an embedding.
+    """Return a tokenizer that never produces a token without an embedding; the model has `rows` of them.
 
     It is the tokenizer itself, or a copy without the added tokens that the model has no embedding for. Tokens are
     sometimes added to a tokenizer but not to its model (often a padding token); such a token is then read as the plain
     text it consists of. Otherwise one document in a million could stop a run of days.
-
-    Args:
-        rows: how many tokens the model has an embedding for.
 
     Raises:
         ModelError: a token of the original vocabulary has no embedding: the tokenizer belongs to another model.
@@ -241,11 +210,7 @@ def drop_unembedded_tokens(tokenizer: Any, rows: int, name: str) -> Any:
 
 
 def check_embedded(ids: Iterable[int], tokenizer: Any, rows: int, name: str) -> None:
-    """Check that a model has an embedding for every one of some tokens.
-
-    Raises:
-        ModelError: it has none for one of them.
-    """
+    """Raise a `ModelError` unless a model, which has `rows` embeddings, has one for each of some tokens."""
     largest = max(ids, default=-1)
     if largest < rows:
         return
@@ -262,11 +227,9 @@ def check_embedded(ids: Iterable[int], tokenizer: Any, rows: int, name: str) -> 
 
 
 def _tokens(ids: list[int], offsets: list[tuple[int, int]]) -> Tokens:
-    n = len(ids)
-    spans = np.asarray(offsets, dtype=np.int64).reshape(n, 2)
-    cuts = np.zeros(n, dtype=np.int64)
-    if n > 1:
-        cuts[1:] = np.maximum.accumulate(spans[:-1, 1])
+    spans = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
+    cuts = np.zeros(len(ids), dtype=np.int64)
+    cuts[1:] = np.maximum.accumulate(spans[:-1, 1])
     starts = np.asarray(spans[:, 0] >= cuts, dtype=np.bool_)
     first = np.flatnonzero(starts)  # if several tokens have the same cut, only the first counts
     starts[first[1:][cuts[first[1:]] == cuts[first[:-1]]]] = False

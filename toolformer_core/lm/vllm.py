@@ -20,8 +20,7 @@ import numpy as np
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import Draw, DrawRequest, Insertion, Scan, ScanWrapper, ScoreRequest
-from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.hf.scanning import HFScan, scan_texts
+from toolformer_core.lm.hf.engine import HFScan, TransformersLM
 from toolformer_core.lm.vllm_server import VllmServer, draw_on
 from toolformer_core.records import Prompt
 
@@ -39,13 +38,8 @@ class VllmLM(TransformersLM):
     def __init__(self, local: TransformersLM, server: VllmServer, *, name: str, digest: str) -> None:
         self.hf_model = local.hf_model
         self.server = server
-        self._name = name
-        self._digest = digest
+        self.name, self.digest = name, digest
         self._checked = False
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
         """See `LanguageModel.scan`.
@@ -55,7 +49,7 @@ class VllmLM(TransformersLM):
         """
         self.check()
         head = self.hf_model.head_ids(prompt)
-        for scan in scan_texts(self.hf_model, prompt, texts):
+        for scan in self._scans(prompt, texts):
             yield VllmScan(scan, self.server, head)
 
     def check(self) -> None:
@@ -66,8 +60,7 @@ class VllmLM(TransformersLM):
         """
         if self._checked:
             return
-        hf_model = self.hf_model
-        ids = [*([] if hf_model.bos is None else [hf_model.bos]), *hf_model.encode(_PROBE)]
+        ids = [*self.hf_model.lead, *self.hf_model.encode(_PROBE)]
         remote = np.asarray(self.server.log_probs(ids))
         (local,) = self.log_probs([ScoreRequest("", _PROBE, 0, len(ids))])
         difference = float(np.abs(local[-len(remote) :] - remote).mean())
@@ -95,24 +88,12 @@ class VllmScan(ScanWrapper[HFScan]):
         The server's `allowed_token_ids` would hold for every token, not for the first alone. So the model here draws
         that one, in the pass that computes the log-probability, and the server continues after it with the seed's
         numbers of its own.
-
-        Raises:
-            ModelError: the server does not answer.
-            TokenizerError: see `HFModel.beginning`.
-            ContextError: see `HFModel.beginning`.
-            ValueError: a request names a text or a position that is not in this scan.
         """
+        hf_model = self.inner.hf_model
         begun = [(Draw("", False), list[int]())] * len(requests)
         if begin:
-            room = min(max_tokens, len(self.inner.beginning(begin).given) + 1)
+            room = min(max_tokens, len(hf_model.beginning(begin).given) + 1)
             begun = self.inner.draw_tokens(requests, max_tokens=room, temperature=temperature, begin=begin)
         prompts = [[*self._head, *ids] for ids in self.inner.ids_before_draw(requests)]
-        return draw_on(
-            self._server,
-            prompts,
-            [request.seed & (2**63 - 1) for request in requests],
-            begun,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            context_length=self.inner.context_length,
-        )
+        seeds = [request.seed & (2**63 - 1) for request in requests]
+        return draw_on(self._server, prompts, seeds, begun, max_tokens, temperature, hf_model.context_length)

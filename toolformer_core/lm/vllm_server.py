@@ -38,10 +38,8 @@ _LONGEST_WAIT_S = 30.0
 class VllmServer:
     """A vLLM server's OpenAI-compatible endpoints.
 
-    Args:
-        tries: how often a request is sent while nobody answers or the server says that it is busy; the waits between
-            are 1, 2, 4, ... seconds, at most 30.
-        sleep: waits for a number of seconds.
+    A request is sent up to `tries` times while nobody answers or the server says that it is busy; the waits between are
+    1, 2, 4, ... seconds, at most 30.
     """
 
     url: str  # its address with `/v1`, without credentials
@@ -67,13 +65,7 @@ class VllmServer:
             raise ModelError(f"{self.url} answered without choices; is it a vLLM server?") from exc
 
     def likely_tokens(self, prompt: Sequence[int], n: int) -> list[dict[int, float]]:
-        """Return the log-probabilities of likely tokens at every place of a prompt but the first.  (len(prompt) - 1,)
-
-        Args:
-            n: how many of the most likely tokens to return, beside the prompt's own.
-
-        Returns:
-            Per place, the natural logarithm of a token's probability there, by its id.
+        """Return log p of the prompt's own and the n most likely tokens, by id, at every place but the first.
 
         Raises:
             ServerRefusalError: the server allows fewer.
@@ -88,19 +80,11 @@ class VllmServer:
             raise ModelError(self._no_logprobs()) from exc
 
     def log_probs(self, prompt: Sequence[int]) -> list[float]:
-        """Return the log-probability of every token of a prompt except the first.
-
-        Raises:
-            ModelError: as `likely_tokens`.
-        """
+        """Return the log-probability of every token of a prompt except the first."""
         return [place[token] for place, token in zip(self.likely_tokens(prompt, 0), prompt[1:], strict=True)]
 
     def spelling(self, prompt: Sequence[int]) -> list[str]:
-        """Return the texts of a prompt's tokens but the first, as the server's tokenizer writes each of them alone.
-
-        Raises:
-            ModelError: as `likely_tokens`.
-        """
+        """Return the texts of a prompt's tokens but the first, as the server's tokenizer writes each of them alone."""
         places = self._prompt_logprobs(prompt, 0)
         return [str(place[str(token)].get("decoded_token")) for place, token in zip(places, prompt[1:], strict=True)]
 
@@ -108,9 +92,9 @@ class VllmServer:
         places = self.complete(prompt, max_tokens=1, temperature=0.0, prompt_logprobs=n).get("prompt_logprobs")
         if not isinstance(places, list) or len(places) != len(prompt):
             raise ModelError(self._no_logprobs())
-        for place, token in zip(places[1:], prompt[1:], strict=True):
-            if not isinstance(place, dict) or not isinstance(place.get(str(token)), dict):
-                raise ModelError(self._no_logprobs())
+        told = zip(places[1:], map(str, prompt[1:]), strict=True)
+        if not all(isinstance(place, dict) and isinstance(place.get(token), dict) for place, token in told):
+            raise ModelError(self._no_logprobs())
         return places[1:]
 
     def _no_logprobs(self) -> str:
@@ -125,18 +109,13 @@ class VllmServer:
         response = self._request("/models")
         listed = response.get("data") if isinstance(response, dict) else None
         models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        for one in models:
-            if one.get("id") == self.model:
-                return one
+        if found := next((one for one in models if one.get("id") == self.model), None):
+            return found
         served = ", ".join(repr(str(one.get("id"))) for one in models) or "no model"
         raise ModelError(f"{self.url} serves {served}, not {self.model!r}; write one of its names after the #")
 
     def draw(self, prompt: Sequence[int], seed: int, max_tokens: int, temperature: float, begun: Draw) -> Draw:
-        """Return a draw that goes on from `begun`, whose tokens end the prompt, until a "]" closes it.
-
-        Raises:
-            ModelError: as `complete`.
-        """
+        """Return a draw that goes on from `begun`, whose tokens end the prompt, until a "]" closes it."""
         options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
         choice = self.complete(prompt, **options, stop=[CLOSE], include_stop_str_in_output=True)
         text = begun.text + str(choice.get("text", ""))
@@ -178,13 +157,9 @@ class VllmServer:
     def _send(self, path: str, body: dict[str, Any] | None) -> Any:
         query = f"?{self.credentials.query}" if self.credentials.query else ""
         header = self.credentials.authorization()
-        response = direct_client().request(
-            "GET" if body is None else "POST",
-            self.url.rstrip("/") + path + query,
-            json=body,
-            headers={"Authorization": header} if header else {},
-            timeout=self.timeout_s,
-        )
+        method, url = "GET" if body is None else "POST", self.url.rstrip("/") + path + query
+        headers = {"Authorization": header} if header else {}
+        response = direct_client().request(method, url, json=body, headers=headers, timeout=self.timeout_s)
         return response.raise_for_status().json()
 
 
@@ -193,7 +168,6 @@ def draw_on(
     prompts: Sequence[list[int]],
     seeds: Sequence[int],
     begun: Sequence[tuple[Draw, list[int]]],
-    *,
     max_tokens: int,
     temperature: float,
     context_length: int,
@@ -205,9 +179,6 @@ def draw_on(
         seeds: per draw, as the server takes them.
         begun: per draw, what is drawn already, and its tokens; one that has ended stays as it is.
         max_tokens: tokens that a draw may take, those that are drawn already included.
-
-    Raises:
-        ModelError: see `VllmServer.complete`.
     """
 
     def draw_one(prompt: list[int], seed: int, start: tuple[Draw, list[int]]) -> Draw:

@@ -1,4 +1,4 @@
-"""Cuts documents into windows that fit the model's context, as numbers and as tokens; nothing runs here.
+"""What a model reads: documents in windows that fit its context, and sequences for scores; nothing runs here.
 
     scan     windows of W tokens; of those, W/8 at either end are seen but not scanned, so that every position has
              context on both sides, except at the ends of the text
@@ -18,7 +18,7 @@ does not fit, the window is seen in which the insertion's position would be scan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ContextError
-from toolformer_core.lm.base import Insertion
+from toolformer_core.lm.base import DrawRequest, Insertion, ScoreRequest
 from toolformer_core.lm.prompt_tokenizer import CALL_RESERVE, PromptTokenizer
 from toolformer_core.lm.tokens import Tokens, tokenize
 from toolformer_core.records import Prompt
@@ -138,12 +138,7 @@ def _insertion_window(
 ) -> list[Window]:
     """Return the window whose only position is after the inserted calls; none if these leave too little room.
 
-    Args:
-        position: where it is, in characters.
-        first_copy: of the whole text.
-        second_copy: of the text as far as it is written, with the calls.
-        tail: tokens between the two.
-        room: tokens that both copies may take together.
+    The second copy is of the text as far as it is written, with the calls; both may take `room` tokens together.
     """
     first, second = first_copy.tokens, second_copy.tokens
     seen, start = first.ids, 0  # of the first copy; token of the second copy where it begins
@@ -161,22 +156,85 @@ def _insertion_window(
     return [Window(text, ids, np.asarray([len(ids) - 1]), np.asarray([position]))]
 
 
-def windows_at_end(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str]) -> list[Window | None]:
+def windows_at_end(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str]) -> list[list[Window]]:
     """Return windows that hold a text once, after the prompt's head, and whose only position is the text's end.
 
-    A text that does not fit into the model's context has no window: None.
-
-    Args:
-        prompt: its head; the tail is left out.
-        texts: none of them empty.
+    The prompt's tail is left out. A text that does not fit into the model's context has no window.
     """
     space = " " if prompt.head.endswith(" ") else ""
     room = model.context_length - len(model.head_ids(prompt)) - len(model.trigger) - CALL_RESERVE
-    windows: list[Window | None] = []
-    for i, (text, tokens) in enumerate(
-        zip(texts, tokenize(model.tokenizer, [space + t for t in texts], follow=True), strict=True)
-    ):
-        end = len(tokens.ids) - 1
-        fits = len(tokens.ids) <= room
-        windows.append(Window(i, tokens.ids, np.asarray([end]), np.asarray([len(text)])) if fits else None)
-    return windows
+    tokenized = tokenize(model.tokenizer, [space + text for text in texts], follow=True)
+    return [
+        [Window(i, tokens.ids, np.asarray([len(tokens.ids) - 1]), np.asarray([len(text)]))]
+        if len(tokens.ids) <= room
+        else []
+        for i, (text, tokens) in enumerate(zip(texts, tokenized, strict=True))
+    ]
+
+
+def draw_places(windows: Sequence[Window], requests: Sequence[DrawRequest]) -> list[tuple[int, int]]:
+    """Return, per request, the index of its window, and in that window of the token in front of its position.
+
+    Raises:
+        ValueError: a request names a text or a position that is in no window.
+    """
+    found = {
+        (window.text, position): (at, before)
+        for at, window in enumerate(windows)
+        for position, before in zip(window.positions.tolist(), window.before.tolist(), strict=True)
+    }
+    for request in requests:
+        if (request.text, request.position) not in found:
+            raise ValueError(f"text {request.text} has no position {request.position} in this scan")
+    return [found[request.text, request.position] for request in requests]
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+
+Answers = Iterable[tuple[int, NDArray[np.float32]]]  # index of an answer, and its log-probabilities
+
+
+class ScoreSequence(NamedTuple):
+    """A sequence [bos] z x_1..x_j that a model reads, and the answers among the log-probabilities of its tokens.
+
+    Requests with the same prefix, text and window share a sequence, e.g. all plain ones of a text.
+    """
+
+    ids: NDArray[np.int64]  # (t,)
+    shift: int  # index in `ids` at which the text's first token would be
+    answers: list[tuple[int, int, int]]  # index of the answer; its tokens [first, last) of the text
+
+
+def score_requests(
+    model: PromptTokenizer,
+    requests: Sequence[ScoreRequest],
+    score: Callable[[list[ScoreSequence]], Answers],
+    longest: int,
+) -> list[NDArray[np.float32]]:
+    """Answer `LanguageModel.log_probs`. A prefix too long for the context gives NaN: its call cannot be scored.
+
+    Args:
+        score: returns the answers of some sequences, in any order.
+        longest: tokens that a sequence may have.
+    """
+    texts = list(dict.fromkeys(r.text for r in requests))
+    tokens = dict(zip(texts, tokenize(model.tokenizer, texts), strict=True))
+    leads = {z: [*model.lead, *(model.encode(z) if z else [])] for z in dict.fromkeys(r.prefix for r in requests)}
+    groups: dict[tuple[str, str, int], list[tuple[int, int, int]]] = {}
+    out: list[NDArray[np.float32]] = [np.zeros(0, dtype=np.float32)] * len(requests)
+    for i, r in enumerate(requests):
+        first = tokens[r.text].token_at(r.position)
+        start = score_start(first, r.tokens, model.context_length // 2)
+        last = min(first + r.tokens, len(tokens[r.text].ids))
+        if len(leads[r.prefix]) + last - start > longest:
+            out[i] = np.full(last - first, np.nan, dtype=np.float32)
+        elif first < last:
+            groups.setdefault((r.prefix, r.text, start), []).append((i, first, last))
+    sequences: list[ScoreSequence] = []
+    for (prefix, text, start), answers in groups.items():
+        end = max(last for _, _, last in answers)
+        ids = [*leads[prefix], *tokens[text].ids[start:end].tolist()]
+        sequences.append(ScoreSequence(np.asarray(ids, dtype=np.int64), len(leads[prefix]) - start, answers))
+    for i, log_probs in score(sequences):
+        out[i] = log_probs
+    return out

@@ -43,11 +43,8 @@ QA = ("qa", "Since when?", "1820")
 )
 def test_the_threshold_is_the_tools(tool, gain, tau_f, reason):
     assert reasons([a_scored(tool=tool, gain=gain)], tau_f) == [reason]
-
-
-def test_a_gain_that_is_no_number_is_no_gain():
-    call = dataclasses.replace(a_scored(), loss_plain=math.inf, loss_call=math.inf, loss_response=math.inf)
-    assert reasons([call]) == ["below_threshold"]
+    unknown = dataclasses.replace(a_scored(), loss_plain=math.inf, loss_call=math.inf, loss_response=math.inf)
+    assert reasons([unknown]) == ["below_threshold"]  # a gain that is no number is no gain
 
 
 @pytest.mark.parametrize(
@@ -132,22 +129,18 @@ def test_one_answer_one_call():
     assert survivors(calls, keep_repeats=True) == (calls, [])
 
 
-def test_a_window_ends_before_the_next_position():
-    near = [a_scored(position=p, window_end=p + 4, gain=g) for p, g in ((0, 0.6), (3, 0.7), (7, 0.8))]
-    # 3 < 0 + 4: the first two share a window; 7 = 3 + 4: the last two do not
-    assert [(c.position, reason) for c, reason in survivors(near)[1]] == [(0, "repeated_nearby")]
-
-
-def test_each_but_the_best_of_a_row_has_a_better_neighbour():
-    row = [a_scored(position=p, window_end=p + 4, gain=g) for p, g in ((0, 0.9), (3, 0.8), (6, 0.7))]
-    kept, dropped = survivors(row)
-    assert [c.position for c in kept] == [0]  # the last falls to the second, which falls to the first
-    assert [c.position for c, _ in dropped] == [3, 6]
-
-
-def test_of_repeated_calls_that_gain_alike_the_first_in_the_text_is_kept():
-    kept, _ = survivors([a_scored(position=p, window_end=9, gain=1.0) for p in (4, 2, 3)])
-    assert [c.position for c in kept] == [2]
+@pytest.mark.parametrize(
+    ("gains", "kept"),
+    [
+        ({0: 0.6, 3: 0.7, 7: 0.8}, [3, 7]),  # 3 < 0 + 4: the first two share a window; 7 = 3 + 4: the last two do not
+        ({0: 0.9, 3: 0.8, 6: 0.7}, [0]),  # the last falls to the second, which falls to the first
+        ({4: 1.0, 2: 1.0, 3: 1.0}, [2]),  # of those that gain alike the first in the text
+    ],
+)
+def test_of_equal_calls_in_each_others_windows_those_with_a_better_neighbour_fall(gains, kept):
+    survived, dropped = survivors([a_scored(position=p, window_end=p + 4, gain=gain) for p, gain in gains.items()])
+    assert [c.position for c in survived] == kept
+    assert {reason for _, reason in dropped} == {"repeated_nearby"}
 
 
 def test_a_call_that_lost_its_position_drops_no_other():

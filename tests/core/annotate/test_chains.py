@@ -61,12 +61,8 @@ def test_calls_are_drawn_behind_the_response() -> None:
 
 def test_equal_draws_are_one_record_and_outcomes_are_those_of_any_draw() -> None:
     found = drawn(["Calculator(1 + 1)]", "QA(Since when?)]", "so much", "Calculator(1 + 1)]", "Calculator(1"])
-    assert [(call.outcome, call.count) for call in found] == [
-        ("ok", 2),
-        ("wrong_tool", 1),
-        ("unparsable", 1),
-        ("unterminated", 1),
-    ]
+    counts = {"ok": 2, "wrong_tool": 1, "unparsable": 1, "unterminated": 1}
+    assert [(call.outcome, call.count) for call in found] == list(counts.items())
 
 
 def test_a_call_that_stands_in_front_of_itself_is_repeated() -> None:
@@ -77,31 +73,21 @@ def test_a_call_that_stands_in_front_of_itself_is_repeated() -> None:
     assert [(call.outcome, call.input) for call in found] == [(REPEATED, ""), ("ok", "1+1")]
 
 
-def test_what_leaves_no_room_is_not_drawn() -> None:
+def test_what_leaves_no_room_is_not_drawn_and_nothing_to_extend_asks_no_model() -> None:
     class Full(ScriptedLM):
         def scan(self, prompt, texts):  # type: ignore[no-untyped-def]
             return iter(())
 
     (call,) = extend(Full(), a_prompt(), "calculator", NAMES, {DOC.doc_id: TEXT}, [START], SampleConfig(draws=3))
     assert (call.outcome, call.count, call.log_p) == (TOO_LONG, 3, -math.inf)
-
-
-def test_nothing_to_extend_asks_no_model() -> None:
     assert extend(ScriptedLM(), a_prompt(), "calculator", NAMES, {}, [], SampleConfig()) == []
 
 
 def test_four_losses_of_a_chain_worked_by_hand() -> None:
-    def log_probs(asked: ScoreRequest) -> list[float]:
-        # " 1865." is one token of the script, so each loss is 5/15 of it
-        return {
-            "": [-9.0],
-            FIRST: [-6.0],
-            FIRST + " [Calculator(1820 + 45) -> ]": [-7.5],
-            FIRST + SECOND: [-0.3],
-        }[asked.prefix]
-
+    # " 1865." is one token of the script, so each loss is 5/15 of it
+    told = {"": -9.0, FIRST: -6.0, FIRST + " [Calculator(1820 + 45) -> ]": -7.5, FIRST + SECOND: -0.3}
     (call,) = drawn(["Calculator(1820 + 45)]"])
-    lm = ScriptedLM(log_probs=log_probs)
+    lm = ScriptedLM(log_probs=lambda asked: [told[asked.prefix]])
     (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(call, "1865")], ScoreConfig(), None, NAMES)
     assert scored.loss_plain == pytest.approx(3.0)
     assert scored.loss_shorter == pytest.approx(2.0)

@@ -69,20 +69,17 @@ def test_a_tool_that_hangs_is_left_behind_and_the_rest_goes_on():
 
 @pytest.mark.parametrize("requests", [[], [("a", ""), ("b", "")]])
 def test_a_tool_is_loaded_before_its_first_call_and_only_if_there_is_one(requests):
-    loads = []
-    tool = FakeTool(lambda *_: loads.append(tool.loads) or "answer")
-    execute(tool, requests, ExecuteConfig())
-    assert (tool.loads, loads) == (min(1, len(requests)), [1] * len(requests))
+    loads, threads = [], []
 
-
-def test_the_time_a_call_may_take_does_not_run_while_the_tool_loads():
     class WhereLoaded(FakeTool):
         def load(self):
-            self.thread = threading.current_thread()
+            super().load()
+            threads.append(threading.current_thread())
 
-    tool = WhereLoaded({"a": "A"})
-    execute(tool, [("a", "")], ExecuteConfig())
-    assert tool.thread is threading.current_thread()  # calls, and their clock, are another thread's
+    tool = WhereLoaded(lambda *_: loads.append(tool.loads) or "answer")
+    execute(tool, requests, ExecuteConfig())
+    assert (tool.loads, loads) == (min(1, len(requests)), [1] * len(requests))
+    assert threads in ([], [threading.current_thread()])  # calls, and their clock, are another thread's
 
 
 def test_an_error_of_our_own_is_no_failed_call(tmp_path):
@@ -130,17 +127,18 @@ def test_questions_are_asked_many_at_once_where_the_pool_has_threads_for_it():
     assert [e.response for e in done] == ["A", "B", "C", "D"]
 
 
+HANGING = """
+from tests.fakes import StuckTool
+from toolformer_core.annotate.execute import execute
+from toolformer_core.config import ExecuteConfig
+from toolformer_core.tools.execution.pool import AnnotationPool
+pool = AnnotationPool(tool := StuckTool(), timeout_s=0.01, backoff=lambda tries: 0)
+print(execute(tool, [('stuck', '')], ExecuteConfig(), pool=pool)[0].failure)
+"""
+
+
 def test_a_tool_that_hangs_does_not_keep_the_process_alive():
-    code = (
-        "from tests.fakes import StuckTool\n"
-        "from toolformer_core.annotate.execute import execute\n"
-        "from toolformer_core.config import ExecuteConfig\n"
-        "from toolformer_core.tools.execution.pool import AnnotationPool\n"
-        "tool = StuckTool()\n"
-        "pool = AnnotationPool(tool, timeout_s=0.01, backoff=lambda tries: 0)\n"
-        "print(execute(tool, [('stuck', '')], ExecuteConfig(), pool=pool)[0].failure)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "timeout\n"
 
 
@@ -231,16 +229,11 @@ def test_what_is_known_is_not_asked_again():
     assert tool.asked == [("b", ""), ("b", "x")]
 
 
-@pytest.mark.parametrize("offline", [True, False])
-def test_a_tool_whose_answers_are_all_known_is_not_even_loaded(offline):
+def test_a_tool_whose_answers_are_all_known_or_that_may_not_be_asked_is_not_even_loaded():
     tool = FakeTool({})
-    done = execute(tool, [("c", ""), ("a", "")], ExecuteConfig(), KNOWN, offline=offline)
-    assert done == [KNOWN["c", ""], KNOWN["a", ""]]
-    assert (tool.asked, tool.loads) == ([], 0)
-
-
-def test_offline_what_is_not_known_is_named_and_nothing_is_asked():
-    tool = FakeTool({})
+    for offline in (True, False):
+        done = execute(tool, [("c", ""), ("a", "")], ExecuteConfig(), KNOWN, offline=offline)
+        assert done == [KNOWN["c", ""], KNOWN["a", ""]]
     asked = [("a", ""), ("b" * 90, "2024-01-02"), ("d", "")]
     with pytest.raises(ToolError) as caught:
         execute(tool, asked, ExecuteConfig(), KNOWN, offline=True)
@@ -258,18 +251,8 @@ def test_where_a_record_does_not_say_it_timeouts_and_crashes_are_transient():
     assert [is_transient("unreachable", said) for said in (True, False, None)] == [True, False, False]
 
 
-OUTCOMES = st.sampled_from(
-    [
-        "yes",
-        " \x00",
-        "[A(1) -> 2]",
-        None,
-        ToolFailure("bad"),
-        ToolFailure("", retryable=True),
-        ValueError("no"),
-        "hangs",
-    ]
-)
+FAILURES = [None, ToolFailure("bad"), ToolFailure("", retryable=True), ValueError("no"), "hangs"]
+OUTCOMES = st.sampled_from(["yes", " \x00", "[A(1) -> 2]", *FAILURES])
 
 
 @given(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.annotate.corpora import documents, incompressible, read, rejected
-from tests.support.corpus_formats import COMPRESS, delimited
+from tests.support.corpus_formats import COMPRESS, delimited, with_peak
 from toolformer_core import compression
 from toolformer_core.annotate.readers.delimited import records_of
 from toolformer_core.errors import UnknownNameError
@@ -157,12 +156,7 @@ def test_memory_holds_no_field_that_is_too_long(tmp_path: Path) -> None:
     million = COMPRESS[".bz2"](b'a,b\n""' * 166_667)  # a quoted field goes on: its quotes are doubled
     start, end = COMPRESS[".bz2"](b'text,n\nfirst,1\n"'), COMPRESS[".bz2"](b'",2\nlast,3\n')
     (tmp_path / "c.csv.bz2").write_bytes(start + 12 * million + end)
-    tracemalloc.start()
-    try:
-        found = read(tmp_path, max_chars=1_000)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    found, peak = with_peak(lambda: read(tmp_path, max_chars=1_000))
     assert [d.text if isinstance(d, Document) else d.reason for d in found] == ["first", "too_long", "last"]
     assert peak < 6_000_000  # of 12 million
 

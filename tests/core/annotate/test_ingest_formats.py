@@ -93,8 +93,8 @@ def test_no_damage_is_fatal_or_makes_up_documents_twice(tmp_path_factory, data) 
 
 
 @pytest.mark.parametrize("name", sorted(WHOLE))
-@pytest.mark.parametrize("suffix", [".bz2", ".xz"])
-def test_bzip2_and_xz_are_read_in_several_streams_and_with_padding(tmp_path: Path, name: str, suffix: str) -> None:
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".xz"])
+def test_several_streams_and_padding_are_read(tmp_path: Path, name: str, suffix: str) -> None:
     data, pack = WHOLE[name], COMPRESS[suffix]
     (tmp_path / f"{name}{suffix}").write_bytes(pack(data[:300]) + pack(b"") + pack(data[300:]) + b"\0" * 8)
     (plain := tmp_path / "plain").mkdir()
@@ -104,17 +104,24 @@ def test_bzip2_and_xz_are_read_in_several_streams_and_with_padding(tmp_path: Pat
     ]
 
 
-@pytest.mark.parametrize("suffix", [".bz2", ".xz"])
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".xz"])
 @pytest.mark.parametrize("damage", ["cut", "garbled"])
-def test_a_damaged_file_keeps_the_rows_before_the_damage(tmp_path: Path, suffix: str, damage: str) -> None:
+def test_a_damaged_file_is_rejected_once_and_what_stands_before_is_kept(tmp_path: Path, suffix: str, damage) -> None:
     texts = incompressible(4_500)
     data = COMPRESS[suffix](jsonl(texts))
     half = len(data) * 2 // 3
-    (tmp_path / f"c.jsonl{suffix}").write_bytes(data[:half] + (b"" if damage == "cut" else b"\xff" * 99 + data[half:]))
-    *good, last = read(tmp_path)
-    assert len(good) > 1_000
+    (tmp_path / f"c.jsonl{suffix}").write_bytes(
+        data[:half] + (b"" if damage == "cut" else b"\xff" * 4096 + data[half:])
+    )
+    (tmp_path / "d.jsonl").write_bytes(jsonl(["the next file"]))
+    *good, bad, last = read(tmp_path)
+    assert (bad.reason, last.text) == ("truncated", "the next file")
+    assert 1_000 < len(good) < 4_500
     assert [d.text for d in good if isinstance(d, Document)][:1_000] == texts[:1_000]
-    assert last.reason == "truncated"
+    if damage == "cut":
+        assert all(isinstance(d, Document) for d in good)
+        assert [row.line for row in (*good, bad)] == list(range(1, len(good) + 2))
+    assert sum(getattr(row, "reason", "") == "truncated" for row in good) == 0
 
 
 def test_a_dump_that_is_none_is_one_rejected_row(tmp_path: Path) -> None:

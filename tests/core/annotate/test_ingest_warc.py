@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import sys
-import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ import zstandard
 from fastwarc.warc import WarcRecordType
 
 from tests.core.annotate.corpora import documents, read, rejected
-from tests.support.corpus_formats import COMPRESS, response, warc_record, wet
+from tests.support.corpus_formats import COMPRESS, response, warc_record, wet, with_peak
 from toolformer_core.annotate.ingest import read_corpus
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import UsageError
@@ -51,9 +50,8 @@ def test_a_conversion_record_is_its_text_as_it_is(tmp_path: Path, name: str) -> 
 
 
 def test_what_is_no_page_is_rejected_with_its_reason(tmp_path: Path) -> None:
-    html = PAGE.encode()
-    plain = "text/plain"
-    resource = WarcRecordType.resource
+    html, plain, resource = PAGE.encode(), "text/plain", WarcRecordType.resource
+    bomb = gzip.compress(b"<p>words<!--" + b"a" * (9 << 20))
     records = [
         (response("http://a.org/1", html), None),
         (response("http://a.org/2", html, status="404 Not Found"), "http_status"),
@@ -71,10 +69,7 @@ def test_what_is_no_page_is_rejected_with_its_reason(tmp_path: Path) -> None:
         (response("http://a.org/10", b"x\x9c" + bytes(range(99)), Content_Encoding="deflate"), "broken_record"),
         (response("http://a.org/10", b"\x1f\x9d\x90<p>", Content_Encoding="compress"), "broken_record"),
         (response("http://a.org/11", b"<div>" * 10_000), "broken_html"),
-        (
-            response("http://a.org/12", gzip.compress(b"<p>words<!--" + b"a" * (9 << 20)), Content_Encoding="gzip"),
-            "too_long",
-        ),
+        (response("http://a.org/12", bomb, Content_Encoding="gzip"), "too_long"),
         (response("http://a.org/13", b"<p>" + b"a" * (9 << 20)), "too_long"),
         (response("http://a.org/14", f"<p>{'a' * 300_000}".encode()), "too_long"),  # its text is
         (response("http://a.org/1", html), "duplicate"),
@@ -219,12 +214,7 @@ def test_memory_holds_no_record_that_is_too_long(tmp_path: Path) -> None:
     blank = COMPRESS[".bz2"](b"\r\n" * 500_000)
     record = COMPRESS[".bz2"](wet(["Text."]))
     (tmp_path / "c.wet.bz2").write_bytes(COMPRESS[".bz2"](head) + million * 40 + blank * 4 + record + million * 5)
-    tracemalloc.start()
-    try:
-        found = read(tmp_path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    found, peak = with_peak(lambda: read(tmp_path))
     assert [getattr(row, "reason", None) or row.text for row in found] == ["too_long", "Text.", "broken_record"]
     assert peak < 20_000_000  # 8 MiB of a record are held, and copied once
 

@@ -66,6 +66,30 @@ def test_what_is_a_bare_year(text, years):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        # a number that is the result of two others
+        ("There were 85 patients (23 of them smokers), or 3.70 for each.", "operation"),  # 85 / 23 = 3.6957
+        ("Out of 1400 participants, 400 (or 29%) passed the test.", "operation"),  # 400 / 1400 = 0.2857
+        # 658893 / 5763868 = .11431; 723 / 252 = 2.8690
+        ("The population is 658,893. This is 11.4% of the national total of about 5,763,868 people.", "operation"),
+        ("A total number of 252 matches were played, and 723 goals scored (2.87 per match).", "operation"),
+        ("I went to Paris in 1994 and stayed there until 2011, so in total, it was 17 years.", "operation"),
+        ("The 2169 goals are 3 times the 723 of last year.", "operation"),
+        ("He had 3 apples, bought 4 more and now has 7.", "operation"),
+        ("Paid 19.99 for it at a rate of 1.08, that is 21.59.", "operation"),  # 21.5892
+        ("10 and 10 make 20", "operation"),
+        ("7.5 less 2.5 leaves 5", "operation"),
+        # no relation of their own
+        ("1 first 2 second 3 third", "unrelated_numbers"),  # 1 + 2 = 3, as in every list
+        ("0 of 15 and again 15", "unrelated_numbers"),  # a + 0
+        ("1 for 15 and again 15", "unrelated_numbers"),  # a * 1
+        ("15 and 15 and 15", "unrelated_numbers"),
+        ("15 and 15 and 0", "unrelated_numbers"),  # a - a
+        ("15 and 15 and 1", "unrelated_numbers"),  # a / a
+        ("17 and 23 and 51", "unrelated_numbers"),
+        ("85 and 23 and 3.7", "unrelated_numbers"),  # one decimal may not be rounded
+        ("85 and 23 and 4", "unrelated_numbers"),
+        ("1,234 and 12 and 0.01", "unrelated_numbers"),  # 12 / 1234 = 0.0097, one digit may not be rounded
+        # years, list markers and addresses are no operands
         ("He went in 1994 and came back in 2011, so it was 17 years.", "operation"),
         ("Born in 1933, she died in 2008 aged 75.", "operation"),  # 2008 - 1933 = 75
         ("From 1990 to 2000: a 10-year plan", "operation"),
@@ -78,16 +102,25 @@ def test_what_is_a_bare_year(text, years):
         ("Of 2011 maps 1994 maps are old, so 17 maps are new.", "operation"),  # counted: no years
         ("1. 8 cups\n2. 5 spoons\n3. Mix", "few_numbers"),  # 8 - 5 = 3, but 3 is a list's
         ("See http://a.org/8 for 3 of the 5.", "few_numbers"),
+        # words and signs before a number
+        ("x = 5", "equation"),
+        ("a total of 85,000 visas", "equation"),
+        ("an AVERAGE OF $3", "equation"),
+        ("which equals -.5", "equation"),
+        ("is equal to 9", "equation"),
+        ("x=5", "equation"),
+        ("2.50% = 3.75%", "equation"),
+        ("x = y", "few_numbers"),
+        ("see https://a.org/watch?v=0z and a.org/?id=5", "few_numbers"),
+        ('<img width=300 height="40"> margin=-2px', "few_numbers"),
+        ("if x <= 5 or y == 6 or z != 7, x >= 8", "unrelated_numbers"),  # comparisons
+        ("subtotal of 5", "few_numbers"),
+        ("a total of many, 5", "few_numbers"),
+        ("12 and 13", "few_numbers"),
     ],
 )
-def test_years_list_markers_and_urls_are_no_operands(text, why):
+def test_why_a_text_is_kept_for_the_calculator_or_dropped(text, why):
     assert reason("calculator", text, few_numbers_share=0) == why
-
-
-def test_years_and_their_difference_must_stand_in_the_window():
-    # 1994, n words, 2011, 49 words, 17: as of other numbers, n + 51 tokens must be less than 100
-    texts = [f"1994: {'Word ' * (n - 1)}2011: {'Word ' * 49}17 years" for n in (49, 50)]
-    assert [reason("calculator", text, few_numbers_share=0) for text in texts] == ["operation", "unrelated_numbers"]
 
 
 @given(st.lists(st.integers(0, 12), max_size=8), st.integers(1, 12))
@@ -106,71 +139,11 @@ def test_a_difference_in_years_is_found_wherever_it_stands(values, window):
     assert has_operation(numbers, window) == (between or has_operation(counts, window))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "There were 85 patients (23 of them smokers), or 3.70 for each.",  # 85 / 23 = 3.6957
-        "Out of 1400 participants, 400 (or 29%) passed the test.",  # 400 / 1400 = 0.2857
-        "The population is 658,893 people. This is 11.4% of the national total of about 5,763,868 people.",  # .11431
-        "A total number of 252 matches were played, and 723 goals scored (2.87 per match).",  # 723 / 252 = 2.8690
-        "I went to Paris in 1994 and stayed there until 2011, so in total, it was 17 years.",
-        "The 2169 goals are 3 times the 723 of last year.",
-        "He had 3 apples, bought 4 more and now has 7.",
-        "Paid 19.99 for it at a rate of 1.08, that is 21.59.",  # 21.5892
-        "10 and 10 make 20",
-        "7.5 less 2.5 leaves 5",
-    ],
-)
-def test_a_number_that_is_the_result_of_two_others_keeps_a_document(text):
-    assert reason("calculator", text) == "operation"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "1 first 2 second 3 third",  # 1 + 2 = 3, as in every list
-        "0 of 15 and again 15",  # a + 0
-        "1 for 15 and again 15",  # a * 1
-        "15 and 15 and 15",
-        "15 and 15 and 0",  # a - a
-        "15 and 15 and 1",  # a / a
-        "17 and 23 and 51",
-        "85 and 23 and 3.7",  # one decimal may not be rounded
-        "85 and 23 and 4",
-        "1,234 and 12 and 0.01",  # 12 / 1234 = 0.0097, but one digit that counts may not be rounded
-    ],
-)
-def test_numbers_without_a_relation_of_their_own_do_not(text):
-    assert reason("calculator", text, few_numbers_share=0) == "unrelated_numbers"
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("x = 5", "equation"),
-        ("a total of 85,000 visas", "equation"),
-        ("an AVERAGE OF $3", "equation"),
-        ("which equals -.5", "equation"),
-        ("is equal to 9", "equation"),
-        ("x=5", "equation"),
-        ("2.50% = 3.75%", "equation"),
-        ("x = y", "few_numbers"),
-        ("see https://a.org/watch?v=0z and a.org/?id=5", "few_numbers"),
-        ('<img width=300 height="40"> margin=-2px', "few_numbers"),
-        ("if x <= 5 or y == 6 or z != 7, x >= 8", "unrelated_numbers"),  # comparisons
-        ("subtotal of 5", "few_numbers"),
-        ("a total of many, 5", "few_numbers"),
-        ("12 and 13", "few_numbers"),
-    ],
-)
-def test_words_before_a_number(text, why):
-    assert reason("calculator", text) == why
-
-
 @pytest.mark.parametrize(("between", "why"), [(49, "operation"), (50, "unrelated_numbers")])
-def test_the_window_is_a_hundred_tokens(between, why):
+@pytest.mark.parametrize("numbers", [("20", "30", "50"), ("1994:", "2011:", "17 years")])
+def test_the_window_is_a_hundred_tokens(between, why, numbers):
     # 20, n words, 30, 49 words, 50: the last stands n + 51 tokens behind the first, which must be less than 100
-    text = f"20 {'word ' * (between - 1)}30 {'word ' * 49}50"
+    text = f"{numbers[0]} {'word ' * (between - 1)}{numbers[1]} {'word ' * 49}{numbers[2]}"
     assert reason("calculator", text, few_numbers_share=0) == why
 
 
@@ -213,61 +186,38 @@ def test_one_in_a_hundred_of_the_rest_is_kept_whatever_the_order():
 
 
 @pytest.mark.parametrize(
-    ("url", "date"),
+    ("date", "paths"),
     [
-        ("http://a.org/2016/11/28/title/", "2016-11-28"),
-        ("http://a.org/2016/1/8", "2016-01-08"),
-        ("http://a.org/2016-11-28-title.html", "2016-11-28"),
-        ("http://a.org/x_20161128.html", "2016-11-28"),
-        ("http://a.org/x?date=2016-11-28&y=1", "2016-11-28"),
-        ("http://a.org/x?date=2016%2F11%2F28", "2016-11-28"),
-        ("http://a.org/2016/nov/28/title", "2016-11-28"),
-        ("http://a.org/2018/Jul-12/456188-title", "2018-07-12"),
-        ("http://a.org/the-news-april-11-2019/", "2019-04-11"),
-        ("http://a.org/2019-13-45/2016/11/28/", "2016-11-28"),  # the first is no day of the calendar
-        ("http://a.org/2016/11/28/about-2015-01-02", "2016-11-28"),
-        ("http://a.org/2016/11-28/title", "2016-11-28"),  # mixed separators
-        ("http://a.org/2016_11/28.html", "2016-11-28"),
-        ("http://a.org/28-11-2016/title", "2016-11-28"),  # day first: there is no 28th month
-        ("http://a.org/28/11/2016", "2016-11-28"),
-        ("http://a.org/11-28-2016.html", "2016-11-28"),
-        ("http://a.org/05-05-2016", "2016-05-05"),  # both readings are one day
-        ("http://a.org/news/15nov2018---photo", "2018-11-15"),
-        ("http://a.org/28-november-2016-title", "2016-11-28"),
-        ("http://a.org/28th_nov_2016", "2016-11-28"),
-        ("http://a.org/2016.11.28/title", "2016-11-28"),
-        ("http://a.org/28.11.2016", "2016-11-28"),
-        ("http://a.org/x?StartDate=20161128", "2016-11-28"),
-        ("http://a.org/2099/01/01/2016/11/28", "2016-11-28"),  # the first lies behind the latest day
-        ("http://a.org/?on=28-nov-2016", "2016-11-28"),
-        ("http://a.org/covid-19-march-2020-update", None),  # the number belongs to the title
-        ("http://a.org/top-10-december-2020", None),
-        ("http://a.org/05-06-2016", None),  # June or May
-        ("http://a.org/x?id=20161128", None),
-        ("http://a.org/x?a=1&vehicleId=20161128", None),
-        ("http://a.org/tool-2016.11.28.tar.gz", None),  # versions
-        ("http://a.org/tool/2016.1.8/", None),
-        ("http://a.org/v2016.11.28/", None),
-        ("http://a.org/1.28.11.2016/", None),
-        ("http://a.org/2027/01/01/", None),
-        ("http://a.org/2016/marches/28", None),
-        ("http://a.org/2016/11/", None),
-        ("http://a.org/2016/11/title", None),
-        ("http://a.org/2012/08/10-things-to-do", None),  # ten things
-        ("http://a.org/2015/02/29/", None),
-        ("http://a.org/1989/11/28/", None),
-        ("http://a.org/120161128/", None),
-        ("http://a.org/201611281/", None),
-        ("http://a.org/", None),
-        ("", None),
+        ("2016-11-28", "2016/11/28/title/ 2016-11-28-title.html x_20161128.html x?date=2016-11-28&y=1"),
+        ("2016-11-28", "x?date=2016%2F11%2F28 2016/nov/28/title x?StartDate=20161128 ?on=28-nov-2016"),
+        ("2016-11-28", "28-november-2016-title 28th_nov_2016 2016.11.28/title 28.11.2016"),
+        ("2016-11-28", "2016/11-28/title 2016_11/28.html"),  # mixed separators
+        ("2016-11-28", "28-11-2016/title 28/11/2016 11-28-2016.html"),  # day first: there is no 28th month
+        # the first is no day of the calendar, or lies behind the latest day; of two the first one counts
+        ("2016-11-28", "2019-13-45/2016/11/28/ 2099/01/01/2016/11/28 2016/11/28/about-2015-01-02"),
+        ("2016-01-08", "2016/1/8"),
+        ("2018-07-12", "2018/Jul-12/456188-title"),
+        ("2019-04-11", "the-news-april-11-2019/"),
+        ("2016-05-05", "05-05-2016"),  # both readings are one day
+        ("2018-11-15", "news/15nov2018---photo"),
+        (None, "covid-19-march-2020-update top-10-december-2020 2012/08/10-things-to-do"),  # the number is the title's
+        (None, "05-06-2016"),  # June or May
+        (None, "x?id=20161128 x?a=1&vehicleId=20161128"),
+        (None, "tool-2016.11.28.tar.gz tool/2016.1.8/ v2016.11.28/ 1.28.11.2016/"),  # versions
+        (None, "2016/marches/28 2016/11/ 2016/11/title"),
+        (None, "2027/01/01/ 2015/02/29/ 1989/11/28/ 120161128/ 201611281/"),
     ],
 )
-def test_the_date_in_a_url(url, date):
-    assert url_date(url, "2026-12-31") == date
-    verdict = judge("calendar", "text", url or None, latest_date="2026-12-31")
-    assert (verdict.kept, verdict.context) == (date is not None, date or "")
-    later = "2027" in url
-    assert verdict.reason == ("url_date" if date else "later_than_latest_date" if later else "no_url_date")
+def test_the_date_in_a_url(date, paths):
+    for url in (f"http://a.org/{path}" for path in paths.split()):
+        assert url_date(url, "2026-12-31") == date, url
+        verdict = judge("calendar", "text", url, latest_date="2026-12-31")
+        assert (verdict.kept, verdict.context) == (date is not None, date or "")
+        later = "2027" in url
+        assert verdict.reason == ("url_date" if date else "later_than_latest_date" if later else "no_url_date")
+    for url in ("http://a.org/", "", None):
+        assert judge("calendar", "text", url, latest_date="2026-12-31").reason == "no_url_date"
+    assert url_date("") is None
 
 
 def test_the_latest_day_is_a_setting_and_by_default_there_is_none():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -8,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_prompt, a_verdict
-from tests.support.scripted_lm import ScriptedLM, ScriptError
+from tests.support.scripted_lm import ScriptedLM
 from toolformer_core.annotate.sample import draw_seeds, sample
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import UsageError
-from toolformer_core.lm.base import Draw
+from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScanWrapper
+from toolformer_core.records import Prompt
 
 TEXT = "I went in 1994 and left in 2011"
 #       0 1     6  9     14   18    23  26
@@ -35,8 +37,7 @@ def positions(sampled):
 
 
 @pytest.mark.parametrize(
-    ("tau_s", "expected"),
-    [(0.0, [1, 9, 26]), (0.04, [9, 26]), (0.05, [9, 26]), (0.2, [9]), (0.5, [])],
+    ("tau_s", "expected"), [(0.0, [1, 9, 26]), (0.04, [9, 26]), (0.05, [9, 26]), (0.2, [9]), (0.5, [])]
 )
 def test_positions_above_tau_s_are_kept(tau_s, expected):
     lm = scripted({1: math.log(0.01), 9: math.log(0.4), 26: math.log(0.06)})
@@ -62,6 +63,7 @@ class CharactersLM:
     """Every character is a token, " [" is as likely before each as before the next, and every draw is the same."""
 
     name = digest = "characters"
+    bounds = None
 
     def __init__(self, text):
         self.texts = [0]
@@ -182,14 +184,11 @@ def test_spans_are_scanned_alone_and_mapped_back_whatever_the_batches(batch_size
     assert second == third
 
 
-def test_spans_of_nothing_give_no_position():
+def test_no_documents_and_spans_of_nothing_ask_nothing():
+    assert run(ScriptedLM(), []) == []
     document = a_document("a \n b")
     (got,) = run(ScriptedLM(), [(document, a_verdict(document, spans=((1, 4),)))])
     assert (got.outcome, got.calls) == ("no_position", ())
-
-
-def test_no_documents_ask_nothing():
-    assert run(ScriptedLM(), []) == []
 
 
 def test_seeds_are_of_the_place_and_the_draw_alone():
@@ -211,15 +210,7 @@ def test_seeds_are_64_bits_and_differ(places):
     seeds = [s for place in places for s in draw_seeds(*place, 3)]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= s < 2**64 for s in seeds)
-
-
-def test_more_draws_do_not_change_the_first():
     assert draw_seeds(0, "d", "qa", 4, 2) == draw_seeds(0, "d", "qa", 4, 7)[:2]
-
-
-def test_an_unscripted_text_is_named():
-    with pytest.raises(ScriptError, match="no scan is scripted for tool 'calculator' and text 'I went"):
-        run(ScriptedLM(), [a_document(TEXT)])
 
 
 class RoundingLM(CharactersLM):
@@ -244,3 +235,69 @@ def test_a_forced_draw_is_given_the_name_and_tells_how_likely_it_was():
 def test_what_forms_there_are():
     with pytest.raises(UsageError, match="draw_form must be one of free, forced: 'fixed'"):
         SampleConfig(draw_form="fixed")
+
+
+# --- positions at which a server does not tell p(" [") ----------------------------------------------------------------
+
+
+# TEXT has tokens at 0, 1, 6, 9, 14, 18, 23 and 26; " [" is told at three of them, and elsewhere at most
+TOLD = {1: math.log(0.01), 9: math.log(0.4), 26: math.log(0.06)}
+AT_MOST = {0: 0.001, 6: 0.04, 14: 0.2, 18: 0.001, 23: 0.001}
+
+
+class PartlySeen(ScanWrapper[Scan]):
+    """A scan with bounds."""
+
+    def __init__(self, inner: Scan) -> None:
+        super().__init__(inner)
+        self.bounds = [
+            np.array([TOLD.get(at, math.log(AT_MOST.get(at, 1))) for at in of_text.tolist()], dtype=np.float32)
+            for of_text in inner.positions
+        ]
+
+    def draw(self, requests: Sequence[DrawRequest], **how) -> list[Draw]:
+        return self.inner.draw(requests, **how)
+
+
+class PartlySeeing:
+    """A scripted model whose scans have bounds."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.name = self.digest = "partly"
+        self.log_probs = inner.log_probs
+
+    def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
+        for scan in self._inner.scan(prompt, texts):
+            yield PartlySeen(scan)
+
+
+@pytest.mark.parametrize(
+    ("tau_s", "tried", "unseen"),
+    [
+        (0.0, [1, 9, 26], 5),  # all that is not told
+        (0.03, [9, 26], 2),  # 6 may have 0.04, and 14 0.2
+        (0.05, [9, 26], 1),  # 14
+        (0.2, [9], 0),  # 14 has at most that
+    ],
+)
+def test_what_is_not_told_and_may_exceed_tau_s_is_counted(tau_s, tried, unseen):
+    (got,) = run(PartlySeeing(scripted(TOLD)), [a_document(TEXT)], tau_s=tau_s)
+    assert (positions(got), got.positions, got.unseen) == (tried, 8, unseen)
+
+
+def test_a_position_where_no_call_may_stand_is_not_counted():
+    text = TEXT + "  "
+    document = a_document(text)
+    lm = PartlySeeing(scripted({1: TOLD[1], 9: TOLD[9]}, text=text[:14]))
+    (got,) = run(lm, [(document, a_verdict(document, spans=((0, 14),)))])
+    assert (got.positions, got.unseen) == (4, 2)  # 0, 1, 6, 9, and of these 0 and 6
+
+
+def test_a_model_that_tells_all_counts_nothing():
+    (got,) = run(scripted(TOLD), [a_document(TEXT)])
+    assert (got.positions, got.unseen) == (0, 0)
+    (scan,) = scripted(TOLD).scan(Prompt("calculator", "", ""), [TEXT])
+    assert scan.bounds is None
+    assert ScanWrapper(scan).bounds is None
+    assert ScanWrapper(PartlySeen(scan)).bounds is not None

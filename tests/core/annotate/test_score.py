@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import a_document, a_drawn, survivors
-from tests.support.scripted_lm import ScriptedLM, ScriptError
+from tests.support.scripted_lm import ScriptedLM
 from tests.tiny import tiny_lm
-from toolformer_core.annotate.losses import weights
-from toolformer_core.annotate.score import score
+from toolformer_core.annotate.score import reweighted, score, weights
 from toolformer_core.config import ScoreConfig
 from toolformer_core.lm.tokens import tokenize
+from toolformer_core.records import AnsweredCall, ScoredCall
 
 TEXT = "18 + 12 x 3 = 54 as said"
 AT = TEXT.index(" 54")
@@ -69,16 +70,11 @@ def test_within_a_token_the_next_one_is_the_first_that_counts():
     assert found[before].loss_plain != found[behind].loss_plain
 
 
-def test_at_a_texts_end_weights_are_not_spread_over_what_is_left():
-    lm = ScriptedLM(log_probs=lambda request: [-3.0])
-    (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, AT, "1"), "1")], ScoreConfig())
-    assert scored.loss_plain == pytest.approx(3 * 5 / 15)
-
-
-def test_no_token_left_is_no_loss():
-    lm = ScriptedLM(log_probs=lambda request: [])
-    (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, len(TEXT), "1"), "1")], ScoreConfig())
-    assert (scored.loss_plain, scored.loss_call, scored.loss_response) == (0.0, 0.0, 0.0)
+@pytest.mark.parametrize(("at", "left", "loss"), [(AT, [-3.0], 3 * 5 / 15), (len(TEXT), [], 0.0)])
+def test_at_a_texts_end_weights_are_not_spread_over_what_is_left(at, left, loss):
+    lm = ScriptedLM(log_probs=lambda request: left)
+    (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, at, "1"), "1")], ScoreConfig())
+    assert (scored.loss_plain, scored.loss_call, scored.loss_response) == pytest.approx((loss, loss, loss))
 
 
 def test_every_question_is_asked_once_and_the_plain_one_is_shared():
@@ -88,11 +84,7 @@ def test_every_question_is_asked_once_and_the_plain_one_is_shared():
         asked.append((request.prefix, request.position, request.tokens))
         return [-1.0] * request.tokens
 
-    items = [
-        (a_drawn(DOC, AT, "1", count=2), "1"),
-        (a_drawn(DOC, AT, "2"), "2"),
-        (a_drawn(DOC, AT, "1", count=3), "1"),
-    ]
+    items = [(a_drawn(DOC, AT, "1", count=2), "1"), (a_drawn(DOC, AT, "2"), "2"), (a_drawn(DOC, AT, "1", count=3), "1")]
     scored = score(ScriptedLM(log_probs=answer), "Calculator", {DOC.doc_id: TEXT}, items, ScoreConfig())
     assert asked == [
         ("", AT, 5),
@@ -215,6 +207,42 @@ def test_a_loss_is_the_formula(told, decay):
     assert scored.gain == 0
 
 
-def test_an_unscripted_question_is_named():
-    with pytest.raises(ScriptError, match="no log-probabilities are scripted for prefix ''"):
-        score(ScriptedLM(), "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, AT, "1"), "1")], ScoreConfig())
+# --- losses under other weights ---------------------------------------------------------------------------------------
+
+
+FIRST = AnsweredCall("qa", "When?", "1820")
+QA = ScoredCall(
+    *("d", "qa", 7, "When?", "1820", -0.1, 1),
+    **{"loss_plain": 0.0, "loss_call": 0.0, "loss_response": 0.0, "seen_before": False, "seen_after": False},
+    log_p_plain=(-3.0, -1.0),
+    log_p_call=(-2.0, -2.0),
+    log_p_response=(-1.0, -1.5),
+)
+SUM = replace(QA, tool="calculator", input="1820 + 45", response="1865", preceding_calls=(FIRST,), loss_shorter=0)
+SUM = replace(SUM, log_p_response=(-0.5, -0.5))
+
+
+def test_the_first_token_alone_and_two_tokens_alike() -> None:
+    qa, chain = reweighted([QA, SUM], [1.0])
+    assert (qa.loss_plain, qa.loss_call, qa.loss_response, qa.loss_shorter) == (3.0, 2.0, 1.0, None)
+    assert qa.gain == 1.0  # min(3, 2) - 1
+    assert chain.loss_shorter == 1.0  # of the first call with its response
+    assert chain.gain == 0.5  # min(3, 2, 1) - 0.5
+    qa, chain = reweighted([QA, SUM], [0.5, 0.5])
+    assert qa.gain == 0.75  # min(2, 2) - 1.25
+    assert chain.gain == 0.75  # min(2, 2, 1.25) - 0.5
+
+
+def test_near_the_end_of_a_text_the_weights_stay_and_what_was_not_computed_stays_unknown() -> None:
+    short = replace(QA, log_p_plain=(-3.0,), log_p_call=(-3.0,), log_p_response=(-1.5,))
+    [found] = reweighted([short], weights())
+    assert found.gain == pytest.approx(0.5)  # 5/15 of 3 - 1.5
+    [found] = reweighted([replace(QA, loss_call=None, log_p_call=None)], [1.0])
+    assert (found.loss_call, found.bound) == (None, 2.0)  # at most 3 - 1
+
+
+def test_what_is_not_stored_is_an_error() -> None:
+    with pytest.raises(ValueError, match="a call of qa in document d has no log-probabilities"):
+        reweighted([replace(QA, log_p_plain=None)], [1.0])
+    with pytest.raises(ValueError, match="begins with one that was not scored"):
+        reweighted([SUM], [1.0])

@@ -31,8 +31,8 @@ from toolformer_core.finetune.texts import encode_texts
 from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.lm.load import load_model, load_parts
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
-from toolformer_core.lm.scoring import ScoreSequence, score_requests
 from toolformer_core.lm.tokens import encode, encode_following
+from toolformer_core.lm.windowing import ScoreSequence, score_requests
 from toolformer_core.records import Call, Example, ToolResponse
 from toolformer_core.syntax import call_pieces, interleave, linearize
 from toolformer_core.tools.calculator import Calculator

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tiny import PROMPT, TEXTS, tiny_lm
+from tiny import TEXTS, tiny_lm
 
 from tests.support.plain_lm import PlainLM
+from tests.support.plainly import drawn
 from toolformer_core.annotate.sample import sample
 from toolformer_core.config import SampleConfig
-from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScanWrapper
+from toolformer_core.lm.base import LanguageModel, Scan, ScanWrapper
 from toolformer_core.lm.load import load_model
 from toolformer_core.prompts.load import load_prompt
 from toolformer_core.records import Document, DrawnCall, PrefilterResult
@@ -20,23 +21,11 @@ SUMS = (
 )
 
 
-def drawn(lm: LanguageModel, name: str) -> dict[DrawRequest, Draw]:
-    out: dict[DrawRequest, Draw] = {}
-    for scan in lm.scan(PROMPT, TEXTS[:3]):
-        asked = [
-            DrawRequest(text, int(positions[0]), 10 * text + n)
-            for text, positions in zip(scan.texts, scan.positions, strict=True)
-            for n in range(8)
-        ]
-        out.update(zip(asked, scan.draw(asked, max_tokens=10, temperature=1.0, name=name), strict=True))
-    return out
-
-
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_a_hopeless_draw_is_cut_where_the_plain_computation_cuts_it(family: str) -> None:
     lm = tiny_lm(family)
-    whole, cut = drawn(lm, ""), drawn(lm, "QA")
-    assert cut == drawn(PlainLM(lm.hf_model), "QA")
+    whole, cut = drawn(lm, TEXTS[:3], 1.0, 10), drawn(lm, TEXTS[:3], 1.0, 10, name="QA")
+    assert cut == drawn(PlainLM(lm.hf_model), TEXTS[:3], 1.0, 10, name="QA")
     hopeless = [at for at, draw in cut.items() if draw != whole[at]]
     assert hopeless  # a random model writes no calls
     for at in hopeless:

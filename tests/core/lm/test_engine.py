@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
-from tiny import PROMPT, TEXTS, encode, plain_log_probs, sentencepiece, tiny_lm
+from tiny import PROMPT, TEXTS, draw_by_hand, encode, plain_log_probs, sentencepiece, tiny_lm
 
 from toolformer_core.errors import ContextError, ModelError
 from toolformer_core.lm.base import DrawRequest, ScoreRequest
 from toolformer_core.lm.hf import prefixes
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.randomness import uniform
 from toolformer_core.records import Prompt
-from toolformer_core.syntax import find_close
 
 FAMILIES = ["llama", "gptj"]  # `test_plain.py` compares all families with `PlainLM`, which is held to this
 CLOSE = 1e-4  # largest difference of log-probabilities allowed in float32
@@ -71,37 +68,16 @@ def test_scores_equal_the_plain_computation(family: str) -> None:
     ]
     for request, got in zip(requests, lm.log_probs(requests), strict=True):
         ids = encode(lm, request.text)
-        coded = lm.hf_model.tokenizer(request.text, add_special_tokens=False, return_offsets_mapping=True)[
-            "offset_mapping"
-        ]
-        first = 0
-        while first < len(ids) and (
-            (first and coded[first - 1][1] < request.position)
-            or (not first and request.position > 0)
-            or (first and coded[first][0] < coded[first - 1][1])
-        ):
-            first += 1
+        coded = lm.hf_model.tokenizer(request.text, add_special_tokens=False, return_offsets_mapping=True)
+        ends = [0, *(end for _, end in coded["offset_mapping"])]  # in front of each token, and of the end
+        starts = [start for start, _ in coded["offset_mapping"]]
+        usable = (j for j in range(len(ids)) if ends[j] >= request.position and (not j or starts[j] >= ends[j]))
+        first = next(usable, len(ids))
         lead = [0, *encode(lm, request.prefix)] if request.prefix else [0]
         table = plain_log_probs(lm, [*lead, *ids])
         wanted = [float(table[len(lead) + j - 1, ids[j]]) for j in range(first, min(first + 5, len(ids)))]
         assert len(got) == len(wanted)
         assert np.abs(got - np.asarray(wanted, dtype=np.float32)).max(initial=0) < CLOSE
-
-
-def plain_draw(lm: TransformersLM, ids: list[int], seed: int, max_tokens: int) -> tuple[str, bool]:
-    written: list[int] = []
-    for step in range(max_tokens):
-        p = plain_log_probs(lm, [*ids, *lm.hf_model.trigger, *written])[-1].exp().double()
-        edges = p.cumsum(0)
-        u = float(uniform(np.asarray([seed], dtype=np.uint64), step)[0]) * float(edges[-1])
-        token = int(torch.searchsorted(edges, torch.tensor(u, dtype=torch.float64), right=True))
-        if token == 0:
-            return lm.hf_model.tokenizer.decode(written), False
-        written.append(token)
-        text = lm.hf_model.tokenizer.decode(written)
-        if (close := find_close(text)) is not None:
-            return text[:close], True
-    return lm.hf_model.tokenizer.decode(written), False
 
 
 @pytest.mark.parametrize("together", [1, 2])  # documents in one product, as on a CPU and as on a GPU
@@ -117,7 +93,8 @@ def test_draws_equal_the_plain_computation(family: str, together: int, monkeypat
             for n in range(2)
         ]
         for r, draw in zip(requests, scan.draw(requests, max_tokens=12, temperature=1.0), strict=True):
-            assert (draw.text, draw.ended) == plain_draw(lm, sequence(lm, TEXTS[r.text], r.position), r.seed, 12)
+            ids = [*sequence(lm, TEXTS[r.text], r.position), *lm.hf_model.trigger]
+            assert draw == draw_by_hand(lm, ids, r.seed, 12)
 
 
 def test_a_draw_depends_on_its_seed_alone() -> None:

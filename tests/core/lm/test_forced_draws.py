@@ -3,52 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tiny import PROMPT, TEXTS, encode, plain_log_probs, sentencepiece, tiny_lm
+from tiny import PROMPT, TEXTS, draw_by_hand, encode, plain_log_probs, sentencepiece, tiny_lm
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from tests.support import plainly
 from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
 from tests.support.plain_lm import PlainLM
+from tests.support.plainly import CLOSE
 from toolformer_core.errors import ContextError, TokenizerError
-from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel
+from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, uniform
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.hf.head import LMHead
-from toolformer_core.lm.randomness import uniform
 from toolformer_core.lm.tokens import encode_opened
 from toolformer_core.lm.vllm import VllmLM
 from toolformer_core.lm.vllm_server import VllmServer
-from toolformer_core.syntax import find_close
 
 BEGIN = "WikiSearch("  # several tokens of every tokenizer here
-CLOSE = 1e-4  # largest difference of log-probabilities allowed in float32
 LONG = " ".join(f"In {1900 + i} there were {i} of them." for i in range(30))
 
 
-def requests_of(scan: Any) -> list[DrawRequest]:
-    """Three draws each at the first, a middle and the last position of every text."""
-    return [
-        DrawRequest(text, int(positions[at]), 77 * text + 7 * at + n)
-        for text, positions in zip(scan.texts, scan.positions, strict=True)
-        for at in sorted({0, len(positions) // 2, len(positions) - 1})
-        for n in range(3)
-    ]
-
-
-def drawn(
-    lm: LanguageModel, texts: Sequence[str], temperature: float, tokens: int = 16, **more: str
-) -> dict[DrawRequest, Draw]:
-    out: dict[DrawRequest, Draw] = {}
-    for scan in lm.scan(PROMPT, texts):
-        asked = requests_of(scan)
-        got = scan.draw(asked, max_tokens=tokens, temperature=temperature, **({"begin": BEGIN} | more))  # type: ignore[arg-type]
-        out.update(zip(asked, got, strict=True))
-    return out
+def drawn(lm: LanguageModel, texts: Sequence[str], temperature: float, **more: str) -> dict[DrawRequest, Draw]:
+    return plainly.drawn(lm, texts, temperature, 16, **({"begin": BEGIN} | more))  # type: ignore[arg-type]
 
 
 def assert_alike(ours: dict[DrawRequest, Draw], theirs: dict[DrawRequest, Draw], begin: str = BEGIN) -> None:
@@ -83,30 +63,6 @@ def completing(lm: TransformersLM, given: list[int], begin: str) -> list[int]:
     return [t for t in range(1, len(lm.hf_model.tokenizer)) if lm.hf_model.text([*given, t]).startswith(begin)]
 
 
-def by_hand(lm: TransformersLM, ids: list[int], given: list[int], seed: int, max_tokens: int, begin: str) -> Draw:
-    """Return a draw by the definition: log p of one given token after another, then of those that complete `begin`."""
-    log_p = 0.0
-    for token in given:
-        log_p += float(plain_log_probs(lm, ids)[-1, token])
-        ids = [*ids, token]
-    allowed = torch.zeros(len(lm.hf_model.tokenizer), dtype=torch.double)
-    allowed[completing(lm, given, begin)] = 1
-    log_p += float((plain_log_probs(lm, ids)[-1].exp().double() * allowed).sum().log())
-    written = list(given)
-    for step in range(max_tokens - len(given)):  # the first drawn token uses the seed's first number
-        p = plain_log_probs(lm, ids)[-1].exp().double()
-        edges = (p if step else p * allowed).cumsum(0)
-        u = float(uniform(np.asarray([seed], dtype=np.uint64), step)[0]) * float(edges[-1])
-        token = int(torch.searchsorted(edges, torch.tensor(u, dtype=torch.float64), right=True))
-        if token == 0:
-            break
-        ids, written = [*ids, token], [*written, token]
-        text = lm.hf_model.text(written)
-        if (close := find_close(text)) is not None:
-            return Draw(text[:close], True, log_p)
-    return Draw(lm.hf_model.text(written), False, log_p)
-
-
 def test_a_draw_follows_the_tokens_that_were_given() -> None:
     lm = tiny_lm()
     given = encode(lm, " [" + BEGIN)[1:-1]  # " [" is one token here, and nothing merges with it
@@ -116,7 +72,8 @@ def test_a_draw_follows_the_tokens_that_were_given() -> None:
     asked = [DrawRequest(0, 0, seed) for seed in range(6)]
     got = scan.draw(asked, max_tokens=len(given) + 5, temperature=1.0, begin=BEGIN)
     for request, draw in zip(asked, got, strict=True):
-        wanted = by_hand(lm, [*lead, *lm.hf_model.trigger], given, request.seed, len(given) + 5, BEGIN)
+        ids, allowed = [*lead, *lm.hf_model.trigger], completing(lm, given, BEGIN)
+        wanted = draw_by_hand(lm, ids, request.seed, len(given) + 5, given, allowed)
         assert (draw.text, draw.ended) == (wanted.text, wanted.ended)
         assert draw.log_p_begin == pytest.approx(wanted.log_p_begin, abs=CLOSE)
     assert len({draw.text for draw in got}) > 1
@@ -266,34 +223,6 @@ def test_forced_draws_are_the_free_draws_that_begin_so() -> None:
     assert len(set(wanted)) > 1
     for draw in got:
         assert draw.log_p_begin == pytest.approx(np.log(total), abs=CLOSE)
-
-
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_restricted_token_has_its_share_of_the_allowed_mass(temperature: float, bias: bool) -> None:
-    """Of 1,000 evenly spread numbers a token of probability p takes 1000 p, give or take one."""
-    torch.manual_seed(3)
-    layer = torch.nn.Linear(16, 1300, bias=bias).requires_grad_(False)
-    head, tokens = LMHead(_Layer(layer)), torch.tensor([0, 7, 512, 1299])
-    hidden, n = torch.randn(2, 16), 1000
-    u = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    owner = torch.arange(2).repeat_interleave(n)
-    got = head.draw_among(hidden, owner, u.repeat(2), temperature, tokens).view(2, n)
-    for row, state in zip(got, hidden, strict=True):
-        wanted = torch.softmax(layer(state)[tokens] / temperature, 0)
-        counts = torch.stack([(row == token).sum() for token in tokens])
-        assert int(counts.sum()) == n
-        assert bool((counts - n * wanted).abs().max() <= 1)
-    mass = torch.log_softmax(layer(hidden), 1)[:, tokens].logsumexp(1)
-    torch.testing.assert_close(head.log_p_among(hidden, tokens), mass, atol=1e-5, rtol=1e-5)
-
-
-class _Layer:
-    """An output layer and nothing behind it."""
-
-    def __init__(self, layer: torch.nn.Linear) -> None:
-        self.get_output_embeddings = lambda: layer
-        self.config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(vocab_size=layer.out_features))
 
 
 # --- a server ---------------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import TEXTS, tokenizer
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from tiny import TEXTS, tiny_lm, tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm import gguf
@@ -25,18 +25,8 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _llama() -> LlamaForCausalLM:
     torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer()),
-        hidden_size=WIDTH,
-        intermediate_size=48,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
-        max_position_embeddings=256,
-        bos_token_id=0,
-        eos_token_id=0,
-        tie_word_embeddings=False,
-    )
+    config = tiny_lm(context=256).hf_model.model.config  # WIDTH, LAYERS and HEADS are those of the tiny models
+    config.num_key_value_heads = HEADS
     return LlamaForCausalLM(config).eval()
 
 

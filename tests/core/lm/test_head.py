@@ -90,3 +90,23 @@ def test_of_equally_likely_tokens_the_first() -> None:
 def test_nothing_asked() -> None:
     lm_head = LMHead(Model(layer_of(31), 31))
     assert lm_head.log_p(torch.zeros(0, 16), torch.zeros(0, dtype=torch.long)).shape == (0,)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_restricted_token_has_its_share_of_the_allowed_mass(temperature: float, bias: bool) -> None:
+    """Of 1,000 evenly spread numbers a token of probability p takes 1000 p, give or take one."""
+    torch.manual_seed(3)
+    layer = torch.nn.Linear(16, 1300, bias=bias).requires_grad_(False)
+    head, tokens = LMHead(Model(layer, 1300)), torch.tensor([0, 7, 512, 1299])
+    hidden, n = torch.randn(2, 16), 1000
+    u = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    owner = torch.arange(2).repeat_interleave(n)
+    got = head.draw_among(hidden, owner, u.repeat(2), temperature, tokens).view(2, n)
+    for row, state in zip(got, hidden, strict=True):
+        wanted = torch.softmax(layer(state)[tokens] / temperature, 0)
+        counts = torch.stack([(row == token).sum() for token in tokens])
+        assert int(counts.sum()) == n
+        assert bool((counts - n * wanted).abs().max() <= 1)
+    mass = torch.log_softmax(layer(hidden), 1)[:, tokens].logsumexp(1)
+    torch.testing.assert_close(head.log_p_among(hidden, tokens), mass, atol=1e-5, rtol=1e-5)

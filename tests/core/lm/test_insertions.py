@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from tiny import PROMPT, TEXTS, encode, plain_log_probs, tiny_lm
 
 from tests.support.plain_lm import PlainLM
-from tests.support.plainly import CLOSE, drawn, scanned
+from tests.support.plainly import CLOSE, assert_scans_alike
 from toolformer_core.lm.base import DrawRequest, Insertion
 from toolformer_core.lm.windowing import windows_of
 
@@ -30,21 +29,9 @@ def test_p_of_a_bracket_behind_a_call_is_that_of_the_sequence_written_out(family
 @pytest.mark.parametrize("family", ["gpt2", "gptj", "mistral"])
 def test_scans_and_draws_beside_plain_texts_equal_the_plain_computation(family: str) -> None:
     lm = tiny_lm(family, context=256)
-    plain = PlainLM(lm.hf_model)
     middle, end = LONG.index(" there", len(LONG) // 2), len(LONG)
-    texts = [
-        TEXTS[1],
-        Insertion(TEXTS[1], 0, FIRST),
-        Insertion(LONG, middle, FIRST),
-        Insertion(LONG, middle, FIRST * 2),
-        Insertion(LONG, end, FIRST),
-    ]
-    ours, theirs = scanned(lm, texts), scanned(plain, texts)  # type: ignore[arg-type]
-    assert ours.keys() == theirs.keys() == set(range(len(texts)))
-    for text, (positions, log_probs) in theirs.items():
-        assert ours[text][0] == positions
-        assert np.abs(np.subtract(ours[text][1], log_probs)).max() < CLOSE
-    assert drawn(lm, texts, 1.0) == drawn(plain, texts, 1.0)  # type: ignore[arg-type]
+    longs = [Insertion(LONG, middle, FIRST), Insertion(LONG, middle, FIRST * 2), Insertion(LONG, end, FIRST)]
+    assert_scans_alike(lm, [TEXTS[1], Insertion(TEXTS[1], 0, FIRST), *longs])
 
 
 def test_of_a_long_text_the_window_around_the_position_is_read_twice() -> None:

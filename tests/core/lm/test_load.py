@@ -1,7 +1,9 @@
-"""From a name to a model: what is refused, and with which words."""
+"""From a name to a model, or to its tokenizer alone: what is refused, and with which words."""
 
 from __future__ import annotations
 
+import json
+import logging
 from pathlib import Path
 
 import accelerate
@@ -11,16 +13,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny import PROMPT, TEXTS, tiny_lm
 
+from tests.tiny import tokenizer
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import DrawRequest, ScoreRequest
 from toolformer_core.lm.hf.engine import TransformersLM
-from toolformer_core.lm.load import load_model, model_digest
-
-
-def test_a_folder_is_loaded_in_float32_with_its_digest(saved: Path) -> None:
-    lm = load_model(str(saved), device="cpu")
-    assert str(lm.hf_model.model.dtype) == "torch.float32"
-    assert lm.digest == model_digest(str(saved))
+from toolformer_core.lm.load import load_model, load_tokenizer, model_digest, model_digests
 
 
 @pytest.mark.parametrize(
@@ -32,7 +29,9 @@ def test_a_large_model_is_in_bfloat16_where_the_cpu_multiplies_in_it(
 ) -> None:
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": multiplies})
     monkeypatch.setattr("toolformer_core.lm.load._LARGE", large)
-    assert load_model(str(saved), device="cpu").hf_model.model.dtype == dtype
+    lm = load_model(str(saved), device="cpu")
+    assert lm.hf_model.model.dtype == dtype
+    assert lm.digest == model_digest(str(saved))
 
 
 def test_the_digest_follows_the_files(saved: Path) -> None:
@@ -74,16 +73,14 @@ def test_a_truncated_file_is_an_error_in_one_line(saved: Path) -> None:
         ("Embeded", "Did you mean 'embedded'"),
         ("./nowhere", "give 'embedded', a folder"),
         ("some/model", "could not be downloaded from the hub"),
+        (str(Path(__file__).parent), r"without config\.json"),
+        ("", "no model named"),
+        (" ", "no model named"),
     ],
 )
 def test_a_name_that_is_none_is_answered(name: str, says: str) -> None:
     with pytest.raises(ModelError, match=says):
         load_model(name)
-
-
-def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"without config\.json"):
-        load_model(str(tmp_path))
 
 
 def answers(lm: TransformersLM) -> tuple[list[list[float]], list[str], list[float]]:
@@ -127,3 +124,51 @@ def test_bfloat16_is_the_same_to_its_precision(saved: Path) -> None:
     for a, b in zip(halved[0], whole[0], strict=True):
         assert np.abs(np.subtract(a, b)).mean() < 0.5
     assert all(np.isfinite(halved[2]))
+
+
+# --- a tokenizer without its model ------------------------------------------------------------------------------------
+
+
+def test_that_of_the_embedded_model_has_its_digest_and_ends() -> None:
+    loaded = load_tokenizer("embedded")
+    assert loaded.digest == model_digests("embedded")[2]
+    assert loaded.start == loaded.end == loaded.tokenizer.eos_token_id
+
+
+def test_a_folder_without_a_model_will_do(tmp_path: Path) -> None:
+    tokenizer().save_pretrained(tmp_path)
+    loaded = load_tokenizer(str(tmp_path))
+    assert loaded.tokenizer("so")["input_ids"] == tokenizer()("so")["input_ids"]
+    assert (loaded.start, loaded.end) == (tokenizer().bos_token_id, tokenizer().eos_token_id)
+
+
+def test_the_digest_follows_the_chat_template(tmp_path: Path) -> None:
+    tokenizer().save_pretrained(tmp_path)
+    before = load_tokenizer(str(tmp_path)).digest
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    assert load_tokenizer(str(tmp_path)).digest == before
+    (tmp_path / "chat_template.jinja").write_text("{{ messages }}", encoding="utf-8")
+    assert load_tokenizer(str(tmp_path)).digest != before
+
+
+def test_a_token_without_an_embedding_is_read_as_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    own = tokenizer()
+    state = json.loads(own.backend_tokenizer.to_str())
+    own.save_pretrained(tmp_path)
+    size = len(own)
+    state["added_tokens"].append({**state["added_tokens"][0], "id": size, "content": "<pad>"})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": size}), encoding="utf-8")
+    with caplog.at_level(logging.WARNING):
+        loaded = load_tokenizer(str(tmp_path))
+    assert max(loaded.tokenizer("<pad>")["input_ids"]) < size
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 9}), encoding="utf-8")
+    with pytest.raises(ModelError, match="has no embedding for token"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_a_folder_without_one_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="has no readable tokenizer"):
+        load_tokenizer(str(tmp_path))
+    with pytest.raises(ModelError, match="Did you mean 'embedded'"):
+        load_tokenizer("embeded")

@@ -153,9 +153,13 @@ def test_no_tensor_of_a_scan_grows_with_vocabulary_times_length() -> None:
 def test_a_scan_gives_its_memory_back_when_the_next_is_asked_for() -> None:
     scans = tiny_lm("gpt2", token_budget=1).scan(PROMPT, TEXTS[:2])
     first = next(scans)
-    assert sum(p.size for p in first._passes) > 0
+    assert kept_bytes(first) > 0
     next(scans)
-    assert sum(p.size for p in first._passes) == 0
+    assert kept_bytes(first) == 0
+
+
+def kept_bytes(scan: Any) -> int:
+    return sum(2 * keys.numel() * keys.element_size() for row in scan._rows for keys, _ in row.kv or ())
 
 
 @pytest.mark.parametrize("times", [2, 4])
@@ -176,15 +180,14 @@ def test_what_a_long_text_takes_does_not_grow_with_its_length(times: int, monkey
 
     monkeypatch.setattr(lm.hf_model, "hidden", recorded)
     (scan,) = lm.scan(PROMPT, [text])
-    assert sum(len(p.rows) for p in scan._passes) > 4 * times
-    assert 0 < sum(p.size for p in scan._passes) <= 4 * 300 * 2 * 2 * 2 * 8 * 4
-    assert sum(p.kv is None for p in scan._passes) > 0
+    assert len(scan._rows) > 4 * times
+    assert 0 < kept_bytes(scan) <= 4 * 300 * 2 * 2 * 2 * 8 * 4
+    assert any(row.kv is None for row in scan._rows)
     positions = scan.positions[0].tolist()
     asked = [DrawRequest(0, p, p) for p in positions[:: len(positions) // 12]]
     drawn_from = scan.draw(asked, max_tokens=8, temperature=1.0)
     assert max(rows) <= 300
-    for p in scan._passes:
-        p.kv = None
+    scan.release()
     assert scan.draw(asked, max_tokens=8, temperature=1.0) == drawn_from
     (plain,) = PlainLM(lm.hf_model).scan(PROMPT, [text])
     few = slice(None, None, 4 * times)

@@ -13,23 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import PROMPT, TEXTS, tiny_lm
 
+from tests.support import plainly
 from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
 from tests.support.plain_lm import PlainLM
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.base import (
-    Draw,
-    DrawRequest,
-    Insertion,
-    LanguageModel,
-    ScoreRequest,
-    bounds_of,
-    tokens_passed,
-)
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion, LanguageModel, ScoreRequest, tokens_passed
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import LoadedTokenizer
-from toolformer_core.lm.remote.engine import RemoteLM
+from toolformer_core.lm.remote.engine import RemoteLM, _bound
 from toolformer_core.lm.remote.identity import RemoteModel, probe_of, tokenizer_for
-from toolformer_core.lm.remote.scanning import _bound
 from toolformer_core.lm.vllm_server import VllmServer
 from toolformer_core.records import Prompt
 
@@ -60,7 +52,7 @@ def scanned(lm: LanguageModel, texts: Sequence[str | Insertion], prompt: Prompt 
     """Per text: positions, log p(" ["), bounds."""
     out: Seen = {}
     for scan in lm.scan(prompt, texts):
-        bounds = bounds_of(scan) or scan.log_probs
+        bounds = scan.bounds or scan.log_probs
         for text, positions, log_probs, bound in zip(scan.texts, scan.positions, scan.log_probs, bounds, strict=True):
             out[text] = positions.tolist(), log_probs, bound
     return dict(sorted(out.items()))
@@ -133,25 +125,16 @@ def test_scores_are_those_of_the_model_here() -> None:
         assert lm.log_probs([]) == []
 
 
-def drawn(lm: LanguageModel, begin: str = "", temperature: float = 1.0, max_tokens: int = 8) -> dict[DrawRequest, Draw]:
-    out = {}
-    for scan in lm.scan(PROMPT, TEXTS[:2]):
-        asked = [
-            DrawRequest(text, int(positions[0]), 2**64 - 5 - seed)  # as a signed number it is below 0
-            for text, positions in zip(scan.texts, scan.positions, strict=True)
-            for seed in range(3)
-        ]
-        out.update(
-            zip(asked, scan.draw(asked, max_tokens=max_tokens, temperature=temperature, begin=begin), strict=True)
-        )
-    return out
+def drawn(lm: LanguageModel, temperature: float, tokens: int = 8, begin: str = "") -> dict[DrawRequest, Draw]:
+    """Draws with seeds that are below 0 as signed numbers."""
+    return plainly.drawn(lm, TEXTS[:2], temperature, tokens, seed=2**64 - 999, begin=begin)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_draws_are_those_of_the_model_here(temperature: float) -> None:
     local = tiny_lm("gpt2")
     with remote(local) as lm:
-        assert drawn(lm, temperature=temperature) == drawn(PlainLM(local.hf_model), temperature=temperature)
+        assert drawn(lm, temperature) == drawn(PlainLM(local.hf_model), temperature)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -160,13 +143,13 @@ def test_a_given_beginning_and_the_token_behind_it_are_those_of_the_model_here(t
     local = tiny_lm("gpt2")
     room = len(local.hf_model.beginning("QA(").given) + 1
     with remote(local, local.hf_model.lm_head.size) as lm:
-        got, wanted = (drawn(one, "QA(", temperature, room) for one in (lm, PlainLM(local.hf_model)))
+        got, wanted = (drawn(one, temperature, room, "QA(") for one in (lm, PlainLM(local.hf_model)))
     assert [draw[:2] for draw in got.values()] == [draw[:2] for draw in wanted.values()]
     np.testing.assert_allclose(
         [d.log_p_begin for d in got.values()], [d.log_p_begin for d in wanted.values()], atol=CLOSE
     )
     with remote(local, 1) as lm:  # `(` alone is told, or what is likelier: less than all that would do
-        less = drawn(lm, "QA(", temperature, room)
+        less = drawn(lm, temperature, room, "QA(")
     assert all(draw.text.startswith("QA(") for draw in less.values())
     assert all((less[r].log_p_begin or 0) <= (wanted[r].log_p_begin or 0) + CLOSE for r in wanted)
 

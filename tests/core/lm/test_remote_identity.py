@@ -112,17 +112,11 @@ def test_a_model_that_is_not_served_names_those_that_are(server: FakeVllm, token
         describe_remote(name_of(server, tokenizer, "folder/other"))
 
 
-@pytest.mark.parametrize(
-    ("choice", "says"),
-    [
-        ({"prompt_logprobs": None}, "answered without prompt_logprobs; is it a vLLM server"),
-        ({"prompt_logprobs": [None, {"5": 3}]}, "answered without prompt_logprobs"),
-    ],
-)
-def test_a_server_without_prompt_logprobs(server: FakeVllm, tokenizer: str, choice: object, says: str) -> None:
-    listed = json.dumps(server.models()).encode()
-    server.answers = [(200, listed), (200, json.dumps({"choices": [choice]}).encode())]
-    with pytest.raises(ModelError, match=says):
+@pytest.mark.parametrize("told", [None, [None, {"5": 3}]])
+def test_a_server_without_prompt_logprobs(server: FakeVllm, tokenizer: str, told: object) -> None:
+    choices = {"choices": [{"prompt_logprobs": told}]}
+    server.answers = [(200, json.dumps(answer).encode()) for answer in (server.models(), choices)]
+    with pytest.raises(ModelError, match="answered without prompt_logprobs; is it a vLLM server"):
         describe_remote(name_of(server, tokenizer))
 
 

@@ -13,8 +13,9 @@ from tiny import PROMPT, TEXTS, tiny_lm
 
 from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
 from tests.support.plain_lm import PlainLM
+from tests.support.plainly import drawn
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, ScoreRequest
+from toolformer_core.lm.base import Draw, DrawRequest, ScoreRequest
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.load import load_model, model_digest, model_digests, model_folder
 from toolformer_core.lm.vllm import VllmLM
@@ -35,22 +36,11 @@ def lm_of(server: FakeVllm, local: TransformersLM | None = None) -> VllmLM:
     )
 
 
-def drawn(lm: LanguageModel, temperature: float, seeds: int = 3) -> dict[DrawRequest, Draw]:
-    out = {}
-    for scan in lm.scan(PROMPT, TEXTS[:2]):
-        asked = [
-            DrawRequest(text, int(positions[0]), 2**63 - 5 - seed)
-            for text, positions in zip(scan.texts, scan.positions, strict=True)
-            for seed in range(seeds)
-        ]
-        out.update(zip(asked, scan.draw(asked, max_tokens=8, temperature=temperature), strict=True))
-    return out
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_the_server_draws_what_the_model_would(server: FakeVllm, temperature: float) -> None:
     lm = lm_of(server)
-    assert drawn(lm, temperature) == drawn(PlainLM(lm.hf_model), temperature)
+    ours, plain = (drawn(one, TEXTS[:2], temperature, seed=2**63 - 999) for one in (lm, PlainLM(lm.hf_model)))
+    assert ours == plain
     draws = [body for body in server.asked if "prompt_logprobs" not in body]
     assert len(draws) >= 6
     assert all(body.items() >= MUST_BE_SAID.items() for body in server.asked)

@@ -9,7 +9,7 @@ from wh_fixtures import make_run, put, scored
 
 from flows.build_dataset.what_if import compare_by_shard, materialise
 from flows.build_dataset.what_if_query import WhatIfQuery, ask
-from toolformer_core.annotate.losses import weights, window_weights
+from toolformer_core.annotate.score import weights, window_weights
 from toolformer_core.errors import UsageError
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.queries import gain_histogram, rows_of

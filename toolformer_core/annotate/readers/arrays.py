@@ -70,26 +70,29 @@ def _after_bracket(texts: Iterator[str]) -> Iterator[str]:
 
 def array_row(element: Element, max_characters: int) -> RawRow | BadRow:
     """Return an element of a JSON array as a row, or as a bad row with the reason."""
-    raw = element.text.encode("utf-8", "surrogateescape")
-    if element.characters > max_characters:
-        return BadRow(element.line, "too_long", f"a row of {element.characters} characters", printable(raw))
+    raw, size = element.text.encode("utf-8", "surrogateescape"), element.characters
+
+    def bad(reason: str, detail: str) -> BadRow:
+        return BadRow(element.line, reason, detail, printable(raw))
+
+    if size > max_characters:
+        return bad("too_long", f"a row of {size} characters")
+    if element.state == CUT_OFF and not raw:
+        return bad("truncated", "the file ends before the array does")
     if element.state == CUT_OFF:
-        detail = (
-            f"a quote or bracket of this row is not closed: {element.characters:,} characters from here on are no rows"
+        return bad(
+            "truncated", f"a quote or bracket of this row is not closed: {size:,} characters from here on are no rows"
         )
-        if not raw:
-            detail = "the file ends before the array does"
-        return BadRow(element.line, "truncated", detail, printable(raw))
     if element.state == TRAILING:
-        return BadRow(element.line, "broken_json", "text after the end of the array", printable(raw))
+        return bad("broken_json", "text after the end of the array")
     if not raw:
-        return BadRow(element.line, "broken_json", "nothing stands between two commas")
+        return bad("broken_json", "nothing stands between two commas")
     if _UNDECODED.search(element.text):
-        return BadRow(element.line, "not_utf8", "a byte of the row is no UTF-8", printable(raw))
+        return bad("not_utf8", "a byte of the row is no UTF-8")
     try:
         return RawRow(element.line, json.loads(element.text), raw)
     except (ValueError, RecursionError) as exc:
-        return BadRow(element.line, "broken_json", str(exc)[:200], printable(raw))
+        return bad("broken_json", str(exc)[:200])
 
 
 # --- where an element ends --------------------------------------------------------------------------------------------
@@ -128,12 +131,9 @@ class _PartialElement:
 
 
 def elements(chunks: Iterable[str], limit: int, line: int = 1) -> Iterator[Element]:
-    """Yield the elements of an array, in order; two adjacent commas give an element without text.
+    """Yield the elements of an array whose text after its `[` comes in chunks; two adjacent commas give an empty one.
 
-    Args:
-        chunks: the text after the array's `[`, in pieces of any size.
-        limit: characters; of a longer element only the start is kept.
-        line: the line of the first character.
+    Of an element of more than `limit` characters only the start is kept. The first character stands on `line`.
     """
     current = _PartialElement(line, limit)
     depth, in_string, escaped, after_comma = 0, False, False, False

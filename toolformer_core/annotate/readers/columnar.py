@@ -21,60 +21,55 @@ _NO_VALUE = (ValueError, OverflowError, KeyError)  # bytes that are not text, da
 
 def parquet_rows(path: Path, columns: frozenset[str] | None) -> Iterator[RawRow | BadRow]:
     """Yield the rows of a Parquet file; only these columns are read, None for all."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    done = 0
-    try:
+    def batches() -> Iterator[tuple[Any, tuple[str, ...]]]:
         with path.open("rb") as opened, pq.ParquetFile(opened) as file:
             all_columns = tuple(file.schema_arrow.names)
             names = [n for n in all_columns if columns is None or n in columns]
             for batch in file.iter_batches(batch_size=_BATCH, columns=names):
-                _check_memory(batch)
-                yield from _batch_rows(batch, done, all_columns)
-                done += batch.num_rows
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:  # the last one: a column's name is damaged
-        yield BadRow(done + 1, "truncated", str(exc)[:200])
+                yield batch, all_columns
+
+    return _rows_of(batches())
 
 
 def arrow_rows(path: Path, columns: frozenset[str] | None) -> Iterator[RawRow | BadRow]:
     """Yield the rows of an Arrow file, in its stream or file format; only these columns are read, None for all."""
     import pyarrow as pa
 
-    done = 0
-    try:
+    def batches() -> Iterator[tuple[Any, tuple[str, ...]]]:
         with pa.memory_map(os.fsencode(path)) as file:
             try:
-                batches = pa.ipc.open_stream(file)
+                opened = pa.ipc.open_stream(file)
             except pa.ArrowInvalid:  # it is in the file format, with a footer, not in the stream format
                 reader = pa.ipc.open_file(file)
-                batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-            for batch in batches:
+                opened = (reader.get_batch(i) for i in range(reader.num_record_batches))
+            for batch in opened:
                 # by number: if a name occurs twice in a schema, the last one counts, as in Parquet and JSON
                 numbers = [i for i, n in enumerate(batch.schema.names) if columns is None or n in columns]
-                selected = batch.select(numbers)
-                _check_memory(selected)
-                for at in range(0, batch.num_rows, _BATCH):
-                    yield from _batch_rows(selected.slice(at, _BATCH), done + at, tuple(batch.schema.names))
-                done += batch.num_rows
+                yield batch.select(numbers), tuple(batch.schema.names)
+
+    return _rows_of(batches())
+
+
+def _rows_of(batches: Iterator[tuple[Any, tuple[str, ...]]]) -> Iterator[RawRow | BadRow]:
+    """Yield the rows of batches with all of a file's columns, as far as they can be read."""
+    import pyarrow as pa
+
+    done = 0
+    try:
+        for batch, columns in batches:
+            for column in batch.columns:  # lengths, offsets and indices must stay inside its memory
+                _as_binary(column).validate(full=True)
+            for at in range(0, batch.num_rows, _BATCH):
+                yield from _batch_rows(batch.slice(at, _BATCH), done + at, columns)
+            done += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:  # the last one: a column's name is damaged
         yield BadRow(done + 1, "truncated", str(exc)[:200])
 
 
-def _check_memory(batch: Any) -> None:
-    """Check that all lengths, offsets and indices of a batch stay inside its memory.
-
-    Strings are checked as bytes, because text that is not UTF-8 should cost a row and not the file.
-
-    Raises:
-        pyarrow.ArrowInvalid: one of them points outside.
-    """
-    for column in batch.columns:
-        _as_binary(column).validate(full=True)
-
-
 def _as_binary(column: Any) -> Any:
-    """Return a column over the same memory, with binary in place of every string.
+    """Return a column over the same memory with binary in place of every string: bad text costs a row, not the file.
 
     A column that Arrow cannot view in this way (e.g. an extension type inside a list) is returned unchanged.
     """
@@ -100,22 +95,17 @@ def _binary_type(kind: Any) -> Any:
 
     if isinstance(kind, pa.BaseExtensionType):
         return _binary_type(kind.storage_type)
-    if pa.types.is_string(kind):
-        return pa.binary()
-    if pa.types.is_large_string(kind):
-        return pa.large_binary()
-    if pa.types.is_string_view(kind):
-        return pa.binary_view()
+    if kind in (pa.string(), pa.large_string(), pa.string_view()):
+        return {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, pa.binary_view())
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_binary_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(_binary_type(kind.key_type), _binary_type(kind.item_type), kind.keys_sorted)
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_binary_type(kind.value_type)))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_binary_type(kind.value_type)))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_binary_type(kind.value_type)), kind.list_size)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        values = kind.value_field.with_type(_binary_type(kind.value_type))
+        if pa.types.is_large_list(kind):
+            return pa.large_list(values)
+        return pa.list_(values, kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
     return kind
 
 
@@ -124,15 +114,14 @@ def _batch_rows(batch: Any, done: int, columns: tuple[str, ...]) -> Iterator[Raw
     try:
         rows = batch.to_pylist()
     except _NO_VALUE:  # convert value by value to find the rows that fail
-        for i in range(batch.num_rows):
-            try:
-                value = {name: _value(batch.column(c)[i]) for c, name in enumerate(batch.schema.names)}
-                yield RawRow(done + i + 1, value | {n: _text_or_dict(value[n]) for n in unread}, columns=columns)
-            except UnicodeDecodeError as exc:
-                yield BadRow(done + i + 1, "not_utf8", f"byte {exc.start}: {exc.reason}", printable(exc.object))
-        return
-    for i, row in enumerate(rows):
-        yield RawRow(done + i + 1, row | {name: _text_or_dict(row[name]) for name in unread}, columns=columns)
+        rows = None
+    for i in range(batch.num_rows):
+        line = done + i + 1
+        try:
+            row = rows[i] if rows else {n: _value(batch.column(c)[i]) for c, n in enumerate(batch.schema.names)}
+            yield RawRow(line, row | {name: _text_or_dict(row[name]) for name in unread}, columns=columns)
+        except UnicodeDecodeError as exc:
+            yield BadRow(line, "not_utf8", f"byte {exc.start}: {exc.reason}", printable(exc.object))
 
 
 def _text_or_dict(value: Any) -> Any:

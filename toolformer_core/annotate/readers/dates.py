@@ -48,10 +48,7 @@ _URL_DATES = tuple(
 )
 _WORDS = tuple(
     re.compile(rf"\s*(?:[a-z]+,\s+)?{pattern}(?!\d).*", re.IGNORECASE | re.DOTALL)
-    for pattern in (
-        rf"{_MONTH}\.?\s+{_DAY},?\s+(?P<year>\d{{4}})",
-        rf"{_DAY}\s+{_MONTH}\.?,?\s+(?P<year>\d{{4}})",
-    )
+    for pattern in (rf"{_MONTH}\.?\s+{_DAY},?\s+(?P<year>\d{{4}})", rf"{_DAY}\s+{_MONTH}\.?,?\s+(?P<year>\d{{4}})")
 )
 _PARAMETER = re.compile(r"[?&;]([^=&;?]*)=[^=&;?]*\Z")
 _DATE_PARAMETER = re.compile(r"date|day|time|publish|\bdt\b", re.IGNORECASE)

@@ -40,10 +40,6 @@ _ESCAPED = re.compile(rb'(\\+)"')
 _IN_QUOTES = re.compile(rb'[^"]*+(?:""[^"]*+)*+')
 
 
-class _HeaderError(Exception):
-    """A first record that names no columns."""
-
-
 def delimited_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
     """Yield the records below the header, with the header's names as columns; of two equal names the last one counts.
 
@@ -53,25 +49,19 @@ def delimited_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
     csv.field_size_limit(max(csv.field_size_limit(), max_bytes))
     with closing(open_chunks(path)) as opened:
         chunks, delimiter, line_end = _with_dialect(opened, without_compression(path.name).lower().endswith(".tsv"))
-        records = records_of(chunks, delimiter, max_bytes, line_end)
-        header = next(
-            (
-                (line, record)
-                for line, record in records
-                if isinstance(record, BadRow) or (record.strip() and not _SEP.fullmatch(record))
-            ),
-            None,
-        )
-        if header is None:
-            return
-        line, first = header
-        try:
-            names = _names(first, delimiter)
-        except _HeaderError as exc:
-            yield BadRow(line, "no_header", f"nothing of this file is read: {exc}", _raw(first))
-            return
-        for line, record in records:
-            yield record if isinstance(record, BadRow) else _row(line, record, names, delimiter)
+        names: list[str] | None = None
+        for line, record in records_of(chunks, delimiter, max_bytes, line_end):
+            if names is None:
+                if isinstance(record, bytes) and (not record.strip() or _SEP.fullmatch(record)):
+                    continue
+                header = _names(record, delimiter)
+                if isinstance(header, str):
+                    raw = record.raw if isinstance(record, BadRow) else printable(record)
+                    yield BadRow(line, "no_header", f"nothing of this file is read: {header}", raw)
+                    return
+                names = header
+            else:
+                yield record if isinstance(record, BadRow) else _row(line, record, names, delimiter)
 
 
 def _with_dialect(chunks: Iterator[bytes], tabs: bool) -> tuple[Iterator[bytes], bytes, bytes]:
@@ -89,10 +79,12 @@ def _with_dialect(chunks: Iterator[bytes], tabs: bool) -> tuple[Iterator[bytes],
     unquoted = _QUOTED.sub(b"", start[:_START])
     line_end = b"\r" if b"\r" in unquoted and b"\n" not in unquoted else b"\n"
     first = start.partition(line_end)[0]
-    usual = b"\t" if tabs or (b"\t" in first and b"," not in first) else b","
-    delimiter = b";" if usual == b"," and b"," not in first and b";" in first else usual
     if separator := _SEP.fullmatch(first):
         delimiter = separator[1]
+    elif tabs or (b"\t" in first and b"," not in first):
+        delimiter = b"\t"
+    else:
+        delimiter = b";" if b";" in first and b"," not in first else b","
 
     def rest() -> Iterator[bytes]:
         if damaged is not None:
@@ -119,15 +111,16 @@ def _doubled(match: re.Match[bytes]) -> bytes:
     return b"\\" * pairs + _QUOTE * (1 + odd)
 
 
-def _names(record: bytes | BadRow, delimiter: bytes) -> list[str]:
+def _names(record: bytes | BadRow, delimiter: bytes) -> list[str] | str:
+    """Return the names of the columns, or why a first record names none."""
     if isinstance(record, BadRow):
-        raise _HeaderError(f"the header is {record.reason}, {record.detail}")
+        return f"the header is {record.reason}, {record.detail}"
     try:
         return [name.strip() for name in _fields(record, delimiter)]
     except UnicodeDecodeError as exc:
-        raise _HeaderError(f"byte {exc.start} of the header is no UTF-8") from exc
+        return f"byte {exc.start} of the header is no UTF-8"
     except csv.Error as exc:
-        raise _HeaderError(f"the header is broken, {exc}") from exc
+        return f"the header is broken, {exc}"
 
 
 def _row(line: int, record: bytes, names: list[str], delimiter: bytes) -> RawRow | BadRow:
@@ -146,10 +139,6 @@ def _row(line: int, record: bytes, names: list[str], delimiter: bytes) -> RawRow
 
 def _fields(record: bytes, delimiter: bytes) -> list[str]:
     return next(csv.reader([record.decode("utf-8")], delimiter=delimiter.decode()))
-
-
-def _raw(record: bytes | BadRow) -> str:
-    return record.raw if isinstance(record, BadRow) else printable(record)
 
 
 def _end(pattern: re.Pattern[bytes], chunk: bytes, at: int) -> int:

@@ -109,10 +109,7 @@ def dataset_files(folder: Path) -> list[Path] | None:
 
 
 def rows_of(
-    path: Path,
-    max_line_bytes: int,
-    columns: frozenset[str] | None = None,
-    part: LineRange | None = None,
+    path: Path, max_line_bytes: int, columns: frozenset[str] | None = None, part: LineRange | None = None
 ) -> Iterator[RawRow | BadRow]:
     """Yield the rows of one file.
 
@@ -171,11 +168,9 @@ def _text_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
 
 
 def _wikipedia_rows(path: Path, max_page_bytes: int) -> Iterator[RawRow | BadRow]:
-    """Yield the pages of a dump, with the columns `title`, `text`, `url` and `timestamp`; redirects are bad rows.
+    """Yield the pages of a dump (see `mediawiki`), with the columns `title`, `text`, `url` and `timestamp`.
 
-    What is kept of the markup stands in `toolformer_core.wikitext`; why a page cannot be read, in
-    `toolformer_core.mediawiki`. A dump of pages' whole histories gives the newest text of each page, if its history is
-    short enough to be held.
+    A dump of pages' whole histories gives the newest text of each page, if its history is short enough to be held.
     """
     try:
         for page in pages(path, max_page_bytes):

@@ -142,12 +142,9 @@ def _record(header: bytes, body: bytes, line: int, max_bytes: int) -> RawRow | B
         return BadRow(line, reason, detail[:200], printable(header))
 
     try:
+        stream, most = io.BytesIO(header + body + b"\r\n\r\n"), _HEADER_BYTES
         archive = ArchiveIterator(
-            io.BytesIO(header + body + b"\r\n\r\n"),
-            auto_decode="none",
-            quirks_mode=True,
-            stream_detect=False,
-            max_header_len=_HEADER_BYTES,
+            stream, auto_decode="none", quirks_mode=True, stream_detect=False, max_header_len=most
         )
         record = next(iter(archive))
         kind = record.record_type
@@ -160,38 +157,32 @@ def _record(header: bytes, body: bytes, line: int, max_bytes: int) -> RawRow | B
         page = {"url": url, "date": record.headers.get("WARC-Date")}
         if kind == WarcRecordType.conversion:
             return RawRow(line, {"text": body.decode("utf-8").removesuffix("\n").removesuffix("\r"), **page}, header)
-        kind_of_page = _content_type(record)
-        status = record.http_headers.status_code if record.is_http_parsed else None
-        if record.is_http_parsed and status != 200:
-            return bad("http_status", f"status {status}, {page['url']}")
+        http = record.http_headers if record.is_http_parsed else None
+        if http is not None and http.status_code != 200:
+            return bad("http_status", f"status {http.status_code}, {url}")
+        named = record.headers.get("Content-Type") if http is None else record.http_content_type
+        named = named or record.headers.get("WARC-Identified-Payload-Type") or ""
+        kind_of_page = str(named).partition(";")[0].strip().lower()
         if kind_of_page not in _HTML:
-            return bad("not_html", f"{kind_of_page or 'no content type'}, {page['url']}")
-        payload = _decoded(record.reader.read(), _codings(record) if record.is_http_parsed else [], max_bytes)
+            return bad("not_html", f"{kind_of_page or 'no content type'}, {url}")
+        payload = _decoded(record.reader.read(), [] if http is None else _codings(http), max_bytes)
         if len(payload) > max_bytes:
-            return bad("too_long", f"a page of more than {max_bytes} bytes when it is decompressed, {page['url']}")
-        html = _text(payload, record.http_charset if record.is_http_parsed else None)
+            return bad("too_long", f"a page of more than {max_bytes} bytes when it is decompressed, {url}")
+        html = _text(payload, None if http is None else record.http_charset)
     except UnicodeDecodeError as exc:
         return bad("not_utf8", f"byte {exc.start}: {exc.reason}")
     except (OSError, ValueError, LookupError, zlib.error, StopIteration) as exc:
         return bad("broken_record", f"{type(exc).__name__}: {exc}")
     if _nested(html) > _MOST_NESTED:
-        return bad("broken_html", f"tags are nested more than {_MOST_NESTED:,} deep, {page['url']}")
+        return bad("broken_html", f"tags are nested more than {_MOST_NESTED:,} deep, {url}")
     return RawRow(line, {"text": _main_text(html), **page}, header)
 
 
-def _content_type(record: Any) -> str:
-    named = record.http_content_type if record.is_http_parsed else record.headers.get("Content-Type")
-    named = named or record.headers.get("WARC-Identified-Payload-Type") or ""
-    return str(named).partition(";")[0].strip().lower()
-
-
-def _codings(record: Any) -> list[str]:
+def _codings(http_headers: Any) -> list[str]:
     """Return what a payload was encoded with, lower-cased, in the order in which it is undone."""
-    fields = list(record.http_headers.items())
-    codings = []
-    for header in ("content-encoding", "transfer-encoding"):
-        codings += [one.strip().lower() for name, value in fields if name.lower() == header for one in value.split(",")]
-    return codings[::-1]
+    fields = [(name.lower(), value.lower().split(",")) for name, value in http_headers.items()]
+    wanted = ("content-encoding", "transfer-encoding")
+    return [one.strip() for header in wanted for name, values in fields if name == header for one in values][::-1]
 
 
 def _decoded(payload: bytes, codings: Sequence[str], max_bytes: int) -> bytes:
@@ -247,17 +238,8 @@ def _text(payload: bytes, charset: str | None) -> str:
 def _main_text(html: str) -> str:
     from resiliparse.extract.html2text import extract_plain_text
 
-    return extract_plain_text(
-        html,
-        main_content=True,
-        preserve_formatting=True,
-        list_bullets=True,
-        alt_texts=False,
-        links=False,
-        form_fields=False,
-        noscript=False,
-        comments=False,
-    )
+    left_out: dict[str, Any] = dict.fromkeys(("alt_texts", "links", "form_fields", "noscript", "comments"), False)
+    return extract_plain_text(html, main_content=True, preserve_formatting=True, list_bullets=True, **left_out)
 
 
 def _nested(html: str) -> int:

@@ -40,11 +40,8 @@ def difference(logits: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def agree(logits: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Return whether logits equal the expected ones, (N, V) each, so far that no model is to be refused; NaN does not.
+    """Return whether logits computed in `dtype` equal the expected ones, (N, V) each, so far that no model is refused.
 
-    Args:
-        logits: computed in one way.
-        expected: computed in the way to be trusted.
-        dtype: the precision in which the model computed both.
+    NaN equals nothing.
     """
     return difference(logits, expected) <= _SLACK * tolerance(dtype)

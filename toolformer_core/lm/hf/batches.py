@@ -58,16 +58,16 @@ def fork(
     mask = torch.zeros(len(rows), longest, dtype=torch.long, device=prefixes[0][0][0].device)
     for r, length in enumerate(lengths):
         mask[r, longest - length :] = 1
-    layers = []
-    for layer in zip(*prefixes, strict=True):  # the same layer of every prefix
-        copies = []
-        for side in (0, 1):  # keys, values
-            template = layer[0][side]  # (1, H, T, D)
-            copy = template.new_zeros(len(rows), template.shape[1], longest, template.shape[3])
-            for r, (row, length) in enumerate(zip(rows, lengths, strict=True)):
-                copy[r, :, longest - length :] = layer[row][side][0, :, :length]
-            copies.append(copy)
-        layers.append((copies[0], copies[1]))
+
+    def copied(of_prefixes: Sequence[torch.Tensor]) -> torch.Tensor:
+        _, heads, _, width = of_prefixes[0].shape
+        copy = of_prefixes[0].new_zeros(len(rows), heads, longest, width)
+        for r, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+            copy[r, :, longest - length :] = of_prefixes[row][0, :, :length]
+        return copy
+
+    # the same layer of every prefix; its keys, its values
+    layers = [tuple(map(copied, zip(*layer, strict=True))) for layer in zip(*prefixes, strict=True)]
     return DynamicCache(ddp_cache_data=layers), mask
 
 

@@ -2,42 +2,42 @@
 
 One forward pass gives many results. A tool's prompt is computed once, and every document shares its keys and values.
 One pass over a document gives p(" [") at every position, and its draws start from that pass's keys and values. A plain
-text is scored once for all its positions (`scoring`). Every shortcut gives the plain computation's numbers; the tests
+text is scored once for all its positions (`windowing`). Every shortcut gives the plain computation's numbers; the tests
 compare.
 
     sequence of a scan       [bos] head | x tail | x                   positions are those of the second x
 
-This module knows no tools, thresholds or weights of a loss.
+The keys and values of a scan are kept for its draws as far as the budgets allow; of a long document, those of its first
+windows. For the other windows they are computed again when a draw needs them, so that the memory a document takes does
+not grow with its length. This module knows no tools, thresholds or weights of a loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers import DynamicCache
 
-from toolformer_core.lm.base import Draw, Insertion, Scan, ScoreRequest
-from toolformer_core.lm.hf.batches import by_budget, pad
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion, Scan, ScoreRequest
+from toolformer_core.lm.hf.batches import KeyValues, by_budget, fork, key_values, one_row, pad
 from toolformer_core.lm.hf.model import HFModel, fuse_gelu
-from toolformer_core.lm.hf.scanning import call_at_end, scan_texts
-from toolformer_core.lm.scoring import ScoreSequence, score_requests
+from toolformer_core.lm.hf.sampling import draw_calls
+from toolformer_core.lm.windowing import ScoreSequence, Window, draw_places, score_requests, windows_at_end, windows_of
 from toolformer_core.records import Prompt
+
+_PASSES_PER_SCAN = 4  # so that more documents draw together than fit into one pass
+
+_Head = tuple[int, KeyValues]  # length of a prompt's head in tokens, and its keys and values
 
 
 class TransformersLM:
-    """A causal LM that annotates and scores.
-
-    Args:
-        model: an `AutoModelForCausalLM`, on its device, in evaluation mode; `fuse_gelu` changes it.
-        token_budget: tokens that a batch may hold, padding included; None: chosen by free memory.
-        cache_budget: bytes of keys and values that the draws of one round may hold; None: chosen by free memory.
-
-    Raises:
-        ModelError: see `HFModel`.
-    """
+    """A causal LM that annotates and scores; see `HFModel` for arguments and errors. `fuse_gelu` changes the model."""
 
     def __init__(
         self,
@@ -51,19 +51,11 @@ class TransformersLM:
     ) -> None:
         fuse_gelu(model)
         self.hf_model = HFModel(model, tokenizer, name=name, token_budget=token_budget, cache_budget=cache_budget)
-        self._digest = digest
-
-    @property
-    def name(self) -> str:
-        return self.hf_model.name
-
-    @property
-    def digest(self) -> str:
-        return self._digest
+        self.name, self.digest = name, digest
 
     @property
     def tokens(self) -> int:
-        """See `CountsTokens`."""
+        """Tokens processed so far, padding included."""
         return self.hf_model.tokens
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
@@ -72,40 +64,43 @@ class TransformersLM:
         Raises:
             ModelError: prompt and call leave too little of the context for a document.
         """
-        return scan_texts(self.hf_model, prompt, texts)
+        return self._scans(prompt, texts)
+
+    def _scans(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[HFScan]:
+        return _scan_windows(self.hf_model, prompt, windows_of(self.hf_model, prompt, texts))
 
     def call_at_end(
         self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = ""
     ) -> list[Draw | None]:
         """Write the most likely call after each text, after the prompt's head; its tail is left out.
 
-        A text that does not fit into the context gives None. The head's keys and values are computed once.
-
-        Args:
-            prompt: its head holds demonstrations.
-            texts: none of them empty.
-            max_tokens: tokens of the call, its "]" included.
-            name: of the tool in calls: what cannot become a call of it is not written to its end. "": any.
+        No text is empty; one that does not fit into the context gives None. The head's keys and values are computed
+        once. `name` is as in `Scan.draw`.
         """
-        return call_at_end(self.hf_model, prompt, texts, max_tokens, name)
+        out: list[Draw | None] = [None] * len(texts)
+        for scan in _scan_windows(self.hf_model, prompt, windows_at_end(self.hf_model, prompt, texts)):
+            requests = [DrawRequest(n, int(at[0]), 0) for n, at in zip(scan.texts, scan.positions, strict=True)]
+            draws = scan.draw_tokens(requests, max_tokens=max_tokens, temperature=0.0, many=False, name=name)
+            for text, (draw, _) in zip(scan.texts, draws, strict=True):
+                out[text] = draw
+        return out
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """See `LanguageModel.log_probs`. A prefix too long for the context gives NaN: its call cannot be scored."""
         return score_requests(self.hf_model, requests, self._score, self.hf_model.context_length)
 
     def _score(self, sequences: list[ScoreSequence]) -> list[tuple[int, NDArray[np.float32]]]:
-        """Return all answers of some sequences, which are batched shortest first."""
         hf_model = self.hf_model
         sequences.sort(key=lambda one: len(one.ids))
-        out = []
         with hf_model.lock, torch.inference_mode():
-            for batch in by_budget([len(one.ids) for one in sequences], hf_model.token_budget):
-                for part in hf_model.budget.in_parts([sequences[b] for b in batch], self._score_batch):
-                    out += part
-        return out
+            return [
+                answer
+                for batch in by_budget([len(one.ids) for one in sequences], hf_model.budget.tokens)
+                for part in hf_model.budget.in_parts([sequences[b] for b in batch], self._score_batch)
+                for answer in part
+            ]
 
     def _score_batch(self, sequences: Sequence[ScoreSequence]) -> list[tuple[int, NDArray[np.float32]]]:
-        """Return all answers of some sequences, which are read together."""
         hf_model = self.hf_model
         ids, _ = pad([one.ids for one in sequences], hf_model.device)
         position = torch.arange(ids.shape[1], device=hf_model.device).expand(len(sequences), -1)
@@ -129,3 +124,176 @@ class TransformersLM:
             out.append((i, np.concatenate([unknown, log_p[at : at + n]])))
             at += n
         return out
+
+
+# --- scans ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Row:
+    """A window that went through the model."""
+
+    window: Window
+    log_probs: NDArray[np.float32]  # (n,)
+    kv: KeyValues | None  # of head and window, (1, H, T, D) per layer; None: not kept
+
+
+@dataclass(slots=True, eq=False)
+class HFScan:
+    """p(" [") at every position of a batch of documents, and the keys and values to draw calls from there."""
+
+    texts: Sequence[int]
+    positions: Sequence[NDArray[np.int64]]
+    log_probs: Sequence[NDArray[np.float32]]
+    hf_model: HFModel
+    _head: _Head
+    _rows: list[_Row]
+    bounds: None = None
+
+    def draw(
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
+    ) -> list[Draw]:
+        """See `Scan.draw`. Windows whose keys and values were not kept are computed again if they are drawn from."""
+        options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "name": name, "begin": begin}
+        return [draw for draw, _ in self.draw_tokens(requests, **options)]
+
+    def draw_tokens(
+        self,
+        requests: Sequence[DrawRequest],
+        *,
+        max_tokens: int,
+        temperature: float,
+        many: bool = True,
+        name: str = "",
+        begin: str = "",
+    ) -> list[tuple[Draw, list[int]]]:
+        """Return what `draw` does, each draw with its tokens; `many` as in `draw_calls`."""
+        hf_model, (head_length, _) = self.hf_model, self._head
+        places = self._places(requests)
+        requested = sorted({row for row, _ in places})
+        kept = {row: kv for row in requested if (kv := self._rows[row].kv) is not None}
+        dropped = [row for row in requested if row not in kept]
+        out: dict[int, tuple[Draw, list[int]]] = {}
+
+        def draw(prefixes: dict[int, KeyValues]) -> None:
+            number = {row: n for n, row in enumerate(prefixes)}
+            some = [i for i, (row, _) in enumerate(places) if row in prefixes]
+            at = [(number[row], head_length + before + 1) for row, before in (places[i] for i in some)]
+            seeds, kv = [requests[i].seed for i in some], list(prefixes.values())
+            options: dict[str, Any] = {"many": many, "name": name, "begin": begin}
+            draws = draw_calls(hf_model, kv, head_length, at, seeds, max_tokens, temperature, **options)
+            out.update(zip(some, draws, strict=True))
+
+        with hf_model.lock, torch.inference_mode():
+            if kept:
+                draw(kept)
+            windows = [self._rows[row].window for row in dropped]
+            for batch in by_budget([head_length + len(w.ids) for w in windows], hf_model.token_budget):
+                _, kv = _run_pass(hf_model, [windows[j] for j in batch], self._head, kv_only=True)
+                draw({dropped[j]: one_row(kv, n) for n, j in enumerate(batch)})
+        return [out[i] for i in range(len(requests))]
+
+    def release(self) -> None:
+        """Free the keys and values even if the scan is still referenced: the next scan needs the memory."""
+        for row in self._rows:
+            row.kv = None
+
+    def ids_before_draw(self, requests: Sequence[DrawRequest]) -> list[list[int]]:
+        """Return, per request, the tokens between the prompt's head and the draw, including " ["."""
+        trigger = self.hf_model.trigger
+        return [[*self._rows[row].window.ids[: at + 1].tolist(), *trigger] for row, at in self._places(requests)]
+
+    def _places(self, requests: Sequence[DrawRequest]) -> list[tuple[int, int]]:
+        return draw_places([row.window for row in self._rows], requests)
+
+
+def _scan_windows(hf_model: HFModel, prompt: Prompt, windows: Sequence[list[Window]]) -> Iterator[HFScan]:
+    head = hf_model.head(prompt)
+    with_windows = [i for i, of_text in enumerate(windows) if of_text]
+    order = sorted(with_windows, key=lambda i: (len(windows[i]), sum(len(w.ids) for w in windows[i]), i))
+    batch: list[int] = []
+    for i in order:
+        tokens = _padded_size(head, [w for j in (*batch, i) for w in windows[j]])
+        if batch and tokens > _PASSES_PER_SCAN * hf_model.token_budget:
+            yield (scan := _scan_batch(hf_model, head, {j: windows[j] for j in batch}))
+            scan.release()
+            batch = []
+        batch.append(i)
+    if batch:
+        yield _scan_batch(hf_model, head, {j: windows[j] for j in batch})
+
+
+def _padded_size(head: _Head, windows: Sequence[Window]) -> int:
+    return len(windows) * (head[0] + max(len(w.ids) for w in windows))
+
+
+def _scan_batch(hf_model: HFModel, head: _Head, by_text: dict[int, list[Window]]) -> HFScan:
+    windows = [w for of_text in by_text.values() for w in of_text]
+    rows: list[_Row] = []
+    kept_bytes = kept_tokens = 0  # of keys and values that are kept
+    with hf_model.lock, torch.inference_mode():
+        while (done := len(rows)) < len(windows):  # not one loop over `by_budget`: the budget may shrink meanwhile
+            batch = next(by_budget([len(w.ids) for w in windows[done:]], hf_model.token_budget))
+
+            def run(part: Sequence[Window]) -> tuple[Sequence[Window], list[NDArray[np.float32]], KeyValues]:
+                return part, *_run_pass(hf_model, part, head)
+
+            for part, log_probs, kv in hf_model.budget.in_parts(windows[done : done + len(batch)], run):
+                size = sum(2 * keys.numel() * keys.element_size() for keys, _ in kv)
+                tokens = _padded_size(head, part)
+                # `_scan_windows` limits the tokens of several texts; one long text would fill the whole cache budget
+                too_many = kept_bytes and kept_tokens + tokens > _PASSES_PER_SCAN * hf_model.token_budget
+                keep = kept_bytes + size <= hf_model.cache_budget and not too_many
+                if keep:
+                    kept_bytes, kept_tokens = kept_bytes + size, kept_tokens + tokens
+                for n, (window, log_p) in enumerate(zip(part, log_probs, strict=True)):
+                    rows.append(_Row(window, log_p, one_row(kv, n) if keep else None))
+                del kv  # what is not kept is freed before the next pass
+    numbers = iter(rows)
+    log_probs = [np.concatenate([row.log_probs for row in islice(numbers, len(ws))]) for ws in by_text.values()]
+    positions = [np.concatenate([w.positions for w in ws]) for ws in by_text.values()]
+    return HFScan(list(by_text), positions, log_probs, hf_model, head, rows)
+
+
+def _run_pass(
+    hf_model: HFModel, windows: Sequence[Window], head: _Head, *, kv_only: bool = False
+) -> tuple[list[NDArray[np.float32]], KeyValues]:
+    """Run one pass over windows after the shared head.
+
+    Returns:
+        Per window log p(" [") at its positions, (n,) each, none with `kv_only`; and the keys and values.
+    """
+    ids, _ = pad([w.ids for w in windows], hf_model.device)
+    n, (head_length, head_kv) = len(windows), head
+    cache = DynamicCache(ddp_cache_data=[(k.expand(n, -1, -1, -1), v.expand(n, -1, -1, -1)) for k, v in head_kv])
+    position = torch.arange(head_length, head_length + ids.shape[1], device=hf_model.device).expand(n, -1)
+    hidden = hf_model.hidden(ids, None, position, cache)  # (B, T, D); no mask: padding follows all that is read
+    kv = key_values(cache)
+    if kv_only:
+        return [], kv
+    states = torch.cat([hidden[b, w.before] for b, w in enumerate(windows)])  # (N, D)
+    log_p = hf_model.log_p(states, torch.full((len(states),), hf_model.trigger[0], device=hf_model.device))
+    log_probs = np.split(log_p, np.cumsum([len(w.before) for w in windows])[:-1])
+    if len(hf_model.trigger) > 1:
+        _add_rest_of_trigger(hf_model, windows, log_probs, kv, head_length)
+    return log_probs, kv
+
+
+def _add_rest_of_trigger(
+    hf_model: HFModel, windows: Sequence[Window], log_probs: list[NDArray[np.float32]], kv: KeyValues, head_length: int
+) -> None:
+    """Add, in place, log p of the other tokens of a " [" of several tokens: one more step each at every position."""
+    for b, w in enumerate(windows):
+        lengths = [head_length + int(j) + 1 for j in w.before]
+        for at in range(0, len(lengths), per := max(1, hf_model.token_budget // max(lengths))):
+            chunk = lengths[at : at + per]
+            forked, mask = fork([one_row(kv, b)], [0] * len(chunk), chunk)
+            position = torch.tensor(chunk, device=hf_model.device)
+            for token, after in zip(hf_model.trigger, hf_model.trigger[1:], strict=False):
+                mask = torch.cat([mask, mask.new_ones(len(chunk), 1)], dim=1)
+                ids = torch.full((len(chunk), 1), token, device=hf_model.device)
+                hidden = hf_model.hidden(ids, mask, position[:, None], forked)[:, -1]
+                log_probs[b][at : at + per] += hf_model.log_p(
+                    hidden, torch.full((len(chunk),), after, device=hf_model.device)
+                )
+                position = position + 1

@@ -66,19 +66,11 @@ class LMHead:
             u: for each draw a number in [0, 1), float64 (M,).
             temperature: divides the logits, > 0.
         """
-        out = []
-        for first, last in self._chunks(hidden):
-            inside = (owner >= first) & (owner < last)
-            out.append(self._draw(hidden[first:last], owner[inside] - first, u[inside], temperature))
-        return torch.cat(out)
+        of_chunk = [(a, b, (owner >= a) & (owner < b)) for a, b in self._chunks(hidden)]
+        return torch.cat([self._draw(hidden[a:b], owner[own] - a, u[own], temperature) for a, b, own in of_chunk])
 
     def log_p_among(self, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the natural log of the probability that some tokens (n,) have together: float32 (N,).
-
-        Args:
-            hidden: (N, D).
-            tokens: distinct, at least one.
-        """
+        """Return the log-probability that distinct tokens (n,) have together after each hidden state (N, D): (N,)."""
         out = []
         for first, last in self._chunks(hidden):
             h = hidden[first:last]
@@ -92,9 +84,6 @@ class LMHead:
         """Draw one token per u, as `draw` does, from the distribution restricted to some tokens.  (M,)
 
         Args:
-            hidden: (N, D).
-            owner: as for `draw`.
-            u: as for `draw`.
             temperature: divides the logits; 0 takes the most likely of the tokens.
             tokens: ascending (n,), at least one.
         """
@@ -138,7 +127,7 @@ class LMHead:
         """Yield the first token of each block and its logits, float32 (N, b); the next block may overwrite them."""
         layer = self._layer(hidden)
         if layer is None:
-            yield 0, self.model.get_output_embeddings()(hidden).float().to(hidden.device)
+            yield 0, self._all_logits(hidden)
             return
         weight, bias = layer
         step = min(_BLOCK, self.size) if hidden.device.type == "cpu" else self.size
@@ -151,12 +140,15 @@ class LMHead:
                 logits += bias[at : at + step]
             yield at, logits.float()
 
+    def _all_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model.get_output_embeddings()(hidden)
+        return logits.float().to(hidden.device)
+
     def _logits_at(self, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         """Return the float32 logits of some tokens (N, n) after each hidden state (N, D)."""
         layer = self._layer(hidden)
         if layer is None:
-            logits = self.model.get_output_embeddings()(hidden).float().to(hidden.device)
-            return logits.gather(1, tokens)  # type: ignore[no-any-return]
+            return self._all_logits(hidden).gather(1, tokens)
         weight, bias = layer
         logits = torch.bmm(weight[tokens], hidden[:, :, None])[..., 0].float()
         return logits if bias is None else logits + bias[tokens].float()
@@ -173,9 +165,8 @@ class LMHead:
     def _sums(self, hidden: torch.Tensor, temperature: float, width: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Sum exp(logit / temperature - top) over every `width` tokens, or over a block if that is smaller.
 
-        Returns:
-            top, float32 (N,): the largest logit of the first block, or of all blocks if the former overflows; and the
-            sums, float64 (N, pieces).
+        Return top, float32 (N,), the largest logit of the first block, or of all if that overflows; and the sums,
+        float64 (N, pieces).
         """
         top, sums = self._sums_below(hidden, temperature, width, None)
         if not bool(sums.isfinite().all()):

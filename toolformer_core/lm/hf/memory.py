@@ -38,22 +38,18 @@ class Budget:
     cache: int  # bytes of keys and values that the draws of one round may hold
 
     @classmethod
-    def automatic(cls, model: Any, device: torch.device) -> Budget:
-        """Return a budget of half the free memory of a device, for a model that is loaded there."""
-        free = free_bytes(device)
-        gpu = device.type != "cpu"
+    def for_model(cls, model: Any, device: torch.device, tokens: int | None, cache: int | None) -> Budget:
+        """Return the budget that is given, where it is None half the free memory of the device that has the model."""
+        quarter, gpu = free_bytes(device) // 4, device.type != "cpu"
         max_tokens = _GPU_TOKENS if gpu else max(512, _CPU_ACTIVATIONS // _widest(model))
-        return cls(
-            max(_MIN_TOKENS, min(free // 4 // _bytes_per_token(model), max_tokens)),
-            max(_MIN_CACHE, free // 4 if gpu else min(free // 4, _CPU_CACHE)),
-        )
+        automatic = max(_MIN_TOKENS, min(quarter // _bytes_per_token(model), max_tokens))
+        automatic_cache = max(_MIN_CACHE, quarter if gpu else min(quarter, _CPU_CACHE))
+        return cls(automatic if tokens is None else tokens, automatic_cache if cache is None else cache)
 
     def in_parts(self, items: Sequence[Item], run: Callable[[Sequence[Item]], Result]) -> Iterator[Result]:
-        """Run over all items at once; if memory runs out, over halves of them, and so on.
+        """Run over all items, at least one, at once; if memory runs out, over halves of them, and so on.
 
-        Args:
-            items: at least one.
-            run: gives the same results however the items are split, and may be started again.
+        The function gives the same results however the items are split, and may be started again.
 
         Raises:
             ModelError: a single item does not fit into memory.
@@ -67,10 +63,7 @@ class Budget:
                 raise ModelError(
                     "out of memory with a single sequence; use a smaller model, another device, or shorter texts"
                 ) from exc
-            full = True
         else:
-            full = False
-        if not full:
             yield result
             return
         self._halve(len(items))  # outside the handler, where the traceback would keep the batch's tensors alive

@@ -41,13 +41,7 @@ class HFModel(PromptTokenizer):
     """
 
     def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        name: str,
-        token_budget: int | None = None,
-        cache_budget: int | None = None,
+        self, model: Any, tokenizer: Any, *, name: str, token_budget: int | None = None, cache_budget: int | None = None
     ) -> None:
         if not getattr(tokenizer, "is_fast", False):
             raise ModelError(f"model {name!r} has no fast tokenizer, but positions need its character offsets")
@@ -61,9 +55,7 @@ class HFModel(PromptTokenizer):
         bos = start_token(tokenizer, model.config)
         check_embedded([] if bos is None else [bos], tokenizer, rows, name)
         tokenizer = drop_unembedded_tokens(tokenizer, rows, name)
-        self.budget = Budget.automatic(model, self.device)
-        self.budget.tokens = self.budget.tokens if token_budget is None else token_budget
-        self.budget.cache = self.budget.cache if cache_budget is None else cache_budget
+        self.budget = Budget.for_model(model, self.device, token_budget, cache_budget)
         self.lm_head = LMHead(model)
         super().__init__(tokenizer, name=name, bos=bos, context_lengths=_context_lengths(model))
         self._heads: dict[str, tuple[int, KeyValues]] = {}
@@ -71,12 +63,10 @@ class HFModel(PromptTokenizer):
 
     @property
     def token_budget(self) -> int:
-        """Tokens that a batch may hold, padding included."""
         return self.budget.tokens
 
     @property
     def cache_budget(self) -> int:
-        """Bytes of keys and values that the draws of one round may hold."""
         return self.budget.cache
 
     @property
@@ -114,9 +104,8 @@ class HFModel(PromptTokenizer):
     def head(self, prompt: Prompt) -> tuple[int, KeyValues]:
         """Return the prompt head's length and its keys and values per layer (1, H, P, D), computed once per prompt.
 
-        Heads that were not used for longest are dropped when all of them take more than the cache budget.
-
-        The prompt must leave room for a document (`windowing.windows_of` checks it).
+        The prompt must leave room for a document (`windowing.windows_of` checks it). Heads that were not used for
+        longest are dropped when all of them take more than the cache budget.
         """
         with self.lock:
             if prompt.digest not in self._heads:
@@ -143,13 +132,15 @@ def fuse_gelu(model: torch.nn.Module) -> None:
 def _context_lengths(model: Any) -> list[int]:
     """Return what a model's configuration says of the tokens of its context; empty if it says nothing."""
     config = model.config.get_text_config()
-    stated = _lengths([getattr(config, n, None) for n in ("max_position_embeddings", "n_positions", "n_ctx")])
-    return stated or _lengths([getattr(config, n, None) for n in ("max_seq_len", "seq_length")])  # MPT, BLOOM
+
+    def stated(*names: str) -> list[int]:
+        lengths = [getattr(config, name, None) for name in names]
+        return [n for n in lengths if isinstance(n, int) and 0 < n < 10**7]
+
+    return stated("max_position_embeddings", "n_positions", "n_ctx") or stated(
+        "max_seq_len", "seq_length"
+    )  # MPT, BLOOM
 
 
 def _bytes(kv: KeyValues) -> int:
     return sum(x.numel() * x.element_size() for pair in kv for x in pair)
-
-
-def _lengths(values: list[Any]) -> list[int]:
-    return [int(n) for n in values if isinstance(n, int) and 0 < n < 10**7]

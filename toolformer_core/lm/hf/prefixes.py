@@ -89,23 +89,19 @@ class CopiedPrefix:
 class _AddedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """The keys and values of the tokens that rows have added, in a buffer that is filled in place.  (R, H, S, D)
 
-    Args:
-        capacity: tokens that a row may add.
-        keys: of tokens that are there already; None: there are none.
-        values: of the same.
+    `there` has keys and values of tokens that are there already; `capacity` more may be added to each row.
     """
 
     keys: Any
     values: Any
 
-    def __init__(self, capacity: int, keys: torch.Tensor | None = None, values: torch.Tensor | None = None) -> None:
+    def __init__(self, capacity: int, *there: torch.Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.capacity = capacity
         self.filled = 0
-        if keys is not None and values is not None:
-            self.capacity += keys.shape[-2]
-            self.lazy_initialization(keys, values)
-            self.update(keys, values)
+        if there:
+            self.capacity += there[0].shape[-2]
+            self.update(*there)
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         rows, heads, _, width = key_states.shape
@@ -129,9 +125,9 @@ class _AddedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def select(self, rows: torch.Tensor) -> None:
         if self.is_initialized:
-            self.keys, self.values = (self._select_from(x, rows.to(x.device)) for x in (self.keys, self.values))
+            self.keys, self.values = (self._selected(x, rows.to(x.device)) for x in (self.keys, self.values))
 
-    def _select_from(self, buffer: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def _selected(self, buffer: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Return a new buffer with the selected rows; only the filled part is copied."""
         selected = buffer.new_empty(len(rows), *buffer.shape[1:])
         selected[:, :, : self.filled] = buffer[rows, :, : self.filled]
@@ -166,21 +162,14 @@ class _PartialAttention(NamedTuple):
 
     def empty(self) -> _PartialAttention:
         """Return the attention over nothing, of the same shape."""
-        return _PartialAttention(
-            torch.full_like(self.top, torch.finfo(self.top.dtype).min),
-            torch.zeros_like(self.total),
-            torch.zeros_like(self.mixed),
-        )
+        nothing = torch.full_like(self.top, torch.finfo(self.top.dtype).min)
+        return _PartialAttention(nothing, torch.zeros_like(self.total), torch.zeros_like(self.mixed))
 
 
 class SharedPrefix:
-    """Rows that continue prefixes in place, without copying them.
+    """Rows that continue prefixes in place, without copying them; arguments as of `CopiedPrefix`.
 
-    Args:
-        prefixes: keys and values of each prefix, per layer (1, H, T, D); not changed and not copied.
-        origins: per row (index of its prefix, how many of the prefix's tokens it continues), sorted by index.
-        capacity: tokens that a row may add.
-        common: how many leading tokens all prefixes have in common; those are read once for all rows.
+    The origins are sorted. The leading `common` tokens are the same in all prefixes, and are read once for all rows.
     """
 
     def __init__(
@@ -211,19 +200,20 @@ class SharedPrefix:
         """Return columns [start, end) of some prefixes; of one prefix nothing is copied."""
         layers = []
         for of_prefixes in zip(*(self.prefixes[b] for b in prefixes), strict=True):  # one layer
-            layers.append(tuple(_padded([one[part][:, :, start:end] for one in of_prefixes]) for part in (0, 1)))
-        return _Bundle(prefixes, start, cast(list[tuple[torch.Tensor, torch.Tensor]], layers))
+            keys, values = (_padded([x[:, :, start:end] for x in side]) for side in zip(*of_prefixes, strict=True))
+            layers.append((keys, values))
+        return _Bundle(prefixes, start, layers)
 
     def _group_rows(self) -> None:
         """Find the rows of each bundle; all of them see the common tokens, which the first one holds."""
-        first = [*range(bool(self.common))]
         of_prefix: dict[int, list[int]] = {}
         for row, prefix in enumerate(self.prefix_of):
             of_prefix.setdefault(prefix, []).append(row)
         self.groups = []
         for n, bundle in enumerate(self.bundles):
-            rows = [list(range(len(self.prefix_of)))] if n in first else [of_prefix.get(b, []) for b in bundle.prefixes]
-            if any(rows) and (group := self._group(bundle, rows, self.common if n in first else None)):
+            is_common = n == 0 and self.common > 0
+            rows = [[*range(len(self.prefix_of))]] if is_common else [of_prefix.get(b, []) for b in bundle.prefixes]
+            if any(rows) and (group := self._group(bundle, rows, self.common if is_common else None)):
                 self.groups.append(group)
 
     def _group(self, bundle: _Bundle, rows: list[list[int]], end: int | None) -> _RowGroup | None:
@@ -274,14 +264,10 @@ class SharedPrefix:
         """Compute the attention of one new token per row over its prefix and the tokens the row has added.
 
         Args:
-            query: (R, Hq, D).
-            keys: of the added tokens, (R, H, S, D); Hq is a multiple of H.
-            values: of the added tokens, (R, H, S, D).
+            query: (R, Hq, D), as the result.
+            keys: of the added tokens, as the values (R, H, S, D); Hq is a multiple of H.
             scaling: multiplies the scores.
             window: how many tokens back a query sees, itself included; None: all.
-
-        Returns:
-            (R, Hq, D).
         """
         rows, q_heads, width = query.shape
         heads, added = keys.shape[1], keys.shape[2]
@@ -348,7 +334,7 @@ def _attention(
     shared_prefix: SharedPrefix | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Implement Hugging Face's attention interface: (R, Hq, 1, D) in, (R, 1, Hq, D) out."""
+    """Hugging Face's attention interface: (R, Hq, 1, D) in, (R, 1, Hq, D) out."""
     unsupported = attention_mask is not None or kwargs.get("softcap") or kwargs.get("s_aux") is not None
     if shared_prefix is None or unsupported:
         raise NotImplementedError("this model needs more from its attention than a shared prefix offers")

@@ -31,13 +31,10 @@ def embedding_rows(model: Any) -> int:
 
 
 def check_weights(model: torch.nn.Module, name: str) -> None:
-    """Check that all weights are finite; a single NaN makes nearly all outputs NaN.
+    """Raise a `ModelError` if a weight is NaN or infinite: a single NaN makes nearly all outputs NaN.
 
-    Each parameter is read once and nothing is copied: about 10 GB/s on a CPU, so three seconds for 7B parameters in
-    float32; `torch.isfinite(...).all()` takes thirty times as long. Offloaded weights are skipped.
-
-    Raises:
-        ModelError: a weight is NaN or infinite.
+    Each parameter is read once and nothing is copied: about 10 GB/s on a CPU; `torch.isfinite(...).all()` takes thirty
+    times as long. Offloaded weights are skipped.
     """
     for parameter, weight in model.named_parameters():
         if weight.is_meta or weight.dtype not in _FLOATS or not weight.numel():
@@ -54,7 +51,6 @@ def check_passes(model: Any, hidden: Callable[..., torch.Tensor], tokens: torch.
     """Check by a few passes that a model reads from left to right, caches and continues, and has plain logits.
 
     Args:
-        model: an `AutoModelForCausalLM`, in evaluation mode.
         hidden: `HFModel.hidden`.
         tokens: `PROBED` of them, on the device of the input embeddings; none special, as a model may not know those.
 
@@ -99,7 +95,6 @@ def _check_order(model: Any, logits: torch.Tensor, name: str) -> None:
 def _run_with_cache(
     model: Any, hidden: Callable[..., torch.Tensor], ids: torch.Tensor, cache: DynamicCache, name: str
 ) -> torch.Tensor:
-    """Return the hidden states (2, T, D) of a pass that fills a cache, as the engine's passes do."""
     try:
         states = hidden(ids, torch.ones_like(ids), _positions(ids), cache)
     # a model that keeps another kind of state fails on this kind of cache, each in its own way

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from toolformer_core.lm.base import Draw
+from toolformer_core.lm.base import Draw, uniform
 from toolformer_core.lm.hf.batches import KeyValues
 from toolformer_core.lm.hf.model import HFModel
 from toolformer_core.lm.hf.prefix_trial import can_share_prefix
 from toolformer_core.lm.hf.prefixes import Continuation, CopiedPrefix, SharedPrefix
 from toolformer_core.lm.prompt_tokenizer import Beginning
-from toolformer_core.lm.randomness import uniform
 from toolformer_core.syntax import find_close, name_begun
 
 
@@ -39,23 +38,15 @@ def draw_calls(
     name: str = "",
     begin: str = "",
 ) -> list[tuple[Draw, list[int]]]:
-    """Draw one continuation of " [" per place; return its text and its tokens.
+    """Draw one continuation of " [" per place, as `Scan.draw`; return its text and its tokens.
 
     Args:
         prefixes: keys and values of documents, from a scan, per layer (1, H, T, D); they are not changed.
         common: how many leading tokens all prefixes have in common.
         places: per draw (index of its prefix, how many of the prefix's tokens precede " [").
-        seeds: per draw, 64 bits.
-        max_tokens: tokens that a draw may take, including its "]" and those of `begin`.
-        temperature: 1 samples from the model's own distribution, 0 takes the most likely token.
         many: whether a document has many draws, which then share its keys and values. With one draw each, a pass over
             documents one after the other would take longer than a copy.
-        name: see `Scan.draw`.
-        begin: see `Scan.draw`. The given tokens pass through the model once per place, not once per draw.
-
-    Raises:
-        TokenizerError: see `HFModel.beginning`.
-        ContextError: see `HFModel.beginning`.
+        begin: its given tokens pass through the model once per place, not once per draw.
     """
     beginning = hf_model.beginning(begin)
     if hf_model.shares_prefixes is None:
@@ -68,14 +59,13 @@ def draw_calls(
     def run(chunk: Sequence[int]) -> list[tuple[int, tuple[Draw, list[int]]]]:
         at = [places[i] for i in chunk]
         capacity = max(max_tokens, len(beginning.given)) + len(hf_model.trigger)
-        continuation: Continuation = (
+        rows: Continuation = (
             SharedPrefix(hf_model, prefixes, at, capacity, common)
             if shared
             else CopiedPrefix(hf_model, prefixes, at, capacity)
         )
-        drawing = _Drawing(hf_model, continuation, at, [seeds[i] for i in chunk], temperature, name, beginning)
-        draws = drawing.run(max_tokens)
-        return list(zip(chunk, draws, strict=True))
+        drawing = _Drawing(hf_model, rows, at, [seeds[i] for i in chunk], temperature, name, beginning)
+        return list(zip(chunk, drawing.run(max_tokens), strict=True))
 
     out: dict[int, tuple[Draw, list[int]]] = {}
     start = 0
@@ -124,10 +114,10 @@ class _Drawing:
             tokens = torch.full((len(index),), token, device=hf_model.device)
             log_p_given += hf_model.log_p(self.hidden, tokens)
             self.hidden = continuation.feed(tokens)
+        self.log_p_begin: list[float | None] = [None] * len(places)  # per draw
         if len(self.allowed):
             log_p_given += hf_model.lm_head.log_p_among(self.hidden, self.allowed).cpu().numpy()
-        # per draw
-        self.log_p_begin = [float(log_p_given[row]) if len(self.allowed) else None for row in self.row_of]
+            self.log_p_begin = [float(log_p_given[row]) for row in self.row_of]
         self.closing = _closing_ids(hf_model.tokenizer)
         self.named: set[int] = set()  # draws that begin as calls of the tool
 
@@ -135,42 +125,39 @@ class _Drawing:
         """Return the next token of each active draw."""
         rows = torch.tensor(self.row_of, device=self.hidden.device)
         u = torch.from_numpy(uniform(self.seeds[active], step)).to(rows.device)
+        head = self.hf_model.lm_head
         if step == 0 and len(self.allowed):
-            return self.hf_model.lm_head.draw_among(self.hidden, rows, u, self.temperature, self.allowed).tolist()
+            return head.draw_among(self.hidden, rows, u, self.temperature, self.allowed).tolist()
         if self.temperature == 0:
-            return self.hf_model.lm_head.most_likely(self.hidden)[rows].tolist()
-        return self.hf_model.lm_head.draw(self.hidden, rows, u, self.temperature).tolist()
+            return head.most_likely(self.hidden)[rows].tolist()
+        return head.draw(self.hidden, rows, u, self.temperature).tolist()
 
     def run(self, max_tokens: int) -> list[tuple[Draw, list[int]]]:
         """Return each draw with its tokens, those that were given included."""
         active = list(range(len(self.seeds)))
         written: list[list[int]] = [list(self.given) for _ in active]
-        out: dict[int, Draw] = {}
+        closed: dict[int, str] = {}  # texts of draws that a "]" has closed
         allowed = [min(max_tokens, room) for room in self.room]
         for step in range(max(allowed) - len(self.given)):
             unfinished: dict[tuple[int, int], list[int]] = {}  # (row, token) -> draws
             for draw, row, token in zip(active, self.row_of, self._next_tokens(step, active), strict=True):
                 if token in self.hf_model.end_ids:
-                    out[draw] = self._ended(draw, written[draw])
                     continue
-                written[draw].append(token)
-                if (
-                    token in self.closing
-                    and (close := find_close(text := self.hf_model.text(written[draw]))) is not None
-                ):
-                    out[draw] = Draw(text[:close], True, self.log_p_begin[draw])
-                elif len(written[draw]) < allowed[draw] and self._can_be_call(draw, written[draw]):
+                ids = written[draw]
+                ids.append(token)
+                text = self.hf_model.text(ids) if token in self.closing else ""
+                if (close := find_close(text)) is not None:
+                    closed[draw] = text[:close]
+                elif len(ids) < allowed[draw] and self._can_be_call(draw, ids):
                     unfinished.setdefault((row, token), []).append(draw)
             if not unfinished:
                 break
             active = [draw for draws in unfinished.values() for draw in draws]
             self.row_of = [row for row, draws in enumerate(unfinished.values()) for _ in draws]
             self._feed(list(unfinished))
-        return [(out[i] if i in out else self._ended(i, ids), ids) for i, ids in enumerate(written)]
-
-    def _ended(self, draw: int, ids: list[int]) -> Draw:
-        """Return a draw that no "]" closed."""
-        return Draw(self.hf_model.text(ids), False, self.log_p_begin[draw])
+        texts = [closed[i] if i in closed else self.hf_model.text(ids) for i, ids in enumerate(written)]
+        draws = (Draw(text, i in closed, self.log_p_begin[i]) for i, text in enumerate(texts))
+        return list(zip(draws, written, strict=True))
 
     def _can_be_call(self, draw: int, ids: list[int]) -> bool:
         """Return whether a draw can become a call of the tool; once its name is complete this is not checked again."""
@@ -196,8 +183,8 @@ def begun_name(hf_model: HFModel, ids: list[int]) -> str | None:
 
 def _closing_ids(tokenizer: Any) -> frozenset[int]:
     """Return the tokens whose text holds a "]", since a call can only close after one of them; cached."""
-    ids = getattr(tokenizer, "_toolformer_closing_ids", None)
-    if ids is None:
+    if not hasattr(tokenizer, "_toolformer_closing_ids"):
         ids = frozenset(i for i in range(len(tokenizer)) if "]" in tokenizer.decode([i]))
         tokenizer._toolformer_closing_ids = ids
-    return frozenset(ids)
+    closing: frozenset[int] = tokenizer._toolformer_closing_ids
+    return closing

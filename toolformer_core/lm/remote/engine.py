@@ -1,39 +1,54 @@
 """A language model behind a vLLM server, of which only the tokenizer is here.
 
-    scan     one request a window: the N most likely tokens at every place; see `scanning`
+    scan     one request a window: the N most likely tokens at every place
     draw     one request a draw, with its own seed
     score    one request a sequence: the log-probability of each of its tokens, which the server always reports
 
-The sequences, windows and positions are those of the model if it were loaded here (`windowing`, `scoring`). The numbers
+The sequences, windows and positions are those of the model if it were loaded here (`windowing`). The numbers
 are the server's: in its precision, and with what its batches do to them. What costs less here, keys and values that
 draws and positions share, is the server's business; for `prompt_logprobs` vLLM reads every prompt anew.
+
+p(" [") is seen where " [" is among the N tokens, or where it stands in the text itself. Elsewhere it is less likely
+than the N-th of them: that is the position's bound. Where " [" is several tokens, a further request for each seen
+position gives the rest. Draws after a given beginning (see `Scan.draw`) take one further request a position: it gives
+the log-probabilities of the given tokens and of the tokens allowed after them, as far as they are among the N most
+likely; `Name(` itself always is. The first token is drawn here among those, the rest by the server.
 
 Before any result is given away the probe is repeated (`identity`): so no result is made of two models.
 """
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.base import Insertion, Scan, ScoreRequest
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion, Scan, ScoreRequest, uniform
 from toolformer_core.lm.load import LoadedTokenizer, load_tokenizer
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
 from toolformer_core.lm.reference import NO_CREDENTIALS, Credentials, ModelRef
 from toolformer_core.lm.remote.identity import TOLERANCE, RemoteModel, describe, difference, probe_of, tokenizer_for
-from toolformer_core.lm.remote.scanning import ScanReader, scan_texts
-from toolformer_core.lm.scoring import ScoreSequence, score_requests
-from toolformer_core.lm.vllm_server import AT_ONCE, VllmServer
+from toolformer_core.lm.tokens import encode_opened
+from toolformer_core.lm.vllm_server import AT_ONCE, VllmServer, draw_on
+from toolformer_core.lm.windowing import ScoreSequence, Window, draw_places, score_requests, windows_of
 from toolformer_core.records import Prompt, digest_of
+from toolformer_core.syntax import find_close
 
 __all__ = ["RemoteLM", "describe_remote", "load_remote_model"]
 
 _TRIES = 8  # of a request while the server is busy or away: over 90 seconds
+_ENTRIES_AT_ONCE = 2_000_000  # log-probabilities in responses that are read at a time, some hundreds of bytes each
+_WINDOWS_PER_SCAN = 2 * AT_ONCE
+
+# log p(" [") at positions, -inf where it is not seen, and what it is at most.  (n,), (n,)
+_Seen = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 class RemoteLM:
@@ -50,33 +65,63 @@ class RemoteLM:
         self.server = server
         self.model = model
         self.tokenizer: PromptTokenizer = tokenizer_for(tokenizer, name, model.context)
-        self._name = name
-        self._tokens = 0
+        self.name = name
+        self.tokens = 0  # of all sequences read, and of all draws, but not of draws' prompts, which the server caches
         self._lock = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def digest(self) -> str:
         """See `LanguageModel.digest`. How many tokens the server tells is part of it."""
         return digest_of(self.model.digest, self.model.tokenizer_digest, str(self.model.logprobs))
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of all sequences read, and of all draws; the prompts of draws, which the server caches, are not."""
-        return self._tokens
-
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
-        """See `LanguageModel.scan`; the scans are `PartialScan`s.
+        """See `LanguageModel.scan`; the scans have `bounds`.
 
         Raises:
             ContextError: prompt and call leave too little of the context for a document.
             ModelError: the server does not answer, or serves a different model by now.
         """
-        reader = ScanReader(self.server, self.tokenizer, self.model.logprobs, self._count, self.verify)
-        return scan_texts(reader, prompt, texts)
+        head = self.tokenizer.head_ids(prompt)
+        batch: dict[int, list[Window]] = {}
+        for text, windows in enumerate(windows_of(self.tokenizer, prompt, texts)):
+            if windows:
+                batch[text] = windows
+            if sum(map(len, batch.values())) >= _WINDOWS_PER_SCAN:
+                yield self._scan_batch(head, batch)
+                batch = {}
+        if batch:
+            yield self._scan_batch(head, batch)
+
+    def _scan_batch(self, head: list[int], by_text: Mapping[int, list[Window]]) -> RemoteScan:
+        windows = [window for of_text in by_text.values() for window in of_text]
+        with self.pool(len(head) + max(len(window.ids) for window in windows)) as pool:
+            seen = pool.map(lambda window: self._scan_window(head, window), windows)
+            of_texts = [list(islice(seen, len(of_text))) for of_text in by_text.values()]
+        self.verify()
+        positions = [np.concatenate([window.positions for window in of_text]) for of_text in by_text.values()]
+        log_probs, bounds = ([np.concatenate([one[i] for one in of_text]) for of_text in of_texts] for i in (0, 1))
+        return RemoteScan(list(by_text), positions, log_probs, bounds, self, head, windows)
+
+    def _scan_window(self, head: list[int], window: Window) -> _Seen:
+        first, *rest = self.tokenizer.trigger
+        ids = [*head, *window.ids.tolist()]
+        at_end = len(window.before) > 0 and int(window.before[-1]) == len(window.ids) - 1
+        # the server reports token j at j - 1, so the last one needs one more after it: a token of " ["
+        places = self.likely_tokens([*ids, first] if at_end else ids, self.model.logprobs)
+        log_probs = np.full(len(window.positions), -np.inf, dtype=np.float32)
+        bounds = np.zeros(len(window.positions), dtype=np.float32)
+        for i, before in enumerate(window.before.tolist()):
+            place = places[len(head) + before]
+            if first not in place:
+                bounds[i] = _bound(place, self.model.logprobs)
+                continue
+            log_p = place[first]
+            if rest:
+                following = [*ids[: len(head) + before + 1], first, *rest]
+                likely = self.likely_tokens(following, 0)[-len(rest) :]
+                log_p += sum(one[token] for one, token in zip(likely, rest, strict=True))
+            log_probs[i] = bounds[i] = log_p
+        return log_probs, bounds
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """See `LanguageModel.log_probs`. A prefix too long for the context gives NaN: its call cannot be scored.
@@ -102,13 +147,12 @@ class RemoteLM:
             )
 
     def _score(self, sequences: list[ScoreSequence]) -> list[tuple[int, NDArray[np.float32]]]:
-        """Return all answers of some sequences."""
         if not sequences:
             return []
 
         def read(sequence: ScoreSequence) -> NDArray[np.float32]:
             ids = sequence.ids.tolist()
-            self._count(len(ids))
+            self.count(len(ids))
             # without a start token x_1 has no probability: NaN, which makes the gain NaN too
             log_probs = self.server.log_probs(ids) if len(ids) > 1 else []
             return np.array([np.nan, *log_probs], dtype=np.float32)
@@ -122,9 +166,105 @@ class RemoteLM:
             for i, first, last in sequence.answers
         ]
 
-    def _count(self, tokens: int) -> None:
+    def likely_tokens(self, ids: Sequence[int], n: int) -> list[dict[int, float]]:
+        """See `VllmServer.likely_tokens`; the tokens are counted."""
+        self.count(len(ids))
+        return self.server.likely_tokens(ids, n)
+
+    def count(self, tokens: int) -> None:
         with self._lock:
-            self._tokens += tokens
+            self.tokens += tokens
+
+    def pool(self, tokens: int) -> ThreadPoolExecutor:
+        """Return threads for as many responses on this many tokens each as may be read at a time."""
+        at_once = _ENTRIES_AT_ONCE // max(1, self.model.logprobs * tokens)
+        return ThreadPoolExecutor(max(1, min(AT_ONCE, at_once)))
+
+
+@dataclass(slots=True, eq=False)
+class RemoteScan:
+    """p(" [") at the positions of a batch of documents, as far as the server tells it; see `base.Scan`."""
+
+    texts: Sequence[int]
+    positions: Sequence[NDArray[np.int64]]
+    log_probs: Sequence[NDArray[np.float32]]
+    bounds: Sequence[NDArray[np.float32]]
+    _lm: RemoteLM
+    _head: list[int]  # tokens in front of every window
+    _windows: Sequence[Window]
+
+    def draw(
+        self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
+    ) -> list[Draw]:
+        """See `Scan.draw`. Every draw is finished, whatever `name` is.
+
+        Raises:
+            ModelError: the server does not answer, or serves a different model by now.
+            ValueError: a request names a text or a position that is not in this scan.
+        """
+        lm, tokenizer = self._lm, self._lm.tokenizer
+        prompts = [
+            [*self._head, *self._windows[at].ids[: before + 1].tolist(), *tokenizer.trigger]
+            for at, before in draw_places(self._windows, requests)
+        ]
+        begun = [(Draw("", False), list[int]())] * len(requests)
+        if begin and requests:
+            begun = self._begin(requests, prompts, begin, temperature)
+        # seeds of 64 bits as servers take them, between -2^63 and 2^63 - 1
+        seeds = [request.seed - (request.seed >> 63 << 64) for request in requests]
+        draws = draw_on(lm.server, prompts, seeds, begun, max_tokens, temperature, tokenizer.context_length)
+        lm.count(sum(len(tokenizer.encode(draw.text)) for draw in draws))
+        lm.verify()
+        return draws
+
+    def _begin(
+        self, requests: Sequence[DrawRequest], prompts: Sequence[list[int]], begin: str, temperature: float
+    ) -> list[tuple[Draw, list[int]]]:
+        """Return each draw's given tokens with the first one after them, which is drawn here."""
+        lm, tokenizer = self._lm, self._lm.tokenizer
+        given, allowed = tokenizer.beginning(begin)
+        last = encode_opened(tokenizer.tokenizer, begin)[-1]
+        prompt_at = {(r.text, r.position): prompt for r, prompt in zip(requests, prompts, strict=True)}
+
+        def likely_after(prompt: list[int]) -> tuple[float, dict[int, float]]:
+            """Return log p of the given tokens, and of the allowed ones that the server tells."""
+            places = lm.likely_tokens([*prompt, *given, last], lm.model.logprobs)[len(prompt) - 1 :]
+            log_p = sum(place[token] for place, token in zip(places, given, strict=False))
+            return log_p, {token: places[-1][token] for token in allowed if token in places[-1]}
+
+        with lm.pool(max(map(len, prompts))) as pool:
+            likely = dict(zip(prompt_at, pool.map(likely_after, prompt_at.values()), strict=True))
+        out = []
+        for request in requests:
+            log_p_given, among = likely[request.text, request.position]
+            token = _drawn(among, request.seed, temperature)
+            text = tokenizer.text([*given, token])
+            close = find_close(text)
+            log_p = log_p_given + float(np.logaddexp.reduce(list(among.values())))
+            draw = Draw(text if close is None else text[:close], close is not None, log_p)
+            out.append((draw, [*given, token]))
+        return out
+
+
+def _drawn(log_probs: Mapping[int, float], seed: int, temperature: float) -> int:
+    """Draw one of some tokens at a seed's first number, as `hf.head.LMHead.draw_among` does."""
+    tokens = sorted(log_probs)
+    values = np.array([log_probs[token] for token in tokens])
+    if temperature == 0:
+        return tokens[int(values.argmax())]
+    edges = np.exp((values - values.max()) / temperature).cumsum()
+    u = float(uniform(np.array([seed], dtype=np.uint64), 0)[0])
+    return tokens[min(int(np.searchsorted(edges, u * edges[-1], side="right")), len(tokens) - 1)]
+
+
+def _bound(place: Mapping[int, float], n: int) -> float:
+    """Return what the log-probability of a token is at most that is not among the n most likely ones of a place.
+
+    The place may hold one token more, the prompt's own, which is less likely than those.
+    """
+    if len(place) < n:  # the server reports the whole vocabulary
+        return -math.inf
+    return min(sorted(place.values(), reverse=True)[n - 1], -math.log(n + 1))
 
 
 def _server_of(named: ModelRef, credentials: Credentials | None, tries: int) -> VllmServer:
@@ -135,11 +275,7 @@ def _server_of(named: ModelRef, credentials: Credentials | None, tries: int) -> 
 
 
 def describe_remote(model: str | ModelRef, credentials: Credentials | None = None) -> RemoteModel:
-    """Ask a server which model it serves; a server that does not answer is not waited for.
-
-    Args:
-        model: `remote+http://host:port/v1#model`, or what that was parsed to.
-        credentials: the server's credentials; default: those in the name.
+    """Ask a server which model it serves, with these credentials or those in the name; it is not waited for.
 
     Raises:
         ModelError: see `describe`.
@@ -154,7 +290,6 @@ def load_remote_model(
     """Return a model that lives behind a server, for annotation; no weights are read or downloaded.
 
     Args:
-        model: `remote+http://host:port/v1#model`, or what that was parsed to.
         served: which model the server is to serve; None: the one that it serves now.
         credentials: the server's credentials; default: those in the name. The model's name never holds them.
 

@@ -53,7 +53,7 @@ class RemoteModel:
 
     @property
     def digest(self) -> str:
-        """Digest of what the model is: its names, its context, its probe, rounded to hundredths of a nat.
+        """Digest of its names, its context and its probe, rounded to hundredths of a nat.
 
         How many tokens the server tells is no part of it, nor is the tokenizer; a scan depends on the one as well, and
         all results on the other.
@@ -72,12 +72,10 @@ class RemoteModel:
         return next((replace(self, probe=one.probe) for one in known if self.is_model(one)), self)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as JSON has them; `from_json` reads them back."""
         return {**asdict(self), "probe": list(self.probe)}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> RemoteModel:
-        """Return the description that `as_json` wrote."""
         return cls(**{**fields, "probe": tuple(fields["probe"])})
 
 
@@ -89,25 +87,13 @@ def difference(probe: Sequence[float], other: Sequence[float]) -> float:
 
 
 def tokenizer_for(loaded: LoadedTokenizer, model: str, context: int) -> PromptTokenizer:
-    """Return a tokenizer with what annotation needs of its model.
-
-    Args:
-        model: the user's name for the model.
-        context: tokens of the model's context; 0: the tokenizer alone says how many.
-
-    Raises:
-        ModelError: see `PromptTokenizer`.
-    """
-    return PromptTokenizer(
-        loaded.tokenizer, name=model, bos=loaded.start, context_lengths=[context] if context > 0 else []
-    )
+    """Return a tokenizer with what annotation needs of its model; context 0: the tokenizer alone says its length."""
+    lengths = [context] if context > 0 else []
+    return PromptTokenizer(loaded.tokenizer, name=model, bos=loaded.start, context_lengths=lengths)
 
 
 def describe(server: VllmServer, model: ModelRef) -> RemoteModel:
     """Ask a server which model it serves.
-
-    Args:
-        model: as the user names it.
 
     Raises:
         ModelError: nobody answers, the server does not serve the model or tells no log-probabilities, or the tokenizer
@@ -144,11 +130,7 @@ def probe_ids(model: PromptTokenizer) -> list[int]:
 
 
 def probe_of(server: VllmServer, model: PromptTokenizer) -> tuple[float, ...]:
-    """Return the log-probabilities of the probe's tokens but the first, to a thousandth of a nat.
-
-    Raises:
-        ModelError: nobody answers, or the answer holds no log-probabilities.
-    """
+    """Return the log-probabilities of the probe's tokens but the first, to a thousandth of a nat."""
     values = server.log_probs(probe_ids(model))
     if not all(value < 1e-3 for value in values):  # NaN is none either
         raise ModelError(
@@ -163,10 +145,10 @@ def _check_spelling(server: VllmServer, model: PromptTokenizer, tokenizer: str) 
     Only ASCII is compared, without spaces: servers write those, and parts of other characters, in their own way.
     """
     ids = probe_ids(model)
-    pairs = [(token, model.text([token]), there) for token, there in zip(ids[1:], server.spelling(ids), strict=True)]
-    pairs = [(token, here, there) for token, here, there in pairs if here.isascii()]
-    other = [(token, here, there) for token, here, there in pairs if here.strip() != there.strip(_SPACES)]
-    if len(other) > _OTHER_SPELLINGS * len(pairs):
+    spelled = ((token, model.text([token]), there) for token, there in zip(ids[1:], server.spelling(ids), strict=True))
+    compared = [one for one in spelled if one[1].isascii()]
+    other = [(token, here, there) for token, here, there in compared if here.strip() != there.strip(_SPACES)]
+    if len(other) > _OTHER_SPELLINGS * len(compared):
         token, here, there = other[0]
         raise ModelError(
             f"the tokenizer of {tokenizer!r} is not that of {server.model!r}: token {token} is {here!r} here and "
@@ -175,12 +157,9 @@ def _check_spelling(server: VllmServer, model: PromptTokenizer, tokenizer: str) 
 
 
 def _most_logprobs(server: VllmServer, prompt: list[int], most: int) -> int:
-    """Return how many of the most likely tokens a server reports, at most `most`.
+    """Return how many of the most likely tokens a server reports, at most `most`; refuse one that reports none.
 
     No endpoint says so: more and more are requested, for a prompt of two tokens, until the server refuses.
-
-    Raises:
-        ModelError: none but the prompt's own.
     """
 
     def allows(n: int) -> bool:
