@@ -1,6 +1,6 @@
 """The results of a grounding: how often each method chose a right tool and gave a right answer, and what it cost.
 
-They are plain records, computed from the rows of finished shards with `toolformer_core.evaluate.grounding_figures`; no
+They are plain records, computed from the rows of finished shards with `toolformer_core.evaluate.queries`; no
 model and no tool is called again. Nothing is printed or tracked here.
 """
 
@@ -16,7 +16,7 @@ from tasks.settings import shown_url
 from tasks.shards import arrow
 from tasks.shards.run_shard import ShardResult
 from tasks.shards.stage import LM_TOKENS
-from toolformer_core.evaluate.grounding_figures import (
+from toolformer_core.evaluate.queries import (
     Rejection,
     accuracy_by_paper,
     confusion,

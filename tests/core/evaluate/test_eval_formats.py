@@ -9,7 +9,7 @@ import pytest
 from tests.core.evaluate.published.all import FORMATS, lines, packed, split
 from toolformer_core.errors import CorpusError, UsageError
 from toolformer_core.evaluate.readers.cloze import relations
-from toolformer_core.evaluate.readers.fields import texts_in
+from toolformer_core.evaluate.readers.rows import texts_in
 from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import read, task_named
 

@@ -14,7 +14,6 @@ from toolformer_core.errors import CorpusError, UnknownNameError
 from toolformer_core.evaluate.figures import DECODING, PERPLEXITY, TABLES, figures_for
 from toolformer_core.evaluate.items import Item, Rule
 from toolformer_core.evaluate.queries import right_tools
-from toolformer_core.evaluate.readers.jsonl import line_of
 from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import read, task_named, tasks
 from toolformer_core.tools.search.passages import read_passages
@@ -181,7 +180,7 @@ def test_without_the_package_the_error_names_the_way_out(monkeypatch):
 def test_an_item_comes_back_from_its_line(tmp_path):
     item = Item("d1", "small-world", "Das ist „zwei“,", ("two", "2"), "2020-03-16", "mt", "translation/3")
     path = tmp_path / "items.jsonl"
-    path.write_text(line_of(item) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(dataclasses.asdict(item)), encoding="utf-8")
     (again,), _ = split(read(task_named("small-world"), path))
     assert dataclasses.replace(again, source="", line=0) == item
 
@@ -190,7 +189,7 @@ def test_dateset_is_generated_without_a_path_and_read_with_one(tmp_path):
     items, _ = split(read(task_named("dateset"), limit=20))
     assert len(items) == 20
     path = tmp_path / "dateset.jsonl"
-    path.write_text("".join(line_of(item) + "\n" for item in items), encoding="utf-8")
+    path.write_text(lines(*map(dataclasses.asdict, items)), encoding="utf-8")
     again, _ = split(read(task_named("dateset"), path))
     assert [(i.item_id, i.prompt, i.answers, i.date, i.group) for i in again] == [
         (i.item_id, i.prompt, i.answers, i.date, i.group) for i in items
