@@ -87,7 +87,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             UsageError: a keyword would change the text and is not supported.
         """
         repeats: collections.Counter[str] = collections.Counter()
-        prompts, settings, truncated = [], [], []
+        prompts, settings = [], []
         for request in requests:
             context, keywords = request.args
             request_settings = settings_for(self.settings, keywords)
@@ -95,19 +95,19 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
                 seed = _seed(request_settings.seed, context, repeats[context])
                 request_settings = dataclasses.replace(request_settings, seed=seed)
                 repeats[context] += 1
-            prompt = _last_part(self._hf_model, context, request_settings.max_new_tokens)
-            prompts.append(prompt)
+            prompts.append(_last_part(self._hf_model, context, request_settings.max_new_tokens))
             settings.append(request_settings)
-            truncated.append(prompt != context)
         done: dict[int, Written] = {}
         for event in self.toolformer.stream(prompts, settings):
             if isinstance(event, Finished):
                 i, request = event.index, requests[event.index]
                 text = _until(event.generation.clean, settings[i].stop)
-                done[i] = Written(request.task_name, request.doc_id, text, event.generation, truncated[i])
+                truncated = prompts[i] != request.args[0]
+                done[i] = Written(request.task_name, request.doc_id, text, event.generation, truncated)
                 self.cache_hook.add_partial("generate_until", request.args, text)
-        self.written += [done[i] for i in range(len(requests))]
-        return [done[i].text for i in range(len(requests))]
+        written = [done[i] for i in range(len(requests))]
+        self.written += written
+        return [one.text for one in written]
 
     def calls_per_tool(self, task: str | None = None) -> dict[str, int]:
         """Return the number of calls of each tool, by its name in calls, whether it could answer or not.
@@ -117,15 +117,8 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         Args:
             task: the harness's name of a task; None: all tasks.
         """
-        return dict(
-            collections.Counter(
-                call.tool
-                for w in self.written
-                if task in (None, w.task)
-                for call in w.generation.calls
-                if call.failure not in NOT_REQUESTED
-            )
-        )
+        calls = (call for w in self.written if task in (None, w.task) for call in w.generation.calls)
+        return dict(collections.Counter(call.tool for call in calls if call.failure not in NOT_REQUESTED))
 
     def clear(self) -> None:
         """Clear `written`."""
@@ -198,19 +191,16 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         return {"model_name": self._hf_model.name, "model_sha": self.toolformer.lm.digest, **info}
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """Raise a UsageError: a Toolformer continues texts and has no chat template."""
         raise _no_chat()
 
     def chat_template(self, chat_template: bool | str = False) -> str:
-        """Return "", or raise a UsageError if a template is requested."""
         if chat_template:
             raise _no_chat()
         return ""
 
     @property
     def tokenizer_name(self) -> str:
-        """Raise a UsageError: only used with a chat template."""
-        raise _no_chat()
+        raise _no_chat()  # only used with a chat template
 
 
 def _no_chat() -> UsageError:
@@ -253,7 +243,7 @@ def settings_for(base: GenerationSettings, keywords: Mapping[str, Any]) -> Gener
 
 
 def _seed(seed: int, context: str, repeat: int) -> int:
-    """Return a 64-bit seed that depends on the context and on how often it has been repeated."""
+    """Return a seed of 64 bits."""
     return int(digest_of("harness", str(seed), str(repeat), context)[:16], 16)
 
 

@@ -34,7 +34,7 @@ class Likelihood:
 
 
 def likelihoods(lm: TransformersLM, items: Sequence[Item]) -> list[Likelihood]:
-    """Return the negative log-likelihood of each item's prompt, with calls disabled; an empty text has a `problem`."""
+    """Return each item's negative log-likelihood; an empty text has a `problem`."""
     windows = [list(_windows(lm.hf_model, item.prompt)) for item in items]
     scores = iter(log_likelihoods(lm.hf_model, [window for of_item in windows for window in of_item]))
     out = []

@@ -13,9 +13,10 @@ with two decimals, as the calculator writes them.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations
@@ -23,10 +24,10 @@ from itertools import permutations
 from toolformer_core.evaluate.numerals import number_in, numbers_of
 from toolformer_core.evaluate.prompts import query_in
 
-_OPERATIONS: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
+_OPERATIONS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
     "/": lambda a, b: a / b if b else Fraction(-(10**12)),  # is no answer
 }
 _SIGNS = {"−": "-", "×": "*", "x": "*", "÷": "/"}
@@ -58,11 +59,7 @@ def operators_of(input_: str) -> list[str]:
 
 
 def random_operands(problems: Sequence[WordProblem]) -> RandomOperands | None:
-    """Return how often random pairs of a problem's numbers would be right, with the operators of the arm's calls.
-
-    Returns:
-        The baseline; None: no call has an operator.
-    """
+    """Return the baseline, with the operators of the arm's calls; None: no call has one."""
     mix = Counter(sign for one in problems for input_, _ in one.calls for sign in operators_of(input_))
     if not mix:
         return None
@@ -80,7 +77,6 @@ def right_calls(problems: Iterable[WordProblem]) -> float | None:
 
 
 def _share(problem: WordProblem, mix: Counter[str]) -> float:
-    """Return p(item)."""
     pairs = list(permutations(numbers_of(query_in("word_problem", problem.prompt)), 2))
     answer = _value(problem.answer)
     if not pairs or answer is None:

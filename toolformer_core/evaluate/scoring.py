@@ -111,12 +111,7 @@ def _join_initials(tokens: Sequence[Token], text: str) -> list[Token]:
 
 
 def claims_number(answer: str, continuation: str) -> bool:
-    """Return whether the number that a continuation claims is the answer; see the module for the rules.
-
-    Args:
-        answer: a number, as `number_in` reads it; any other text never matches.
-        continuation: what the model wrote after the prompt, without calls.
-    """
+    """Return whether the number that a continuation claims is the answer; an answer that is no number never is."""
     right = number_in(answer)
     if right is None:
         return False

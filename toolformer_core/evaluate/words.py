@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -71,7 +70,7 @@ def _spell_small_digits(text: str) -> str:
 
 @functools.cache
 def _pattern() -> re.Pattern[str]:
-    marks = _ranges(c for c in range(0x300, 0x20000) if unicodedata.category(chr(c)).startswith("M"))
+    marks = "".join(c for c in map(chr, range(0x300, 0x20000)) if unicodedata.category(c).startswith("M"))
     letter, tail = f"(?![{_NO_SPACES}])[^\\W\\d_]", f"(?![{_NO_SPACES}])(?:[^\\W_]|[{marks}])"
     return re.compile(
         r"(?P<ordinal>(?<![\w.,])\d+(?=(?:st|nd|rd|th)\b))(?:st|nd|rd|th)"
@@ -82,17 +81,6 @@ def _pattern() -> re.Pattern[str]:
         rf"|(?P<word>{letter}(?:{tail})*)"
         r"|(?P<sign>[%&])"
     )
-
-
-def _ranges(codes: Iterable[int]) -> str:
-    """Return the content of a character class: runs of code points."""
-    out: list[list[int]] = []
-    for code in codes:
-        if out and code == out[-1][1] + 1:
-            out[-1][1] = code
-        else:
-            out.append([code, code])
-    return "".join(f"{chr(a)}-{chr(b)}" for a, b in out)
 
 
 def tokens_of(text: str) -> list[Token]:
