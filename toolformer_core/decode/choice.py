@@ -27,9 +27,7 @@ def choose(logits: torch.Tensor, sequences: Sequence[DecodeSequence]) -> list[Ch
         logits: (n, V), float32; changed in place.
         sequences: n sequences.
     """
-    forbidden = [(i, sequence.forbidden) for i, sequence in enumerate(sequences)]
-    banned = [(i, token) for i, token in forbidden if token is not None]
-    if banned:
+    if banned := [(i, token) for i, s in enumerate(sequences) if (token := s.forbidden) is not None]:
         at = torch.tensor(banned, device=logits.device)
         logits[at[:, 0], at[:, 1]] = -torch.inf
     triggers = [sequence.trigger for sequence in sequences]

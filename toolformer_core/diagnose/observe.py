@@ -10,8 +10,7 @@
     | unrelated | another document's | another document's | the gold position; for a tool without input, gold call and |
     |           |                    |                    | response at another position of the document               |
 
-The method is not implemented a second time here; the model is wrapped only to record p(" [") at positions that sampling
-did not choose. This module knows neither thresholds on the gain nor what the numbers mean.
+The model is wrapped only to record p(" [") at positions that sampling did not choose.
 """
 
 from __future__ import annotations
@@ -121,10 +120,6 @@ def observe(
     """Sample, execute and score one tool's calls, and score its gold calls with right and wrong responses.
 
     Args:
-        lm: the model.
-        tool: the tool; it is loaded when it is first called.
-        prompt: its annotation prompt.
-        chosen: documents and gold calls.
         config: for sampling; its seed also chooses the wrong responses.
         occupied: by document id, the positions of any tool's gold calls, at which no unrelated call is inserted.
         on_progress: called with (tool, documents done, documents in total).
@@ -217,30 +212,28 @@ def _trials(
     observed: Observed, texts: Mapping[str, str], occupied: Mapping[str, Sequence[int]]
 ) -> Iterator[tuple[str, GoldCall, DrawnCall, str]]:
     """Yield (kind, gold call, the call to score, its response)."""
-    seed = observed.config.seed
+
+    def pick(options: Sequence[_Option], purpose: str) -> _Option:
+        digest = digest_of(purpose, str(observed.config.seed), call.doc_id, str(call.position))
+        return options[int(digest[:16], 16) % len(options)]
+
     answered = [(call, response) for call in observed.gold if (response := observed.response(call.doc_id, call.input))]
     for call, response in answered:
-        yield "gold", call, _as_drawn(call, call.input, call.position), response
+        in_place = _as_drawn(call, call.input, call.position)
+        yield "gold", call, in_place, response
         others = [(c, r) for c, r in answered if c.doc_id != call.doc_id and r != response]
         if others:
-            _, wrong = _pick(others, "wrong", seed, call)
-            yield "wrong", call, _as_drawn(call, call.input, call.position), wrong
+            yield "wrong", call, in_place, pick(others, "wrong")[1]
         if unrelated := [(c, r) for c, r in others if c.input != call.input]:
-            other, other_response = _pick(unrelated, "unrelated", seed, call)
+            other, other_response = pick(unrelated, "unrelated")
             yield "unrelated", call, _as_drawn(call, other.input, call.position), other_response
         elif not call.input and (
             spaces := _spaces_without_gold(texts[call.doc_id], call, occupied.get(call.doc_id, ()))
         ):
-            yield "unrelated", call, _as_drawn(call, "", _pick(spaces, "elsewhere", seed, call)), response
-
-
-def _pick(options: Sequence[_Option], purpose: str, seed: int, call: GoldCall) -> _Option:
-    number = int(digest_of(purpose, str(seed), call.doc_id, str(call.position))[:16], 16)
-    return options[number % len(options)]
+            yield "unrelated", call, _as_drawn(call, "", pick(spaces, "elsewhere")), response
 
 
 def _as_drawn(call: GoldCall, input_: str, position: int) -> DrawnCall:
-    """Return a call in the form of a draw."""
     return DrawnCall(call.doc_id, call.tool, position, 0.0, 0, "", "ok", input_, 1)
 
 

@@ -1,7 +1,6 @@
 """Answers items with a model and its tools, in batches.
 
-An item whose prompt does not fit into the model's context is left out; it counts as wrong, with the reason. Nothing
-here knows arms, files or where predictions are stored.
+An item whose prompt does not fit into the model's context is left out; it counts as wrong, with the reason.
 """
 
 from __future__ import annotations
@@ -64,11 +63,7 @@ class Prediction:
 
 
 def new_tokens_for(task: Task) -> int:
-    """Return how many tokens of text to generate, by the task's rule.
-
-    Raises:
-        UsageError: the task is measured by perplexity.
-    """
+    """Return how many tokens of text to generate, by the task's rule; a UsageError if it is measured by perplexity."""
     if task.rule not in _NEW_TOKENS:
         raise UsageError(f"the task {task.name} has no answers to write; it is measured by perplexity")
     return _NEW_TOKENS[task.rule]
@@ -155,7 +150,7 @@ def _prediction(
 
 
 def _predicted_calls(generation: Generation, keys: Mapping[str, str]) -> Iterator[PredictedCall]:
-    """Yield the calls in the order of the text, each at the place where it would be put into the text without calls."""
+    """Yield the calls in order, each at the place where it would be put into the text without calls."""
     within_calls = 0  # characters of the calls so far
     for call in generation.calls:
         yield PredictedCall(

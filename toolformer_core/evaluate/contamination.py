@@ -1,4 +1,4 @@
-"""Which items of benchmarks stand in a text: one that a model is to learn from, or has learnt from.
+"""Which items of benchmarks stand in a text that a model is to learn from, or has learnt from.
 
 An item stands in a text if `ngram` words of its question do, in a row, or all words of a shorter one (see
 `shared_words`); or `ngram` words of one of its answers. Of a shorter answer a text may hold all words and yet have
@@ -43,8 +43,6 @@ class FoundItem:
 
 
 class ItemFinder:
-    """Finds items in texts."""
-
     def __init__(self, items: Iterable[ItemTexts], ngram: int = NGRAM) -> None:
         owned = [(item, text) for item in items for text in item.texts]
         self._owners = [item for item, _ in owned]

@@ -55,10 +55,8 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     """A model with its tools, for `lm_eval.simple_evaluate(model=HarnessModel(toolformer, settings), ...)`.
 
     Args:
-        toolformer: the model and its tools.
         settings: how it writes; a task's own `generation_kwargs` override them. Default: the paper's k = 10 and one
-            call, and at most 256 tokens (the harness's default) if the task names no length. `top_k=0` is the same
-            model without tools.
+            call, and at most 256 tokens (the harness's default) if the task names no length.
 
     Raises:
         ModelError: the model has no bos or eos token, so the first token of a text has no probability.
@@ -110,12 +108,9 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         return [one.text for one in written]
 
     def calls_per_tool(self, task: str | None = None) -> dict[str, int]:
-        """Return the number of calls of each tool, by its name in calls, whether it could answer or not.
+        """Return the number of calls of each tool, by its name in calls, answered or not, of one task or all.
 
         Calls for which no tool was called (they do not parse, or name no tool that may be called) are not counted.
-
-        Args:
-            task: the harness's name of a task; None: all tasks.
         """
         calls = (call for w in self.written if task in (None, w.task) for call in w.generation.calls)
         return dict(collections.Counter(call.tool for call in calls if call.failure not in NOT_REQUESTED))

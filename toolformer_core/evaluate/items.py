@@ -113,8 +113,6 @@ def item_of(
 ) -> Item:
     """Make an item; answers are stripped, and repeats and answers without a letter or digit are dropped.
 
-    Where the file has no id of its own, a digest of the item's content is one.
-
     Raises:
         BadRowError: `no_answer`.
     """

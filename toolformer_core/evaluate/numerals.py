@@ -1,8 +1,7 @@
 """Reads numbers in digits or in words: "1,000.5", "-3", "5 million", "twenty-one", "a hundred and two", "3/4".
 
-`join_numerals` makes one token of a numeral written in several, so that "seven" equals "7"; `first_number` finds the
-number that a prediction claims; `number_in` reads an answer that is only a number, `numbers_of` all of a text. "One" is
-not a number where it is a pronoun ("one of", "this one"). Nothing here knows rules or benchmarks.
+`join_numerals` makes one token of a numeral written in several, so that "seven" equals "7". "One" is not a number where
+it is a pronoun ("one of", "this one").
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def join_numerals(tokens: Sequence[Token], text: str) -> list[Token]:
 
 
 def _numeral(tokens: Sequence[Token], i: int, text: str) -> tuple[Token, int]:
-    """Return the token at i, or the numeral that starts there as one token, and the number of tokens it takes."""
+    """Return the token at i, or the numeral that starts there as one token, and how many tokens it takes."""
     if tokens[i].kind != "number" and tokens[i].text not in _BEGINNINGS:
         return tokens[i], 1
     run = _run(tokens, i, text)
@@ -146,11 +145,10 @@ def first_number(text: str, *, fractions: bool = False) -> Number | None:
     """Return the number that a prediction claims, or None if it holds none.
 
     §4.2.2 with its footnote: the first number predicted; if the prediction contains an equation, the first number
-    after its "=". So 8 in "x = 8, y = 9" and in "We add 5 and 3. So 5 + 3 = 8.". We read it to the letter: the
-    prediction is the whole text, and the first "=" decides. A "=" that no number follows is ignored.
+    after its "=". So 8 in "x = 8, y = 9" and in "We add 5 and 3. So 5 + 3 = 8.". The first "=" of
+    the whole text decides, and is ignored if no number follows it.
 
     Args:
-        text: what the model wrote, without calls.
         fractions: read 3/4 and 2 1/2 as one number; otherwise their first numbers are 3 and 2.
     """
     text = normalise(text)
@@ -161,7 +159,7 @@ def first_number(text: str, *, fractions: bool = False) -> Number | None:
 
 
 def number_in(text: str) -> Number | None:
-    """Return a text's number, ignoring units in brackets, currency and percent signs; None if there is other text.
+    """Return a text's number, ignoring brackets, currency and percent signs; None if there is other text.
 
     "9 (apples)", "$1,234.50", "25 (%)", "3/4", "seven"; but not "10:1", "Shop 2" or "2 hours; 30 minutes".
     """

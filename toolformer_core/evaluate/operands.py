@@ -1,13 +1,10 @@
 """What calls of the calculator are worth on word problems: are their results the answers, and would random ones be?
 
-A model that has learnt to call with a problem's numbers, but not which ones and how to combine them, is right as often
-as random operands are. So an arm's accuracy counts as reasoning only as far as it lies above this baseline:
+A model that calls with a problem's numbers, but not the right ones, is right as often as random operands are. So an
+arm's accuracy counts as reasoning only as far as it lies above this baseline, an expectation over all items:
 
     p(item) = sum over operators o: share of o in the arm's calls x share of the ordered pairs (a, b) of the problem's
-              numbers, from two places, for which a o b is the answer
-
-and the baseline is its mean over all items. It is an expectation: nothing is drawn. Results and answers are compared
-with two decimals, as the calculator writes them.
+              numbers, from two places, for which a o b is the answer, with two decimals, as the calculator writes it
 """
 
 from __future__ import annotations

@@ -1,21 +1,8 @@
 """Queries from benchmarks: what an item asks, the tools that are right, and how often they were chosen.
 
-    | benchmark                        | right tools     | query                                             |
-    |----------------------------------|-----------------|---------------------------------------------------|
-    | asdiv svamp mawps gsm8k          | calculator      | the word problem                                  |
-    | nq webqs triviaqa                | qa, wikisearch  | the question                                      |
-    | lama-*, templama                 | qa, wikisearch  | the statement up to the mask                      |
-    | mlqa-es -de -hi -vi -zh -ar      | mt              | the question, in its language                     |
-    | tatoeba-*                        | mt              | the sentence, with the instruction to translate   |
-    | dateset                          | calendar        | the question                                      |
-    | small-world*, queries            | the item's own  | as it stands                                      |
-
 An item that names its tools (`tool`) is right with those alone. MLQA's paragraphs are in English; only the question
 needs a translation, so it alone is the query. GEAR's authors count fewer tools as right: WikiSearch for open questions,
-MultilingualQA for MLQA.
-
-A choice is right if it is one of the right tools; where there is none, the choice of no tool is. All figures are
-computed from stored scores: no model and no tool is called.
+MultilingualQA for MLQA. A choice is right if it is one of the right tools; where there is none, that of no tool is.
 """
 
 from __future__ import annotations

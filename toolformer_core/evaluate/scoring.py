@@ -1,21 +1,14 @@
 """Decides whether a continuation is right: a precise version of the paper's lenient match (§4.2).
 
-    | rule           | right if                                                           | tasks                    |
-    |----------------|--------------------------------------------------------------------|--------------------------|
-    | first 5 words  | the first 5 words contain an answer's words, consecutively         | LAMA, TempLAMA, Dateset, |
-    |                |                                                                    | the demo                 |
-    | first 10 words | ... 10                                                             | MLQA                     |
-    | first 20 words | ... 20                                                             | WebQS, NQ, TriviaQA      |
-    | first number   | the first number, after "=" if there is an equation, is the answer | ASDiv, SVAMP, MAWPS,     |
-    |                |                                                                    | GSM8K                    |
+    first n words   the first n words contain an answer's words, consecutively
+    first number    the first number, after "=" if there is an equation, is the answer
 
-The caller first removes the calls the model made (`[Tool(x) -> r]`), because a tool's response is not the model's text.
+The caller first removes the calls the model made, because a tool's response is not the model's text.
 
 The paper says only "contains"; these are our rules. For words, case, accents and punctuation see `words`. An answer
-longer than the limit counts if the continuation starts with it. Numerals in words equal those in digits ("seven" and 7,
-"sixth" and 6th), and an answer that is a number matches whole numbers only: 1 is not found in twenty-one, 1.5, -1 or
-1st. Initials match with and without points ("U.S.", "US"). An article at the start of an answer of at least three words
-may be missing.
+longer than the limit counts if the continuation starts with it. Numerals in words equal those in digits ("sixth" and
+6th), and an answer that is a number matches whole numbers only: 1 is not found in twenty-one, 1.5, -1 or 1st. Initials
+match with and without points. An article at the start of an answer of at least three words may be missing.
 
 Numbers are compared as values: 4.0 is 4, 1,000 is "one thousand", $5 and 5 % are 5. If both have at least two decimals,
 they must agree to the coarser of the two (3.33 for 10/3), within half a unit of its last place; a whole answer must

@@ -116,11 +116,7 @@ def compare(first: Mapping[str, bool], second: Mapping[str, bool]) -> Comparison
 
 
 def wilson(successes: int, n: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share; with no successes it is 0 to z^2 / (n + z^2).
-
-    Raises:
-        ValueError: there are no trials, or more successes than trials.
-    """
+    """Return Wilson's 95 % interval of a share; with no successes it is 0 to z^2 / (n + z^2)."""
     from scipy.stats import binomtest
 
     interval = binomtest(successes, n).proportion_ci(_LEVEL, method="wilson")

@@ -1,20 +1,7 @@
-"""All benchmarks in one table, and how to read each of them and score an answer.
-
-    | task                                | prompt (App. C)     | right if (see `scoring`)  | tools left out |
-    |-------------------------------------|---------------------|---------------------------|----------------|
-    | lama-squad lama-google-re lama-trex | completion          | within the first 5 words  | wikisearch     |
-    | templama                            | completion          | within the first 5 words  |                |
-    | asdiv svamp mawps gsm8k             | word problem        | the first number          |                |
-    | webqs nq triviaqa                   | question            | within the first 20 words | qa             |
-    | mlqa-es -de -hi -vi -zh -ar         | paragraph, question | within the first 10 words |                |
-    | tatoeba-de -es -fr -zh              | translation         | within the first 20 words |                |
-    | dateset                             | question            | within the first 5 words  |                |
-    | perplexity wikitext                 | the text            |                           | all            |
-    | small-world -plain -chains          | the text so far     | within the first 5 words  |                |
-    | queries                             | as it stands        | within the first 20 words |                |
+"""All benchmarks in one table, and how to read each of them.
 
 A task is read from its published files (see `readers`), or from the hub by name; dateset is generated, and the small
-world is embedded. Nothing here knows models, arms or where predictions are stored.
+world is embedded.
 """
 
 from __future__ import annotations
@@ -145,7 +132,6 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     it has found a first usable row.
 
     Args:
-        task: the benchmark.
         path: a file or a folder; None: generated (dateset), embedded (small-world), else from the hub.
         limit: the most items to return; None: all.
 

@@ -7,8 +7,7 @@
     word        a run without whitespace that holds a token: "Jean-Paul's" is one word of three tokens; a character of
                 a script without spaces is a separate word
 
-Limits ("within the first five words") count words. Matching compares tokens, so "art" is never found in "party", and
-"Paris" is found in "Paris.", "Paris's" and "«Paris»". Nothing here knows answers, rules or numerals written as words.
+Limits count words. Matching compares tokens, so "art" is never found in "party", and "Paris" is found in "«Paris»".
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Hugging Face's implementation builds a (T, T) mask per row and computes every pair of tokens. This one arranges the
 pieces of a micro-batch in blocks of similar length, runs causal attention without a mask, and moves the results back.
-Models that do not use the attention interface, or need more than causality, use Hugging Face's implementation, which is
-correct, too; `supports` tells which ones. This module knows no texts and no loss.
+Other models than those that `supports` names use Hugging Face's implementation, which is correct, too.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class Trainer:
             from_step=done,
             steps=recipe.steps,
             train_examples=len(self.train),
-            train_tokens=sum(int(p.targets.sum()) for p in self.train),
+            train_tokens=_targets(self.train),
             dev_examples=len(self.dev),
         )
 
@@ -196,7 +196,7 @@ class Trainer:
         recipe, engine = self.job.recipe, self.engine
         torch.manual_seed(hash((recipe.seed, step, engine.rank)) % 2**63)  # the same dropout after a restart
         pieces = [self.train[i] for i in step_pieces(len(self.train), recipe.batch, step, recipe.seed)]
-        targets = sum(int(p.targets.sum()) for p in pieces)
+        targets = _targets(pieces)
         batches = list(self._micro_batches(pieces))
         summed = torch.zeros((), device=engine.device)
         for i, batch in enumerate(batches):
@@ -230,15 +230,14 @@ class Trainer:
     def _evaluate(self, step: int) -> float:
         """Return the perplexity of the development set with calls disabled: p(" [") = 0 unless it is the target."""
         begin = time.monotonic()
-        model = self.engine.model
-        model.eval()
+        self.engine.model.eval()
         summed = torch.zeros((), device=self.engine.device, dtype=torch.float64)
         with torch.no_grad():
             for batch in self._micro_batches(self.dev):
                 summed += self._loss(batch, forbidden=self.trigger).double()
-        model.train()
+        self.engine.model.train()
         nll = self.engine.total(float(summed))[0]
-        targets = sum(int(p.targets.sum()) for p in self.dev)
+        targets = _targets(self.dev)
         loss = nll / targets
         perplexity = math.exp(loss) if loss < 700 else math.inf
         seconds = time.monotonic() - begin
@@ -273,12 +272,11 @@ class Trainer:
     def _emit_saved(self, checkpoint: Checkpoint) -> None:
         best = checkpoints.best(self.folder)
         path = checkpoint.folder(self.folder).relative_to(self.folder).as_posix()
-        whole = checkpoint.model(self.folder).is_dir()
         self.emit(
             "saved",
             step=checkpoint.step,
             checkpoint=path,
-            model=f"{path}/model" if whole else None,
+            model=f"{path}/model" if checkpoint.model(self.folder).is_dir() else None,
             perplexity=checkpoint.perplexity,
             best=best is not None and best.step == checkpoint.step,
         )
@@ -301,6 +299,10 @@ class Trainer:
                 best_perplexity=None if best is None else best.perplexity,
                 model="model",
             )
+
+
+def _targets(pieces: Sequence[Piece]) -> int:
+    return sum(int(piece.targets.sum()) for piece in pieces)
 
 
 def _memory(device: torch.device) -> int:

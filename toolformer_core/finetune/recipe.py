@@ -108,7 +108,7 @@ class Job:
 
 
 def write_job(job: Job, folder: Path) -> Path:
-    """Write `job.json` into the folder and return its path."""
+    """Write `job.json` into the folder; return its path."""
     path = folder / JOB_FILE
     writing = path.with_name(f".writing-{JOB_FILE}")
     writing.write_text(json.dumps(asdict(job), indent=1, sort_keys=True) + "\n", encoding="utf-8")

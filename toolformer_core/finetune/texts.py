@@ -73,13 +73,11 @@ def read_texts(path: Path) -> list[str]:
 def encode_texts(
     tokenizer: Any, texts: Sequence[str], *, start: int | None, end: int | None, length: int, score_end: bool = True
 ) -> list[Piece]:
-    """Encode texts and cut them into pieces.
+    """Encode texts and cut them into pieces; calls become the tokens in which decoding writes them.
 
     Args:
-        tokenizer: the model's tokenizer; calls become the tokens that decoding writes them in (see `call_pieces`).
-        texts: the texts.
         start: token before each text; None: there is none, and the first token of a text is not a target.
-        end: token after each text; None: there is none.
+        end: token after each text, if any.
         length: maximum length of a piece in tokens.
         score_end: whether the end token is a target; not when the perplexity of texts is measured.
 
@@ -87,9 +85,12 @@ def encode_texts(
         UsageError: no text holds a token to predict.
         ModelError: the tokenizer reports no character offsets.
     """
+    if not getattr(tokenizer, "is_fast", True):
+        raise ModelError("the model has no fast tokenizer, whose offsets tell where calls and responses begin")
     pieces = []
     before, after = ([] if token is None else [token] for token in (start, end))
-    for ids in _encoded(tokenizer, texts):
+    batches = (list(texts[at : at + _OFFSETS_OF]) for at in range(0, len(texts), _OFFSETS_OF))
+    for ids in (tokens.ids for batch in batches for tokens in tokenize(tokenizer, batch)):
         whole = np.asarray([*before, *ids, *after], dtype=np.int64)
         targets = np.asarray([*[True] * (len(before) + len(ids)), *[score_end] * len(after)], dtype=np.bool_)
         targets[:1] = False
@@ -103,15 +104,6 @@ def encode_texts(
     return pieces
 
 
-def _encoded(tokenizer: Any, texts: Sequence[str]) -> Iterator[list[int]]:
-    """Yield the tokens of each text."""
-    if not getattr(tokenizer, "is_fast", True):
-        raise ModelError("the model has no fast tokenizer, whose offsets tell where calls and responses begin")
-    for at in range(0, len(texts), _OFFSETS_OF):
-        for tokens in tokenize(tokenizer, list(texts[at : at + _OFFSETS_OF])):
-            yield tokens.ids.tolist()
-
-
 def step_pieces(piece_count: int, batch_size: int, step: int, seed: int) -> list[int]:
     """Return the indices of a step's pieces (step 1 is the first): consecutive shuffled epochs, cut into batches."""
     first, out = (step - 1) * batch_size, []
@@ -123,14 +115,10 @@ def step_pieces(piece_count: int, batch_size: int, step: int, seed: int) -> list
 
 
 def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Pack pieces into rows of at most `capacity` tokens: longest first, each into the fullest row that has room.
-
-    Returns:
-        Per row, the indices of its pieces.
-    """
+    """Return rows of pieces of at most `capacity` tokens: longest first, each in the fullest row that has room."""
     rows: list[list[int]] = []
     room: list[list[int]] = [[] for _ in range(capacity + 1)]  # rows by the tokens that still fit
-    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+    for (index,) in one_per_row(lengths):
         n = lengths[index]
         left = next((r for r in range(n, capacity + 1) if room[r]), None)
         if left is None:
@@ -161,16 +149,14 @@ def micro_batches(
     """
     passes = math.ceil(math.ceil(len(rows) / world_size) / micro_batch)
     process_rows = rows[rank::world_size]
-    for at in range(passes):
-        yield list(process_rows[at * micro_batch : (at + 1) * micro_batch])
+    yield from (list(process_rows[at * micro_batch : (at + 1) * micro_batch]) for at in range(passes))
 
 
 def make_micro_batch(pieces: Sequence[Sequence[Piece]]) -> MicroBatch:
     """Make a micro-batch of rows of pieces; if there are none, one row of two tokens without a target."""
     width = max((sum(len(p) for p in row) for row in pieces), default=2)
     shape = (max(len(pieces), 1), width)
-    ids = np.zeros(shape, dtype=np.int64)
-    positions = np.zeros(shape, dtype=np.int64)
+    ids, positions = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     weights = np.zeros(shape, dtype=np.float32)
     for r, row in enumerate(pieces):
         at = 0

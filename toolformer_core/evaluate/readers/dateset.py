@@ -12,13 +12,12 @@ It draws 500 current dates, each with a past and a future date within four years
     | holiday  | What FIELD (no year) is, was HOLIDAY this year?                                   | 1,800 |
     | count    | How many days, weeks, months, years ago was, are there until HOLIDAY this year?   | 1,200 |
 
-FIELD is day of the week, day of the month, month or year. The paper gives templates and sizes; the rest is our choice:
+The paper gives templates and sizes; the rest is our choice:
 - The forms of a template share its size evenly, and each form uses current dates in a shuffled order, without repeats.
-- Only complete weeks, months and years between two dates count, so N and every count are whole; N is at least 1.
+- Only complete weeks, months and years count, so N and every count are whole; N is at least 1.
 - No row goes back by months or years to a day that does not exist (one month before May 31).
-- A holiday is the day itself, not the substitute day off when it falls on a weekend.
-- The holidays are the ten federal ones that exist in every drawn year. Juneteenth is one only since 2021, and ten
-  divides the table's 600 rows per field and 300 rows per unit. No row counts to or from a holiday on the day itself.
+- The holidays are the ten federal ones that exist in every drawn year (Juneteenth is one only since 2021), each the day
+  itself, not the substitute day off. No row counts to or from a holiday on the day itself.
 """
 
 from __future__ import annotations
@@ -96,10 +95,7 @@ _Form = Callable[[_Day], _Question | None]  # None: this day does not suit the f
 
 
 def dateset(seed: int = 0) -> Iterator[Item]:
-    """Generate the data set: 9,400 items in the order of the templates, the same for the same seed.
-
-    An item's date is the current date; its group is the template.
-    """
+    """Generate 9,400 items in the order of the templates; an item's date is the current one, its group the template."""
     r = random.Random(f"dateset/{seed}")
     days = []
     for offset in r.sample(range((_LAST - _FIRST).days + 1), _CURRENT_DATES):

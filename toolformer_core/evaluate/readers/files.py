@@ -53,7 +53,6 @@ def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
     Empty files are skipped, so that an empty file with a matching name does not hide the others.
 
     Args:
-        path: a file or a folder.
         names: globs of file names; the first one that matches any file is used. The name of a single file is ignored.
 
     Raises:
@@ -77,11 +76,10 @@ def _is_benchmark(path: Path) -> bool:
 
 
 def translation_files(path: Path, suffix: str) -> tuple[Path, Path]:
-    """Return the file of sentences and the one of their translations, NAME.deu and NAME.eng.
+    """Return the file of sentences, with its suffix (`.deu`), and the one of their translations, of the same name.
 
     Args:
         path: a folder that holds one such pair, or one of its files.
-        suffix: of the sentences' file, e.g. `.deu`.
 
     Raises:
         CorpusError: there is no pair, or more than one.
