@@ -17,8 +17,8 @@ from flows.export.settings import ExportSettings
 from toolformer_core.errors import UsageError
 from toolformer_core.export.conversation import Conversation, LeftOut, conversation_of
 from toolformer_core.export.dialects import check_template, openai_row, rendered, sharegpt_row, special_tokens_in
+from toolformer_core.export.pieces import segment_row
 from toolformer_core.export.schemas import ToolSchema
-from toolformer_core.export.segments import segment_row
 from toolformer_core.export.tokens import token_rows
 from toolformer_core.lm.load import LoadedTokenizer
 from toolformer_core.records import Example, digest_of
@@ -114,7 +114,7 @@ def _chat(
     conversation = conversation_of(example, settings.requests)
     if isinstance(conversation, LeftOut):
         return conversation
-    counts = {"turns": len(conversation.turns), "calls": len(example.calls)}
+    counts = {"turns": len(conversation), "calls": len(example.calls)}
     try:
         if settings.spoken == "sharegpt":
             return _line(sharegpt_row(conversation, schemas, settings.requests), counts)
@@ -130,7 +130,7 @@ def _chat(
 
 
 def _said(conversation: Conversation) -> list[str]:
-    return [text for turn in conversation.turns for text in (turn.content, turn.call.input if turn.call else "")]
+    return [text for turn in conversation for text in (turn.content, turn.call.input if turn.call else "")]
 
 
 def sink_of(settings: ExportSettings, path: Path, dataset: Dataset, split: str) -> AbstractContextManager[Sink]:

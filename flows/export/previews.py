@@ -17,7 +17,7 @@ from flows.export.run import Prepared, batches_of, prepare
 from flows.export.settings import ExportSettings
 from toolformer_core.errors import UsageError
 from toolformer_core.export.conversation import Conversation, LeftOut, conversation_of
-from toolformer_core.export.segments import segment_row
+from toolformer_core.export.pieces import segment_row
 from toolformer_core.export.tokens import NOT_TRAINED, token_rows
 from toolformer_core.records import Example
 from toolformer_core.syntax import linearize
@@ -83,7 +83,7 @@ def _parts_of(settings: ExportSettings, prepared: Prepared) -> Callable[[Example
 
 
 def _turns(conversation: Conversation) -> Iterator[tuple[str, bool]]:
-    for turn in conversation.turns:
+    for turn in conversation:
         yield f"{turn.role}: ", False
         call = turn.call if turn.role == "assistant" else None
         yield turn.content + (linearize(call) if call else ""), turn.role == "assistant"

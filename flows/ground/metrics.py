@@ -24,8 +24,7 @@ from toolformer_core.evaluate.queries import (
     rejection,
 )
 from toolformer_core.evaluate.statistics import Accuracy, accuracy
-from toolformer_core.grounding.records import Grounding
-from toolformer_core.grounding.scores import Weights, best_of
+from toolformer_core.grounding.records import Grounding, Weights, best_of
 from warehouse.store import Store
 
 if TYPE_CHECKING:

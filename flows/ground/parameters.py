@@ -26,7 +26,7 @@ from flows.forms.fields import (
     benchmark_names,
 )
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA
+from toolformer_core.grounding.records import GEAR_GAMMA, GEAR_LAMBDA
 
 __all__ = ["GroundParameters"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tasks.specs.grounding_spec import AnswerRun, ChoiceRun, GroundingRun
 from toolformer_core.evaluate.items import Task
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Weights
 
 
 @dataclass(frozen=True, slots=True)

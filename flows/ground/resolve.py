@@ -23,7 +23,7 @@ from toolformer_core.grounding.encoders import encoder_digest
 from toolformer_core.grounding.ground import GroundingSettings
 from toolformer_core.grounding.library import DemonstrationKind
 from toolformer_core.grounding.patterns import patterns_named
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Weights
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import model_digest
 from toolformer_core.tools.build import ToolSettings

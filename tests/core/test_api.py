@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,8 +36,7 @@ TEXT = "18 + 12 x 3 = 54 as said before"
 EQUALS, SAID = TEXT.index(" ="), TEXT.index(" said")
 
 
-class Fake(FakeTool):
-    key, name = "fake", "Fake"
+Fake = partial(FakeTool, name="Fake")
 
 
 PROMPTS = {"fake": "Add calls.\n\nInput: {text}\nOutput:"}
@@ -291,8 +291,7 @@ def test_the_calls_are_those_of_the_stages_one_by_one(chosen: dict[str, str]) ->
 # --- generating -------------------------------------------------------------------------------------------------------
 
 
-class T(FakeTool):
-    key, name = "t", "T"
+T = partial(FakeTool, name="T")
 
 
 def test_generating_asks_the_tool_and_gives_back_what_it_was_given() -> None:

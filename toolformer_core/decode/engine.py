@@ -359,7 +359,6 @@ def _common_tokens(sequence: DecodeSequence, other: DecodeSequence) -> int:
 
 
 def _columns(sequence: DecodeSequence) -> int:
-    """Return the columns that a sequence may take: see `KVCache.reserve`."""
     return KVCache.columns_for(sequence.max_tokens)
 
 

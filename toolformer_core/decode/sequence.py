@@ -231,7 +231,6 @@ class DecodeSequence:
         return len(response_tokens(self._model.tokenizer, "", "", 0)[0]) + 3
 
     def _keep_as_text(self, opened: _OpenedCall) -> None:
-        """Turn what was opened into ordinary text."""
         tokens = self.ids[opened.start :]
         del self.ids[opened.start :]
         self._opened = None
@@ -307,7 +306,6 @@ class DecodeSequence:
             self._finish("length")
 
     def _write(self, token: int) -> None:
-        """Write a token of ordinary text."""
         if token in self._model.ends:
             self._finish("stop")
             return

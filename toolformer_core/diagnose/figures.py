@@ -141,8 +141,6 @@ def figures_of(observed: Observed, tau_f: float, structure: Structure, *, keep_r
 
 
 class _CallJudge:
-    """Compares the calls of one tool with its gold calls; see the module."""
-
     def __init__(self, observed: Observed) -> None:
         self._observed = observed
         self.gold: dict[tuple[str, int], list[GoldCall]] = {}

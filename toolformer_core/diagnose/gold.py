@@ -82,7 +82,6 @@ def read_gold(folder: Path = ASSETS) -> GoldTexts:
 
 
 def _file_in(folder: Path, name: str) -> Path:
-    """Return a file of the folder, by preference the gzipped one."""
     plain = folder / name.removesuffix(".gz")
     return plain if plain.is_file() and not (folder / name).is_file() else folder / name
 

@@ -191,7 +191,6 @@ def _candidate_positions(
 def _add_scores(
     lm: LanguageModel, tool: Tool, texts: Mapping[str, str], observed: Observed, occupied: Mapping[str, Sequence[int]]
 ) -> Observed:
-    """Add the losses of trials and draws."""
     candidates = list(_trials(observed, texts, occupied))
     items = [(call, response) for _, _, call, response in candidates]
     by_key = {

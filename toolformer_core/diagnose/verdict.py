@@ -271,8 +271,6 @@ def _suggest_threshold(f: Figures) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step, its measure, and what is said of it."""
-
     name: str
     least: float
     measure: Callable[[Figures], float | None]

@@ -238,7 +238,6 @@ def settings_for(base: GenerationSettings, keywords: Mapping[str, Any]) -> Gener
 
 
 def _seed(seed: int, context: str, repeat: int) -> int:
-    """Return a seed of 64 bits."""
     return int(digest_of("harness", str(seed), str(repeat), context)[:16], 16)
 
 

@@ -13,7 +13,7 @@ import math
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations
@@ -21,7 +21,7 @@ from itertools import permutations
 from toolformer_core.evaluate.numerals import number_in, numbers_of
 from toolformer_core.evaluate.prompts import query_in
 
-_OPERATIONS = {
+_OPERATIONS: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,

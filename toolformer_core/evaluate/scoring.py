@@ -31,11 +31,7 @@ _MIN_DECIMALS = 2  # with fewer decimals, a number is not regarded as rounded
 
 
 def is_right(task: Task, item: Item, continuation: str) -> bool:
-    """Return whether a continuation is right.
-
-    Raises:
-        UsageError: the task is scored by perplexity.
-    """
+    """Return whether a continuation is right; a UsageError if the task is scored by perplexity."""
     if task.rule is Rule.PERPLEXITY:
         raise UsageError(f"the task {task.name} has no right answers; it is measured by perplexity")
     if task.rule is Rule.FIRST_NUMBER:

@@ -17,7 +17,7 @@ them: from arguments alone neither spaces nor quotes can be inferred.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from toolformer_core.errors import UsageError
@@ -34,12 +34,6 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _messages(
-    conversation: Conversation, schemas: Mapping[str, ToolSchema], arguments: Arguments
-) -> list[dict[str, Any]]:
-    return [_message(turn, schemas, arguments) for turn in conversation.turns]
-
-
 def _message(turn: Turn, schemas: Mapping[str, ToolSchema], arguments: Arguments) -> dict[str, Any]:
     if turn.call is None:
         return {"role": turn.role, "content": turn.content}
@@ -54,7 +48,7 @@ def _inputs(conversation: Conversation, schemas: Mapping[str, ToolSchema]) -> di
     """Return the column `inputs`, which every row of an export has, or none: loaders want equal keys."""
     if all(schema.form is None for schema in schemas.values()):
         return {}
-    return {"inputs": [turn.call.input for turn in conversation.turns if turn.role == "assistant" and turn.call]}
+    return {"inputs": [turn.call.input for turn in conversation if turn.role == "assistant" and turn.call]}
 
 
 def openai_row(
@@ -63,7 +57,6 @@ def openai_row(
     """Return `messages` and `tools`.
 
     Args:
-        conversation: the turns.
         schemas: of every tool that the model may call, by its name in calls; those of the turns are among them.
         arguments: as a JSON string or as a dict.
 
@@ -71,7 +64,7 @@ def openai_row(
         BadInput: see `ToolSchema.arguments`.
     """
     return {
-        "messages": _messages(conversation, schemas, arguments),
+        "messages": [_message(turn, schemas, arguments) for turn in conversation],
         "tools": _json([schema.tool() for schema in schemas.values()]),
         **_inputs(conversation, schemas),
     }
@@ -85,7 +78,6 @@ def sharegpt_row(
     """Return `conversations` and `tools`; the arguments of a `function_call` are a dict within its JSON string.
 
     Args:
-        conversation: the turns.
         schemas: as in `openai_row`.
         requests: the second of them is the human turn between a text and the next call.
 
@@ -97,7 +89,7 @@ def sharegpt_row(
     def say(who: str, value: str) -> None:
         turns.append({"from": who, "value": value})
 
-    for turn in conversation.turns:
+    for turn in conversation:
         if turn.role == "user":
             say("human", turn.content)
         elif turn.role == "tool":
@@ -127,7 +119,7 @@ def rendered(
         raise UsageError("the tokenizer has no chat template: name another, or export another dialect")
     from jinja2 import TemplateError
 
-    messages = _messages(conversation, schemas, arguments)
+    messages = [_message(turn, schemas, arguments) for turn in conversation]
     tools = [schema.tool() for schema in schemas.values()]
     try:
         return str(tokenizer.apply_chat_template(messages, tools=tools, tokenize=False))
@@ -152,7 +144,7 @@ def check_template(tokenizer: Any, arguments: Arguments) -> None:
         Turn("tool", "quail response", call),
         Turn("assistant", "quail end"),
     )
-    text = rendered(tokenizer, Conversation(turns), {schema.name: schema}, arguments)
+    text = rendered(tokenizer, turns, {schema.name: schema}, arguments)
     parts = {
         "the user's text": "quail request",
         "the names of tools": "QuailTool",
@@ -163,14 +155,10 @@ def check_template(tokenizer: Any, arguments: Arguments) -> None:
         "the text after the calls": "quail end",
     }
     if missing := [what for what, words in parts.items() if words not in text]:
-        raise UsageError(f"the chat template leaves out {_listed(missing)}: name a tokenizer whose template has tools")
+        listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+        raise UsageError(f"the chat template leaves out {listed}: name a tokenizer whose template has tools")
     if '\\"quailinput' in text:
         raise UsageError("the chat template writes arguments as a string within a string: export with --arguments dict")
-
-
-def _listed(parts: Sequence[str]) -> str:
-    *others, last = parts
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def special_tokens_in(tokenizer: Any, texts: Iterable[str]) -> list[str]:

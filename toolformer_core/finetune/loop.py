@@ -47,29 +47,15 @@ class LossError(ToolformerError):
 
 @dataclass(slots=True)
 class Trainer:
-    """A training run.
-
-    Args:
-        job: what to train.
-        folder: the job's folder.
-        engine: the model in training.
-        train: the training pieces.
-        dev: the development pieces; without any, the latest checkpoint counts as the best.
-        emit: reports an event.
-        packs: whether the model attends within pieces (`attention.supports`).
-        trigger: the token that starts a call, if it is a single one; disabled when perplexity is measured.
-        stop_signal: whether SIGTERM has been received.
-    """
-
     job: Job
-    folder: Path
+    folder: Path  # of the job
     engine: TrainingEngine
     train: Sequence[Piece]
-    dev: Sequence[Piece]
+    dev: Sequence[Piece]  # without any, the latest checkpoint counts as the best
     emit: Emit
-    packs: bool
-    trigger: int | None = None
-    stop_signal: bool = False
+    packs: bool  # whether the model attends within pieces (`attention.supports`)
+    trigger: int | None = None  # the token that starts a call, if it is a single one; disabled in evaluations
+    stop_signal: bool = False  # whether SIGTERM has been received
 
     def run(self) -> None:
         """Train to the end, or until a stop is requested.
@@ -85,13 +71,12 @@ class Trainer:
         self._emit_unreported()
         if done == 0 and self.dev:
             self._evaluate(0)
-        times: deque[float] = deque(maxlen=_RATE_STEPS)
-        token_counts: deque[int] = deque(maxlen=_RATE_STEPS)
+        recent: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS)  # seconds and tokens
         for step in range(done + 1, recipe.steps + 1):
             begin = time.monotonic()
             loss, norm, tokens, stop = self._step(step)
-            times.append(time.monotonic() - begin)
-            token_counts.append(tokens)
+            recent.append((time.monotonic() - begin, tokens))
+            seconds = sum(s for s, _ in recent)
             self.emit(
                 "step",
                 step=step,
@@ -99,8 +84,8 @@ class Trainer:
                 learning_rate=recipe.learning_rate_at(step),
                 grad_norm=norm,
                 tokens=tokens,
-                tokens_per_second=sum(token_counts) / sum(times),
-                eta_s=(recipe.steps - step) * sum(times) / len(times),
+                tokens_per_second=sum(n for _, n in recent) / seconds,
+                eta_s=(recipe.steps - step) * seconds / len(recent),
                 memory_bytes=_memory(self.engine.device),
             )
             if step % recipe.evaluate_every == 0 or step == recipe.steps:

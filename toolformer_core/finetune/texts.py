@@ -1,18 +1,20 @@
-"""Turns texts into micro-batches: reads, encodes and cuts texts, chooses the texts of a step, and packs them into rows.
+"""Makes the texts of each arm, and turns texts into micro-batches: encodes and cuts them, packs them into rows.
+
+Both arms learn from the same documents, and their perplexity is measured on the same held-out documents, without calls.
 
     piece   [start] text [end], cut into runs of at most `sequence_length` tokens; each run except the first repeats the
             last token of the previous one, so that every token is a target exactly once
     row     one piece, or several consecutive ones; positions start at 0 with each piece
 
 Which pieces a step holds depends only on seed and step, never on the number of processes or on the packing. Of n
-processes, each takes every n-th row. Nothing here knows models or optimisers.
+processes, each takes every n-th row.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,10 @@ from numpy.typing import NDArray
 
 from toolformer_core.errors import CorpusError, ModelError, UsageError
 from toolformer_core.lm.tokens import tokenize
+from toolformer_core.records import Example, digest_of
+from toolformer_core.syntax import strip
 
+_SHARE = 10  # at most every tenth document is held out
 _OFFSETS_OF = 1000  # texts tokenized at a time: a token's offsets take several times the memory of its id
 
 
@@ -44,6 +49,36 @@ class MicroBatch:
     ids: NDArray[np.int64]  # (B, T)
     positions: NDArray[np.int64]  # (B, T) from 0 within each piece; padding continues after the last piece
     weights: NDArray[np.float32]  # (B, T) 1 if the token is a target
+
+
+# --- documents and the texts of each arm ------------------------------------------------------------------------------
+
+
+def held_out(doc_ids: Iterable[str], most: int, seed: int) -> frozenset[str]:
+    """Choose the development documents by a seeded digest: `most` of them (paper: 1,000), but at most a tenth of all.
+
+    Which of two documents is chosen first depends only on the two and the seed.
+    """
+    order = _in_order(doc_ids, seed)
+    return frozenset(order[: min(most, len(order) // _SHARE)])
+
+
+def held_out_share(doc_ids: Iterable[str], share: float, seed: int) -> frozenset[str]:
+    """Choose a share of the documents, rounded to whole ones but at least one, in the order of `held_out`."""
+    order = _in_order(doc_ids, seed)
+    return frozenset(order[: max(1, round(share * len(order)))])
+
+
+def _in_order(doc_ids: Iterable[str], seed: int) -> list[str]:
+    return [doc_id for _, doc_id in sorted((digest_of("dev", str(seed), doc_id), doc_id) for doc_id in doc_ids)]
+
+
+def training_text(example: Example, arm: str) -> str:
+    """Return the training text of a document of C*: x* for the arm `toolformer`, x for `cc` (M + CC, section 4.1)."""
+    return example.text if arm == "toolformer" else strip(example.text, [(c.start, c.end) for c in example.calls])
+
+
+# --- texts, pieces and rows -------------------------------------------------------------------------------------------
 
 
 def read_texts(path: Path) -> list[str]:

@@ -16,7 +16,6 @@ from tests.support.examples_of_c_star import BOOKS
 from tests.tiny import sentencepiece, tokenizer
 from toolformer_core.errors import CorpusError, ModelError, UsageError
 from toolformer_core.export.tokens import token_rows
-from toolformer_core.finetune.split import training_text
 from toolformer_core.finetune.texts import (
     Piece,
     encode_texts,
@@ -26,6 +25,7 @@ from toolformer_core.finetune.texts import (
     pack,
     read_texts,
     step_pieces,
+    training_text,
 )
 from toolformer_core.records import Example
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from toolformer_core.errors import UsageError
 from toolformer_core.grounding.patterns import STANDARD_PATTERNS
-from toolformer_core.grounding.scores import Weights, best_of, pattern_similarity, total_score
+from toolformer_core.grounding.records import Weights, best_of, pattern_similarity, total_score
 
 _LN2 = math.log(2)
 _WEIGHTS = (_LN2, 3 * _LN2)  # log 1/P of two patterns with the priors 1/2 and 1/8

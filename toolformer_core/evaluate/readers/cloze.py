@@ -116,7 +116,6 @@ def _before(statement: str, mask: str) -> str | None:
 
 
 def _day(value: object) -> str:
-    """Return a year or a date as an ISO date."""
     text = value.isoformat() if isinstance(value, date) else str(value if value is not None else "").strip()
     try:
         if re.fullmatch(r"\d{4}", text):
