@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +29,14 @@ from toolformer_core.annotate.score import score, worth_scoring
 from toolformer_core.config import ExecuteConfig, SampleConfig, ScoreConfig
 from toolformer_core.diagnose.gold import ChosenDocuments, GoldCall
 from toolformer_core.errors import ContextError, ToolformerError
-from toolformer_core.lm.base import Insertion, LanguageModel, Scan, ScoreRequest
+from toolformer_core.lm.base import Insertion, LanguageModel, Scan
 from toolformer_core.records import Document, DrawnCall, Execution, PrefilterResult, Prompt, ScoredCall, digest_of
 from toolformer_core.tools.base import Tool
 
 KINDS = ("gold", "wrong", "unrelated")
 
 _Option = TypeVar("_Option")
+_Scans = dict[str, tuple[NDArray[np.int64], NDArray[np.float32]]]  # positions and log p(" [") by text
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +82,22 @@ class Observed:
         return execution.response if execution else ""
 
 
-@dataclass(slots=True)
 class _RecordingLM:
     """A language model whose scans are recorded."""
 
-    lm: LanguageModel
-    scans: dict[str, tuple[NDArray[np.int64], NDArray[np.float32]]] = field(default_factory=dict)  # by text
+    def __init__(self, lm: LanguageModel) -> None:
+        self._lm = lm
+        self.scans: _Scans = {}
 
-    @property
-    def name(self) -> str:
-        return self.lm.name
-
-    @property
-    def digest(self) -> str:
-        return self.lm.digest
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lm, name)
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
-        for scan in self.lm.scan(prompt, texts):
+        for scan in self._lm.scan(prompt, texts):
             for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
                 if isinstance(text := texts[index], str):
                     self.scans[text] = (positions, log_probs)
             yield scan
-
-    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
-        return self.lm.log_probs(requests)
 
 
 def observe(
@@ -127,7 +120,7 @@ def observe(
     Raises:
         ModelError: the model cannot be used at all, e.g. because its server is gone.
     """
-    recording = _RecordingLM(lm)
+    recording: Any = _RecordingLM(lm)
     draws: list[DrawnCall] = []
     faults: dict[str, str] = {}
     try:
@@ -158,26 +151,17 @@ def observe(
     return _add_scores(lm, tool, {d.doc_id: d.text for d, _ in chosen.pairs}, observed, occupied or {})
 
 
-def _gold_positions(
-    chosen: ChosenDocuments, scans: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float32]]]
-) -> Iterator[GoldPosition]:
-    by_document: dict[str, list[GoldCall]] = {}
-    for call in chosen.gold:
-        by_document.setdefault(call.doc_id, []).append(call)
+def _gold_positions(chosen: ChosenDocuments, scans: _Scans) -> Iterator[GoldPosition]:
     for document, prefiltered in chosen.pairs:
-        if not (calls := by_document.get(document.doc_id)):
-            continue
         log_p_at = dict(_candidate_positions(document, prefiltered, scans))
-        for call in calls:
+        for call in (call for call in chosen.gold if call.doc_id == document.doc_id):
             log_p = log_p_at.get(call.position, -math.inf)
             rank = sum(other > log_p for other in log_p_at.values()) if call.position in log_p_at else len(log_p_at)
             yield GoldPosition(call, log_p, rank, len(log_p_at))
 
 
 def _candidate_positions(
-    document: Document,
-    prefiltered: PrefilterResult,
-    scans: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float32]]],
+    document: Document, prefiltered: PrefilterResult, scans: _Scans
 ) -> Iterator[tuple[int, float]]:
     """Yield (position, log p) where sampling may choose, which is before the end of the last word."""
     last = len(document.text.rstrip())

@@ -75,9 +75,8 @@ def measure(
         by_id = {document.doc_id: document.text for document, _ in chosen.pairs}
         loss = loss_per_token(lm, list(by_id.values()), lm.hf_model.context_length)
         structure = structure_of(lm.hf_model, tool.name, prompts[key], by_id, chosen.gold, loss)
-        observed = observe(
-            lm, tool, prompts[key], chosen, config.sampling(tool), occupied=occupied, on_progress=on_progress
-        )
+        sampling = config.sampling(tool)
+        observed = observe(lm, tool, prompts[key], chosen, sampling, occupied=occupied, on_progress=on_progress)
         if fault := call_fault(lm.hf_model.tokenizer, tool.name):
             observed = replace(observed, faults={**observed.faults, "tokenizer": fault})
         keep_repeats = bool(repeating_tools({key: tool}, config.keep_repeats))

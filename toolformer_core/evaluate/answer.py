@@ -153,12 +153,6 @@ def _predicted_calls(generation: Generation, keys: Mapping[str, str]) -> Iterato
     """Yield the calls in order, each at the place where it would be put into the text without calls."""
     within_calls = 0  # characters of the calls so far
     for call in generation.calls:
-        yield PredictedCall(
-            tool=keys.get(call.tool, call.tool),
-            position=call.start - within_calls,
-            input=call.input,
-            response=call.response,
-            failure=call.failure,
-            requested=call.failure not in NOT_REQUESTED,
-        )
+        tool, requested = keys.get(call.tool, call.tool), call.failure not in NOT_REQUESTED
+        yield PredictedCall(tool, call.start - within_calls, call.input, call.response, call.failure, requested)
         within_calls += call.end - call.start

@@ -84,24 +84,18 @@ def sharegpt_row(
     Raises:
         BadInput: see `ToolSchema.arguments`.
     """
-    turns: list[dict[str, str]] = []
-
-    def say(who: str, value: str) -> None:
-        turns.append({"from": who, "value": value})
-
+    said: list[tuple[str, str]] = []
     for turn in conversation:
-        if turn.role == "user":
-            say("human", turn.content)
-        elif turn.role == "tool":
-            say("observation", turn.content)
+        if turn.role != "assistant":
+            said.append(("human" if turn.role == "user" else "observation", turn.content))
         elif turn.call is None:
-            say("gpt", turn.content)
+            said.append(("gpt", turn.content))
         else:
             if turn.content:
-                say("gpt", turn.content)
-                say("human", requests.next)
+                said += [("gpt", turn.content), ("human", requests.next)]
             given = schemas[turn.call.tool].arguments(turn.call.input)
-            say("function_call", _json({"name": turn.call.tool, "arguments": given}))
+            said.append(("function_call", _json({"name": turn.call.tool, "arguments": given})))
+    turns = [{"from": who, "value": value} for who, value in said]
     described = _json([schema.function() for schema in schemas.values()])
     return {"conversations": turns, "tools": described, **_inputs(conversation, schemas)}
 
@@ -136,14 +130,9 @@ def check_template(tokenizer: Any, arguments: Arguments) -> None:
     """
     schema = ToolSchema("QuailTool", "Finds quails.", "quailinput")
     call = Call("QuailTool", "quail in")
-    turns = (
-        Turn("user", "quail request"),
-        Turn("assistant", "", call),
-        Turn("tool", "quail response", call),
-        Turn("assistant", "quail between", call),
-        Turn("tool", "quail response", call),
-        Turn("assistant", "quail end"),
-    )
+    response = Turn("tool", "quail response", call)
+    called, called_again = Turn("assistant", "", call), Turn("assistant", "quail between", call)
+    turns = (Turn("user", "quail request"), called, response, called_again, response, Turn("assistant", "quail end"))
     text = rendered(tokenizer, turns, {schema.name: schema}, arguments)
     parts = {
         "the user's text": "quail request",

@@ -62,13 +62,7 @@ class _Permute(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: torch.Tensor,
-        forward_index: torch.Tensor,
-        backward_index: torch.Tensor,
-        moved: torch.Tensor | None,
-    ) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, forward_index: Any, backward_index: Any, moved: Any) -> torch.Tensor:
         """Select the rows; `moved` (n,) is False for rows of x that are not selected at all, None: all are."""
         ctx.backward_index, ctx.moved = backward_index, moved
         return x.index_select(0, forward_index)
