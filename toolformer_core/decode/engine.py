@@ -61,12 +61,7 @@ class Handle:
 
 
 class DecodeEngine:
-    """Decodes any number of sequences, `max_rows` at a time.
-
-    Args:
-        hf_model: the model; `kv_cache.bytes_per_token` tells which models are supported.
-        cached_tokens: tokens whose keys and values may be held, padding included.
-    """
+    """Decodes any number of sequences, `max_rows` at a time; `cached_tokens`, with padding, may have keys and values."""
 
     def __init__(self, hf_model: HFModel, pool: ToolPool, *, max_rows: int, cached_tokens: int) -> None:
         self.hf_model = hf_model

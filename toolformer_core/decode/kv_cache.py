@@ -117,12 +117,9 @@ class KVCache:
         return -(-(tokens + 1) // _BLOCK) * _BLOCK
 
     def reserve(self, rows: int, columns: int, limit: int) -> None:
-        """Allocate rows of `columns` columns (see `columns_for`), and spare rows if the limit allows.
+        """Allocate rows of `columns` columns (see `columns_for`), and spare rows if all of them stay within the limit.
 
-        Args:
-            rows: every row in use has a smaller index.
-            columns: no row in use is longer.
-            limit: the maximum of rows times columns.
+        Rows in use have smaller indices, and none of them is longer.
         """
         if rows <= self.rows and columns <= self.columns:
             return
@@ -150,10 +147,7 @@ class KVCache:
     def feed(self, rows: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequence[int]]) -> torch.Tensor:
         """Run tokens through the model; those of row `rows[i]` follow the first `starts[i]` tokens it holds.
 
-        The rows must be reserved, with room for their tokens.
-
-        Returns:
-            The hidden state after each row's last token (n, D).
+        The rows must be reserved, with room for their tokens. Returns the hidden states after the last tokens (n, D).
         """
         hf_model, device, n = self.hf_model, self.hf_model.device, len(rows)
         lengths = [len(t) for t in tokens]

@@ -195,7 +195,8 @@ class DecodeSequence:
             self._taken_back += 1
             self._take_back(opened)
             return None
-        if end is not None and room > self._closing_tokens() and begins_with_a_tool(body, self._names):
+        closing = len(response_tokens(self._model.tokenizer, "", "", 0)[0]) + 3  # of an empty response; to spare
+        if end is not None and room > closing and begins_with_a_tool(body, self._names):
             return self._reach_arrow(opened, body, end)
         written = len(self.ids) - opened.start - len(self._model.trigger)
         no_call = ended or is_closed(body) or (opened.by_model and self._cannot_become_call(opened, body))
@@ -225,10 +226,6 @@ class DecodeSequence:
     def _after_bracket(self, ids: list[int]) -> str:
         text = str(self._model.tokenizer.backend_tokenizer.decode(ids, skip_special_tokens=False))
         return text.partition(OPEN.strip())[2]
-
-    def _closing_tokens(self) -> int:
-        """Return how many tokens an empty response takes, with three to spare for retokenised ones."""
-        return len(response_tokens(self._model.tokenizer, "", "", 0)[0]) + 3
 
     def _keep_as_text(self, opened: _OpenedCall) -> None:
         tokens = self.ids[opened.start :]

@@ -144,6 +144,7 @@ def fit_tool(
         cautious = int(np.searchsorted(thresholds, _CAUTION * w[0], side="right")) - 1  # the first is 0
         if len(w) < config.few_calls and cautious < at:
             bound, at = "few_calls", cautious
+    shown = {at, *np.linspace(0, len(curve) - 1, min(len(curve), _CURVE)).astype(int).tolist()}
     return ToolFit(
         tool=tool,
         threshold=None if bound == "too_few_calls" else curve[at].threshold,
@@ -154,10 +155,5 @@ def fit_tool(
         needless_left=curve[at].needless,
         early=early,
         other_tool=other_tool,
-        curve=tuple(curve[i] for i in _thinned(len(curve), at)),
+        curve=tuple(curve[i] for i in sorted(shown)),
     )
-
-
-def _thinned(points: int, chosen: int) -> list[int]:
-    """Return evenly spaced indices of a curve, with its ends and the chosen one."""
-    return sorted({*np.linspace(0, points - 1, min(points, _CURVE)).astype(int).tolist(), chosen})

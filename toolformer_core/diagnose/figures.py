@@ -26,6 +26,7 @@ from toolformer_core.diagnose.observe import KINDS, Observed
 from toolformer_core.diagnose.structure import Structure
 from toolformer_core.records import ScoredCall
 
+_FAULTS = ("unterminated", "unparsable", "wrong_tool")  # outcomes of draws that are no calls of the tool
 _KEEP = 0.6  # share of gold calls that a suggested tau_f keeps
 
 
@@ -228,17 +229,13 @@ def _imitation(observed: Observed, judge: _CallJudge) -> Imitation:
         at_gold["right"] += call.count * (ok and judge.right(*place, call.input))
         at_gold["as_good"] += call.count * good
         places[place] = places.get(place, False) or good
-    draws = sum(at_gold[o] for o in ("ok", "unterminated", "unparsable", "wrong_tool"))
+    draws = sum(at_gold[outcome] for outcome in ("ok", *_FAULTS))
     return Imitation(
         draws=outcomes.total(),
         ok=_share(outcomes["ok"], outcomes.total()),
         at_gold=draws,
         well_formed=_share(at_gold["ok"], draws),
-        unterminated=_share(at_gold["unterminated"], draws),
-        unparsable=_share(at_gold["unparsable"], draws),
-        wrong_tool=_share(at_gold["wrong_tool"], draws),
-        right=_share(at_gold["right"], draws),
-        as_good=_share(at_gold["as_good"], draws),
+        **{name: _share(at_gold[name], draws) for name in (*_FAULTS, "right", "as_good")},
         places_right=_share(sum(places.values()), len(places)),
         stuck_after=_stuck_after(observed.name, begun, draws),
     )

@@ -81,8 +81,7 @@ _permute: Any = _Permute.apply
 def supports(model: Any, length: int) -> bool:
     """Return whether this attention works for a model, over pieces of at most `length` tokens.
 
-    The model must use Hugging Face's interface, and only for causality; a window at least as long as a piece has no
-    effect.
+    The model must use Hugging Face's interface, only for causality; a window as long as a piece has no effect.
     """
     config = model.config.get_text_config()
     window = getattr(config, "sliding_window", None)

@@ -126,11 +126,7 @@ def _merged(config: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
 
 
 def join_processes(device: torch.device) -> tuple[int, int]:
-    """Connect to the other processes; return this one's rank and the number of processes.
-
-    Raises:
-        UsageError: DeepSpeed is not installed.
-    """
+    """Connect to the other processes; return this one's rank and their number; a UsageError without DeepSpeed."""
     try:
         import deepspeed
     except ImportError as exc:

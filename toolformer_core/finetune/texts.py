@@ -82,11 +82,7 @@ def training_text(example: Example, arm: str) -> str:
 
 
 def read_texts(path: Path) -> list[str]:
-    """Read the `text` of every line of a JSONL file.
-
-    Raises:
-        CorpusError: the file cannot be read, or a line has no text.
-    """
+    """Read the `text` of every line of a JSONL file; a CorpusError if it cannot be read, or a line has none."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as exc:

@@ -114,7 +114,9 @@ class Grounder:
         """
         begin, tokens = time.perf_counter(), self.small_lm.tokens
         total = len(queries) * (1 + sum(not one.mocked for one in self.library))
-        answers = self._answers([query.text for query in queries])
+        prompts = [self.settings.prompt_for(query.text) for query in queries]
+        cut = _first_sentence if self.patterns.authors_rule else first_line
+        answers = [cut(a) for a in self.small_lm.answers(prompts, max_tokens=self.settings.max_answer_tokens)]
         semantic = self.similarities([query.text for query in queries])
         columns: list[list[ToolScore]] = []
         tool_calls = 0
@@ -165,11 +167,6 @@ class Grounder:
                 out[i] = Answer(key, one.input, one.response, one.failure) if one else Answer(key, "", "", NO_CALL)
         self.cost += Cost(0, len(queries), large_lm.tokens - tokens, tool_calls, time.perf_counter() - begin)
         return out
-
-    def _answers(self, queries: Sequence[str]) -> list[str]:
-        prompts = [self.settings.prompt_for(query) for query in queries]
-        cut = _first_sentence if self.patterns.authors_rule else first_line
-        return [cut(a) for a in self.small_lm.answers(prompts, max_tokens=self.settings.max_answer_tokens)]
 
     def _descriptions(self) -> Embeddings:
         """Return the descriptions' embeddings, each computed once.  (T, D)"""

@@ -40,7 +40,7 @@ def text_items(task: str, path: Path) -> Iterator[Item | RejectedRow]:
     if plain:
         return itertools.chain.from_iterable(_plain_items(task, file) for file in plain)
     files = corpus_files(path)
-    if _holds_wikitext(files[0]):
+    if _TITLE.fullmatch(next((text for text in _row_texts(files[0]) if text.strip()), "")):
         lines = (line for file in files for line in _row_texts(file))
         return _items(task, wikitext_articles(lines), files[0].name)
     return _corpus_items(task, path)
@@ -104,11 +104,6 @@ def _items(task: str, texts: Iterable[tuple[int, str]], source: str) -> Iterator
             yield Item(digest_of("text", text), task, text, (), source=source, line=line)
         else:
             yield RejectedRow(line, "blank", "no text", source)
-
-
-def _holds_wikitext(file: Path) -> bool:
-    first = next((text for text in _row_texts(file) if text.strip()), "")
-    return _TITLE.fullmatch(first) is not None
 
 
 def _row_texts(file: Path) -> Iterator[str]:
