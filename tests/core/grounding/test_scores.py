@@ -53,13 +53,9 @@ def test_nothing_to_compare_scores_zero() -> None:
     assert pattern_similarity((), (), ()) == 0.0
 
 
-def test_the_total_by_hand() -> None:
+def test_the_total_by_hand_and_the_best_is_the_first_of_equal_ones_and_reaches_the_threshold() -> None:
     assert total_score(0.4, 2.0, 0.75) == pytest.approx(0.75 * 0.4 + 0.25 * 2.0)
-    assert total_score(0.4, 2.0, 1.0) == 0.4
-    assert total_score(0.4, 2.0, 0.0) == 2.0
-
-
-def test_the_best_is_the_first_of_equal_ones_and_reaches_the_threshold() -> None:
+    assert (total_score(0.4, 2.0, 1.0), total_score(0.4, 2.0, 0.0)) == (0.4, 2.0)
     assert best_of([("a", 1.0), ("b", 2.0), ("c", 2.0)]) == "b"
     assert best_of([("a", 1.0)], threshold=1.0) == "a"
     assert best_of([("a", 1.0)], threshold=1.01) is None
