@@ -71,9 +71,7 @@ def openai_row(
 
 
 def sharegpt_row(
-    conversation: Conversation,
-    schemas: Mapping[str, ToolSchema],
-    requests: Requests = DEFAULT_REQUESTS,
+    conversation: Conversation, schemas: Mapping[str, ToolSchema], requests: Requests = DEFAULT_REQUESTS
 ) -> dict[str, Any]:
     """Return `conversations` and `tools`; the arguments of a `function_call` are a dict within its JSON string.
 

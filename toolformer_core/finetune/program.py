@@ -17,13 +17,7 @@ from toolformer_core.finetune.models import build_engine
 from toolformer_core.finetune.recipe import Job
 from toolformer_core.finetune.texts import encode_texts, read_texts
 from toolformer_core.lm.hf.probe import embedding_rows
-from toolformer_core.lm.tokens import (
-    check_calls,
-    check_embedded,
-    drop_unembedded_tokens,
-    encode_following,
-    start_token,
-)
+from toolformer_core.lm.tokens import check_calls, check_embedded, drop_unembedded_tokens, encode_following, start_token
 from toolformer_core.syntax import OPEN, find_calls
 
 _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -54,10 +54,7 @@ def log_probs(request: ScoreRequest) -> list[float]:
 
 def chosen() -> ChosenDocuments:
     documents = [replace(a_document(text), doc_id=name) for name, text in (("a", A), ("b", B), ("c", C))]
-    gold = (
-        GoldCall("a", "calculator", "2 + 3", AT_A, "5"),
-        GoldCall("b", "calculator", "4 + 4", AT_B, "8"),
-    )
+    gold = (GoldCall("a", "calculator", "2 + 3", AT_A, "5"), GoldCall("b", "calculator", "4 + 4", AT_B, "8"))
     return ChosenDocuments(tuple((d, a_verdict(d)) for d in documents), gold, dropped=1)
 
 
@@ -209,9 +206,7 @@ def broken(step: str) -> Figures:
     gold = whole.filter.kinds["gold"]
     return {
         "tokenizer": lambda: replace(
-            whole,
-            structure=replace(whole.structure, place_alone=short),
-            position=replace(whole.position, reached=0.49),
+            whole, structure=replace(whole.structure, place_alone=short), position=replace(whole.position, reached=0.49)
         ),
         "language": lambda: replace(
             whole, structure=replace(whole.structure, loss=(1 - short) * math.log(STRUCTURE.vocabulary))

@@ -89,10 +89,7 @@ def test_every_score_by_hand() -> None:
 
 def test_the_authors_rule_reads_answer_and_responses() -> None:
     tools = DeclaredTool("Calculator", "adds", {"2 + 3": "5.0"}), DeclaredTool("Finder", "finds", {"sum": "Unknown"})
-    calls = {
-        ("calculator", f"{SUM}\nCall:"): "Calculator(2 + 3)]",
-        ("finder", f"{SUM}\nCall:"): "Finder(sum)]",
-    }
+    calls = {("calculator", f"{SUM}\nCall:"): "Calculator(2 + 3)]", ("finder", f"{SUM}\nCall:"): "Finder(sum)]"}
     lm = ScriptedSmallLM({SUM: " That is\ntwenty five, Sir. More"}, calls)
     settings = GroundingSettings(answer_prompt="{query}")
     grounder = Grounder(library_of(tools), lm, the_encoder(), patterns=AUTHORS_PATTERNS, settings=settings)
