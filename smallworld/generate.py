@@ -129,7 +129,7 @@ def tool_items(world: World, per_tool: int, seed: int, unlike: Sequence[str] = (
     """Return items that need a tool: a document up to a gold call, and the value that follows.
 
     The tools take turns, so the first few items cover all of them. Every second item of a tool has a frame that no
-    other world has. The fields are those that `evaluate.readers.jsonl` reads; the group names the intended tool and the
+    other world has. The fields are those that `evaluate.readers.rows` reads; the group names the intended tool and the
     frame, `qa` or `qa (new frame)`. No prompt occurs in one of the texts `unlike`.
     """
     r = random.Random(f"questions/{seed}")

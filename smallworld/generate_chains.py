@@ -22,7 +22,7 @@ def chain_items(world: ChainWorld, per_group: int, seed: int) -> list[dict[str, 
     """Return items that need a chain: a document up to the chain's position, and the value that follows.
 
     The families take turns, so the first few items cover all of them, and every second turn has frames that no other
-    world has. The fields are those that `evaluate.readers.jsonl` reads; the group names the family and the frame,
+    world has. The fields are those that `evaluate.readers.rows` reads; the group names the family and the frame,
     `fact-sum` or `fact-sum (new frame)`: of each `per_group` items.
     """
     r = random.Random(f"chain items/{seed}")

@@ -27,7 +27,9 @@ class FakeTool:
     description = "Answers from a table."
     fingerprint = "fake"
 
-    def __init__(self, answers: dict[str, object] | Callable[[str, str], object]) -> None:
+    def __init__(self, answers: dict[str, object] | Callable[[str, str], object], name: str = "") -> None:
+        if name:
+            self.key, self.name = name.lower(), name
         self._answers = answers
         self.asked: list[tuple[str, str]] = []
         self.loads = 0

@@ -21,7 +21,7 @@ from cli.tool_options import ToolOptions, build_chosen
 from cli.use.text import Date, iso_date
 from flows.ground.parameters import GroundParameters
 from tasks.environment import prepare_environment
-from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA
+from toolformer_core.grounding.records import GEAR_GAMMA, GEAR_LAMBDA
 
 
 class _GroundGroup(TyperGroup):

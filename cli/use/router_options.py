@@ -14,7 +14,7 @@ from cli.options import option_name
 from cli.tool_options import CallOptions
 from flows.forms.fields import Listed, Option
 from toolformer_core.errors import UsageError
-from toolformer_core.grounding.scores import GEAR_GAMMA
+from toolformer_core.grounding.records import GEAR_GAMMA
 
 if TYPE_CHECKING:
     from serving.routing.records import RouterSettings
@@ -85,7 +85,7 @@ def router_of(
     from serving.routing.records import RouterSettings
     from toolformer_core.grounding.encoders import load_encoder
     from toolformer_core.grounding.library import library_of
-    from toolformer_core.grounding.scores import Weights
+    from toolformer_core.grounding.records import Weights
     from toolformer_core.lm.check import check_model
 
     other: dict[str, Any] = {}

@@ -17,8 +17,8 @@ from flows.export.settings import ExportSettings
 from toolformer_core.errors import UsageError
 from toolformer_core.export.conversation import LeftOut, conversation_of
 from toolformer_core.export.dialects import check_template, openai_row, rendered, sharegpt_row, special_tokens_in
+from toolformer_core.export.pieces import segment_row
 from toolformer_core.export.schemas import ToolSchema
-from toolformer_core.export.segments import segment_row
 from toolformer_core.export.tokens import token_rows
 from toolformer_core.lm.load import LoadedTokenizer
 from toolformer_core.records import Example, digest_of
@@ -108,14 +108,14 @@ def _chat(
     conversation = conversation_of(example, settings.requests)
     if isinstance(conversation, LeftOut):
         return conversation
-    counts = {"turns": len(conversation.turns), "calls": len(example.calls)}
+    counts = {"turns": len(conversation), "calls": len(example.calls)}
     try:
         if settings.spoken == "sharegpt":
             return _line(sharegpt_row(conversation, schemas, settings.requests), counts)
         if settings.spoken == "openai":
             return _line(openai_row(conversation, schemas, settings.argument_form or "json"), counts)
         assert tokenizer is not None
-        said = [text for turn in conversation.turns for text in (turn.content, turn.call.input if turn.call else "")]
+        said = [text for turn in conversation for text in (turn.content, turn.call.input if turn.call else "")]
         if special_tokens_in(tokenizer.tokenizer, said):
             return LeftOut(SPECIAL)
         text = rendered(tokenizer.tokenizer, conversation, schemas, settings.argument_form or "dict")

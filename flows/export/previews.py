@@ -16,8 +16,8 @@ from flows.export.formats import Row
 from flows.export.run import batches_of, prepare
 from flows.export.settings import ExportSettings
 from toolformer_core.errors import UsageError
-from toolformer_core.export.conversation import Conversation, conversation_of
-from toolformer_core.export.segments import segment_row
+from toolformer_core.export.conversation import LeftOut, conversation_of
+from toolformer_core.export.pieces import segment_row
 from toolformer_core.export.tokens import NOT_TRAINED, token_rows
 from toolformer_core.lm.load import LoadedTokenizer
 from toolformer_core.records import Example
@@ -66,8 +66,8 @@ def _parts(example: Example, settings: ExportSettings, tokenizer: LoadedTokenize
         assert tokenizer is not None  # the settings have checked it
         (row,) = token_rows(tokenizer.tokenizer, [example], start=tokenizer.start, end=tokenizer.end)
         yield from ((text, label != NOT_TRAINED) for text, label in zip(row.texts, row.labels, strict=True))
-    elif isinstance(found := conversation_of(example, settings.requests), Conversation):
-        for turn in found.turns:
+    elif not isinstance(found := conversation_of(example, settings.requests), LeftOut):
+        for turn in found:
             call = turn.call if turn.role == "assistant" else None
             yield f"{turn.role}: ", False
             yield turn.content + (linearize(call) if call else ""), turn.role == "assistant"

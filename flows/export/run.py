@@ -29,7 +29,7 @@ from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import ToolformerError, UsageError
 from toolformer_core.export.conversation import LeftOut
 from toolformer_core.export.schemas import ToolSchema, schema_of
-from toolformer_core.finetune.split import held_out_share
+from toolformer_core.finetune.texts import held_out_share
 from toolformer_core.lm.load import LoadedTokenizer, load_tokenizer
 from toolformer_core.records import Example
 from toolformer_core.tools.base import Tool

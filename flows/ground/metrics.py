@@ -1,6 +1,6 @@
 """The results of a grounding: how often each method chose a right tool and gave a right answer, and what it cost.
 
-They are plain records, computed from the rows of finished shards with `toolformer_core.evaluate.grounding_figures`; no
+They are plain records, computed from the rows of finished shards with `toolformer_core.evaluate.queries`; no
 model and no tool is called again. Nothing is printed or tracked here.
 """
 
@@ -17,7 +17,7 @@ from tasks.settings import shown_url
 from tasks.shards import arrow
 from tasks.shards.run_shard import ShardResult
 from tasks.shards.stage import LM_TOKENS
-from toolformer_core.evaluate.grounding_figures import (
+from toolformer_core.evaluate.queries import (
     Rejection,
     accuracy_by_paper,
     confusion,
@@ -25,8 +25,7 @@ from toolformer_core.evaluate.grounding_figures import (
     rejection,
 )
 from toolformer_core.evaluate.statistics import Accuracy, accuracy
-from toolformer_core.grounding.records import Grounding
-from toolformer_core.grounding.scores import Weights, best_of
+from toolformer_core.grounding.records import Grounding, Weights, best_of
 from warehouse.store import Store
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from flows.forms import fields
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA
+from toolformer_core.grounding.records import GEAR_GAMMA, GEAR_LAMBDA
 
 __all__ = ["GroundParameters"]
 

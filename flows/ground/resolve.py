@@ -15,15 +15,14 @@ from tasks.specs.evaluation_spec import Benchmark, source_digest
 from tasks.specs.grounding_spec import METHODS, AnswerRun, ChoiceRun, GroundingRun, NamedModel, ToolLibrary, tools_of
 from tasks.training.registry import trained_model
 from toolformer_core.errors import UsageError
-from toolformer_core.evaluate.items import Item, Rule, Task
+from toolformer_core.evaluate.items import Item, Rule, Task, select_items
 from toolformer_core.evaluate.queries import query_of
-from toolformer_core.evaluate.selection import select_items
 from toolformer_core.evaluate.tasks import EMBEDDED, read, task_named
 from toolformer_core.grounding.encoders import encoder_digest
 from toolformer_core.grounding.ground import GroundingSettings
 from toolformer_core.grounding.library import DemonstrationKind
 from toolformer_core.grounding.patterns import patterns_named
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Weights
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import model_digest
 from toolformer_core.tools.build import ToolSettings

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from flows.ground.metrics import GroundResult, mean
 from flows.report.tables import Cell, ResultTable, percent
 from toolformer_core.evaluate.figures import ANSWERS_GPT3, ANSWERS_GPT_J, GROUNDING, GROUNDING_BY_DEMONSTRATIONS
-from toolformer_core.evaluate.grounding_figures import NO_TOOL
+from toolformer_core.evaluate.queries import NO_TOOL
 from toolformer_core.evaluate.statistics import Accuracy
 from toolformer_core.tools.library import DISTRACTOR_PREFIX
 

@@ -15,7 +15,7 @@ from flows.ground.parameters import GroundParameters
 from flows.ground.resolve import GroundingPlan
 from tasks.provenance import versions
 from tasks.training.registry import training_run
-from toolformer_core.evaluate.grounding_figures import NO_TOOL
+from toolformer_core.evaluate.queries import NO_TOOL
 from toolformer_core.evaluate.statistics import Accuracy
 from toolformer_core.records import digest_of
 

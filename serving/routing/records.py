@@ -14,8 +14,7 @@ from toolformer_core.grounding.encoders import Encoder
 from toolformer_core.grounding.ground import GroundingSettings
 from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.grounding.patterns import STANDARD_PATTERNS, PatternSet
-from toolformer_core.grounding.records import Grounding
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Grounding, Weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
     1. the small LM answers the query without a tool, and writes a call of each of the server's tools that is not mocked
     2. those calls run; a tool with a mock response is ranked by that, a client's tool without one by its description
-    3. every tool gets f = gamma S(Q, d) + (1 - gamma) P(a, a_i), see `grounding.scores`
+    3. every tool gets f = gamma S(Q, d) + (1 - gamma) P(a, a_i), see `grounding.records`
     4. best first, the server's model writes the call of the tool: the server's own runs, a client's must fit its schema
 
 A tool whose call cannot be written, does not fit or gives nothing is passed over for the next one. If the small LM is
@@ -40,8 +40,7 @@ from serving.routing.records import Route, RouteRequest, RouterSettings
 from toolformer_core.decode.records import ToolCall
 from toolformer_core.grounding.ground import NO_CALL, tool_score
 from toolformer_core.grounding.library import LibraryTool
-from toolformer_core.grounding.records import Grounding, Query
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Grounding, Query, Weights
 from toolformer_core.grounding.small_lm import first_line
 from toolformer_core.tools.arguments.form import BadInput
 from toolformer_core.tools.base import Tool

@@ -24,8 +24,7 @@ from tasks.shards.model_thread import named_model, on_model_dropped
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import Task
-from toolformer_core.evaluate.readers.files import benchmark_files
-from toolformer_core.evaluate.readers.parallel import translation_files
+from toolformer_core.evaluate.readers.files import benchmark_files, translation_files
 from toolformer_core.evaluate.tasks import EMBEDDED
 from toolformer_core.folders import file_digest, regular_files
 from toolformer_core.records import digest_of
@@ -63,7 +62,7 @@ class Benchmark:
     digest: str  # see `source_digest`
     limit: int | None
     shard_items: int
-    seed: int | None = None  # the items are a sample chosen by this seed (see `evaluate.selection`); None: the first
+    seed: int | None = None  # the items are a sample chosen by this seed (see `evaluate.items`); None: the first
     held_out: int = 0  # of a sample: items that are never used
 
     def store(self) -> Store:

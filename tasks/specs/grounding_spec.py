@@ -34,7 +34,7 @@ from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, enco
 from toolformer_core.grounding.ground import Grounder, GroundingSettings
 from toolformer_core.grounding.library import DemonstrationKind, LibraryTool, library_of
 from toolformer_core.grounding.patterns import PatternSet
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Weights
 from toolformer_core.grounding.small_lm import HFSmallLM
 from toolformer_core.records import digest_of
 from toolformer_core.tools.build import ToolSettings, build_tools

@@ -17,8 +17,7 @@ from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import task_named
 from toolformer_core.grounding.baselines import few_shot_prompt
 from toolformer_core.grounding.ground import Answer
-from toolformer_core.grounding.records import Cost
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Cost, Weights
 from toolformer_core.grounding.small_lm import first_line
 from warehouse.commits import RowCounts
 

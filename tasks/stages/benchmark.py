@@ -11,8 +11,7 @@ from tasks.shards.run_shard import ShardResult, ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Shard, Stage, nonzero
 from tasks.specs.evaluation_spec import Benchmark
 from toolformer_core.config import canonical_json
-from toolformer_core.evaluate.items import Item, RejectedRow, Task
-from toolformer_core.evaluate.selection import select_items
+from toolformer_core.evaluate.items import Item, RejectedRow, Task, select_items
 from toolformer_core.evaluate.tasks import read, task_named
 from warehouse.commits import RowCounts
 

@@ -19,7 +19,7 @@ from tasks.shards.stage import PII
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.recipe import Job, Recipe, write_job
-from toolformer_core.finetune.split import held_out, training_text
+from toolformer_core.finetune.texts import held_out, training_text
 from toolformer_core.records import digest_of
 from warehouse.commits import Dataset
 from warehouse.errors import CorruptDataError

@@ -10,7 +10,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from certify.chat_templates import TEMPLATES, ChatTemplate
 from tests.support.examples_of_c_star import BOOKS, an_example
-from toolformer_core.export.conversation import Conversation, conversation_of
+from toolformer_core.export.conversation import LeftOut, conversation_of
 from toolformer_core.export.dialects import Arguments, openai_row
 from toolformer_core.export.schemas import ToolSchema
 from toolformer_core.records import Example
@@ -30,7 +30,7 @@ TWO = an_example(
 
 def row_of(example: Example, arguments: Arguments) -> dict[str, Any]:
     conversation = conversation_of(example)
-    assert isinstance(conversation, Conversation)
+    assert not isinstance(conversation, LeftOut)
     return openai_row(conversation, SCHEMAS, arguments)
 
 

@@ -14,7 +14,7 @@ from certify.checks import Finding, check
 from certify.environments import pinned
 from certify.promise import Promise, Stretch
 from tests.support.examples_of_c_star import BOOKS
-from toolformer_core.export.segments import segment_row
+from toolformer_core.export.pieces import segment_row
 
 ROOT = Path(__file__).parents[2]
 # Tokens are letters here: the token 1 is "a".

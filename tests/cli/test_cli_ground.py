@@ -11,7 +11,7 @@ import pytest
 from cli.render.grounding import print_grounding
 from flows.ground.metrics import GroundResult, LibrarySize, MethodCost, TaskFigures
 from tests.support.commands import Run
-from toolformer_core.evaluate.grounding_figures import Rejection
+from toolformer_core.evaluate.queries import Rejection
 from toolformer_core.evaluate.statistics import Accuracy
 
 HALF = Accuracy(4, 2, 0.5, 0.1, 0.9)

@@ -10,7 +10,7 @@ from cli.use.router_options import ServeOptions, router_of
 from tests.fakes import FakeTool
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolformerError, UsageError
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Weights
 from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
 

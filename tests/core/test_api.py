@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,8 +26,7 @@ TEXT = "18 + 12 x 3 = 54 as said before"
 EQUALS, SAID = TEXT.index(" ="), TEXT.index(" said")
 
 
-class Fake(FakeTool):
-    key, name = "fake", "Fake"
+Fake = partial(FakeTool, name="Fake")
 
 
 PROMPTS = {"fake": "Add calls.\n\nInput: {text}\nOutput:"}
@@ -229,8 +229,7 @@ def test_progress_goes_by_batches_of_the_model_and_by_shards() -> None:
 # --- generating -------------------------------------------------------------------------------------------------------
 
 
-class T(FakeTool):
-    key, name = "t", "T"
+T = partial(FakeTool, name="T")
 
 
 def test_generating_asks_the_tool_and_gives_back_what_it_was_given() -> None:

@@ -7,8 +7,7 @@ import pytest
 import toolformer_core as tf
 from toolformer_core.api.grounding import ranked
 from toolformer_core.errors import UsageError
-from toolformer_core.grounding.records import Grounding, Query, ToolScore
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Grounding, Query, ToolScore, Weights
 from toolformer_core.lm.hf.engine import TransformersLM
 
 QUERY = "Fadroko Girkor shared 6732 shells among 34 friends, and each got"

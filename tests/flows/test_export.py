@@ -21,8 +21,7 @@ from tests.wh_fixtures import CREATED, make_commit, make_run
 from toolformer_core.errors import ModelError, UnknownNameError, UsageError
 from toolformer_core.export.conversation import REQUEST, Requests
 from toolformer_core.export.restore import restore
-from toolformer_core.finetune.split import held_out_share, training_text
-from toolformer_core.finetune.texts import encode_texts
+from toolformer_core.finetune.texts import encode_texts, held_out_share, training_text
 from toolformer_core.records import Example
 from toolformer_core.syntax import strip
 from warehouse.commits import Dataset, dataset_version

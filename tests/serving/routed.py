@@ -18,7 +18,7 @@ from tests.tiny import tokenizer
 from toolformer_core.grounding.encoders import Embeddings, normalised
 from toolformer_core.grounding.ground import GroundingSettings
 from toolformer_core.grounding.library import library_of
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Weights
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.tools.declaration import ToolDeclaration
 

@@ -25,8 +25,7 @@ from toolformer_core.errors import ToolError
 from toolformer_core.evaluate.tasks import task_named
 from toolformer_core.grounding.ground import Grounder, GroundingSettings
 from toolformer_core.grounding.patterns import AUTHORS_PATTERNS, STANDARD_PATTERNS
-from toolformer_core.grounding.records import Grounding, Query, ToolScore
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Grounding, Query, ToolScore, Weights
 from toolformer_core.lm.load import model_digest
 from toolformer_core.tools.build import ToolSettings
 from warehouse.commits import Commit, DataFile

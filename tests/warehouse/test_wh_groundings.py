@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from wh_fixtures import make_run, put
 
 from tasks.shards import arrow
-from toolformer_core.grounding.records import Grounding, Query, ToolScore
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Grounding, Query, ToolScore, Weights
 from warehouse.commits import Commit
 from warehouse.queries import rows_of
 from warehouse.schema import empty_table

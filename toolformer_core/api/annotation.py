@@ -22,6 +22,7 @@ from toolformer_core.tools.declaration import repeating_tools
 __all__ = ["FILTERED_OUT", "Annotation", "CandidateCall", "ToolOutcome", "UnansweredCall", "annotations_of"]
 
 FILTERED_OUT = "filtered_out"
+_OF_SCORED = "tool input response position count log_p loss_plain loss_call loss_response gain".split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,6 @@ def annotations_of(
     """Return the annotation of every document, by its id.
 
     Args:
-        tools: by key.
         prefiltered: the prefilter's results, by tool and document id, also of the documents that it dropped.
         runs: what the stages returned, by tool.
         tau_f: filtering threshold of every tool, in nats.
@@ -141,16 +141,7 @@ def _calls(
     spans = {call.position: (call.start, call.end) for call in example.calls} if example else {}
     calls = [
         CandidateCall(
-            tool=call.tool,
-            input=call.input,
-            response=call.response,
-            position=call.position,
-            count=call.count,
-            log_p=call.log_p,
-            loss_plain=call.loss_plain,
-            loss_call=call.loss_call,
-            loss_response=call.loss_response,
-            gain=call.gain,
+            **{name: getattr(call, name) for name in _OF_SCORED},
             tau_f=tau_f[call.tool],
             kept=not reason,
             reason=reason,

@@ -95,15 +95,8 @@ def annotate_texts(
     thresholds = thresholds_of(by_key, tau_f)
     named = {"tau_s": tau_s, "top_k": top_k, "draws": draws}
     given = {name: value for name, value in named.items() if value is not None}
-    sampling = {
-        key: SampleConfig.for_tool(
-            key,
-            **{**declaration_of(tool).sampling(), **given},
-            seed=seed,
-            draw_form=draw_form,
-        )
-        for key, tool in by_key.items()
-    }
+    settings = {key: {**declaration_of(tool).sampling(), **given} for key, tool in by_key.items()}
+    sampling = {key: SampleConfig.for_tool(key, **of, seed=seed, draw_form=draw_form) for key, of in settings.items()}
     execution = ExecuteConfig(timeout_s=tool_timeout_s)
     if tool_workers < 1:
         raise UsageError(f"tool_workers must be at least 1, got {tool_workers}")
@@ -130,13 +123,9 @@ def _prefiltered(tool: Tool, documents: Sequence[Document], config: PrefilterCon
     if config is not None:
         declared = None if tool.key in TOOL_NAMES else declaration_of(tool).filter
         return list(run_prefilter(tool.key, documents, config, declared=declared))
-    prefiltered = run_prefilter(tool.key, documents, PrefilterConfig(), identify=_no_language)
+    # the results do not depend on the language, which need not be identified
+    prefiltered = run_prefilter(tool.key, documents, PrefilterConfig(), identify=lambda _: ("", 0.0))
     return [replace(result, kept=True, reason=_NOT_FILTERED, spans=()) for result in prefiltered]
-
-
-def _no_language(_: str) -> tuple[str, float]:
-    """Identify no language, where the results do not depend on it."""
-    return "", 0.0
 
 
 @overload

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from toolformer_core.api.inputs import check_loaded, tools_by_key
@@ -22,8 +23,7 @@ from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, load
 from toolformer_core.grounding.ground import Grounder, GroundingSettings
 from toolformer_core.grounding.library import DemonstrationKind, library_of
 from toolformer_core.grounding.patterns import PatternSet, patterns_named
-from toolformer_core.grounding.records import Grounding, Query
-from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA, Weights
+from toolformer_core.grounding.records import GEAR_GAMMA, GEAR_LAMBDA, Grounding, Query, Weights
 from toolformer_core.grounding.small_lm import HFSmallLM
 from toolformer_core.tools.base import Tool
 
@@ -111,7 +111,6 @@ def ground(
     """Rank tools for a query, and choose one.
 
     Args:
-        query: the query.
         tools: keys or tools, as in `annotate_texts`.
         model: the small LM.
         options: see `GroundingOptions`.
@@ -128,11 +127,7 @@ def ground(
 def ground_all(
     queries: Sequence[str], tools: Sequence[str | Tool], model: TransformersLM, **options: Unpack[GroundingOptions]
 ) -> list[GroundedQuery]:
-    """Rank tools for many queries at a time, which is much faster than one by one; see `ground`.
-
-    Returns:
-        One result per query, in order.
-    """
+    """Rank tools for many queries at a time, which is much faster than one by one; see `ground`."""
     if isinstance(queries, str):
         raise UsageError("queries is one text; give a list of texts, or use `ground`")
     weights = _weights(options)
@@ -150,7 +145,6 @@ def answer(
     """Choose a tool for a query as `ground` does, and answer with it: one call of the large LM, then the tool.
 
     Args:
-        query: the query.
         tools: keys or tools, as in `annotate_texts`.
         model: the small LM.
         large_model: writes the final call, or the answer if no tool reaches the threshold; None: the small LM does.
@@ -166,18 +160,10 @@ def answer(
 
 def ranked(grounding: Grounding, weights: Weights) -> GroundedQuery:
     """Return a grounding under some weights, the best tool first, with the reason of the choice."""
+    pattern = partial(grounding.pattern, smoothing=weights.smoothing)
     tools = tuple(
-        RankedTool(
-            score.tool,
-            score.semantic,
-            grounding.pattern(score, weights.smoothing),
-            total,
-            score.call,
-            score.response,
-            score.failure,
-            score.mock,
-        )
-        for score, total in grounding.ranking(weights)
+        RankedTool(s.tool, s.semantic, pattern(s), total, s.call, s.response, s.failure, s.mock)
+        for s, total in grounding.ranking(weights)
     )
     choice = grounding.choice(weights)
     return GroundedQuery(grounding.query.text, grounding.answer, tools, choice, _reason(tools, choice, weights))

@@ -24,21 +24,14 @@ _OF_A_TOOL = ("key", "name", "load", "run")
 
 
 def check_loaded(model: object) -> None:
-    """Refuse the name of a model in place of a model.
-
-    Raises:
-        UsageError: it is a name.
-    """
+    """Raise a UsageError for the name of a model in place of a model."""
     if isinstance(model, str):
         raise UsageError(f"model is a name; load it once, and give what is loaded: load_model({model!r})")
 
 
 def tools_by_key(tools: Sequence[str | Tool]) -> dict[str, Tool]:
-    """Return the tools by key, in the order given; a key that is given twice counts once.
-
-    Args:
-        tools: names (see `build_tools`) or objects, functions decorated with `tool` among them. A name may stand by
-            itself.
+    """Return the tools by key, in the order given: names (see `build_tools`, one that is given twice counts once; one
+    may stand by itself), or objects, functions decorated with `tool` among them.
 
     Raises:
         UnknownNameError: a key is not known.
@@ -109,9 +102,8 @@ def prompts_of(tools: Mapping[str, Tool], prompts: Mapping[str, str] | None) -> 
         UnknownNameError: a prompt is given for a tool that is not used.
         PromptError: a prompt has not exactly one `{text}`, or a tool has none.
     """
-    keys = list(tools)
     given = dict(prompts or {})
-    _check_keys("tool in prompts", given, keys)
+    _check_keys("tool in prompts", given, list(tools))
     out = {}
     for key, tool in tools.items():
         if key in given:

@@ -11,8 +11,7 @@
     | text that cannot become a name and a `(`       | no call, if the model chose the bracket itself            |
 
 A bracket that is not a call stays in the text if the model chose it itself and it names no tool; otherwise it is taken
-back. Everything is found in the text, never by token, because tokenizers merge `) ->` in many ways. The response is
-inserted as text that follows the arrow. Nothing here knows models or tools.
+back. Everything is found in the text, never by token, because tokenizers merge `) ->` in many ways.
 """
 
 from __future__ import annotations

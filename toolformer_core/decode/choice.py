@@ -21,15 +21,8 @@ Choice = tuple[int, int, Callable[[], int], float]  # the arguments of `DecodeSe
 
 
 def choose(logits: torch.Tensor, sequences: Sequence[DecodeSequence]) -> list[Choice]:
-    """Return the choice for each sequence.
-
-    Args:
-        logits: (n, V), float32; changed in place.
-        sequences: n sequences.
-    """
-    forbidden = [(i, sequence.forbidden) for i, sequence in enumerate(sequences)]
-    banned = [(i, token) for i, token in forbidden if token is not None]
-    if banned:
+    """Return the choice for each of n sequences by their logits (n, V), float32, which are changed in place."""
+    if banned := [(i, token) for i, s in enumerate(sequences) if (token := s.forbidden) is not None]:
         at = torch.tensor(banned, device=logits.device)
         logits[at[:, 0], at[:, 1]] = -torch.inf
     triggers = [sequence.trigger for sequence in sequences]

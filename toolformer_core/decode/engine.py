@@ -5,9 +5,8 @@
 
 A round (`step`) handles messages (submissions, cancellations, tools' answers), admits new sequences, runs one pass over
 the sequences with many tokens to feed (prompts, responses), and one pass over those with a single token. A sequence
-whose tool is running has none, so it takes part in neither. When its response arrives, the new tokens go through in one
-pass after the cached ones; nothing is computed twice. A new sequence that starts like another one (the same examples
-in the prompt) copies its keys and values as far as the two agree.
+whose tool is running takes part in neither; its response goes through in one pass after the cached tokens. A new
+sequence that starts like another one (the same examples in the prompt) copies its keys and values as far as they agree.
 
 Memory is bounded. Every admitted sequence states the most tokens it can hold, and the number of rows times the longest
 of them never exceeds the tokens that the cache may hold. The other sequences wait.
@@ -18,8 +17,7 @@ one up, if it has others and this makes enough room. The sequence that loses its
 others and later continues where it stopped; its tokens then go through the model again, in one pass. None of this
 changes what a sequence writes.
 
-One thread drives an engine (`step` and `wait`, or `run`); `submit` and `cancel` may be called from any thread. The
-engine knows no text: see `sequence` for what happens in a sequence, and `kv_cache` for its keys and values.
+One thread drives an engine (`step` and `wait`, or `run`); `submit` and `cancel` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -52,27 +51,17 @@ class Handle:
         self.index = index
         self.owner = self if owner is None else owner
         self.events: queue.SimpleQueue[DecodeEvent] = queue.SimpleQueue()
+        self.done = False  # whether its `Finished` event is delivered
         self._on_event = on_event or self.events.put
-        self._done = False
         self._sequence: DecodeSequence | None = None
 
-    @property
-    def done(self) -> bool:
-        """Whether its `Finished` event has been delivered."""
-        return self._done
-
     def _emit(self, event: DecodeEvent) -> None:
-        self._done = self._done or isinstance(event, Finished)
+        self.done = self.done or isinstance(event, Finished)
         self._on_event(event)
 
 
 class DecodeEngine:
-    """Decodes any number of sequences, `max_rows` at a time.
-
-    Args:
-        hf_model: the model; `kv_cache.bytes_per_token` tells which models are supported.
-        cached_tokens: tokens whose keys and values may be held, padding included.
-    """
+    """Decodes any number of sequences, `max_rows` at a time; `cached_tokens`, with padding, have keys and values."""
 
     def __init__(self, hf_model: HFModel, pool: ToolPool, *, max_rows: int, cached_tokens: int) -> None:
         self.hf_model = hf_model
@@ -127,8 +116,7 @@ class DecodeEngine:
             UsageError: the prompt is empty, holds a lone surrogate or is longer than the model's context; or the
                 sequence is longer than the cache.
             EngineStoppedError: the engine has been stopped.
-            UnknownNameError: the settings name an unknown tool. In their `trigger` the paper's tools may stand even if
-                they are absent.
+            UnknownNameError: the settings name an unknown tool; in `trigger` the paper's may stand even if absent.
         """
         keys = self._model_info.tools.values()
         for key in settings.tools or ():
@@ -146,10 +134,7 @@ class DecodeEngine:
                 "max_new_tokens or max_calls, or give the engine more cached_tokens"
             )
         handle._sequence = sequence
-        with self._submit_lock:
-            if self._stopped:
-                raise EngineStoppedError("the engine has been stopped; submit to another one")
-            self._inbox.put(lambda: self._waiting.put(handle.owner, (handle, sequence)))
+        self.between_rounds(lambda: self._waiting.put(handle.owner, (handle, sequence)))
         return handle
 
     def _prompt_ids(self, prompt: str) -> list[int]:
@@ -174,8 +159,8 @@ class DecodeEngine:
     def between_rounds(self, work: Callable[[], None]) -> None:
         """Have the driving thread do something else with the model between two rounds; called from any thread.
 
-        No sequence goes on meanwhile, so it should be short: one pass, say. It must not raise. Who took the model's
-        lock in a thread of its own would wait long for it, because the driving thread takes it again at once.
+        It should be short, as no sequence goes on meanwhile, and must not raise. Who took the model's lock in another
+        thread would wait long for it, because the driving thread takes it again at once.
 
         Raises:
             EngineStoppedError: the engine has been stopped.
@@ -201,8 +186,7 @@ class DecodeEngine:
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until `step` has something to do, or until the timeout."""
-        due = self.pool.expire()
-        timeouts = [t for t in (due, timeout_s) if t is not None]
+        timeouts = [t for t in (self.pool.expire(), timeout_s) if t is not None]
         try:
             message = self._inbox.get(timeout=max(0.001, min(timeouts)) if timeouts else None)
         except queue.Empty:
@@ -228,10 +212,7 @@ class DecodeEngine:
 
     def stop(self) -> None:
         """Let `run` return after its current round; may be called from any thread."""
-        self._inbox.put(self._set_stopped)
-
-    def _set_stopped(self) -> None:
-        self._stopped = True
+        self._inbox.put(partial(setattr, self, "_stopped", True))
 
     def _end(self, handle: Handle, reason: str) -> None:
         if handle._sequence is not None:
@@ -312,7 +293,7 @@ class DecodeEngine:
     def _rows_with_many_tokens(self) -> list[int]:
         """Return the rows of sequences with more than one token to feed, as many as the budget allows.
 
-        Of new sequences that start alike only the first is returned; the others copy its keys and values next round.
+        Of new sequences that start alike only the first; the others copy its keys and values next round.
         """
         rows: list[int] = []
         firsts: list[DecodeSequence] = []
@@ -373,7 +354,6 @@ def _common_tokens(sequence: DecodeSequence, other: DecodeSequence) -> int:
 
 
 def _columns(sequence: DecodeSequence) -> int:
-    """Return the columns that a sequence may take: see `KVCache.reserve`."""
     return KVCache.columns_for(sequence.max_tokens)
 
 

@@ -50,11 +50,12 @@ class _Layer(DynamicLayer):  # type: ignore[no-untyped-call]
         self.cache = cache
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        def buffer(states: torch.Tensor) -> torch.Tensor:  # zeros, because masked columns are multiplied by 0
-            return states.new_zeros(self.cache.rows, states.shape[1], self.cache.columns, states.shape[3])
-
-        self.keys, self.values = buffer(key_states), buffer(value_states)
+        self.keys, self.values = self._empty(key_states), self._empty(value_states)
         self.is_initialized = True
+
+    def _empty(self, like: torch.Tensor) -> torch.Tensor:
+        """Return zeros, because masked columns are multiplied by 0."""
+        return like.new_zeros(self.cache.rows, like.shape[1], self.cache.columns, like.shape[3])
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -81,9 +82,9 @@ class _Layer(DynamicLayer):  # type: ignore[no-untyped-call]
             self.keys, self.values = (self._resized(x) for x in (self.keys, self.values))
 
     def _resized(self, buffer: torch.Tensor) -> torch.Tensor:
-        resized = buffer.new_zeros(self.cache.rows, buffer.shape[1], self.cache.columns, buffer.shape[3])
-        rows = min(buffer.shape[0], self.cache.rows)
-        columns = min(buffer.shape[2], self.cache.columns) - 1  # the padding column is not kept
+        resized = self._empty(buffer)
+        rows = min(len(buffer), len(resized))
+        columns = min(buffer.shape[2], resized.shape[2]) - 1  # the padding column is not kept
         resized[:rows, :, :columns] = buffer[:rows, :, :columns]
         return resized
 
@@ -106,8 +107,7 @@ class KVCache:
         self.rows = self.columns = 0
         self.current = _CachePass(slice(0, 0), 0, (torch.empty(0), torch.empty(0)), 0)
         self._cache = DynamicCache()
-        layers = self.hf_model.model.config.get_text_config().num_hidden_layers
-        self._layers = [_Layer(self) for _ in range(layers)]
+        self._layers = [_Layer(self) for _ in range(self.hf_model.model.config.get_text_config().num_hidden_layers)]
         self._cache.layers = list(self._layers)
         self._cache.layer_class_to_replicate = None
 
@@ -117,23 +117,16 @@ class KVCache:
         return -(-(tokens + 1) // _BLOCK) * _BLOCK
 
     def reserve(self, rows: int, columns: int, limit: int) -> None:
-        """Allocate rows of `columns` columns (see `columns_for`), and spare rows if the limit allows.
+        """Allocate rows of `columns` columns (see `columns_for`), and spare rows if all of them stay within the limit.
 
-        Args:
-            rows: every row in use has a smaller index.
-            columns: no row in use is longer.
-            limit: the maximum of rows times columns.
+        Rows in use have smaller indices, and none of them is longer.
         """
         if rows <= self.rows and columns <= self.columns:
             return
-        new_columns = max(columns, self.columns)
+        wanted = max(columns, self.columns)
         with_spare_rows = 2 * self.rows if rows > self.rows else self.rows
-        for new_rows in (max(rows, with_spare_rows), max(rows, self.rows)):
-            if new_rows * new_columns <= limit:
-                self.rows, self.columns = new_rows, new_columns
-                break
-        else:
-            self.rows, self.columns = rows, columns
+        sizes = ((max(rows, with_spare_rows), wanted), (max(rows, self.rows), wanted))
+        self.rows, self.columns = next(((r, c) for r, c in sizes if r * c <= limit), (rows, columns))
         for layer in self._layers:
             layer.resize()
 
@@ -154,10 +147,7 @@ class KVCache:
     def feed(self, rows: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequence[int]]) -> torch.Tensor:
         """Run tokens through the model; those of row `rows[i]` follow the first `starts[i]` tokens it holds.
 
-        The rows must be reserved, with room for their tokens.
-
-        Returns:
-            The hidden state after each row's last token (n, D).
+        The rows must be reserved, with room for their tokens. Returns the hidden states after the last tokens (n, D).
         """
         hf_model, device, n = self.hf_model, self.hf_model.device, len(rows)
         lengths = [len(t) for t in tokens]
@@ -205,8 +195,7 @@ def bytes_per_token(hf_model: HFModel) -> int:
     """Return the bytes that a token's keys and values take, after trying the model on rows of different lengths.
 
     Raises:
-        ModelError: the model's numbers differ in such rows (it keeps no plain keys and values, or its attention
-            depends on where a token is in the batch); or memory ran out during the trial.
+        ModelError: the model's numbers differ in such rows, or memory ran out during the trial.
     """
     (size,) = hf_model.budget.in_parts([hf_model], lambda _: _measure_and_check(hf_model))
     return size

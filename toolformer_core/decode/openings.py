@@ -68,12 +68,8 @@ class _Row:
 
 def names_of(examples: Sequence[Example]) -> dict[str, str]:
     """Return the names in calls of all tools that some examples call, by key, in the order of the keys."""
-    names = {}
-    for example in examples:
-        for call in example.calls:
-            if call.tool not in names:
-                names[call.tool] = parse(example.text[call.start + len(OPEN) : call.end - len(CLOSE)])[0].tool
-    return dict(sorted(names.items()))
+    written = {call.tool: example.text[call.start : call.end] for example in examples for call in example.calls}
+    return {key: parse(written[key][len(OPEN) : -len(CLOSE)])[0].tool for key in sorted(written)}
 
 
 def find_openings(

@@ -21,14 +21,13 @@ p(" [") is the product over the tokens of " [", at temperature 1. A call that is
 count as one of the allowed calls. The token that replaces it is text, so the same place is not opened again: a
 sequence abandons at most one bracket per token of text.
 
-A sequence knows token ids and text, but no model: the engine passes it the model's choice, and reads `pending` for the
-tokens to feed to the model next.
+A sequence knows no model: the engine passes it the model's choice, and reads `pending` for the tokens to feed next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from toolformer_core.config import TOOL_NAMES, ExecuteConfig
@@ -42,7 +41,7 @@ from toolformer_core.decode.calls import (
     response_tokens,
 )
 from toolformer_core.decode.records import DecodeEvent, GenerationSettings
-from toolformer_core.decode.transcript import Transcript
+from toolformer_core.decode.transcript import PendingCall, Transcript
 from toolformer_core.errors import CallSyntaxError, ToolformerError
 from toolformer_core.records import Call, ToolFailure, ToolResponse, ToolResult
 from toolformer_core.syntax import OPEN, parse
@@ -76,38 +75,8 @@ class _OpenedCall:
     matched: int = 1  # tokens of the trigger written
 
 
-@dataclass(slots=True)
-class _PendingCall:
-    """A call at its arrow, without a response."""
-
-    tool: str
-    input: str
-    text: str  # " [Calculator(1 + 1) ->"
-    retokenize: str  # text of the last token, which is tokenised again together with the response
-    failure: str = ""  # why no tool is called; "" if one is
-
-
-@dataclass(slots=True)
-class _CallHistory:
-    """The calls of this sequence, their results, and how often in a row the last one was repeated."""
-
-    results: dict[tuple[str, str], ToolResult] = field(default_factory=dict)
-    last: tuple[str, str] | None = None
-    times: int = 0
-
-    def is_loop(self, call: tuple[str, str]) -> bool:
-        self.times = self.times + 1 if call == self.last else 1
-        self.last = call
-        return self.times >= _SAME_CALLS
-
-
 class DecodeSequence:
-    """One sequence.
-
-    Args:
-        prompt: token ids, at least one.
-        emit: called with every event, immediately.
-    """
+    """One sequence that continues at least one token; `emit` is called with every event, immediately."""
 
     def __init__(
         self,
@@ -131,8 +100,9 @@ class DecodeSequence:
         self._prompt = len(prompt)
         self._new = self._call_tokens = self._taken_back = 0
         self._opened: _OpenedCall | None = None
-        self._pending_call: _PendingCall | None = None
-        self._history = _CallHistory()
+        self._pending_call: PendingCall | None = None
+        self._made: list[Call] = []  # calls that reached their arrow
+        self._results: dict[Call, ToolResult] = {}
         self._transcript = Transcript(model.tokenizer, self.ids, settings.stop, emit, index)
 
     @property
@@ -175,16 +145,13 @@ class DecodeSequence:
         return self.settings.temperature > 0 and (self._opened is None or self.trigger is not None)
 
     def advance(self, token: int, rank: int, alternative: Callable[[], int], probability: float = 1.0) -> Call | None:
-        """Continue with the model's choice.
+        """Continue with the model's choice; return the question to ask a tool, if any, whose `answer` is waited for.
 
         Args:
             token: the token that the model chose (sampled, or the most likely).
             rank: how many tokens are more likely than `trigger`; ignored if that is None.
             alternative: returns the choice that the model would make if `trigger` were impossible.
             probability: of `trigger`, at temperature 1; ignored unless `needs_probability`.
-
-        Returns:
-            The question to ask a tool now, if any; the sequence then waits until `answer`.
         """
         opened = self._opened
         probability *= 1.0 if opened is None else opened.probability
@@ -221,14 +188,15 @@ class DecodeSequence:
         ended = token in self._model.ends
         if not ended:
             self.ids.append(token)
-        body = self._body(opened)
+        body = self._after_bracket(self.ids[opened.start :])
         end = None if ended else arrow_end(body)
         room = self._model.context_length - len(self.ids)
         if opened.probability < self._threshold(body, end):
             self._taken_back += 1
             self._take_back(opened)
             return None
-        if end is not None and room > self._closing_tokens() and begins_with_a_tool(body, self._names):
+        closing = len(response_tokens(self._model.tokenizer, "", "", 0)[0]) + 3  # of an empty response; to spare
+        if end is not None and room > closing and begins_with_a_tool(body, self._names):
             return self._reach_arrow(opened, body, end)
         written = len(self.ids) - opened.start - len(self._model.trigger)
         no_call = ended or is_closed(body) or (opened.by_model and self._cannot_become_call(opened, body))
@@ -255,19 +223,11 @@ class DecodeSequence:
         full = self._new + len(self.ids) - opened.start >= self.settings.max_new_tokens
         return not (may_name_a_tool if full else may_be_call)(body, self._model.tools)
 
-    def _body(self, opened: _OpenedCall) -> str:
-        """Return what has been written after " ["."""
-        return str(self._decode(self.ids[opened.start :])).partition(OPEN.strip())[2]
-
-    def _decode(self, ids: list[int]) -> str:
-        return str(self._model.tokenizer.backend_tokenizer.decode(ids, skip_special_tokens=False))
-
-    def _closing_tokens(self) -> int:
-        """Return how many tokens an empty response takes, with three to spare for retokenised ones."""
-        return len(response_tokens(self._model.tokenizer, "", "", 0)[0]) + 3
+    def _after_bracket(self, ids: list[int]) -> str:
+        text = str(self._model.tokenizer.backend_tokenizer.decode(ids, skip_special_tokens=False))
+        return text.partition(OPEN.strip())[2]
 
     def _keep_as_text(self, opened: _OpenedCall) -> None:
-        """Turn what was opened into ordinary text."""
         tokens = self.ids[opened.start :]
         del self.ids[opened.start :]
         self._opened = None
@@ -285,7 +245,7 @@ class DecodeSequence:
     def _reach_arrow(self, opened: _OpenedCall, body: str, end: int) -> Call | None:
         retokenize = ""
         if end < len(body):  # the arrow's token holds more text: write only its part up to the arrow
-            before = self._decode(self.ids[opened.start : -1]).partition(OPEN.strip())[2]
+            before = self._after_bracket(self.ids[opened.start : -1])
             if body.startswith(before) and len(before) < end:
                 retokenize = body[len(before) : end]
                 self.ids.pop()
@@ -293,24 +253,22 @@ class DecodeSequence:
         if self._transcript.stopped:
             self.end("stop")
             return None
-        text = f"{OPEN}{body[:end]}"
         try:
             call, _ = parse(body[:end])
+            failure = self._refusal(call.tool)
         except CallSyntaxError:
-            pending = _PendingCall("", body[:end], text, retokenize, "bad_syntax")
-        else:
-            pending = _PendingCall(call.tool, call.input, text, retokenize, self._refusal(call.tool))
-        self._pending_call = pending
-        self._transcript.start_call(pending.tool, pending.input, text)
-        key = (pending.tool, pending.input)
-        if self._history.is_loop(key):
+            call, failure = Call("", body[:end]), "bad_syntax"
+        self._pending_call = PendingCall(call.tool, call.input, f"{OPEN}{body[:end]}", retokenize, failure)
+        self._transcript.start_call(self._pending_call)
+        self._made.append(call)
+        if self._made[-_SAME_CALLS:] == [call] * _SAME_CALLS:
             self.calls_left = 1
-        if pending.failure:
-            self._insert(ToolFailure(pending.failure), 0.0)
-        elif key in self._history.results:
-            self._insert(self._history.results[key], 0.0, repeated=True)
+        if failure:
+            self._insert(ToolFailure(failure), 0.0)
+        elif call in self._results:
+            self._insert(self._results[call], 0.0, repeated=True)
         else:
-            return Call(*key)
+            return call
         return None
 
     def _refusal(self, name: str) -> str:
@@ -323,7 +281,7 @@ class DecodeSequence:
         if isinstance(result, ToolformerError):
             result = ToolFailure("unavailable", str(result))
         if self._pending_call is not None and not self.finished:
-            self._history.results[self._pending_call.tool, self._pending_call.input] = result
+            self._results[self._made[-1]] = result
             self._insert(result, seconds)
 
     def _insert(self, result: ToolResult, seconds: float, repeated: bool = False) -> None:
@@ -340,13 +298,11 @@ class DecodeSequence:
         self._opened = self._pending_call = None
         self.calls_left -= 1
         failure = result if isinstance(result, ToolFailure) else None
-        parts = (pending.text, closing)
-        self._transcript.finish_call(pending.tool, pending.input, parts, failure, seconds, repeated, self.ids)
+        self._transcript.finish_call(pending, closing, failure, seconds, repeated, self.ids)
         if len(self.ids) >= self._model.context_length:
             self._finish("length")
 
     def _write(self, token: int) -> None:
-        """Write a token of ordinary text."""
         if token in self._model.ends:
             self._finish("stop")
             return

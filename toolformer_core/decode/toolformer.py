@@ -87,11 +87,8 @@ class Toolformer:
             UsageError: a prompt is longer than the model's context, or see `DecodeEngine.submit`; or the number of
                 settings is not the number of prompts.
         """
-        generations: dict[int, Generation] = {}
-        for event in self.stream(prompts, settings):
-            if isinstance(event, Finished):
-                generations[event.index] = event.generation
-        return [generations[i] for i in range(len(prompts))]
+        finished = [event for event in self.stream(prompts, settings) if isinstance(event, Finished)]
+        return [event.generation for event in sorted(finished, key=lambda event: event.index)]
 
     def stream(
         self, prompts: str | Sequence[str], settings: GenerationSettings | Sequence[GenerationSettings] | None = None
@@ -110,11 +107,9 @@ class Toolformer:
             )
         engine = self.engine()
         events: list[DecodeEvent] = []
-        handles = [
+        for i, (prompt, s) in enumerate(zip(prompts, per_prompt, strict=True)):
             engine.submit(prompt, s, index=i, on_event=events.append)
-            for i, (prompt, s) in enumerate(zip(prompts, per_prompt, strict=True))
-        ]
-        return self._drive(engine, events, len(handles))
+        return self._drive(engine, events, len(prompts))
 
     def _drive(self, engine: DecodeEngine, events: list[DecodeEvent], unfinished: int) -> Iterator[DecodeEvent]:
         while unfinished:

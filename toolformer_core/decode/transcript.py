@@ -3,13 +3,12 @@
 A token may hold a part of a character, and a decoder may drop the space in front of its first token. So tokens are
 decoded together with a few preceding ones, and withheld while the text ends in an incomplete character. Text that may
 be the start of a stop string is withheld too.
-
-This module does not know what the model may write next, nor token positions; see `sequence`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from toolformer_core.decode.records import (
@@ -35,7 +34,6 @@ class TextStream:
     def __init__(self, tokenizer: Any, stop: Sequence[str] = ()) -> None:
         self._decode = tokenizer.backend_tokenizer.decode
         self._stop = tuple(stop)
-        self._longest = max((len(s) for s in self._stop), default=0)
         self.stopped = False  # a stop string has occurred; no more text is returned
         self.follow([])
 
@@ -81,26 +79,29 @@ class TextStream:
         if not self._stop:
             return new
         text = self._withheld + new
-        stops = [at for s in self._stop if (at := text.find(s)) >= 0]
-        if stops:
-            self.stopped = True
-            self._withheld = ""
+        if stops := [at for s in self._stop if (at := text.find(s)) >= 0]:
+            self.stopped, self._withheld = True, ""
             return text[: min(stops)]
-        for n in range(min(self._longest - 1, len(text)), 0, -1):
-            if any(s.startswith(text[-n:]) for s in self._stop):
-                self._withheld = text[-n:]
-                return text[:-n]
-        self._withheld = ""
-        return text
+        # the longest end of the text with which a stop string begins; "" is one
+        starts = (at for at in range(len(text) + 1) if any(s.startswith(text[at:]) for s in self._stop))
+        certain = next(starts)
+        self._withheld = text[certain:]
+        return text[:certain]
+
+
+@dataclass(slots=True)
+class PendingCall:
+    """A call at its arrow, without a response."""
+
+    tool: str
+    input: str
+    text: str  # " [Calculator(1 + 1) ->"
+    retokenize: str  # text of the last token, which is tokenised again together with the response
+    failure: str  # why no tool is called; "" if one is
 
 
 class Transcript:
-    """The text and calls of one sequence.
-
-    Args:
-        prompt: the token ids that precede the text.
-        emit: called with every event, immediately.
-    """
+    """The text and calls of one sequence that continues a prompt; `emit` is called with every event, immediately."""
 
     def __init__(
         self,
@@ -131,33 +132,24 @@ class Transcript:
         """Add the text that was withheld, because a call or the end follows."""
         self._add(self._stream.flush())
 
-    def start_call(self, tool: str, input_: str, text: str) -> None:
-        """Report that a call has reached its arrow; `text` is the call as written so far."""
-        self._emit(CallStarted(self._index, tool, input_, text))
+    def start_call(self, call: PendingCall) -> None:
+        """Report that a call has reached its arrow."""
+        self._emit(CallStarted(self._index, call.tool, call.input, call.text))
 
     def finish_call(
         self,
-        tool: str,
-        input_: str,
-        parts: tuple[str, str],
+        pending: PendingCall,
+        closing: str,
         failure: ToolFailure | None,
         seconds: float,
         repeated: bool,
         ids: Sequence[int],
     ) -> None:
-        """Add a call.
-
-        Args:
-            parts: the call's text up to the arrow, and its response with the closing bracket.
-            failure: why the response is empty, if the tool failed.
-            repeated: whether the response comes from an earlier call.
-            ids: all tokens so far, including those of the response.
-        """
-        opening, closing = parts
-        start, self._length = self._length, self._length + len(opening) + len(closing)
+        """Add a call with its response and the closing bracket; `ids` are all tokens so far, theirs included."""
+        start, self._length = self._length, self._length + len(pending.text) + len(closing)
         call = ToolCall(
-            tool=tool,
-            input=input_,
+            tool=pending.tool,
+            input=pending.input,
             response=closing.removesuffix(CLOSE).strip(),
             failure=failure.reason or "failed" if failure else None,
             detail=failure.detail if failure else "",
@@ -167,7 +159,7 @@ class Transcript:
             repeated=repeated,
         )
         self._calls.append(call)
-        self._pieces += parts
+        self._pieces += (pending.text, closing)
         self._stream.follow(ids)
         self._emit(CallFinished(self._index, call, closing))
 

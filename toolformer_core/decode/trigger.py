@@ -33,7 +33,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolformer_core.errors import UsageError
 
@@ -128,16 +127,10 @@ def fit_tool(
     early: int = 0,
     other_tool: int = 0,
 ) -> ToolFit:
-    """Fit the threshold of one tool; see the module.
-
-    Args:
-        wanted: p(" [") of its wanted openings, in any order.
-        needless: p(" [") of its needless openings, in any order.
-        early: openings that were left out, for the record.
-        other_tool: the same.
-    """
+    """Fit the threshold of one tool from p(" [") of its openings; `early` and `other_tool` were left out."""
     w, n = np.sort(np.asarray(wanted, dtype=np.float64)), np.sort(np.asarray(needless, dtype=np.float64))
-    thresholds = _candidates(np.concatenate([w, n]))
+    distinct = np.unique(np.concatenate([w, n]))
+    thresholds = np.concatenate([[0.0], (distinct[:-1] + distinct[1:]) / 2])
     kept = len(w) - np.searchsorted(w, thresholds)  # (m,)
     left = len(n) - np.searchsorted(n, thresholds)  # (m,)
     curve = [CurvePoint(*point) for point in zip(thresholds.tolist(), left.tolist(), kept.tolist(), strict=True)]
@@ -151,6 +144,7 @@ def fit_tool(
         cautious = int(np.searchsorted(thresholds, _CAUTION * w[0], side="right")) - 1  # the first is 0
         if len(w) < config.few_calls and cautious < at:
             bound, at = "few_calls", cautious
+    shown = {at, *np.linspace(0, len(curve) - 1, min(len(curve), _CURVE)).astype(int).tolist()}
     return ToolFit(
         tool=tool,
         threshold=None if bound == "too_few_calls" else curve[at].threshold,
@@ -161,16 +155,5 @@ def fit_tool(
         needless_left=curve[at].needless,
         early=early,
         other_tool=other_tool,
-        curve=tuple(curve[i] for i in _thinned(len(curve), at)),
+        curve=tuple(curve[i] for i in sorted(shown)),
     )
-
-
-def _candidates(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return 0, and what is halfway between two neighbouring probabilities, ascending."""
-    distinct = np.unique(probabilities)
-    return np.concatenate([[0.0], (distinct[:-1] + distinct[1:]) / 2])
-
-
-def _thinned(points: int, chosen: int) -> list[int]:
-    """Return evenly spaced indices of a curve, with its ends and the chosen one."""
-    return sorted({*np.linspace(0, points - 1, min(points, _CURVE)).astype(int).tolist(), chosen})

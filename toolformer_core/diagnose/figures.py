@@ -5,7 +5,7 @@
                (as whole words) the value that follows in the text: "born in Velden" where "Velden" follows
 
 A call that would be as good at another position of its document usually stands a word too early or too late. A share or
-mean of nothing is None. No figure is judged here.
+mean of nothing is None.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_high, median_low
 
 import numpy as np
 
 from toolformer_core.annotate.call_filter import CallFilter, reasons_of
 from toolformer_core.diagnose.gold import GoldCall, normalised
-from toolformer_core.diagnose.observe import KINDS, GoldPosition, Observed
+from toolformer_core.diagnose.observe import KINDS, Observed
 from toolformer_core.diagnose.structure import Structure
 from toolformer_core.records import ScoredCall
 
+_FAULTS = ("unterminated", "unparsable", "wrong_tool")  # outcomes of draws that are no calls of the tool
 _KEEP = 0.6  # share of gold calls that a suggested tau_f keeps
 
 
@@ -140,8 +142,6 @@ def figures_of(observed: Observed, tau_f: float, structure: Structure, *, keep_r
 
 
 class _CallJudge:
-    """Compares the calls of one tool with its gold calls; see the module."""
-
     def __init__(self, observed: Observed) -> None:
         self._observed = observed
         self.gold: dict[tuple[str, int], list[GoldCall]] = {}
@@ -162,7 +162,6 @@ class _CallJudge:
         return self.right(doc_id, position, input_) or bool(response and equivalent)
 
     def as_good_anywhere(self, doc_id: str, input_: str) -> bool:
-        """Return whether the call would be as good at some position of its document."""
         return any(self.as_good(*place, input_) for place in self.gold if place[0] == doc_id)
 
 
@@ -187,24 +186,15 @@ def _median(values: Sequence[float]) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def _lower_median(values: Iterable[float]) -> float | None:
-    """Return the lower median: half of the values, rounded up, do not exceed it."""
-    ordered = sorted(values)
-    return ordered[(len(ordered) - 1) // 2] if ordered else None
-
-
 # --- the steps --------------------------------------------------------------------------------------------------------
 
 
 def _position(observed: Observed) -> Position:
-    config = observed.config
-    places = observed.gold_positions
+    config, places = observed.config, observed.gold_positions
     above = [math.exp(place.log_p) > config.tau_s for place in places]
-    in_top_k = [_in_top_k(place, config.top_k) for place in places]
+    in_top_k = [place.log_p > -math.inf and place.rank < config.top_k for place in places]
     ranks = [place.rank + 1 for place in places]
-    rank = _lower_median(ranks)
-    probabilities = sorted((math.exp(place.log_p) for place in places), reverse=True)
-    half = _lower_median(range(len(probabilities)))
+    probabilities = [math.exp(place.log_p) for place in places]
     return Position(
         gold=len(places),
         positions=_mean([place.positions for place in places]),
@@ -214,14 +204,10 @@ def _position(observed: Observed) -> Position:
         in_top_k=_share(sum(in_top_k), len(places)),
         reached=_share(sum(map(all, zip(above, in_top_k, strict=True))), len(places)),
         rank=_median(ranks),
-        rank_for_half=None if rank is None else int(rank),
+        rank_for_half=median_low(ranks) if ranks else None,
         p=_median(probabilities),
-        tau_s_for_half=None if half is None else probabilities[int(half)],
+        tau_s_for_half=median_high(probabilities) if probabilities else None,
     )
-
-
-def _in_top_k(place: GoldPosition, k: int) -> bool:
-    return place.log_p > -math.inf and place.rank < k
 
 
 def _imitation(observed: Observed, judge: _CallJudge) -> Imitation:
@@ -231,29 +217,25 @@ def _imitation(observed: Observed, judge: _CallJudge) -> Imitation:
     begun: list[int] = []  # of each draw that is not a call: how many letters of the tool's name it starts with
     for call in observed.draws:
         outcomes[call.outcome] += call.count
-        if (call.doc_id, call.position) not in judge.gold:
+        place = (call.doc_id, call.position)
+        if place not in judge.gold:
             continue
-        if call.outcome != "ok":
+        ok = call.outcome == "ok"
+        if not ok:
             same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(observed.name, call.raw, strict=False))
             begun += [len(list(same))] * call.count
-        key = (call.doc_id, call.position, call.input)
-        ok = call.outcome == "ok"
-        good = ok and judge.as_good(*key)
+        good = ok and judge.as_good(*place, call.input)
         at_gold[call.outcome] += call.count
-        at_gold["right"] += call.count * (ok and judge.right(*key))
+        at_gold["right"] += call.count * (ok and judge.right(*place, call.input))
         at_gold["as_good"] += call.count * good
-        places[call.doc_id, call.position] = places.get((call.doc_id, call.position), False) or good
-    draws = sum(at_gold[o] for o in ("ok", "unterminated", "unparsable", "wrong_tool"))
+        places[place] = places.get(place, False) or good
+    draws = sum(at_gold[outcome] for outcome in ("ok", *_FAULTS))
     return Imitation(
         draws=outcomes.total(),
         ok=_share(outcomes["ok"], outcomes.total()),
         at_gold=draws,
         well_formed=_share(at_gold["ok"], draws),
-        unterminated=_share(at_gold["unterminated"], draws),
-        unparsable=_share(at_gold["unparsable"], draws),
-        wrong_tool=_share(at_gold["wrong_tool"], draws),
-        right=_share(at_gold["right"], draws),
-        as_good=_share(at_gold["as_good"], draws),
+        **{name: _share(at_gold[name], draws) for name in (*_FAULTS, "right", "as_good")},
         places_right=_share(sum(places.values()), len(places)),
         stuck_after=_stuck_after(observed.name, begun, draws),
     )

@@ -1,9 +1,8 @@
 """Gold calls: texts for which the right calls and their positions are known.
 
 A folder holds `corpus.jsonl` (rows of text, url, timestamp) and `gold.jsonl` (rows of a url and the right calls in that
-document: tool, input, position and value), both plain or as .gz. The embedded
-ones come from the small world. Gold calls are only used for measuring: a model sees nothing but the texts. This module
-does not know how the texts were made.
+document: tool, input, position and value), both plain or as .gz. The embedded ones come from the small world. A model
+sees nothing but the texts.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +67,7 @@ def read_gold(folder: Path = ASSETS) -> GoldTexts:
     Raises:
         CorpusError: a file is missing, has the wrong format, or names a position outside its text.
     """
-    corpus, gold = gold_file(folder, _CORPUS), gold_file(folder, _GOLD)
+    corpus, gold = _file_in(folder, _CORPUS), _file_in(folder, _GOLD)
     documents = tuple(row for row in read_corpus(corpus, IngestConfig()) if isinstance(row, Document))
     by_url = {d.url: d for d in documents}
     calls: dict[str, tuple[GoldCall, ...]] = {}
@@ -83,8 +82,7 @@ def read_gold(folder: Path = ASSETS) -> GoldTexts:
     return GoldTexts(documents, calls, digest_of("gold texts", file_digest(corpus), file_digest(gold)))
 
 
-def gold_file(folder: Path, name: str) -> Path:
-    """Return a file of the folder, by preference the gzipped one."""
+def _file_in(folder: Path, name: str) -> Path:
     plain = folder / name.removesuffix(".gz")
     return plain if plain.is_file() and not (folder / name).is_file() else folder / name
 
@@ -93,13 +91,7 @@ def _gold_call(document: Document, row: Mapping[str, Any]) -> GoldCall:
     position = row["position"]
     if not isinstance(position, int) or not 0 <= position < len(document.text):
         raise ValueError(f"position {position!r} is outside the text of {document.url}")
-    call = GoldCall(
-        doc_id=document.doc_id,
-        tool=row["tool"],
-        input=row["input"],
-        position=position,
-        value=row.get("value", ""),
-    )
+    call = GoldCall(document.doc_id, row["tool"], row["input"], position, row.get("value", ""))
     for name in ("tool", "input", "value"):
         text = getattr(call, name)
         if not isinstance(text, str) or storable(text) != text:
@@ -126,25 +118,19 @@ def choose(
     """
     documents = sorted(texts.documents, key=lambda d: digest_of("diagnose", str(seed), tool, d.doc_id))
     with_gold = [d for d in documents if texts.of(d, tool)]
-    without_gold = [d for d in documents if not texts.of(d, tool)]
     if not with_gold:
         raise CorpusError(f"the gold texts hold no call of {tool}; name a folder that does by --gold, or other tools")
-    passed = _kept(tool, with_gold, config, declared)
+    results = zip(documents, prefilter(tool, documents, config, declared=declared), strict=True)
+    pairs = [(document, result) for document, result in results if result.kept]
+    passed = [pair for pair in pairs if texts.of(pair[0], tool)]
     if not passed:
         raise CorpusError(f"no document with a gold call of {tool} passes its prefilter; give other texts or tools")
-    others = _kept(tool, without_gold, config, declared)
+    others = [pair for pair in pairs if not texts.of(pair[0], tool)]
     kept = passed if limit is None else passed[: limit - min(len(others), limit // _OTHER_SHARE)]
     if limit is not None:
         others = others[: limit - len(kept)]
     gold = tuple(call for document, _ in kept for call in texts.of(document, tool))
     return ChosenDocuments((*kept, *others), gold, dropped=len(with_gold) - len(passed))
-
-
-def _kept(
-    tool: str, documents: Sequence[Document], config: PrefilterConfig, declared: DocumentFilter | None
-) -> list[tuple[Document, PrefilterResult]]:
-    results = prefilter(tool, documents, config, declared=declared)
-    return [(d, result) for d, result in zip(documents, results, strict=True) if result.kept]
 
 
 def normalised(tool: str, input_: str) -> str:

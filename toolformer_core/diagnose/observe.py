@@ -10,8 +10,7 @@
     | unrelated | another document's | another document's | the gold position; for a tool without input, gold call and |
     |           |                    |                    | response at another position of the document               |
 
-The method is not implemented a second time here; the model is wrapped only to record p(" [") at positions that sampling
-did not choose. This module knows neither thresholds on the gain nor what the numbers mean.
+The model is wrapped only to record p(" [") at positions that sampling did not choose.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +29,14 @@ from toolformer_core.annotate.score import score, worth_scoring
 from toolformer_core.config import ExecuteConfig, SampleConfig, ScoreConfig
 from toolformer_core.diagnose.gold import ChosenDocuments, GoldCall
 from toolformer_core.errors import ContextError, ToolformerError
-from toolformer_core.lm.base import Insertion, LanguageModel, Scan, ScoreRequest
+from toolformer_core.lm.base import Insertion, LanguageModel, Scan
 from toolformer_core.records import Document, DrawnCall, Execution, PrefilterResult, Prompt, ScoredCall, digest_of
 from toolformer_core.tools.base import Tool
 
 KINDS = ("gold", "wrong", "unrelated")
 
 _Option = TypeVar("_Option")
+_Scans = dict[str, tuple[NDArray[np.int64], NDArray[np.float32]]]  # positions and log p(" [") by text
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,30 +82,22 @@ class Observed:
         return execution.response if execution else ""
 
 
-@dataclass(slots=True)
 class _RecordingLM:
     """A language model whose scans are recorded."""
 
-    lm: LanguageModel
-    scans: dict[str, tuple[NDArray[np.int64], NDArray[np.float32]]] = field(default_factory=dict)  # by text
+    def __init__(self, lm: LanguageModel) -> None:
+        self._lm = lm
+        self.scans: _Scans = {}
 
-    @property
-    def name(self) -> str:
-        return self.lm.name
-
-    @property
-    def digest(self) -> str:
-        return self.lm.digest
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lm, name)
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
-        for scan in self.lm.scan(prompt, texts):
+        for scan in self._lm.scan(prompt, texts):
             for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
                 if isinstance(text := texts[index], str):
                     self.scans[text] = (positions, log_probs)
             yield scan
-
-    def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
-        return self.lm.log_probs(requests)
 
 
 def observe(
@@ -121,10 +113,6 @@ def observe(
     """Sample, execute and score one tool's calls, and score its gold calls with right and wrong responses.
 
     Args:
-        lm: the model.
-        tool: the tool; it is loaded when it is first called.
-        prompt: its annotation prompt.
-        chosen: documents and gold calls.
         config: for sampling; its seed also chooses the wrong responses.
         occupied: by document id, the positions of any tool's gold calls, at which no unrelated call is inserted.
         on_progress: called with (tool, documents done, documents in total).
@@ -132,7 +120,7 @@ def observe(
     Raises:
         ModelError: the model cannot be used at all, e.g. because its server is gone.
     """
-    recording = _RecordingLM(lm)
+    recording: Any = _RecordingLM(lm)
     draws: list[DrawnCall] = []
     faults: dict[str, str] = {}
     try:
@@ -163,26 +151,17 @@ def observe(
     return _add_scores(lm, tool, {d.doc_id: d.text for d, _ in chosen.pairs}, observed, occupied or {})
 
 
-def _gold_positions(
-    chosen: ChosenDocuments, scans: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float32]]]
-) -> Iterator[GoldPosition]:
-    by_document: dict[str, list[GoldCall]] = {}
-    for call in chosen.gold:
-        by_document.setdefault(call.doc_id, []).append(call)
+def _gold_positions(chosen: ChosenDocuments, scans: _Scans) -> Iterator[GoldPosition]:
     for document, prefiltered in chosen.pairs:
-        if not (calls := by_document.get(document.doc_id)):
-            continue
         log_p_at = dict(_candidate_positions(document, prefiltered, scans))
-        for call in calls:
+        for call in (call for call in chosen.gold if call.doc_id == document.doc_id):
             log_p = log_p_at.get(call.position, -math.inf)
             rank = sum(other > log_p for other in log_p_at.values()) if call.position in log_p_at else len(log_p_at)
             yield GoldPosition(call, log_p, rank, len(log_p_at))
 
 
 def _candidate_positions(
-    document: Document,
-    prefiltered: PrefilterResult,
-    scans: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float32]]],
+    document: Document, prefiltered: PrefilterResult, scans: _Scans
 ) -> Iterator[tuple[int, float]]:
     """Yield (position, log p) where sampling may choose, which is before the end of the last word."""
     last = len(document.text.rstrip())
@@ -196,7 +175,6 @@ def _candidate_positions(
 def _add_scores(
     lm: LanguageModel, tool: Tool, texts: Mapping[str, str], observed: Observed, occupied: Mapping[str, Sequence[int]]
 ) -> Observed:
-    """Add the losses of trials and draws."""
     candidates = list(_trials(observed, texts, occupied))
     items = [(call, response) for _, _, call, response in candidates]
     by_key = {
@@ -217,30 +195,28 @@ def _trials(
     observed: Observed, texts: Mapping[str, str], occupied: Mapping[str, Sequence[int]]
 ) -> Iterator[tuple[str, GoldCall, DrawnCall, str]]:
     """Yield (kind, gold call, the call to score, its response)."""
-    seed = observed.config.seed
+
+    def pick(options: Sequence[_Option], purpose: str) -> _Option:
+        digest = digest_of(purpose, str(observed.config.seed), call.doc_id, str(call.position))
+        return options[int(digest[:16], 16) % len(options)]
+
     answered = [(call, response) for call in observed.gold if (response := observed.response(call.doc_id, call.input))]
     for call, response in answered:
-        yield "gold", call, _as_drawn(call, call.input, call.position), response
+        in_place = _as_drawn(call, call.input, call.position)
+        yield "gold", call, in_place, response
         others = [(c, r) for c, r in answered if c.doc_id != call.doc_id and r != response]
         if others:
-            _, wrong = _pick(others, "wrong", seed, call)
-            yield "wrong", call, _as_drawn(call, call.input, call.position), wrong
+            yield "wrong", call, in_place, pick(others, "wrong")[1]
         if unrelated := [(c, r) for c, r in others if c.input != call.input]:
-            other, other_response = _pick(unrelated, "unrelated", seed, call)
+            other, other_response = pick(unrelated, "unrelated")
             yield "unrelated", call, _as_drawn(call, other.input, call.position), other_response
         elif not call.input and (
             spaces := _spaces_without_gold(texts[call.doc_id], call, occupied.get(call.doc_id, ()))
         ):
-            yield "unrelated", call, _as_drawn(call, "", _pick(spaces, "elsewhere", seed, call)), response
-
-
-def _pick(options: Sequence[_Option], purpose: str, seed: int, call: GoldCall) -> _Option:
-    number = int(digest_of(purpose, str(seed), call.doc_id, str(call.position))[:16], 16)
-    return options[number % len(options)]
+            yield "unrelated", call, _as_drawn(call, "", pick(spaces, "elsewhere")), response
 
 
 def _as_drawn(call: GoldCall, input_: str, position: int) -> DrawnCall:
-    """Return a call in the form of a draw."""
     return DrawnCall(call.doc_id, call.tool, position, 0.0, 0, "", "ok", input_, 1)
 
 

@@ -49,15 +49,14 @@ def main() -> None:
     lm, texts = load_model("embedded"), read_gold()
     config = DiagnoseConfig(documents=arguments.documents)
     tools = {
-        figures.tool: {check.step: _rounded(check.measured) for check in judge(figures).checks}
+        figures.tool: {
+            check.step: None if check.measured is None else float(f"{check.measured:.{_DIGITS}g}")
+            for check in judge(figures).checks
+        }
         for figures in measure(lm, build_tools(arguments.tools.split(",")), texts, config)
     }
     reference = Reference(lm.digest, texts.digest, arguments.documents, tools)
     arguments.out.write_text(json.dumps(asdict(reference), indent=1) + "\n", encoding="utf-8")
-
-
-def _rounded(value: float | None) -> float | None:
-    return value if value is None else float(f"{value:.{_DIGITS}g}")
 
 
 if __name__ == "__main__":

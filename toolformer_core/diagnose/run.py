@@ -42,20 +42,11 @@ class DiagnoseConfig:
     keep_repeats: bool | None = None  # whether equal calls within five tokens are all kept; None: as the tool declares
 
     def sampling(self, tool: Tool) -> SampleConfig:
-        """Return a tool's sampling config.
-
-        Raises:
-            UsageError: a setting is wrong.
-        """
+        """Return a tool's sampling config; a UsageError if a setting is wrong."""
         given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(self, name)) is not None}
         settings = {**declaration_of(tool).sampling(), **given}
-        return SampleConfig.for_tool(
-            tool.key,
-            **settings,
-            seed=self.seed,
-            numbers=self.numbers if declaration_of(tool).numeric else "any",
-            draw_form=self.draw_form,
-        )
+        numbers = self.numbers if declaration_of(tool).numeric else "any"
+        return SampleConfig.for_tool(tool.key, **settings, seed=self.seed, numbers=numbers, draw_form=self.draw_form)
 
     def threshold(self, tool: Tool) -> float:
         """Return a tool's filtering threshold, in nats."""
@@ -84,9 +75,8 @@ def measure(
         by_id = {document.doc_id: document.text for document, _ in chosen.pairs}
         loss = loss_per_token(lm, list(by_id.values()), lm.hf_model.context_length)
         structure = structure_of(lm.hf_model, tool.name, prompts[key], by_id, chosen.gold, loss)
-        observed = observe(
-            lm, tool, prompts[key], chosen, config.sampling(tool), occupied=occupied, on_progress=on_progress
-        )
+        sampling = config.sampling(tool)
+        observed = observe(lm, tool, prompts[key], chosen, sampling, occupied=occupied, on_progress=on_progress)
         if fault := call_fault(lm.hf_model.tokenizer, tool.name):
             observed = replace(observed, faults={**observed.faults, "tokenizer": fault})
         keep_repeats = bool(repeating_tools({key: tool}, config.keep_repeats))

@@ -1,10 +1,8 @@
 """Checks a model before it predicts calls: its tokenizer, its prompt, and whether it can predict plain text.
 
-    place_alone     share of gold calls with a token that starts at their position, so that it can be sampled at all
-    demonstrations  calls in the prompt whose surrounding text the prompt also shows without the call
-    loss            nats per token of the plain texts, to be compared with ln V, the loss of guessing among V tokens
-
-It uses tokens and one plain pass; other modules measure what the model does with a prompt.
+place_alone     share of gold calls with a token that starts at their position, so that it can be sampled at all
+demonstrations  calls in the prompt whose surrounding text the prompt also shows without the call
+loss            nats per token of the plain texts, to be compared with ln V, the loss of guessing among V tokens
 """
 
 from __future__ import annotations

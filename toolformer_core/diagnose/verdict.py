@@ -1,13 +1,12 @@
 """The verdict on one tool: which step of the pipeline fails first, and what to do about it.
 
-Each step has one measure and a minimum. The steps are checked in the order of the pipeline, and the first one that
-falls short is named, because later steps depend on it. There are two exceptions. Tokenizer and prompt are only
-inspected, so they are not blamed if the steps that depend on them work well anyway, unless a call cannot be written at
-all. And imitating means copying from earlier text, so if no response helps at all, copying is named as the cause of
-failures before it.
+Each step has one measure and a minimum; the first one that falls short is named, because later steps depend on it.
+There are two exceptions. Tokenizer and prompt are only inspected, so they are not blamed if the steps that depend on
+them work well anyway, unless a call cannot be written at all. And imitating means copying from earlier text, so if no
+response helps at all, copying is named as the cause of failures before it.
 
-The minimums are low on purpose. The method uses large corpora and discards most calls: it can work if a step passes one
-call in five, but not if a step passes none.
+The minimums are low on purpose. The method discards most calls of a large corpus: it can work if a step passes one call
+in five, but not if a step passes none.
 """
 
 from __future__ import annotations
@@ -271,8 +270,6 @@ def _suggest_threshold(f: Figures) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step, its measure, and what is said of it."""
-
     name: str
     least: float
     measure: Callable[[Figures], float | None]

@@ -1,21 +1,12 @@
 """Answers items with a model and its tools, in batches.
 
-    | rule            | new tokens | why                                                          |
-    |-----------------|------------|--------------------------------------------------------------|
-    | first 5 words   | 32         | enough for words of several tokens and for longer answers    |
-    | first 10 words  | 56         |                                                              |
-    | first 20 words  | 96         |                                                              |
-    | first number    | 64         | an equation may come first                                   |
-
-The paper names no length; text that a rule ignores cannot change its result. Tokens of calls are counted separately
-(see `decode.records.GenerationSettings`). An item whose prompt does not fit into the model's context is left out; it
-counts as wrong, with the reason. Nothing here knows arms, files or where predictions are stored.
+An item whose prompt does not fit into the model's context is left out; it counts as wrong, with the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from toolformer_core.config import TOOL_NAMES
@@ -30,12 +21,9 @@ if TYPE_CHECKING:
     from toolformer_core.lm.hf.model import HFModel
 
 TOO_LONG = "prompt_too_long"
-_NEW_TOKENS = {
-    Rule.FIRST_5_WORDS: 32,
-    Rule.FIRST_10_WORDS: 56,
-    Rule.FIRST_20_WORDS: 96,
-    Rule.FIRST_NUMBER: 64,
-}
+# The paper names no length. These hold words of several tokens, and an equation before a number; text that a rule
+# ignores cannot change its result, and tokens of calls are counted separately.
+_NEW_TOKENS = {Rule.FIRST_5_WORDS: 32, Rule.FIRST_10_WORDS: 56, Rule.FIRST_20_WORDS: 96, Rule.FIRST_NUMBER: 64}
 NOT_REQUESTED = ("bad_syntax", "not_enabled")  # failures of calls that reach no tool
 _PAPER_KEYS = {name: key for key, name in TOOL_NAMES.items()}
 
@@ -75,11 +63,7 @@ class Prediction:
 
 
 def new_tokens_for(task: Task) -> int:
-    """Return how many tokens of text to generate, by the task's rule.
-
-    Raises:
-        UsageError: the task is measured by perplexity.
-    """
+    """Return how many tokens of text to generate, by the task's rule; a UsageError if it is measured by perplexity."""
     if task.rule not in _NEW_TOKENS:
         raise UsageError(f"the task {task.name} has no answers to write; it is measured by perplexity")
     return _NEW_TOKENS[task.rule]
@@ -105,36 +89,27 @@ def answer(
 
     Args:
         toolformer: the model, with at least these tools.
-        task: the task.
-        items: items of this task.
         top_k: a call starts where " [" is among this many most likely tokens; 0: tools disabled.
         tools: keys of the tools to offer.
-        max_new_tokens: tokens of text; default: by the task's rule, see the module.
+        max_new_tokens: tokens of text; default: by the task's rule.
         max_calls: calls per item (the paper: 1).
         trigger: the smallest p(" [") at which each tool is called, by key; None: 0.
-
-    Returns:
-        One prediction per item, in the same order.
 
     Raises:
         UsageError: a setting is out of range, or the task is measured by perplexity.
         UnknownNameError: a tool was not given to the model.
     """
-    length = max_new_tokens if max_new_tokens is not None else new_tokens_for(task)
-    hf_model = toolformer.lm.hf_model
-    fitting = [i for i, item in enumerate(items) if _fits(hf_model, item.prompt)]
-    settings = [
-        GenerationSettings(
-            max_new_tokens=length,
-            top_k=top_k,
-            max_calls=max_calls if top_k else 0,
-            context=items[i].date or "",
-            tools=tuple(tools),
-            trigger=trigger or {},
-        )
-        for i in fitting
-    ]
-    generations = toolformer.generate([items[i].prompt for i in fitting], settings) if fitting else []
+    settings = GenerationSettings(
+        max_new_tokens=max_new_tokens if max_new_tokens is not None else new_tokens_for(task),
+        top_k=top_k,
+        max_calls=max_calls if top_k else 0,
+        tools=tuple(tools),
+        trigger=trigger or {},
+    )
+    fitting = [i for i, item in enumerate(items) if _fits(toolformer.lm.hf_model, item.prompt)]
+    generations = toolformer.generate(
+        [items[i].prompt for i in fitting], [replace(settings, context=items[i].date or "") for i in fitting]
+    )
     by_index = dict(zip(fitting, generations, strict=True))
     keys = {**_PAPER_KEYS, **toolformer.keys}
     several = max_calls > 1 and top_k > 0
@@ -175,15 +150,9 @@ def _prediction(
 
 
 def _predicted_calls(generation: Generation, keys: Mapping[str, str]) -> Iterator[PredictedCall]:
-    """Yield the calls in the order of the text, each at the place where it would be put into the text without calls."""
+    """Yield the calls in order, each at the place where it would be put into the text without calls."""
     within_calls = 0  # characters of the calls so far
     for call in generation.calls:
-        yield PredictedCall(
-            tool=keys.get(call.tool, call.tool),
-            position=call.start - within_calls,
-            input=call.input,
-            response=call.response,
-            failure=call.failure,
-            requested=call.failure not in NOT_REQUESTED,
-        )
+        tool, requested = keys.get(call.tool, call.tool), call.failure not in NOT_REQUESTED
+        yield PredictedCall(tool, call.start - within_calls, call.input, call.response, call.failure, requested)
         within_calls += call.end - call.start

@@ -1,4 +1,4 @@
-"""Which items of benchmarks stand in a text: one that a model is to learn from, or has learnt from.
+"""Which items of benchmarks stand in a text that a model is to learn from, or has learnt from.
 
 An item stands in a text if `ngram` words of its question do, in a row, or all words of a shorter one (see
 `shared_words`); or `ngram` words of one of its answers. Of a shorter answer a text may hold all words and yet have
@@ -43,15 +43,10 @@ class FoundItem:
 
 
 class ItemFinder:
-    """Finds items in texts."""
-
     def __init__(self, items: Iterable[ItemTexts], ngram: int = NGRAM) -> None:
-        self._owners: list[ItemTexts] = []  # of each text
-        texts: list[str] = []
-        for item in items:
-            self._owners += [item] * len(item.texts)
-            texts += item.texts
-        self._shared = SharedWords(texts, ngram)
+        owned = [(item, text) for item in items for text in item.texts]
+        self._owners = [item for item, _ in owned]
+        self._shared = SharedWords([text for _, text in owned], ngram)
 
     def find(self, text: str) -> list[FoundItem]:
         """Return the items that stand in a text, in the order in which they were given, each once."""
@@ -62,5 +57,5 @@ class ItemFinder:
 
     def stretches(self, text: str) -> list[FoundItem]:
         """Return the items that stand in a text, in that order, each with every stretch that the text shares."""
-        spans = [(self._owners[span.item], span.start, span.end) for span in self._shared.find(text)]
-        return [FoundItem(one.benchmark, one.item_id, text[start:end], start, end) for one, start, end in spans]
+        found = ((self._owners[span.item], span) for span in self._shared.find(text))
+        return [FoundItem(o.benchmark, o.item_id, text[s.start : s.end], s.start, s.end) for o, s in found]

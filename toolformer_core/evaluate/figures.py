@@ -1,8 +1,5 @@
 """The papers' own results, shown beside ours: Toolformer's Tables 2 to 10 and §4.2 (GPT-J, 6.7 B), GEAR's Tables 2 to
-4.
-
-They stand in `figures.toml`. Nothing computes with them; `tasks` and the tables show them. Figure 4 is a picture; the
-text only gives the model sizes, and that tools start to help at about 775 M parameters.
+4. They stand in `figures.toml`, and nothing computes with them.
 """
 
 from __future__ import annotations
@@ -71,8 +68,8 @@ def figures_for(task: str) -> dict[str, float]:
 def measured_text(task: str, source: str) -> str:
     """Return the text of Table 8 that a perplexity belongs to: "wikitext", "ccnet", or "" for any other.
 
-    The text itself is not examined: the user names it, by the task `wikitext` or by the name of the file or folder; ""
-    is the task's default from the hub, which is WikiText.
+    The user names it, by the task `wikitext` or by the name of the file or folder; "" is the task's default from the
+    hub, which is WikiText.
     """
     if task in PERPLEXITY:
         return task

@@ -7,9 +7,7 @@
     | loglikelihood_rolling  | log p of the whole text, calls disabled, in the harness's own windows              |
 
 "Calls disabled" means k = 0 in decoding: p(" [") = 0 unless the text has that token. The model's beginning-of-text
-token is put in front of every context, as in decoding and training here.
-
-This module imports lm_eval, so nothing else in the package imports it. It knows no tasks and no metrics.
+token is put in front of every context. This module imports lm_eval, so nothing else in the package imports it.
 """
 
 from __future__ import annotations
@@ -55,10 +53,8 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     """A model with its tools, for `lm_eval.simple_evaluate(model=HarnessModel(toolformer, settings), ...)`.
 
     Args:
-        toolformer: the model and its tools.
         settings: how it writes; a task's own `generation_kwargs` override them. Default: the paper's k = 10 and one
-            call, and at most 256 tokens (the harness's default) if the task names no length. `top_k=0` is the same
-            model without tools.
+            call, and at most 256 tokens (the harness's default) if the task names no length.
 
     Raises:
         ModelError: the model has no bos or eos token, so the first token of a text has no probability.
@@ -87,7 +83,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             UsageError: a keyword would change the text and is not supported.
         """
         repeats: collections.Counter[str] = collections.Counter()
-        prompts, settings, truncated = [], [], []
+        prompts, settings = [], []
         for request in requests:
             context, keywords = request.args
             request_settings = settings_for(self.settings, keywords)
@@ -95,37 +91,27 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
                 seed = _seed(request_settings.seed, context, repeats[context])
                 request_settings = dataclasses.replace(request_settings, seed=seed)
                 repeats[context] += 1
-            prompt = _last_part(self._hf_model, context, request_settings.max_new_tokens)
-            prompts.append(prompt)
+            prompts.append(_last_part(self._hf_model, context, request_settings.max_new_tokens))
             settings.append(request_settings)
-            truncated.append(prompt != context)
         done: dict[int, Written] = {}
         for event in self.toolformer.stream(prompts, settings):
             if isinstance(event, Finished):
                 i, request = event.index, requests[event.index]
                 text = _until(event.generation.clean, settings[i].stop)
-                done[i] = Written(request.task_name, request.doc_id, text, event.generation, truncated[i])
+                truncated = prompts[i] != request.args[0]
+                done[i] = Written(request.task_name, request.doc_id, text, event.generation, truncated)
                 self.cache_hook.add_partial("generate_until", request.args, text)
-        self.written += [done[i] for i in range(len(requests))]
-        return [done[i].text for i in range(len(requests))]
+        written = [done[i] for i in range(len(requests))]
+        self.written += written
+        return [one.text for one in written]
 
     def calls_per_tool(self, task: str | None = None) -> dict[str, int]:
-        """Return the number of calls of each tool, by its name in calls, whether it could answer or not.
+        """Return the number of calls of each tool, by its name in calls, answered or not, of one task or all.
 
         Calls for which no tool was called (they do not parse, or name no tool that may be called) are not counted.
-
-        Args:
-            task: the harness's name of a task; None: all tasks.
         """
-        return dict(
-            collections.Counter(
-                call.tool
-                for w in self.written
-                if task in (None, w.task)
-                for call in w.generation.calls
-                if call.failure not in NOT_REQUESTED
-            )
-        )
+        calls = (call for w in self.written if task in (None, w.task) for call in w.generation.calls)
+        return dict(collections.Counter(call.tool for call in calls if call.failure not in NOT_REQUESTED))
 
     def clear(self) -> None:
         """Clear `written`."""
@@ -198,19 +184,16 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         return {"model_name": self._hf_model.name, "model_sha": self.toolformer.lm.digest, **info}
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """Raise a UsageError: a Toolformer continues texts and has no chat template."""
         raise _no_chat()
 
     def chat_template(self, chat_template: bool | str = False) -> str:
-        """Return "", or raise a UsageError if a template is requested."""
         if chat_template:
             raise _no_chat()
         return ""
 
     @property
     def tokenizer_name(self) -> str:
-        """Raise a UsageError: only used with a chat template."""
-        raise _no_chat()
+        raise _no_chat()  # only used with a chat template
 
 
 def _no_chat() -> UsageError:
@@ -253,7 +236,6 @@ def settings_for(base: GenerationSettings, keywords: Mapping[str, Any]) -> Gener
 
 
 def _seed(seed: int, context: str, repeat: int) -> int:
-    """Return a 64-bit seed that depends on the context and on how often it has been repeated."""
     return int(digest_of("harness", str(seed), str(repeat), context)[:16], 16)
 
 

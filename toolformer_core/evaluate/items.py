@@ -1,7 +1,7 @@
 """The records of evaluation: an example of a benchmark (item), a rejected row, and a benchmark (task).
 
 An item holds the exact text that the model continues and every right answer, so running a model needs nothing else, and
-scoring needs no model. Nothing here knows files, models or how rules work.
+scoring needs no model.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
 
 BenchmarkRow = Mapping[str, Any]  # a row of a benchmark, with lower-case keys
@@ -36,9 +37,8 @@ class Item:
 class RejectedRow:
     """A row that cannot be an item: reported, counted by reason, and never fatal.
 
-    `line` is the 1-based line on which the row starts in JSON lines, a JSON array or XML, and the row's number in
-    Parquet and on the hub. For nested rows (the questions of a SQuAD file) it is the line of their article; `detail`
-    then names the row.
+    `line` is the 1-based line on which the row starts, and the row's number in Parquet and on the hub. For nested rows
+    (the questions of a SQuAD file) it is the line of their article; `detail` then names the row.
     """
 
     line: int
@@ -67,7 +67,7 @@ class Rule(Enum):
 
     @property
     def words(self) -> int:
-        """How many words of the continuation count; 0 if the rule does not count words."""
+        """How many words of the continuation count; 0 if the rule counts none."""
         return self.value if isinstance(self.value, int) else 0
 
 
@@ -113,8 +113,6 @@ def item_of(
 ) -> Item:
     """Make an item; answers are stripped, and repeats and answers without a letter or digit are dropped.
 
-    Where the file has no id of its own, a digest of the item's content is one.
-
     Raises:
         BadRowError: `no_answer`.
     """
@@ -127,3 +125,35 @@ def item_of(
     return Item(
         file_id or digest_of("item", task, prompt, date or "", *accepted), task, prompt, accepted, date, tool, group
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The items that are asked, those that are held out, and how many are neither."""
+
+    asked: tuple[Item, ...]
+    held_out: tuple[Item, ...]
+    left: int
+
+
+def select_items(items: Iterable[Item], *, seed: int, limit: int | None = None, held_out: int = 0) -> Selection:
+    """Choose items, whose ids differ, in the order of the digest of seed and id.
+
+    The first are asked, so that a larger sample begins with the smaller one; the last are held out, never asked, and
+    may be shown as examples. Which ones are held out does not depend on how many are asked.
+
+    Args:
+        limit: the most items to ask; None: all that are not held out.
+        held_out: how many to hold out; fewer if the benchmark would have no item left to ask.
+
+    Raises:
+        UsageError: the limit is not positive, or held_out is negative.
+    """
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit must be at least 1, got {limit}")
+    if held_out < 0:
+        raise UsageError(f"held_out must be at least 0, got {held_out}")
+    ordered = sorted(items, key=lambda item: digest_of("selection", str(seed), item.item_id))
+    end = len(ordered) - min(held_out, max(0, len(ordered) - 1))
+    asked = ordered[: end if limit is None else min(limit, end)]
+    return Selection(tuple(asked), tuple(ordered[end:]), end - len(asked))

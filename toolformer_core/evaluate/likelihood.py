@@ -1,7 +1,7 @@
 """Measures texts' likelihood with calls disabled, in batches: p(" [") = 0 unless the text has that token.
 
 Perplexity is per token. A text longer than the context is read in windows that overlap by half, so that after the first
-window every token is predicted from at least half a context. Nothing here knows arms or files.
+window every token is predicted from at least half a context.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Likelihood:
 
 
 def likelihoods(lm: TransformersLM, items: Sequence[Item]) -> list[Likelihood]:
-    """Return the negative log-likelihood of each item's prompt, with calls disabled; an empty text has a `problem`."""
+    """Return each item's negative log-likelihood; an empty text has a `problem`."""
     windows = [list(_windows(lm.hf_model, item.prompt)) for item in items]
     scores = iter(log_likelihoods(lm.hf_model, [window for of_item in windows for window in of_item]))
     out = []

@@ -1,8 +1,7 @@
 """Reads numbers in digits or in words: "1,000.5", "-3", "5 million", "twenty-one", "a hundred and two", "3/4".
 
-`join_numerals` makes one token of a numeral written in several, so that "seven" equals "7"; `first_number` finds the
-number that a prediction claims; `number_in` reads an answer that is only a number, `numbers_of` all of a text. "One" is
-not a number where it is a pronoun ("one of", "this one"). Nothing here knows rules or benchmarks.
+`join_numerals` makes one token of a numeral written in several, so that "seven" equals "7". "One" is not a number where
+it is a pronoun ("one of", "this one").
 """
 
 from __future__ import annotations
@@ -15,31 +14,22 @@ from fractions import Fraction
 
 from toolformer_core.evaluate.words import Token, normalise, number_text, tokens_of
 
-_UNITS = {
-    word: value
-    for value, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen".split()
-    )
-}
-_TENS = {
-    word: 10 * value
-    for value, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2)
-} | {"fourty": 40}
+
+def _values(words: str, start: int = 0, step: int = 1) -> dict[str, int]:
+    return {word: step * value for value, word in enumerate(words.split(), start)}
+
+
+_UNITS = _values(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+)
+_TENS = _values("twenty thirty forty fifty sixty seventy eighty ninety", 2, 10) | {"fourty": 40}
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_ORDINALS = {
-    word: value
-    for value, word in enumerate(
-        "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth "
-        "fifteenth sixteenth seventeenth eighteenth nineteenth".split(),
-        start=1,
-    )
-} | {
-    word: 10 * value
-    for value, word in enumerate(
-        "twentieth thirtieth fortieth fiftieth sixtieth seventieth eightieth ninetieth hundredth".split(), start=2
-    )
-}
+_ORDINALS = _values(
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
+    "sixteenth seventeenth eighteenth nineteenth",
+    1,
+) | _values("twentieth thirtieth fortieth fiftieth sixtieth seventieth eightieth ninetieth hundredth", 2, 10)
 _BEGINNINGS = frozenset({"a", *_UNITS, *_TENS, *_ORDINALS})
 _MAX_TOKENS = 32  # of a numeral; "nine hundred and ninety nine trillion ..." has 29
 _BEFORE_A_PRONOUN = frozenset("the this that each every any no which another either neither".split())
@@ -57,12 +47,7 @@ class Number:
 
 
 def join_numerals(tokens: Sequence[Token], text: str) -> list[Token]:
-    """Return the tokens with every numeral in words as one number ("7") or ordinal ("21th").
-
-    Args:
-        tokens: the tokens of a text.
-        text: the normalised text itself; the parts of a numeral are separated only by a space or a hyphen.
-    """
+    """Return the tokens of a normalised text with every numeral in words as one number ("7") or ordinal ("21th")."""
     out: list[Token] = []
     i = 0
     while i < len(tokens):
@@ -73,7 +58,7 @@ def join_numerals(tokens: Sequence[Token], text: str) -> list[Token]:
 
 
 def _numeral(tokens: Sequence[Token], i: int, text: str) -> tuple[Token, int]:
-    """Return the token at i, or the numeral that starts there as one token, and the number of tokens it takes."""
+    """Return the token at i, or the numeral that starts there as one token, and how many tokens it takes."""
     if tokens[i].kind != "number" and tokens[i].text not in _BEGINNINGS:
         return tokens[i], 1
     run = _run(tokens, i, text)
@@ -123,32 +108,29 @@ def _group(words: Sequence[str], i: int) -> tuple[int, int, bool]:
     value, used, ordinal = _below_hundred(words, i)
     if ordinal:
         return value, used, True
-    after = words[i + (used or 1) : i + (used or 1) + 1]
-    if not used and words[i : i + 1] == ["a"] and after and (after[0] in _SCALES or after[0] in ("hundred", "dozen")):
+    after = next(iter(words[i + (used or 1) :]), "")
+    if not used and words[i : i + 1] == ["a"] and after in (*_SCALES, "hundred", "dozen"):
         value, used = 1, 1
     if not used:
         return 0, 0, False
-    if after == ["dozen"]:
+    if after == "dozen":
         return 12 * value, used + 1, False
-    if after != ["hundred"]:
+    if after != "hundred":
         return value, used, False
     at = i + used + 1
-    link = 1 if words[at : at + 1] == ["and"] else 0
+    link = words[at : at + 1] == ["and"]
     more, more_used, ordinal = _below_hundred(words, at + link)
     return (100 * value + more, used + 1 + link + more_used, ordinal) if more_used else (100 * value, used + 1, False)
 
 
 def _below_hundred(words: Sequence[str], i: int) -> tuple[int, int, bool]:
-    if i >= len(words):
-        return 0, 0, False
-    word = words[i]
+    word, unit = [*words[i : i + 2], "", ""][:2]
     if word in _ORDINALS:
         return _ORDINALS[word], 1, True
     if word in _UNITS:
         return _UNITS[word], 1, False
     if word not in _TENS:
         return 0, 0, False
-    unit = words[i + 1] if i + 1 < len(words) else ""
     if 1 <= _UNITS.get(unit, 0) <= 9:
         return _TENS[word] + _UNITS[unit], 2, False
     if 1 <= _ORDINALS.get(unit, 0) <= 9:
@@ -163,11 +145,10 @@ def first_number(text: str, *, fractions: bool = False) -> Number | None:
     """Return the number that a prediction claims, or None if it holds none.
 
     §4.2.2 with its footnote: the first number predicted; if the prediction contains an equation, the first number
-    after its "=". So 8 in "x = 8, y = 9" and in "We add 5 and 3. So 5 + 3 = 8.". We read it to the letter: the
-    prediction is the whole text, and the first "=" decides. A "=" that no number follows is ignored.
+    after its "=". So 8 in "x = 8, y = 9" and in "We add 5 and 3. So 5 + 3 = 8.". The first "=" of
+    the whole text decides, and is ignored if no number follows it.
 
     Args:
-        text: what the model wrote, without calls.
         fractions: read 3/4 and 2 1/2 as one number; otherwise their first numbers are 3 and 2.
     """
     text = normalise(text)
@@ -178,7 +159,7 @@ def first_number(text: str, *, fractions: bool = False) -> Number | None:
 
 
 def number_in(text: str) -> Number | None:
-    """Return a text's number, ignoring units in brackets, currency and percent signs; None if there is other text.
+    """Return a text's number, ignoring brackets, currency and percent signs; None if there is other text.
 
     "9 (apples)", "$1,234.50", "25 (%)", "3/4", "seven"; but not "10:1", "Shop 2" or "2 hours; 30 minutes".
     """
@@ -219,16 +200,10 @@ def _is_pronoun(tokens: Sequence[Token], i: int, text: str) -> bool:
 
 
 def _merge_denominator(out: list[tuple[Number, int, int]], token: Token, text: str) -> bool:
-    """Merge a denominator into the last number (3/4) and a whole number before it (2 1/2).
-
-    Returns:
-        Whether the token was a denominator; if not, nothing is changed.
-    """
+    """Merge a denominator into the last number (3/4) and a whole number before it (2 1/2); False if it is none."""
     numerator, start, end = out[-1]
     denominator = Fraction(token.text)
-    if text[end : token.start] != "/" or denominator <= 0:
-        return False
-    if numerator.decimals or numerator.decimals is None or token.decimals:
+    if text[end : token.start] != "/" or denominator <= 0 or numerator.decimals != 0 or token.decimals:
         return False
     value = numerator.value / denominator
     out.pop()

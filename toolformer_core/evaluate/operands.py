@@ -1,18 +1,16 @@
 """What calls of the calculator are worth on word problems: are their results the answers, and would random ones be?
 
-A model that has learnt to call with a problem's numbers, but not which ones and how to combine them, is right as often
-as random operands are. So an arm's accuracy counts as reasoning only as far as it lies above this baseline:
+A model that calls with a problem's numbers, but not the right ones, is right as often as random operands are. So an
+arm's accuracy counts as reasoning only as far as it lies above this baseline, an expectation over all items:
 
     p(item) = sum over operators o: share of o in the arm's calls x share of the ordered pairs (a, b) of the problem's
-              numbers, from two places, for which a o b is the answer
-
-and the baseline is its mean over all items. It is an expectation: nothing is drawn. Results and answers are compared
-with two decimals, as the calculator writes them.
+              numbers, from two places, for which a o b is the answer, with two decimals, as the calculator writes it
 """
 
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,9 +22,9 @@ from toolformer_core.evaluate.numerals import number_in, numbers_of
 from toolformer_core.evaluate.prompts import query_in
 
 _OPERATIONS: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
     "/": lambda a, b: a / b if b else Fraction(-(10**12)),  # is no answer
 }
 _SIGNS = {"−": "-", "×": "*", "x": "*", "÷": "/"}
@@ -58,11 +56,7 @@ def operators_of(input_: str) -> list[str]:
 
 
 def random_operands(problems: Sequence[WordProblem]) -> RandomOperands | None:
-    """Return how often random pairs of a problem's numbers would be right, with the operators of the arm's calls.
-
-    Returns:
-        The baseline; None: no call has an operator.
-    """
+    """Return the baseline, with the operators of the arm's calls; None: no call has one."""
     mix = Counter(sign for one in problems for input_, _ in one.calls for sign in operators_of(input_))
     if not mix:
         return None
@@ -80,7 +74,6 @@ def right_calls(problems: Iterable[WordProblem]) -> float | None:
 
 
 def _share(problem: WordProblem, mix: Counter[str]) -> float:
-    """Return p(item)."""
     pairs = list(permutations(numbers_of(query_in("word_problem", problem.prompt)), 2))
     answer = _value(problem.answer)
     if not pairs or answer is None:

@@ -8,9 +8,8 @@
     | paragraph_question | an English paragraph, a question about it | MLQA (C.4)                         |
     | translation        | an instruction, then the sentence         | Tatoeba (not in the paper)         |
 
-Prompts hold no demonstrations and name no tools. No prompt ends in a space: the model writes the space before its first
-word. The instructions of C.1 and C.4 are in our words. Results depend on a prompt's wording (§7), so after an edit
-they cannot be compared with earlier ones.
+No prompt ends in a space: the model writes the space before its first word. The instructions of C.1 and C.4 are in our
+words. Results depend on a prompt's wording (§7), so after an edit they cannot be compared with earlier ones.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ _TRANSLATE = "Translate into English: "
 
 
 def completion(statement: str) -> str:
-    """Ask for the end of a statement whose first part is given."""
     return _COMPLETE + statement.rstrip()
 
 
@@ -46,7 +44,6 @@ def paragraph_question(paragraph: str, text: str) -> str:
 
 
 def translation(sentence: str) -> str:
-    """Ask for the English translation of a sentence."""
     return _TRANSLATE + sentence.strip()
 
 

@@ -1,26 +1,19 @@
-"""Queries from benchmarks: what an item asks, without the instruction of its prompt, and the tools that are right.
-
-    | benchmark                        | right tools     | query                                             |
-    |----------------------------------|-----------------|---------------------------------------------------|
-    | asdiv svamp mawps gsm8k          | calculator      | the word problem                                  |
-    | nq webqs triviaqa                | qa, wikisearch  | the question                                      |
-    | lama-*, templama                 | qa, wikisearch  | the statement up to the mask                      |
-    | mlqa-es -de -hi -vi -zh -ar      | mt              | the question, in its language                     |
-    | tatoeba-*                        | mt              | the sentence, with the instruction to translate   |
-    | dateset                          | calendar        | the question                                      |
-    | small-world*, queries            | the item's own  | as it stands                                      |
+"""Queries from benchmarks: what an item asks, the tools that are right, and how often they were chosen.
 
 An item that names its tools (`tool`) is right with those alone. MLQA's paragraphs are in English; only the question
-needs a translation, so it alone is the query. GEAR's authors count fewer tools as right, see `right_by_paper`. This
-module asks no model.
+needs a translation, so it alone is the query. GEAR's authors count fewer tools as right: WikiSearch for open questions,
+MultilingualQA for MLQA. A choice is right if it is one of the right tools; where there is none, that of no tool is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from toolformer_core.evaluate.items import Item, Task
 from toolformer_core.evaluate.prompts import query_in
+from toolformer_core.evaluate.statistics import Accuracy, accuracy
 from toolformer_core.grounding.records import Query
 
 _ARITHMETIC, _KNOWLEDGE = ("calculator",), ("qa", "wikisearch")
@@ -39,6 +32,8 @@ _BY_PAPER: Mapping[str, tuple[str, ...]] = {
     **{name: ("multilingual_qa",) for name in RIGHT_TOOLS if name.startswith("mlqa-")},
 }
 
+NO_TOOL = "no tool"  # in tables, where no tool was chosen, or none is right
+
 
 def query_of(task: Task, item: Item) -> Query:
     """Return what an item asks, with its date as context."""
@@ -53,7 +48,55 @@ def right_tools(task: Task, item: Item) -> tuple[str, ...]:
 
 
 def right_by_paper(task: str, right: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the keys of the tools that GEAR's authors count as right: WikiSearch for open questions, MultilingualQA
-    for MLQA, else the same.
-    """
+    """Return the keys of the tools that GEAR's authors count as right."""
     return _BY_PAPER.get(task, right)
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """How well a threshold on the score tells the queries that no tool fits; nan where a denominator is 0."""
+
+    threshold: float
+    precision: float  # of the queries for which no tool was chosen: the share for which none is right
+    recall: float  # of the queries for which no tool is right: the share for which none was chosen
+    accuracy: Accuracy  # of all queries
+
+
+def grounding_accuracy(choices: Sequence[str | None], right: Sequence[Sequence[str]]) -> Accuracy:
+    """Return the share of right choices with its 95 % interval."""
+    return accuracy(choice in tools if tools else choice is None for choice, tools in zip(choices, right, strict=True))
+
+
+def accuracy_by_paper(
+    task: str, choices: Sequence[str | None], right: Sequence[tuple[str, ...]], library: Sequence[str]
+) -> Accuracy:
+    """Return the share of choices that are right by the paper's rule, see `right_by_paper`.
+
+    A query whose right tool is right by that rule alone, and is not among the keys in `library`, is left out.
+    """
+    rows = [
+        (choice, by_paper)
+        for choice, tools in zip(choices, right, strict=True)
+        if (by_paper := right_by_paper(task, tools)) == tools or not set(by_paper).isdisjoint(library)
+    ]
+    return grounding_accuracy([choice for choice, _ in rows], [by_paper for _, by_paper in rows])
+
+
+def confusion(choices: Sequence[str | None], labels: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return how often each tool was chosen, by label (a benchmark, or the right tool)."""
+    rows: dict[str, Counter[str]] = {}
+    for choice, label in zip(choices, labels, strict=True):
+        rows.setdefault(label, Counter())[choice or NO_TOOL] += 1
+    return {label: dict(sorted(counts.items())) for label, counts in rows.items()}
+
+
+def rejection(choices: Sequence[str | None], right: Sequence[Sequence[str]], threshold: float) -> Rejection:
+    """Return how well the threshold with which these choices were made rejects queries that no tool fits."""
+    rejected = [choice is None for choice in choices]
+    unfit = [not tools for tools in right]
+    both = sum(a and b for a, b in zip(rejected, unfit, strict=True))
+    precision, recall = (both / sum(of) if any(of) else float("nan") for of in (rejected, unfit))
+    return Rejection(threshold, precision, recall, grounding_accuracy(choices, right))

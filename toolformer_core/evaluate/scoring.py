@@ -1,21 +1,14 @@
 """Decides whether a continuation is right: a precise version of the paper's lenient match (§4.2).
 
-    | rule           | right if                                                           | tasks                    |
-    |----------------|--------------------------------------------------------------------|--------------------------|
-    | first 5 words  | the first 5 words contain an answer's words, consecutively         | LAMA, TempLAMA, Dateset, |
-    |                |                                                                    | the demo                 |
-    | first 10 words | ... 10                                                             | MLQA                     |
-    | first 20 words | ... 20                                                             | WebQS, NQ, TriviaQA      |
-    | first number   | the first number, after "=" if there is an equation, is the answer | ASDiv, SVAMP, MAWPS,     |
-    |                |                                                                    | GSM8K                    |
+    first n words   the first n words contain an answer's words, consecutively
+    first number    the first number, after "=" if there is an equation, is the answer
 
-The caller first removes the calls the model made (`[Tool(x) -> r]`), because a tool's response is not the model's text.
+The caller first removes the calls the model made, because a tool's response is not the model's text.
 
 The paper says only "contains"; these are our rules. For words, case, accents and punctuation see `words`. An answer
-longer than the limit counts if the continuation starts with it. Numerals in words equal those in digits ("seven" and 7,
-"sixth" and 6th), and an answer that is a number matches whole numbers only: 1 is not found in twenty-one, 1.5, -1 or
-1st. Initials match with and without points ("U.S.", "US"). An article at the start of an answer of at least three words
-may be missing.
+longer than the limit counts if the continuation starts with it. Numerals in words equal those in digits ("sixth" and
+6th), and an answer that is a number matches whole numbers only: 1 is not found in twenty-one, 1.5, -1 or 1st. Initials
+match with and without points. An article at the start of an answer of at least three words may be missing.
 
 Numbers are compared as values: 4.0 is 4, 1,000 is "one thousand", $5 and 5 % are 5. If both have at least two decimals,
 they must agree to the coarser of the two (3.33 for 10/3), within half a unit of its last place; a whole answer must
@@ -38,11 +31,7 @@ _MIN_DECIMALS = 2  # with fewer decimals, a number is not regarded as rounded
 
 
 def is_right(task: Task, item: Item, continuation: str) -> bool:
-    """Return whether a continuation is right.
-
-    Raises:
-        UsageError: the task is scored by perplexity.
-    """
+    """Return whether a continuation is right; a UsageError if the task is scored by perplexity."""
     if task.rule is Rule.PERPLEXITY:
         raise UsageError(f"the task {task.name} has no right answers; it is measured by perplexity")
     if task.rule is Rule.FIRST_NUMBER:
@@ -111,12 +100,7 @@ def _join_initials(tokens: Sequence[Token], text: str) -> list[Token]:
 
 
 def claims_number(answer: str, continuation: str) -> bool:
-    """Return whether the number that a continuation claims is the answer; see the module for the rules.
-
-    Args:
-        answer: a number, as `number_in` reads it; any other text never matches.
-        continuation: what the model wrote after the prompt, without calls.
-    """
+    """Return whether the number that a continuation claims is the answer; an answer that is no number never is."""
     right = number_in(answer)
     if right is None:
         return False

@@ -1,10 +1,9 @@
 """Statistics of one evaluation: accuracy with its interval, and whether two arms differ.
 
-Every figure is a share in [0, 1]. The bootstrap does not resample items one by one; it draws the counts from their
-exact distribution. The number right among n items drawn with replacement is binomial, and the counts (only first, only
-second, same) among n pairs are multinomial, so a sample costs the same for every n. If all items have the same outcome,
-every bootstrap sample is the same and its interval would be empty; there Wilson's interval is used instead. Wilson's
-interval and McNemar's test come from scipy, which is imported on use. This module knows no tasks, models or files.
+Every figure is a share in [0, 1]. The bootstrap draws counts from their exact distribution, so that a sample costs the
+same for every n: the number right among n items drawn with replacement is binomial, the counts (only first, only
+second, same) among n pairs are multinomial. If all items have the same outcome, every sample is the same and its
+interval would be empty; there Wilson's interval is used instead. scipy is imported on use.
 """
 
 from __future__ import annotations
@@ -81,16 +80,11 @@ def accuracy(right: Iterable[bool]) -> Accuracy:
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
-    """Return the two-sided p of McNemar's exact test: a binomial test that b of the b + c differing items is one half.
-
-    The p is 1 if the arms never differ.
-    """
+    """Return the two-sided p of McNemar's exact test, a binomial test of the differing items; 1 if there are none."""
     from scipy.stats import binomtest
 
     differing = only_first + only_second
-    if not differing:
-        return 1.0
-    return float(binomtest(min(only_first, only_second), differing, 0.5).pvalue)
+    return float(binomtest(min(only_first, only_second), differing, 0.5).pvalue) if differing else 1.0
 
 
 def compare(first: Mapping[str, bool], second: Mapping[str, bool]) -> Comparison:
@@ -122,11 +116,7 @@ def compare(first: Mapping[str, bool], second: Mapping[str, bool]) -> Comparison
 
 
 def wilson(successes: int, n: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share; with no successes it is 0 to z^2 / (n + z^2).
-
-    Raises:
-        ValueError: there are no trials, or more successes than trials.
-    """
+    """Return Wilson's 95 % interval of a share; with no successes it is 0 to z^2 / (n + z^2)."""
     from scipy.stats import binomtest
 
     interval = binomtest(successes, n).proportion_ci(_LEVEL, method="wilson")
@@ -137,17 +127,13 @@ def cohens_kappa(pairs: Iterable[tuple[str, str]]) -> float:
     """Return how far two people agree beyond chance: (p_o - p_e) / (1 - p_e).
 
     p_o is the share of items on which they agree; p_e the share on which they would by chance, if each kept to the
-    shares of verdicts that he or she gave. 1 is full agreement, 0 that of chance; nan if there are no items, or if both
-    gave all of them one verdict, where chance agrees as well as they do.
+    shares of verdicts that he or she gave. nan if there are no items, or if both gave all of them one verdict.
     """
     counts = Counter(pairs)
     n = sum(counts.values())
     if not n:
         return math.nan
-    first, second = Counter[str](), Counter[str]()
-    for (one, other), times in counts.items():
-        first[one] += times
-        second[other] += times
+    first, second = (Counter(pair[i] for pair in counts.elements()) for i in (0, 1))
     observed = sum(times for (one, other), times in counts.items() if one == other) / n
     by_chance = sum(first[verdict] * second[verdict] for verdict in first) / n**2
     return (observed - by_chance) / (1 - by_chance) if by_chance < 1 else math.nan

@@ -1,27 +1,15 @@
-"""All benchmarks in one table, and how to read each of them and score an answer.
-
-    | task                                | prompt (App. C)     | right if (see `scoring`)  | tools left out |
-    |-------------------------------------|---------------------|---------------------------|----------------|
-    | lama-squad lama-google-re lama-trex | completion          | within the first 5 words  | wikisearch     |
-    | templama                            | completion          | within the first 5 words  |                |
-    | asdiv svamp mawps gsm8k             | word problem        | the first number          |                |
-    | webqs nq triviaqa                   | question            | within the first 20 words | qa             |
-    | mlqa-es -de -hi -vi -zh -ar         | paragraph, question | within the first 10 words |                |
-    | tatoeba-de -es -fr -zh              | translation         | within the first 20 words |                |
-    | dateset                             | question            | within the first 5 words  |                |
-    | perplexity wikitext                 | the text            |                           | all            |
-    | small-world -plain -chains          | the text so far     | within the first 5 words  |                |
-    | queries                             | as it stands        | within the first 20 words |                |
+"""All benchmarks in one table, and how to read each of them.
 
 A task is read from its published files (see `readers`), or from the hub by name; dateset is generated, and the small
-world is embedded. Nothing here knows models, arms or where predictions are stored.
+world is embedded.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from toolformer_core import embedded
@@ -29,14 +17,18 @@ from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import CorpusError, UnknownNameError, UsageError
 from toolformer_core.evaluate.figures import figures_for
 from toolformer_core.evaluate.items import BadRowError, Hub, Item, RejectedRow, Rule, Task
+from toolformer_core.evaluate.readers import rows
 from toolformer_core.evaluate.readers.cloze import lama, templama
 from toolformer_core.evaluate.readers.dateset import dateset
-from toolformer_core.evaluate.readers.files import Located, benchmark_files, file_rows, hub_rows
-from toolformer_core.evaluate.readers.jsonl import jsonl_item, query_item
-from toolformer_core.evaluate.readers.parallel import translation_items
-from toolformer_core.evaluate.readers.questions import about_paragraph, articles, open_question
+from toolformer_core.evaluate.readers.files import (
+    Located,
+    benchmark_files,
+    file_rows,
+    hub_rows,
+    translation_files,
+    translation_rows,
+)
 from toolformer_core.evaluate.readers.texts import text_items, text_items_from_hub
-from toolformer_core.evaluate.readers.word_problems import asdiv_svamp, gsm8k, mawps
 from toolformer_core.records import storable, unencodable
 
 # The embedded tasks and their files.
@@ -49,13 +41,15 @@ EMBEDDED: Mapping[str, Path] = {
 _MLQA = {"es": "Spanish", "de": "German", "hi": "Hindi", "vi": "Vietnamese", "zh": "Chinese", "ar": "Arabic"}
 _TATOEBA = {"de": ("German", "deu"), "es": ("Spanish", "spa"), "fr": ("French", "fra"), "zh": ("Chinese", "cmn")}
 _MASKED = "rows with obj_label and masked_sentences (or evidences[].masked_sentence, or template and sub_label)"
+_PROBLEM = "rows with Body, Question and Answer"
+_ARTICLE = "data[].paragraphs[] with context and qas[], or rows with context, question and answers"
 _ITEM = "JSON lines with prompt and answers (and item_id, date, tool, group)"
+_QUERY = "JSON lines with query and tools (and answers, item_id, date, group)"
 
 
 def tasks() -> dict[str, Task]:
     """Return every benchmark by name, in the order of the paper's tables."""
-    all_tasks = [*_cloze_tasks(), *_math_tasks(), *_question_tasks(), *_other_tasks()]
-    return {task.name: dataclasses.replace(task, figures=figures_for(task.name)) for task in all_tasks}
+    return {task.name: dataclasses.replace(task, figures=figures_for(task.name)) for task in _all_tasks()}
 
 
 def task_named(name: str) -> Task:
@@ -71,94 +65,61 @@ def task_named(name: str) -> Task:
     return task
 
 
-def _cloze_tasks() -> list[Task]:
-    def of(name: str, title: str, config: str, *files: str) -> Task:
-        return Task(
-            name=name,
-            title=title,
-            rule=Rule.FIRST_5_WORDS,
-            form="completion",
-            shape=_MASKED,
-            reader=lama,
-            excluded_tools=("wikisearch",),
-            hub=Hub("facebook/lama", config, "train"),
-            files=(*files, "*"),
-            one_per_id=True,
-        )
+# fmt: off
+def _all_tasks() -> Iterator[Task]:
+    words_5, words_20, number = Rule.FIRST_5_WORDS, Rule.FIRST_20_WORDS, Rule.FIRST_NUMBER
+    for name, title, config, glob in (
+        ("lama-squad", "LAMA SQuAD", "squad", "Squad/*.jsonl"),
+        ("lama-google-re", "LAMA Google-RE", "google_re", "*_of_*"),
+        ("lama-trex", "LAMA T-REx", "trex", "P[0-9]*"),
+    ):
+        yield Task(name, title, words_5, "completion", _MASKED, lama, ("wikisearch",),
+                   Hub("facebook/lama", config, "train"), (glob, "*"), one_per_id=True)
+    yield Task("templama", "TempLAMA", words_5, "completion", "rows with query (ending in _X_), answer[].name and date",
+               templama, hub=Hub("Yova/templama", None, "test"), files=("*test*", "*"))
 
-    return [
-        of("lama-squad", "LAMA SQuAD", "squad", "Squad/*.jsonl"),
-        of("lama-google-re", "LAMA Google-RE", "google_re", "*_of_*"),
-        of("lama-trex", "LAMA T-REx", "trex", "P[0-9]*"),
-        Task(
-            name="templama",
-            title="TempLAMA",
-            rule=Rule.FIRST_5_WORDS,
-            form="completion",
-            shape="rows with query (ending in _X_), answer[].name and date",
-            reader=templama,
-            hub=Hub("Yova/templama", None, "test"),
-            files=("*test*", "*"),
-        ),
-    ]
+    for name, title, shape, reader, hub in (
+        ("asdiv", "ASDiv", f"XML Problem elements or {_PROBLEM}", rows.asdiv_svamp,
+         Hub("EleutherAI/asdiv", None, "validation")),
+        ("svamp", "SVAMP", _PROBLEM, rows.asdiv_svamp, Hub("ChilleD/SVAMP", None, "test")),
+        ("mawps", "MAWPS", "rows with sQuestion and lSolutions, or question and an answer", rows.mawps,
+         Hub("MU-NLPC/Calc-mawps", None, "test")),
+        ("gsm8k", "GSM8K", "rows with question and answer (ending in #### N)", rows.gsm8k,
+         Hub("openai/gsm8k", "main", "test")),
+    ):
+        yield Task(name, title, number, "word_problem", shape, reader, hub=hub)
 
+    for name, title, shape, hub in (
+        ("webqs", "WebQuestions", "rows with question (qText, utterance) and answers (targetValue)",
+         Hub("stanfordnlp/web_questions", None, "test")),
+        ("nq", "Natural Questions", "rows with question and answer, a list",
+         Hub("google-research-datasets/nq_open", None, "validation")),
+        ("triviaqa", "TriviaQA", "rows, or Data[], with Question and Answer.Aliases",
+         Hub("mandarjoshi/trivia_qa", "unfiltered.nocontext", "validation")),
+    ):
+        yield Task(name, title, words_20, "question", shape, rows.open_question, ("qa",), hub)
+    for code, language in _MLQA.items():
+        files = (f"test-context-en-question-{code}*", f"*context-en-question-{code}*")
+        yield Task(f"mlqa-{code}", f"MLQA {language}", Rule.FIRST_10_WORDS, "paragraph_question", _ARTICLE,
+                   rows.about_paragraph, (), Hub("facebook/mlqa", f"mlqa.en.{code}", "test"), files,
+                   nested=rows.articles)
+    for code, (language, iso) in _TATOEBA.items():
+        yield Task(f"tatoeba-{code}", f"Tatoeba {language}", words_20, "translation",
+                   f"line-aligned files NAME.{iso} and NAME.eng", rows.sentence, files=(f".{iso}",))
 
-def _math_tasks() -> list[Task]:
-    problem = "rows with Body, Question and Answer"
-    return [
-        Task("asdiv", "ASDiv", Rule.FIRST_NUMBER, "word_problem", f"XML Problem elements or {problem}", asdiv_svamp,
-             hub=Hub("EleutherAI/asdiv", None, "validation")),
-        Task("svamp", "SVAMP", Rule.FIRST_NUMBER, "word_problem", problem, asdiv_svamp,
-             hub=Hub("ChilleD/SVAMP", None, "test")),
-        Task("mawps", "MAWPS", Rule.FIRST_NUMBER, "word_problem",
-             "rows with sQuestion and lSolutions, or question and an answer", mawps,
-             hub=Hub("MU-NLPC/Calc-mawps", None, "test")),
-        Task("gsm8k", "GSM8K", Rule.FIRST_NUMBER, "word_problem", "rows with question and answer (ending in #### N)",
-             gsm8k, hub=Hub("openai/gsm8k", "main", "test")),
-    ]  # fmt: skip
-
-
-def _question_tasks() -> list[Task]:
-    def of(name: str, title: str, shape: str, hub: Hub) -> Task:
-        return Task(name, title, Rule.FIRST_20_WORDS, "question", shape, open_question, ("qa",), hub)
-
-    return [
-        of("webqs", "WebQuestions", "rows with question (qText, utterance) and answers (targetValue)",
-           Hub("stanfordnlp/web_questions", None, "test")),
-        of("nq", "Natural Questions", "rows with question and answer, a list",
-           Hub("google-research-datasets/nq_open", None, "validation")),
-        of("triviaqa", "TriviaQA", "rows, or Data[], with Question and Answer.Aliases",
-           Hub("mandarjoshi/trivia_qa", "unfiltered.nocontext", "validation")),
-        *(
-            Task(f"mlqa-{code}", f"MLQA {language}", Rule.FIRST_10_WORDS, "paragraph_question",
-                 "data[].paragraphs[] with context and qas[], or rows with context, question and answers",
-                 about_paragraph, hub=Hub("facebook/mlqa", f"mlqa.en.{code}", "test"),
-                 files=(f"test-context-en-question-{code}*", f"*context-en-question-{code}*"), nested=articles)
-            for code, language in _MLQA.items()
-        ),
-        *(
-            Task(f"tatoeba-{code}", f"Tatoeba {language}", Rule.FIRST_20_WORDS, "translation",
-                 f"line-aligned files NAME.{iso} and NAME.eng", None, files=(f".{iso}",))
-            for code, (language, iso) in _TATOEBA.items()
-        ),
-    ]  # fmt: skip
-
-
-def _other_tasks() -> list[Task]:
+    yield Task("dateset", "Dateset", words_5, "question", _ITEM, rows.jsonl_item)
     wikitext = Hub("Salesforce/wikitext", "wikitext-103-raw-v1", "test")
-    return [
-        Task("dateset", "Dateset", Rule.FIRST_5_WORDS, "question", _ITEM, jsonl_item),
-        Task("perplexity", "Perplexity", Rule.PERPLEXITY, "text", "a text, or rows with a column text", None,
-             tuple(TOOL_NAMES), wikitext),
-        Task("wikitext", "WikiText", Rule.PERPLEXITY, "text", "WikiText, raw, or rows with a column text", None,
-             tuple(TOOL_NAMES), wikitext),
-        Task("small-world", "The small world", Rule.FIRST_5_WORDS, "text", _ITEM, jsonl_item),
-        Task("small-world-plain", "The small world, no tool needed", Rule.FIRST_5_WORDS, "text", _ITEM, jsonl_item),
-        Task("small-world-chains", "The small world, chains of calls", Rule.FIRST_5_WORDS, "text", _ITEM, jsonl_item,
-             passages=embedded.CHAIN_PASSAGES),
-        Task("queries", "Queries", Rule.FIRST_20_WORDS, "text",
-             "JSON lines with query and tools (and answers, item_id, date, group)", query_item),
-    ]  # fmt: skip
+    for name, title, shape in (("perplexity", "Perplexity", "a text"), ("wikitext", "WikiText", "WikiText, raw")):
+        yield Task(name, title, Rule.PERPLEXITY, "text", f"{shape}, or rows with a column text", None,
+                   tuple(TOOL_NAMES), wikitext)
+    for name, title, passages in (
+        ("small-world", "The small world", None),
+        ("small-world-plain", "The small world, no tool needed", None),
+        ("small-world-chains", "The small world, chains of calls", embedded.CHAIN_PASSAGES),
+    ):
+        yield Task(name, title, words_5, "text", _ITEM, rows.jsonl_item, passages=passages)
+    yield Task("queries", "Queries", words_20, "text", _QUERY, rows.query_item)
+# fmt: on
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -171,7 +132,6 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     it has found a first usable row.
 
     Args:
-        task: the benchmark.
         path: a file or a folder; None: generated (dateset), embedded (small-world), else from the hub.
         limit: the most items to return; None: all.
 
@@ -181,7 +141,7 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     """
     if limit is not None and limit < 1:
         raise UsageError(f"limit must be positive, got {limit}")
-    stream = _numbered(_encodable(_stream(task, path)), limit, task.one_per_id)
+    stream = _usable(_stream(task, path), limit, task.one_per_id)
     head: list[Item | RejectedRow] = []
     for item in stream:
         head.append(item)
@@ -196,70 +156,53 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
 def _stream(task: Task, path: Path | None) -> Iterator[Item | RejectedRow]:
     if path is None and task.name == "dateset":
         return dateset()
-    if path is None:
-        path = EMBEDDED.get(task.name)
+    path = path or EMBEDDED.get(task.name)
+    if task.reader is None and task.hub is not None:
+        return text_items_from_hub(task.name, task.hub) if path is None else text_items(task.name, path)
+    if path is None and task.hub is not None:
+        return _items(task, hub_rows(task.hub, task.nested), task.hub.repository)
     if task.form == "translation":
         if path is None:
             raise CorpusError(f"{task.title} is read from its files; give the folder, or one of the files, with --path")
-        return translation_items(task.name, path, task.files[0])
-    if task.reader is None:
-        if path is not None:
-            return text_items(task.name, path)
-        return text_items_from_hub(task.name, task.hub) if task.hub else iter(())
+        sentences, translations = translation_files(path, task.files[0])
+        return _items(task, translation_rows(sentences, translations), sentences.name)
     if path is None:
-        if task.hub is None:
-            raise CorpusError(f"{task.title} is read from its file; give the file with --path")
-        return _items(task, hub_rows(task.hub, task.nested), task.hub.repository)
-    files = benchmark_files(path, task.files)
-    return itertools.chain.from_iterable(_file_items(task, path, file) for file in files)
+        raise CorpusError(f"{task.title} is read from its file; give the file with --path")
+    sources = {f: f.name if f == path else f.relative_to(path).as_posix() for f in benchmark_files(path, task.files)}
+    return itertools.chain.from_iterable(_items(task, file_rows(f, task.nested), s) for f, s in sources.items())
 
 
-def _file_items(task: Task, path: Path, file: Path) -> Iterator[Item | RejectedRow]:
-    source = file.name if file == path else file.relative_to(path).as_posix()
-    return _items(task, file_rows(file, task.nested), source)
-
-
-def _items(task: Task, rows: Iterator[Located | RejectedRow], source: str) -> Iterator[Item | RejectedRow]:
-    for located in rows:
-        if isinstance(located, RejectedRow):
-            yield dataclasses.replace(located, source=source)
+def _items(task: Task, located: Iterable[Located | RejectedRow], source: str) -> Iterator[Item | RejectedRow]:
+    assert task.reader is not None
+    for one in located:
+        if isinstance(one, RejectedRow):
+            yield dataclasses.replace(one, source=source)
             continue
-        line, row = located
+        line, row = one
         try:
-            item = task.reader(task.name, row, source) if task.reader else None
+            yield dataclasses.replace(task.reader(task.name, row, source), source=source, line=line)
         except BadRowError as exc:
             yield RejectedRow(line, exc.reason, exc.detail, source)
-            continue
-        if item is not None:
-            yield dataclasses.replace(item, source=source, line=line)
 
 
-def _encodable(stream: Iterator[Item | RejectedRow]) -> Iterator[Item | RejectedRow]:
-    """Reject items that hold a lone surrogate, which no tokenizer and no file accepts."""
+def _usable(stream: Iterator[Item | RejectedRow], limit: int | None, one_per_id: bool) -> Iterator[Item | RejectedRow]:
+    """Reject what no tokenizer and no file accepts, make ids unique or reject repeated ones, and stop at the limit."""
+    seen: Counter[str] = Counter()
+    items = 0
     for item in stream:
         source = storable(item.source)
         if isinstance(item, RejectedRow):
             yield dataclasses.replace(item, detail=storable(item.detail), source=source)
             continue
         texts = (item.prompt, *item.answers, item.item_id, item.group)
-        flaw = next(filter(None, map(unencodable, texts)), None)
-        yield RejectedRow(item.line, "not_utf8", flaw, source) if flaw else dataclasses.replace(item, source=source)
-
-
-def _numbered(
-    stream: Iterator[Item | RejectedRow], limit: int | None, one_per_id: bool
-) -> Iterator[Item | RejectedRow]:
-    """Make ids unique, or reject rows with a repeated id, and stop at the limit."""
-    seen: dict[str, int] = {}
-    items = 0
-    for item in stream:
-        if isinstance(item, Item):
-            seen[item.item_id] = count = seen.get(item.item_id, 0) + 1
-            if count > 1 and one_per_id:
-                yield RejectedRow(item.line, "same_fact", f"a further wording of {item.item_id}", item.source)
-                continue
-            item = dataclasses.replace(item, item_id=f"{item.item_id}#{count}") if count > 1 else item
-            items += 1
-        yield item
-        if limit is not None and items >= limit:
+        if flaw := next(filter(None, map(unencodable, texts)), None):
+            yield RejectedRow(item.line, "not_utf8", flaw, source)
+            continue
+        seen[item.item_id] += 1
+        if (count := seen[item.item_id]) > 1 and one_per_id:
+            yield RejectedRow(item.line, "same_fact", f"a further wording of {item.item_id}", source)
+            continue
+        yield dataclasses.replace(item, source=source, item_id=f"{item.item_id}#{count}" if count > 1 else item.item_id)
+        items += 1
+        if items == limit:
             return

@@ -1,8 +1,7 @@
 """C* in the forms that trainers read.
 
-    pieces         an example as text, calls and responses: what is trained and what is not
+    pieces         an example as text, calls and responses: what is trained and what is not; axolotl's segments
     tokens         one tokenization of x*, with labels
-    segments       axolotl's `input_output`
     conversation   the rule that makes turns of an example, and the reasons for which an example has none
     schemas        what a chat row says of a tool
     dialects       turns as OpenAI and TRL, LLaMA-Factory, or a chat template write them

@@ -25,13 +25,12 @@ turns would say that there is a space, or none, or no line break, where the docu
     | glued   | it begins without a space: within a word, before a punctuation mark, at the start of a line.   |
     |         | Between two calls nothing at all may stand                                                     |
 
-The first reason that holds counts, call by call. All of it concerns white space alone; texts in scripts that are
-written without spaces are mostly left out as `glued`. Nothing here knows tools, schemas or dialects.
+The first reason that holds counts, call by call. Texts in scripts that are written without spaces are mostly left out
+as `glued`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,11 +79,7 @@ class Turn:
     call: Call | None = None  # the assistant's call after the content, or the call that the tool answers
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """The turns of an example: user, then assistant with a call and tool for each call, then assistant."""
-
-    turns: tuple[Turn, ...]
+Conversation = tuple[Turn, ...]  # user, then assistant with a call and tool for each call, then assistant
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +100,14 @@ def conversation_of(example: Example, requests: Requests = DEFAULT_REQUESTS) -> 
     before, *after = (example.text[at:end] for at, end in zip(bounds[::2], bounds[1::2], strict=True))
     if reason := _why_not(before, after):
         return LeftOut(reason)
-
-    def turns() -> Iterator[Turn]:
-        yield Turn("user", requests.head + before)
-        content = ""
-        for call, text in zip(calls, after, strict=True):
-            yield Turn("assistant", content, call.call)
-            yield Turn("tool", call.response, call.call)
-            content = text[1:]
-        yield Turn("assistant", content)
-
-    return Conversation(tuple(turns()))
+    turns, content = [Turn("user", requests.head + before)], ""
+    for call, text in zip(calls, after, strict=True):
+        turns += [Turn("assistant", content, call.call), Turn("tool", call.response, call.call)]
+        content = text[1:]
+    return (*turns, Turn("assistant", content))
 
 
 def _why_not(before: str, after: list[str]) -> str:
-    """Return the reason why a text has no turns; "" if it has."""
     if not after:
         return "plain"
     if not before.strip():

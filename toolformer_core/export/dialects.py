@@ -17,7 +17,7 @@ them: from arguments alone neither spaces nor quotes can be inferred.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from toolformer_core.errors import UsageError
@@ -34,12 +34,6 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _messages(
-    conversation: Conversation, schemas: Mapping[str, ToolSchema], arguments: Arguments
-) -> list[dict[str, Any]]:
-    return [_message(turn, schemas, arguments) for turn in conversation.turns]
-
-
 def _message(turn: Turn, schemas: Mapping[str, ToolSchema], arguments: Arguments) -> dict[str, Any]:
     if turn.call is None:
         return {"role": turn.role, "content": turn.content}
@@ -54,7 +48,7 @@ def _inputs(conversation: Conversation, schemas: Mapping[str, ToolSchema]) -> di
     """Return the column `inputs`, which every row of an export has, or none: loaders want equal keys."""
     if all(schema.form is None for schema in schemas.values()):
         return {}
-    return {"inputs": [turn.call.input for turn in conversation.turns if turn.role == "assistant" and turn.call]}
+    return {"inputs": [turn.call.input for turn in conversation if turn.role == "assistant" and turn.call]}
 
 
 def openai_row(
@@ -63,7 +57,6 @@ def openai_row(
     """Return `messages` and `tools`.
 
     Args:
-        conversation: the turns.
         schemas: of every tool that the model may call, by its name in calls; those of the turns are among them.
         arguments: as a JSON string or as a dict.
 
@@ -71,45 +64,36 @@ def openai_row(
         BadInput: see `ToolSchema.arguments`.
     """
     return {
-        "messages": _messages(conversation, schemas, arguments),
+        "messages": [_message(turn, schemas, arguments) for turn in conversation],
         "tools": _json([schema.tool() for schema in schemas.values()]),
         **_inputs(conversation, schemas),
     }
 
 
 def sharegpt_row(
-    conversation: Conversation,
-    schemas: Mapping[str, ToolSchema],
-    requests: Requests = DEFAULT_REQUESTS,
+    conversation: Conversation, schemas: Mapping[str, ToolSchema], requests: Requests = DEFAULT_REQUESTS
 ) -> dict[str, Any]:
     """Return `conversations` and `tools`; the arguments of a `function_call` are a dict within its JSON string.
 
     Args:
-        conversation: the turns.
         schemas: as in `openai_row`.
         requests: the second of them is the human turn between a text and the next call.
 
     Raises:
         BadInput: see `ToolSchema.arguments`.
     """
-    turns: list[dict[str, str]] = []
-
-    def say(who: str, value: str) -> None:
-        turns.append({"from": who, "value": value})
-
-    for turn in conversation.turns:
-        if turn.role == "user":
-            say("human", turn.content)
-        elif turn.role == "tool":
-            say("observation", turn.content)
+    said: list[tuple[str, str]] = []
+    for turn in conversation:
+        if turn.role != "assistant":
+            said.append(("human" if turn.role == "user" else "observation", turn.content))
         elif turn.call is None:
-            say("gpt", turn.content)
+            said.append(("gpt", turn.content))
         else:
             if turn.content:
-                say("gpt", turn.content)
-                say("human", requests.next)
+                said += [("gpt", turn.content), ("human", requests.next)]
             given = schemas[turn.call.tool].arguments(turn.call.input)
-            say("function_call", _json({"name": turn.call.tool, "arguments": given}))
+            said.append(("function_call", _json({"name": turn.call.tool, "arguments": given})))
+    turns = [{"from": who, "value": value} for who, value in said]
     described = _json([schema.function() for schema in schemas.values()])
     return {"conversations": turns, "tools": described, **_inputs(conversation, schemas)}
 
@@ -127,7 +111,7 @@ def rendered(
         raise UsageError("the tokenizer has no chat template: name another, or export another dialect")
     from jinja2 import TemplateError
 
-    messages = _messages(conversation, schemas, arguments)
+    messages = [_message(turn, schemas, arguments) for turn in conversation]
     tools = [schema.tool() for schema in schemas.values()]
     try:
         return str(tokenizer.apply_chat_template(messages, tools=tools, tokenize=False))
@@ -144,15 +128,10 @@ def check_template(tokenizer: Any, arguments: Arguments) -> None:
     """
     schema = ToolSchema("QuailTool", "Finds quails.", "quailinput")
     call = Call("QuailTool", "quail in")
-    turns = (
-        Turn("user", "quail request"),
-        Turn("assistant", "", call),
-        Turn("tool", "quail response", call),
-        Turn("assistant", "quail between", call),
-        Turn("tool", "quail response", call),
-        Turn("assistant", "quail end"),
-    )
-    text = rendered(tokenizer, Conversation(turns), {schema.name: schema}, arguments)
+    response = Turn("tool", "quail response", call)
+    called, called_again = Turn("assistant", "", call), Turn("assistant", "quail between", call)
+    turns = (Turn("user", "quail request"), called, response, called_again, response, Turn("assistant", "quail end"))
+    text = rendered(tokenizer, turns, {schema.name: schema}, arguments)
     parts = {
         "the user's text": "quail request",
         "the names of tools": "QuailTool",
@@ -163,14 +142,10 @@ def check_template(tokenizer: Any, arguments: Arguments) -> None:
         "the text after the calls": "quail end",
     }
     if missing := [what for what, words in parts.items() if words not in text]:
-        raise UsageError(f"the chat template leaves out {_listed(missing)}: name a tokenizer whose template has tools")
+        listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+        raise UsageError(f"the chat template leaves out {listed}: name a tokenizer whose template has tools")
     if '\\"quailinput' in text:
         raise UsageError("the chat template writes arguments as a string within a string: export with --arguments dict")
-
-
-def _listed(parts: Sequence[str]) -> str:
-    *others, last = parts
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def special_tokens_in(tokenizer: Any, texts: Iterable[str]) -> list[str]:

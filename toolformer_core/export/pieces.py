@@ -12,21 +12,22 @@ the tool says; a model that is trained on it learns to guess what it should look
 form, the same after every response, and a program that lets the model go on after a response without closing the
 call for it depends on the model to close it.
 
-Nothing here knows tokens.
+`segment_row` is the form that axolotl reads with `type: input_output`. axolotl tokenizes segments one by one and adds
+no end of text: its tokens may merge " [" with the tool's name, and at the borders of a response they are others than
+those that decoding writes. `tokens` has those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal
+from itertools import groupby, pairwise
+from typing import Any, Literal
 
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.records import Call, Example, InsertedCall
 from toolformer_core.syntax import CLOSE, OPEN, linearize
 
-__all__ = ["Piece", "WrittenCall", "pieces_of", "response_spans", "written_calls"]
+__all__ = ["Piece", "WrittenCall", "pieces_of", "response_spans", "segment_row", "written_calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +68,7 @@ def written_calls(example: Example) -> list[WrittenCall]:
 
 
 def response_spans(example: Example) -> list[tuple[int, int]]:
-    """Return the characters [start, end) of x* that are responses, in text order.
-
-    Raises:
-        CallSyntaxError: see `written_calls`.
-    """
+    """Return the characters [start, end) of x* that are responses, in text order; see `written_calls`."""
     return [(call.response_start, call.response_end) for call in written_calls(example)]
 
 
@@ -84,10 +81,8 @@ def _written(example: Example, inserted: InsertedCall) -> WrittenCall:
             f"{inserted.input[:80]!r} is recorded"
         )
     response_end = inserted.end - len(CLOSE)
-    # Escaping keeps the length.
-    return WrittenCall(
-        call, inserted.response, inserted.start, inserted.end, response_end - len(inserted.response), response_end
-    )
+    response_start = response_end - len(inserted.response)  # escaping keeps the length
+    return WrittenCall(call, inserted.response, inserted.start, inserted.end, response_start, response_end)
 
 
 def pieces_of(example: Example) -> list[Piece]:
@@ -96,15 +91,24 @@ def pieces_of(example: Example) -> list[Piece]:
     Raises:
         CallSyntaxError: see `written_calls`.
     """
+    ends: list[tuple[Literal["text", "call", "response"], int]] = []
+    for call in written_calls(example):
+        ends += [("text", call.start), ("call", call.response_start), ("response", call.response_end)]
+        ends += [("call", call.end)]
+    ends += [("text", len(example.text))]
+    starts = [0, *(end for _, end in ends)]
+    return [Piece(kind, example.text[at:end]) for at, (kind, end) in zip(starts, ends, strict=False) if at < end]
 
-    def parts() -> Iterator[Piece]:
-        at = 0
-        for call in written_calls(example):
-            yield Piece("text", example.text[at : call.start])
-            yield Piece("call", example.text[call.start : call.response_start])
-            yield Piece("response", example.text[call.response_start : call.response_end])
-            yield Piece("call", example.text[call.response_end : call.end])
-            at = call.end
-        yield Piece("text", example.text[at:])
 
-    return [piece for piece in parts() if piece.text]
+def segment_row(example: Example) -> dict[str, list[dict[str, Any]]]:
+    """Return the row of an example; neighbouring pieces with the same label, whether they are trained, are a segment.
+
+    {"segments": [{"label": true, "text": "... so [Calculator(587 - 58) -> "}, {"label": false, "text": "529"}, ...]}
+
+    Raises:
+        CallSyntaxError: see `written_calls`.
+    """
+    groups = groupby(pieces_of(example), key=lambda piece: piece.trained)
+    return {
+        "segments": [{"label": trained, "text": "".join(piece.text for piece in pieces)} for trained, pieces in groups]
+    }

@@ -27,7 +27,6 @@ def restore(row: Mapping[str, Any], requests: Requests = DEFAULT_REQUESTS) -> st
     """Return x* of a row of the formats `jsonl`, `segments` and `chat` (dialects openai and sharegpt).
 
     Args:
-        row: the row.
         requests: those of the export; its manifest names them.
 
     Raises:
@@ -49,7 +48,7 @@ def restore(row: Mapping[str, Any], requests: Requests = DEFAULT_REQUESTS) -> st
 
 
 def _text_of(conversation: Conversation, requests: Requests) -> str:
-    user, *turns = conversation.turns
+    user, *turns = conversation
     if user.role != "user" or not user.content.startswith(requests.head):
         raise UsageError("the row begins with another request: give `restore` those of the export's manifest")
     out = [user.content.removeprefix(requests.head)]
@@ -83,7 +82,7 @@ def _openai_turns(messages: list[dict[str, Any]], inputs: list[str] | None) -> C
         function = called[0]["function"] if called else None
         call = _call(function["name"], function["arguments"], written) if function else None
         turns.append(Turn(message["role"], message["content"] or "", call))
-    return Conversation(tuple(turns))
+    return tuple(turns)
 
 
 def _sharegpt_turns(said: list[dict[str, str]], requests: Requests, inputs: list[str] | None) -> Conversation:
@@ -104,4 +103,4 @@ def _sharegpt_turns(said: list[dict[str, str]], requests: Requests, inputs: list
             content = ""
         else:
             turns.append(Turn("tool" if who == "observation" else "assistant", value))
-    return Conversation(tuple(turns))
+    return tuple(turns)

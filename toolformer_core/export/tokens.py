@@ -10,7 +10,7 @@ starts every sequence, after it the token that ends one, and no other special to
     - for the first token of a row, which nothing predicts
 
 Rows are as long as their texts: finetuning here cuts texts into pieces that all count, most trainers cut off what is
-too long. Nothing here knows models.
+too long.
 """
 
 from __future__ import annotations
@@ -38,11 +38,7 @@ class TokenRow:
 
     def row(self) -> dict[str, list[int]]:
         """Return the columns that trainers read."""
-        return {
-            "input_ids": self.input_ids,
-            "attention_mask": [1] * len(self.input_ids),
-            "labels": self.labels,
-        }
+        return {"input_ids": self.input_ids, "attention_mask": [1] * len(self.input_ids), "labels": self.labels}
 
     @property
     def trained(self) -> int:
@@ -51,13 +47,7 @@ class TokenRow:
 
 
 def token_rows(tokenizer: Any, examples: Sequence[Example], *, start: int | None, end: int | None) -> list[TokenRow]:
-    """Tokenize examples.
-
-    Args:
-        tokenizer: a fast tokenizer.
-        examples: the examples.
-        start: token before each text; None: there is none.
-        end: token after each text; None: there is none.
+    """Tokenize examples with a fast tokenizer; `start` and `end` are tokens around each text, if any.
 
     Raises:
         CallSyntaxError: an example's spans are not those of its calls.
@@ -72,8 +62,7 @@ def _row(tokenizer: Any, example: Example, tokens: Tokens, start: int | None, en
     texts = [example.text[at:until] for at, until in zip(tokens.cuts.tolist(), tokens.ends(size).tolist(), strict=True)]
     masked = tokens.touching(response_spans(example), size)
     labels = [NOT_TRAINED if mask else token for token, mask in zip(ids, masked, strict=True)]
-    before = [] if start is None else [start]
-    after = [] if end is None else [end]
+    before, after = ([] if token is None else [token] for token in (start, end))
     special = [str(tokenizer.decode([token])) for token in (*before, *after)]
     row = TokenRow(
         [*before, *ids, *after],

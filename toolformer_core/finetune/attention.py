@@ -2,8 +2,7 @@
 
 Hugging Face's implementation builds a (T, T) mask per row and computes every pair of tokens. This one arranges the
 pieces of a micro-batch in blocks of similar length, runs causal attention without a mask, and moves the results back.
-Models that do not use the attention interface, or need more than causality, use Hugging Face's implementation, which is
-correct, too; `supports` tells which ones. This module knows no texts and no loss.
+Other models than those that `supports` names use Hugging Face's implementation, which is correct, too.
 """
 
 from __future__ import annotations
@@ -63,13 +62,7 @@ class _Permute(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: torch.Tensor,
-        forward_index: torch.Tensor,
-        backward_index: torch.Tensor,
-        moved: torch.Tensor | None,
-    ) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, forward_index: Any, backward_index: Any, moved: Any) -> torch.Tensor:
         """Select the rows; `moved` (n,) is False for rows of x that are not selected at all, None: all are."""
         ctx.backward_index, ctx.moved = backward_index, moved
         return x.index_select(0, forward_index)
@@ -88,8 +81,7 @@ _permute: Any = _Permute.apply
 def supports(model: Any, length: int) -> bool:
     """Return whether this attention works for a model, over pieces of at most `length` tokens.
 
-    The model must use Hugging Face's interface, and only for causality; a window at least as long as a piece has no
-    effect.
+    The model must use Hugging Face's interface, only for causality; a window as long as a piece has no effect.
     """
     config = model.config.get_text_config()
     window = getattr(config, "sliding_window", None)

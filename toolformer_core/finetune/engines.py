@@ -1,7 +1,7 @@
 """Training engines hold the weights and apply gradients: PyTorch alone in one process, or DeepSpeed over many.
 
 Both use the sum of the losses of a step's targets, divided by the number of targets in all processes, so that a step
-does not depend on how its rows were distributed. An engine does not know texts, schedules or when to stop.
+does not depend on how its rows were distributed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -22,52 +22,7 @@ _ZERO3 = "zero3.json"  # the shipped DeepSpeed config
 _STATE = "state.pt"
 
 
-class TrainingEngine(Protocol):
-    """A model in training. Every process of a run calls the same methods in the same order."""
-
-    rank: int
-    world: int
-    device: torch.device
-    model: Any
-
-    def loss(self, ids: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor, **more: Any) -> torch.Tensor:
-        """Return the summed negative log-likelihood, in nats, of the targets of rows (B, T).
-
-        With `forbidden` (a token id), that token gets probability 0 wherever it is not the target.
-        """
-        ...
-
-    def backward(self, loss: torch.Tensor, last: bool) -> None:
-        """Add the gradients of a loss; `last` marks the last micro-batch of a step."""
-        ...
-
-    def step(self, learning_rate: float) -> float:
-        """Clip the gradients, update the weights and clear the gradients; return the norm before clipping."""
-        ...
-
-    def total(self, *values: float) -> list[float]:
-        """Sum values over all processes."""
-        ...
-
-    def save(self, folder: Path) -> None:
-        """Write what `load` needs to continue."""
-        ...
-
-    def load(self, folder: Path) -> None: ...
-
-    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the complete trained weights, on the CPU; every process must exhaust this, only the first gets them."""
-        ...
-
-
-def _summed_loss(
-    model: Any,
-    ids: torch.Tensor,
-    positions: torch.Tensor,
-    weights: torch.Tensor,
-    forbidden: int | None = None,
-    **more: Any,
-) -> Any:
+def _summed_loss(model: Any, ids: Any, positions: Any, weights: Any, forbidden: int | None = None, **more: Any) -> Any:
     logits = model(input_ids=ids, position_ids=positions, use_cache=False, **more).logits  # (B, T, V)
     # Targets are rolled to the left instead of slicing the logits; the first token, which wraps around, is no target.
     targets, counts = (torch.roll(x, -1, dims=1).flatten() for x in (ids, weights))
@@ -77,13 +32,19 @@ def _summed_loss(
     return (torch.nn.functional.cross_entropy(flat, targets, reduction="none") * counts).sum()
 
 
-def _optimizer(model: Any, recipe: Recipe) -> torch.optim.Optimizer:
-    trained = [p for p in model.parameters() if p.requires_grad]
-    return torch.optim.AdamW(trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True)
+def _trained(model: Any) -> list[torch.nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def _rates(recipe: Recipe) -> dict[str, float]:
+    return {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
 
 
 class PlainEngine:
-    """One process with float32 weights; with bf16 the passes run under autocast."""
+    """A model in training, in one process, with float32 weights; with bf16 the passes run under autocast.
+
+    Every process of a run calls the same methods of its engine in the same order.
+    """
 
     rank = 0
     world = 1
@@ -93,28 +54,35 @@ class PlainEngine:
         self.device = device
         self._clip = recipe.clip
         self._bf16 = recipe.precision == "bf16"
-        self._optimizer = _optimizer(model, recipe)
+        self._optimizer = torch.optim.AdamW(_trained(model), **_rates(recipe), fused=True)
 
     def loss(self, ids: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor, **more: Any) -> torch.Tensor:
+        """Return the summed negative log-likelihood, in nats, of the targets of rows (B, T).
+
+        With `forbidden` (a token id), that token gets probability 0 wherever it is not the target.
+        """
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._bf16):
             return _summed_loss(self.model, ids, positions, weights, **more)  # type: ignore[no-any-return]
 
     def backward(self, loss: torch.Tensor, last: bool) -> None:
+        """Add the gradients of a loss; `last` marks the last micro-batch of a step."""
         loss.backward()  # type: ignore[no-untyped-call]
 
     def step(self, learning_rate: float) -> float:
+        """Clip the gradients, update the weights and clear the gradients; return the norm before clipping."""
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
-        trained = [p for group in self._optimizer.param_groups for p in group["params"]]
-        norm = torch.nn.utils.clip_grad_norm_(trained, self._clip or float("inf"))
+        norm = torch.nn.utils.clip_grad_norm_(_trained(self.model), self._clip or float("inf"))
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         return float(norm)
 
     def total(self, *values: float) -> list[float]:
+        """Sum values over all processes."""
         return list(values)
 
     def save(self, folder: Path) -> None:
+        """Write what `load` needs to continue."""
         trained = {name: p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
         torch.save({"trained": trained, "optimizer": self._optimizer.state_dict()}, folder / _STATE)
 
@@ -127,6 +95,7 @@ class PlainEngine:
         self._optimizer.load_state_dict(state["optimizer"])
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the complete trained weights, on the CPU; every process must exhaust this, only the first gets them."""
         for name, value in self.model.named_parameters():
             if value.requires_grad:
                 yield name, value.detach().cpu()
@@ -157,11 +126,7 @@ def _merged(config: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
 
 
 def join_processes(device: torch.device) -> tuple[int, int]:
-    """Connect to the other processes; return this one's rank and the number of processes.
-
-    Raises:
-        UsageError: DeepSpeed is not installed.
-    """
+    """Connect to the other processes; return this one's rank and their number; a UsageError without DeepSpeed."""
     try:
         import deepspeed
     except ImportError as exc:
@@ -184,8 +149,7 @@ class DeepSpeedEngine:
         self.world = torch.distributed.get_world_size()
         self.device = device
         self._stage = int(config["zero_optimization"]["stage"])
-        trained = [p for p in model.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+        optimizer = torch.optim.AdamW(_trained(model), **_rates(recipe))
         self._engine, self._optimizer, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.model = model
 
@@ -205,7 +169,7 @@ class DeepSpeedEngine:
         self._engine.step()
         norm = self._engine.get_global_grad_norm()
         norm = local_norm if norm is None else norm
-        return float(norm) if norm is not None else float("nan")
+        return float("nan" if norm is None else norm)
 
     def total(self, *values: float) -> list[float]:
         sums = torch.tensor(values, dtype=torch.float64)
@@ -225,8 +189,10 @@ class DeepSpeedEngine:
         import deepspeed
 
         for name, value in self.model.named_parameters():
-            if not value.requires_grad:
-                continue
-            with deepspeed.zero.GatheredParameters([value], enabled=self._stage == 3):
-                whole = value.detach().cpu().clone() if self.rank == 0 else torch.empty(0)
-            yield name, whole
+            if value.requires_grad:
+                with deepspeed.zero.GatheredParameters([value], enabled=self._stage == 3):
+                    whole = value.detach().cpu().clone() if self.rank == 0 else torch.empty(0)
+                yield name, whole
+
+
+TrainingEngine = PlainEngine | DeepSpeedEngine

@@ -47,29 +47,15 @@ class LossError(ToolformerError):
 
 @dataclass(slots=True)
 class Trainer:
-    """A training run.
-
-    Args:
-        job: what to train.
-        folder: the job's folder.
-        engine: the model in training.
-        train: the training pieces.
-        dev: the development pieces; without any, the latest checkpoint counts as the best.
-        emit: reports an event.
-        packs: whether the model attends within pieces (`attention.supports`).
-        trigger: the token that starts a call, if it is a single one; disabled when perplexity is measured.
-        stop_signal: whether SIGTERM has been received.
-    """
-
     job: Job
-    folder: Path
+    folder: Path  # of the job
     engine: TrainingEngine
     train: Sequence[Piece]
-    dev: Sequence[Piece]
+    dev: Sequence[Piece]  # without any, the latest checkpoint counts as the best
     emit: Emit
-    packs: bool
-    trigger: int | None = None
-    stop_signal: bool = False
+    packs: bool  # whether the model attends within pieces (`attention.supports`)
+    trigger: int | None = None  # the token that starts a call, if it is a single one; disabled in evaluations
+    stop_signal: bool = False  # whether SIGTERM has been received
 
     def run(self) -> None:
         """Train to the end, or until a stop is requested.
@@ -85,13 +71,12 @@ class Trainer:
         self._emit_unreported()
         if done == 0 and self.dev:
             self._evaluate(0)
-        times: deque[float] = deque(maxlen=_RATE_STEPS)
-        token_counts: deque[int] = deque(maxlen=_RATE_STEPS)
+        recent: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS)  # seconds and tokens
         for step in range(done + 1, recipe.steps + 1):
             begin = time.monotonic()
             loss, norm, tokens, stop = self._step(step)
-            times.append(time.monotonic() - begin)
-            token_counts.append(tokens)
+            recent.append((time.monotonic() - begin, tokens))
+            seconds = sum(s for s, _ in recent)
             self.emit(
                 "step",
                 step=step,
@@ -99,8 +84,8 @@ class Trainer:
                 learning_rate=recipe.learning_rate_at(step),
                 grad_norm=norm,
                 tokens=tokens,
-                tokens_per_second=sum(token_counts) / sum(times),
-                eta_s=(recipe.steps - step) * sum(times) / len(times),
+                tokens_per_second=sum(n for _, n in recent) / seconds,
+                eta_s=(recipe.steps - step) * seconds / len(recent),
                 memory_bytes=_memory(self.engine.device),
             )
             if step % recipe.evaluate_every == 0 or step == recipe.steps:
@@ -187,7 +172,7 @@ class Trainer:
             from_step=done,
             steps=recipe.steps,
             train_examples=len(self.train),
-            train_tokens=sum(int(p.targets.sum()) for p in self.train),
+            train_tokens=_targets(self.train),
             dev_examples=len(self.dev),
         )
 
@@ -196,7 +181,7 @@ class Trainer:
         recipe, engine = self.job.recipe, self.engine
         torch.manual_seed(hash((recipe.seed, step, engine.rank)) % 2**63)  # the same dropout after a restart
         pieces = [self.train[i] for i in step_pieces(len(self.train), recipe.batch, step, recipe.seed)]
-        targets = sum(int(p.targets.sum()) for p in pieces)
+        targets = _targets(pieces)
         batches = list(self._micro_batches(pieces))
         summed = torch.zeros((), device=engine.device)
         for i, batch in enumerate(batches):
@@ -230,15 +215,14 @@ class Trainer:
     def _evaluate(self, step: int) -> float:
         """Return the perplexity of the development set with calls disabled: p(" [") = 0 unless it is the target."""
         begin = time.monotonic()
-        model = self.engine.model
-        model.eval()
+        self.engine.model.eval()
         summed = torch.zeros((), device=self.engine.device, dtype=torch.float64)
         with torch.no_grad():
             for batch in self._micro_batches(self.dev):
                 summed += self._loss(batch, forbidden=self.trigger).double()
-        model.train()
+        self.engine.model.train()
         nll = self.engine.total(float(summed))[0]
-        targets = sum(int(p.targets.sum()) for p in self.dev)
+        targets = _targets(self.dev)
         loss = nll / targets
         perplexity = math.exp(loss) if loss < 700 else math.inf
         seconds = time.monotonic() - begin
@@ -273,12 +257,11 @@ class Trainer:
     def _emit_saved(self, checkpoint: Checkpoint) -> None:
         best = checkpoints.best(self.folder)
         path = checkpoint.folder(self.folder).relative_to(self.folder).as_posix()
-        whole = checkpoint.model(self.folder).is_dir()
         self.emit(
             "saved",
             step=checkpoint.step,
             checkpoint=path,
-            model=f"{path}/model" if whole else None,
+            model=f"{path}/model" if checkpoint.model(self.folder).is_dir() else None,
             perplexity=checkpoint.perplexity,
             best=best is not None and best.step == checkpoint.step,
         )
@@ -301,6 +284,10 @@ class Trainer:
                 best_perplexity=None if best is None else best.perplexity,
                 model="model",
             )
+
+
+def _targets(pieces: Sequence[Piece]) -> int:
+    return sum(int(piece.targets.sum()) for piece in pieces)
 
 
 def _memory(device: torch.device) -> int:

@@ -17,13 +17,7 @@ from toolformer_core.finetune.models import build_engine
 from toolformer_core.finetune.recipe import Job
 from toolformer_core.finetune.texts import encode_texts, read_texts
 from toolformer_core.lm.hf.probe import embedding_rows
-from toolformer_core.lm.tokens import (
-    check_calls,
-    check_embedded,
-    drop_unembedded_tokens,
-    encode_following,
-    start_token,
-)
+from toolformer_core.lm.tokens import check_calls, check_embedded, drop_unembedded_tokens, encode_following, start_token
 from toolformer_core.syntax import OPEN, find_calls
 
 _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -79,7 +73,7 @@ def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     kind = ("cuda" if torch.cuda.is_available() else "cpu") if job.device == "auto" else job.device
-    device = torch.device(kind, local_rank) if kind == "cuda" else torch.device(kind)
+    device = torch.device(kind, local_rank if kind == "cuda" else None)
     if kind == "cuda":
         torch.cuda.set_device(device)
     train, dev = read_texts(folder / job.train), read_texts(folder / job.dev) if job.dev else []

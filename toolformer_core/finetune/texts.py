@@ -1,18 +1,20 @@
-"""Turns texts into micro-batches: reads, encodes and cuts texts, chooses the texts of a step, and packs them into rows.
+"""Makes the texts of each arm, and turns texts into micro-batches: encodes and cuts them, packs them into rows.
+
+Both arms learn from the same documents, and their perplexity is measured on the same held-out documents, without calls.
 
     piece   [start] text [end], cut into runs of at most `sequence_length` tokens; each run except the first repeats the
             last token of the previous one, so that every token is a target exactly once
     row     one piece, or several consecutive ones; positions start at 0 with each piece
 
 Which pieces a step holds depends only on seed and step, never on the number of processes or on the packing. Of n
-processes, each takes every n-th row. Nothing here knows models or optimisers.
+processes, each takes every n-th row.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,10 @@ from numpy.typing import NDArray
 
 from toolformer_core.errors import CorpusError, ModelError, UsageError
 from toolformer_core.lm.tokens import tokenize
+from toolformer_core.records import Example, digest_of
+from toolformer_core.syntax import strip
 
+_SHARE = 10  # at most every tenth document is held out
 _OFFSETS_OF = 1000  # texts tokenized at a time: a token's offsets take several times the memory of its id
 
 
@@ -46,12 +51,38 @@ class MicroBatch:
     weights: NDArray[np.float32]  # (B, T) 1 if the token is a target
 
 
-def read_texts(path: Path) -> list[str]:
-    """Read the `text` of every line of a JSONL file.
+# --- documents and the texts of each arm ------------------------------------------------------------------------------
 
-    Raises:
-        CorpusError: the file cannot be read, or a line has no text.
+
+def held_out(doc_ids: Iterable[str], most: int, seed: int) -> frozenset[str]:
+    """Choose the development documents by a seeded digest: `most` of them (paper: 1,000), but at most a tenth of all.
+
+    Which of two documents is chosen first depends only on the two and the seed.
     """
+    order = _in_order(doc_ids, seed)
+    return frozenset(order[: min(most, len(order) // _SHARE)])
+
+
+def held_out_share(doc_ids: Iterable[str], share: float, seed: int) -> frozenset[str]:
+    """Choose a share of the documents, rounded to whole ones but at least one, in the order of `held_out`."""
+    order = _in_order(doc_ids, seed)
+    return frozenset(order[: max(1, round(share * len(order)))])
+
+
+def _in_order(doc_ids: Iterable[str], seed: int) -> list[str]:
+    return [doc_id for _, doc_id in sorted((digest_of("dev", str(seed), doc_id), doc_id) for doc_id in doc_ids)]
+
+
+def training_text(example: Example, arm: str) -> str:
+    """Return the training text of a document of C*: x* for the arm `toolformer`, x for `cc` (M + CC, section 4.1)."""
+    return example.text if arm == "toolformer" else strip(example.text, [(c.start, c.end) for c in example.calls])
+
+
+# --- texts, pieces and rows -------------------------------------------------------------------------------------------
+
+
+def read_texts(path: Path) -> list[str]:
+    """Read the `text` of every line of a JSONL file; a CorpusError if it cannot be read, or a line has none."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as exc:
@@ -73,13 +104,11 @@ def read_texts(path: Path) -> list[str]:
 def encode_texts(
     tokenizer: Any, texts: Sequence[str], *, start: int | None, end: int | None, length: int, score_end: bool = True
 ) -> list[Piece]:
-    """Encode texts and cut them into pieces.
+    """Encode texts and cut them into pieces; calls become the tokens in which decoding writes them.
 
     Args:
-        tokenizer: the model's tokenizer; calls become the tokens that decoding writes them in (see `call_pieces`).
-        texts: the texts.
         start: token before each text; None: there is none, and the first token of a text is not a target.
-        end: token after each text; None: there is none.
+        end: token after each text, if any.
         length: maximum length of a piece in tokens.
         score_end: whether the end token is a target; not when the perplexity of texts is measured.
 
@@ -87,9 +116,12 @@ def encode_texts(
         UsageError: no text holds a token to predict.
         ModelError: the tokenizer reports no character offsets.
     """
+    if not getattr(tokenizer, "is_fast", True):
+        raise ModelError("the model has no fast tokenizer, whose offsets tell where calls and responses begin")
     pieces = []
     before, after = ([] if token is None else [token] for token in (start, end))
-    for ids in _encoded(tokenizer, texts):
+    batches = (list(texts[at : at + _OFFSETS_OF]) for at in range(0, len(texts), _OFFSETS_OF))
+    for ids in (tokens.ids for batch in batches for tokens in tokenize(tokenizer, batch)):
         whole = np.asarray([*before, *ids, *after], dtype=np.int64)
         targets = np.asarray([*[True] * (len(before) + len(ids)), *[score_end] * len(after)], dtype=np.bool_)
         targets[:1] = False
@@ -103,15 +135,6 @@ def encode_texts(
     return pieces
 
 
-def _encoded(tokenizer: Any, texts: Sequence[str]) -> Iterator[list[int]]:
-    """Yield the tokens of each text."""
-    if not getattr(tokenizer, "is_fast", True):
-        raise ModelError("the model has no fast tokenizer, whose offsets tell where calls and responses begin")
-    for at in range(0, len(texts), _OFFSETS_OF):
-        for tokens in tokenize(tokenizer, list(texts[at : at + _OFFSETS_OF])):
-            yield tokens.ids.tolist()
-
-
 def step_pieces(piece_count: int, batch_size: int, step: int, seed: int) -> list[int]:
     """Return the indices of a step's pieces (step 1 is the first): consecutive shuffled epochs, cut into batches."""
     first, out = (step - 1) * batch_size, []
@@ -123,14 +146,10 @@ def step_pieces(piece_count: int, batch_size: int, step: int, seed: int) -> list
 
 
 def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Pack pieces into rows of at most `capacity` tokens: longest first, each into the fullest row that has room.
-
-    Returns:
-        Per row, the indices of its pieces.
-    """
+    """Return rows of pieces of at most `capacity` tokens: longest first, each in the fullest row that has room."""
     rows: list[list[int]] = []
     room: list[list[int]] = [[] for _ in range(capacity + 1)]  # rows by the tokens that still fit
-    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+    for (index,) in one_per_row(lengths):
         n = lengths[index]
         left = next((r for r in range(n, capacity + 1) if room[r]), None)
         if left is None:
@@ -161,16 +180,14 @@ def micro_batches(
     """
     passes = math.ceil(math.ceil(len(rows) / world_size) / micro_batch)
     process_rows = rows[rank::world_size]
-    for at in range(passes):
-        yield list(process_rows[at * micro_batch : (at + 1) * micro_batch])
+    yield from (list(process_rows[at * micro_batch : (at + 1) * micro_batch]) for at in range(passes))
 
 
 def make_micro_batch(pieces: Sequence[Sequence[Piece]]) -> MicroBatch:
     """Make a micro-batch of rows of pieces; if there are none, one row of two tokens without a target."""
     width = max((sum(len(p) for p in row) for row in pieces), default=2)
     shape = (max(len(pieces), 1), width)
-    ids = np.zeros(shape, dtype=np.int64)
-    positions = np.zeros(shape, dtype=np.int64)
+    ids, positions = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     weights = np.zeros(shape, dtype=np.float32)
     for r, row in enumerate(pieces):
         at = 0

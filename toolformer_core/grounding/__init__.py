@@ -1,7 +1,7 @@
 """GEAR: which tool fits a query, chosen with a small model and without training.
 
 patterns   kinds of word tokens and their priors      encoders   embeddings of queries and descriptions
-scores     the formula, on numbers alone              small_lm   answers, calls and choices of a small LM
-records    queries, scores and what they cost         library    tools with demonstrations and mock responses
-ground     all of it together, many queries at a time baselines  other ways to choose
+records    queries, scores (the formula), costs       small_lm   answers, calls and choices of a small LM
+ground     all of it together, many queries at a time library    tools with demonstrations and mock responses
+baselines  other ways to choose
 """

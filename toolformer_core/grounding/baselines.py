@@ -9,8 +9,7 @@
     | zero-shot  | no tool: the LM's own answer                                              | 1 large                 |
     | few-shot   | no tool: the LM's own answer after other questions with their answers     | 1 large                 |
 
-The cosine and the oracle need no function here: see `Weights` and `queries.right_tools`. This module does not know how
-an answer is judged.
+The cosine and the oracle need no function here: see `Weights` and `queries.right_tools`.
 """
 
 from __future__ import annotations
@@ -28,12 +27,9 @@ if TYPE_CHECKING:
 
 
 def chosen_by_lm(library: Sequence[LibraryTool], lm: HFSmallLM, queries: Sequence[str]) -> list[str | None]:
-    """Let an LM choose from all names and descriptions: the name that it would write if it could write no other text.
+    """Return the tool whose name an LM would write if it could write nothing else, after all names and descriptions.
 
-    Left free, a small LM often names no tool at all; which one it prefers can be read from it all the same.
-
-    Returns:
-        Keys of tools; None where the descriptions and the query do not fit into the context.
+    Left free, a small LM often names no tool at all. None where descriptions and query do not fit into the context.
     """
     tools = "".join(f"{one.tool.name}: {one.tool.description}\n" for one in library)
     head = f"Choose the tool that helps most with the question.\n\n{tools}\n"

@@ -6,7 +6,7 @@ made for it.
     | "" (the default)          | the small LM's last hidden states, averaged over the tokens of the text        |
     | a folder, or a hub's name | a sentence-transformers or model2vec model (package extra `encoders`)          |
 
-Embeddings are float32 of length 1, so a dot product is the cosine. This module knows no tools and no scores.
+Embeddings are float32 of length 1, so a dot product is the cosine.
 """
 
 from __future__ import annotations
@@ -65,48 +65,31 @@ class HiddenStateEncoder:
 
     def __init__(self, hf_model: HFModel, digest: str) -> None:
         self._hf_model = hf_model
-        self._digest = digest
-
-    @property
-    def digest(self) -> str:
-        return digest_of("hidden states", "1", self._digest)
+        self.digest = digest_of("hidden states", "1", digest)
 
     def encode(self, texts: Sequence[str]) -> Embeddings:
-        """See `Encoder.encode`."""
         import torch
 
-        from toolformer_core.lm.hf.batches import by_budget, pad
+        from toolformer_core.lm.hf.batches import hidden_states
 
         hf_model = self._hf_model
         lead = [] if hf_model.bos is None else [hf_model.bos]
         rows = [np.asarray([*lead, *hf_model.encode(text or " ")][: hf_model.context_length]) for text in texts]
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         out: list[Any] = [None] * len(rows)
         with hf_model.lock, torch.inference_mode():
-            for batch in by_budget([len(rows[i]) for i in order], hf_model.token_budget):
-                chosen = [order[b] for b in batch]
-                ids, mask = pad([rows[i] for i in chosen], hf_model.device)
-                position = torch.arange(ids.shape[1], device=hf_model.device).expand(len(chosen), -1)
-                hidden = hf_model.hidden(ids, mask, position, None).float()  # (B, T, D)
-                for b, i in enumerate(chosen):
+            for chosen, hidden in hidden_states(hf_model, rows):
+                for i, states in zip(chosen, hidden.float(), strict=True):
                     first = min(len(lead), len(rows[i]) - 1)
-                    out[i] = hidden[b, first : len(rows[i])].mean(dim=0).cpu().numpy()
+                    out[i] = states[first : len(rows[i])].mean(dim=0).cpu().numpy()
         return normalised(np.stack(out)) if out else np.zeros((0, 0), dtype=np.float32)
 
 
 class _PackagedEncoder:
-    """A model of sentence-transformers or model2vec."""
-
     def __init__(self, model: Any, digest: str) -> None:
         self._model = model
-        self._digest = digest
-
-    @property
-    def digest(self) -> str:
-        return self._digest
+        self.digest = digest
 
     def encode(self, texts: Sequence[str]) -> Embeddings:
-        """See `Encoder.encode`."""
         return normalised(self._model.encode(list(texts), show_progress_bar=False))
 
 
@@ -121,12 +104,7 @@ def encoder_digest(name: str) -> str:
 
 @lru_cache(maxsize=2)
 def encoder_named(name: str, digest: str) -> Encoder:
-    """Return an encoder, loaded once a process as long as at most two are in use.
-
-    Args:
-        name: see `load_encoder`, which also says what is raised.
-        digest: `encoder_digest` of what was named when the run was started; another one is another encoder.
-    """
+    """Return `load_encoder(name)`, loaded once a process as long as at most two (name, `encoder_digest`) are in use."""
     return load_encoder(name)
 
 
@@ -143,10 +121,8 @@ def load_encoder(name: str) -> Encoder:
     except ImportError as exc:
         raise UsageError(f"the encoder {name} needs {kind.replace('_', '-')}: {how_to_install('encoders')}") from exc
     try:
-        if kind == "model2vec":
-            model = package.StaticModel.from_pretrained(name)
-        else:
-            model = package.SentenceTransformer(name, device="cpu")
+        static = kind == "model2vec"
+        model = package.StaticModel.from_pretrained(name) if static else package.SentenceTransformer(name, device="cpu")
     except Exception as exc:  # the packages raise whatever their own loading raises
         raise ModelError(f"the encoder {name} cannot be loaded with {kind}: {exc}") from exc
     return _PackagedEncoder(model, encoder_digest(name))

@@ -6,15 +6,13 @@
 
 That is n + 1 calls of the small LM per query for n tools, and none for a tool with a mock response. Tools are taken
 one after the other, each with all queries: its demonstrations pass through the model once, its calls are written
-together, and equal calls are run once. `answer` then asks the large LM for one call of the chosen tool.
-
-This module does not know which tool would be right, or where results are stored.
+together, and equal calls are run once. `answer_all` then asks the large LM for one call of the chosen tool.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -37,30 +35,21 @@ from toolformer_core.syntax import parse
 NO_CALL = "no_call"
 _QUERY = "{query}"
 
-OnProgress = Callable[[int, int], None]  # calls of the small LM that are done, and of how many
-
 
 @dataclass(frozen=True, slots=True)
 class GroundingSettings:
     """How the small LM and the tools are called. Weights are not among them: they belong to the question, not the run.
 
-    Args:
-        answer_prompt: asks for the preliminary answer; one `{query}`. Its first line that is not blank counts, by the
-            authors' rule all up to its first full stop.
-        max_answer_tokens: tokens of the preliminary answer.
-        max_call_tokens: tokens of a call, its "]" included.
-        call_top_p: sample the small LM's calls from the smallest set of most likely tokens whose probabilities sum to
-            at least this (the authors' code: 0.9); None: take the most likely token.
-        execution: how tools are called.
-
     Raises:
         UsageError: the prompt has no `{query}`, a number is not positive, or call_top_p is not in (0, 1].
     """
 
+    # asks for the preliminary answer, whose first line that is not blank counts; by the authors' rule all up to its
+    # first full stop
     answer_prompt: str = "Q: {query}\nA:"
     max_answer_tokens: int = 24
-    max_call_tokens: int = 48
-    call_top_p: float | None = None
+    max_call_tokens: int = 48  # the "]" included
+    call_top_p: float | None = None  # sample calls at this top_p (the authors' code: 0.9); None: take the most likely
     execution: ExecuteConfig = field(default_factory=ExecuteConfig)
 
     def __post_init__(self) -> None:
@@ -87,14 +76,9 @@ class Answer:
 
 
 class Grounder:
-    """A small LM, an encoder and a library, ready to choose tools. Descriptions are embedded once.
+    """A small LM, an encoder and a library, ready to choose tools.
 
     Args:
-        library: the tools.
-        small_lm: answers and writes calls.
-        encoder: embeds queries and descriptions.
-        patterns: the pattern set S with its priors.
-        settings: lengths and prompts.
         embeddings: of descriptions, by digest of encoder and text; shared between grounders to embed each only once.
     """
 
@@ -121,15 +105,8 @@ class Grounder:
         """The library by key."""
         return {one.key: one for one in self.library}
 
-    def ground(self, queries: Sequence[Query], on_progress: OnProgress | None = None) -> list[Grounding]:
-        """Score every tool for every query.
-
-        Args:
-            queries: any number; what one gets does not depend on the others.
-            on_progress: called after each tool.
-
-        Returns:
-            One grounding per query, in order. Choose with `Grounding.choice(Weights(...))`.
+    def ground(self, queries: Sequence[Query]) -> list[Grounding]:
+        """Score every tool for every query; what one gets does not depend on the others.
 
         Raises:
             ToolError: a tool does not answer at all.
@@ -137,36 +114,24 @@ class Grounder:
         """
         begin, tokens = time.perf_counter(), self.small_lm.tokens
         total = len(queries) * (1 + sum(not one.mocked for one in self.library))
-        answers = self._answers([query.text for query in queries])
+        prompts = [self.settings.prompt_for(query.text) for query in queries]
+        cut = _first_sentence if self.patterns.authors_rule else first_line
+        answers = [cut(a) for a in self.small_lm.answers(prompts, max_tokens=self.settings.max_answer_tokens)]
         semantic = self.similarities([query.text for query in queries])
         columns: list[list[ToolScore]] = []
-        done, tool_calls = len(queries), 0
+        tool_calls = 0
         for column, one in enumerate(self.library):
             runs: list[Execution | None] = [None] * len(queries)
             if not one.mocked:
                 runs = self._ask(one, queries, self.small_lm, self.settings.call_top_p)
                 tool_calls += len({id(run) for run in runs if run is not None})
-            columns.append(
-                [
-                    tool_score(one, float(s), run, self.patterns)
-                    for s, run in zip(semantic[:, column], runs, strict=True)
-                ]
-            )
-            if one.mocked:
-                continue
-            done += len(queries)
-            if on_progress is not None:
-                on_progress(done, total)
+            scored = zip(semantic[:, column], runs, strict=True)
+            columns.append([tool_score(one, float(s), run, self.patterns) for s, run in scored])
         self.cost += Cost(total, 0, self.small_lm.tokens - tokens, tool_calls, time.perf_counter() - begin)
+        rows = [tuple(column[row] for column in columns) for row in range(len(queries))]
         return [
-            Grounding(
-                query,
-                a,
-                self.patterns.answer_counts(a),
-                tuple(column[row] for column in columns),
-                self.patterns.weights,
-            )
-            for row, (query, a) in enumerate(zip(queries, answers, strict=True))
+            Grounding(query, a, self.patterns.answer_counts(a), scores, self.patterns.weights)
+            for query, a, scores in zip(queries, answers, rows, strict=True)
         ]
 
     def similarities(self, queries: Sequence[str]) -> NDArray[np.float32]:
@@ -198,19 +163,10 @@ class Grounder:
                 raise UnknownNameError("tool", key, tools)
             executions = self._ask(tools[key], [queries[i] for i in rows], large_lm)
             tool_calls += len({id(execution) for execution in executions if execution is not None})
-            for i, execution in zip(rows, executions, strict=True):
-                out[i] = (
-                    Answer(key, "", "", NO_CALL)
-                    if execution is None
-                    else Answer(key, execution.input, execution.response, execution.failure)
-                )
+            for i, one in zip(rows, executions, strict=True):
+                out[i] = Answer(key, one.input, one.response, one.failure) if one else Answer(key, "", "", NO_CALL)
         self.cost += Cost(0, len(queries), large_lm.tokens - tokens, tool_calls, time.perf_counter() - begin)
         return out
-
-    def _answers(self, queries: Sequence[str]) -> list[str]:
-        prompts = [self.settings.prompt_for(query) for query in queries]
-        cut = _first_sentence if self.patterns.authors_rule else first_line
-        return [cut(a) for a in self.small_lm.answers(prompts, max_tokens=self.settings.max_answer_tokens)]
 
     def _descriptions(self) -> Embeddings:
         """Return the descriptions' embeddings, each computed once.  (T, D)"""
@@ -232,15 +188,13 @@ class Grounder:
         texts = [shown.after_head(query.text) for query in queries]
         length, name = self.settings.max_call_tokens, one.tool.name
         draws = lm.calls(shown.prompt, texts, max_tokens=length, name=name, top_p=top_p)
-        inputs = [input_of(draw, one.tool.name) for draw in draws]
-        questions = [
-            None if given is None else (given, query.context) for given, query in zip(inputs, queries, strict=True)
-        ]
+        questions = [(input_of(draw, name), query.context) for draw, query in zip(draws, queries, strict=True)]
+        asked = [(given, context) for given, context in questions if given is not None]
         config = self.settings.execution
         with closing(AnnotationPool(one.tool, timeout_s=config.timeout_s)) as pool:
-            executions = execute(one.tool, [q for q in questions if q is not None], config, pool=pool)
-        by_question = {(execution.input, execution.context): execution for execution in executions}
-        return [None if question is None else by_question[question] for question in questions]
+            executions = execute(one.tool, asked, config, pool=pool)
+        by_question: dict[tuple[str | None, str], Execution] = {(e.input, e.context): e for e in executions}
+        return [by_question.get(question) for question in questions]
 
 
 def tool_score(one: LibraryTool, semantic: float, run: Execution | ToolCall | None, patterns: PatternSet) -> ToolScore:

@@ -43,23 +43,15 @@ class Demonstrations:
 
 @dataclass(frozen=True, slots=True)
 class LibraryTool:
-    """A tool that can be chosen.
-
-    Args:
-        tool: the tool.
-        demonstrations: how its calls are shown to the small LM.
-        mock_response: a stored example of its responses; "": none is known.
-        mocked: whether the mock response stands for the tool (App. A.3): nothing is called to rank it.
-    """
+    """A tool that can be chosen."""
 
     tool: Tool
     demonstrations: Demonstrations
-    mock_response: str = ""
-    mocked: bool = False
+    mock_response: str = ""  # a stored example of its responses
+    mocked: bool = False  # whether the mock response stands for the tool (App. A.3): nothing is called to rank it
 
     @property
     def key(self) -> str:
-        """The tool's key."""
         return self.tool.key
 
     @property
@@ -80,10 +72,9 @@ def library_of(
     prompts: Path | None = None,
     undemonstrated: bool = False,
 ) -> tuple[LibraryTool, ...]:
-    """Return tools with what GEAR needs of each.
+    """Return tools with what GEAR needs of each, in the order in which equal scores are decided.
 
     Args:
-        tools: the tools, in the order in which equal scores are decided.
         demonstrations: the kind to show; a tool that has only the other kind is shown by that one.
         mock: keys of tools that are ranked by their mock response, without being called; True: all that have one.
         prompts: a folder of annotation prompts, in place of the shipped ones.
@@ -91,7 +82,7 @@ def library_of(
 
     Raises:
         UsageError: there is no tool; two have one key; a key in `mock` is not there or has no mock response; or a tool
-            has neither examples nor an annotation prompt, and must have one of them.
+            is without demonstrations, and must have some.
     """
     out: dict[str, LibraryTool] = {}
     for tool in tools:
@@ -118,22 +109,22 @@ def zero_shot(key: str, name: str, description: str, written: str = "input") -> 
 
 
 def _demonstrations(tool: Tool, kind: DemonstrationKind, prompts: Path | None, undemonstrated: bool) -> Demonstrations:
-    examples = declaration_of(tool).examples
-    if examples and kind == "questions":
-        return _from_examples(tool, examples)
+    shown = ""
+    for question, given in declaration_of(tool).examples:
+        shown += f"Question: {question}\nCall:{linearize(Call(tool.name, given))}\n\n"
+    from_examples = Demonstrations(
+        Prompt(tool.key, f"{tool.description}\n\n{shown}Question: ", "\nCall:"), repeats=False
+    )
+    if shown and kind == "questions":
+        return from_examples
     try:
         return Demonstrations(prompt_for(tool, prompts), repeats=True)
     except PromptError as exc:
-        if examples:
-            return _from_examples(tool, examples)
+        if shown:
+            return from_examples
         if undemonstrated:
             return zero_shot(tool.key, tool.name, tool.description)
         raise UsageError(
             f"the tool {tool.key} cannot be grounded without demonstrations: declare examples=[(question, input), ...] "
             "or an annotation prompt"
         ) from exc
-
-
-def _from_examples(tool: Tool, examples: Iterable[tuple[str, str]]) -> Demonstrations:
-    shown = "".join(f"Question: {q}\nCall:{linearize(Call(tool.name, given))}\n\n" for q, given in examples)
-    return Demonstrations(Prompt(tool.key, f"{tool.description}\n\n{shown}Question: ", "\nCall:"), repeats=False)

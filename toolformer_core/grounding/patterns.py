@@ -16,7 +16,7 @@ of text can count in several (2024-05-02 is a time, three numbers and two symbol
 lower case with number words as digits; a response that says nothing, such as "unknown", is empty; and the
 calculator's responses count numbers alone.
 
-A pattern set is a value, and every score names its digest. This module knows no tools and no scores.
+Every score names the digest of its pattern set.
 """
 
 from __future__ import annotations
@@ -45,17 +45,11 @@ TIMEOUT_S = 10.0  # for one text
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One kind of word token.
-
-    Args:
-        name: for people and tables.
-        expression: a regular expression (of the package `regex`, with Unicode properties); every match counts once.
-        prior: P_j, how likely a token of a text has this pattern, in (0, 1].
-    """
+    """One kind of word token."""
 
     name: str
-    expression: str
-    prior: float
+    expression: str  # regular, of the package `regex`, with Unicode properties; every match counts once
+    prior: float  # P_j, how likely a token of a text has this pattern, in (0, 1]
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -74,18 +68,13 @@ class Pattern:
 class PatternSet:
     """The patterns S, in order of precedence: what an earlier pattern has matched, a later one does not see.
 
-    Args:
-        name: for people and tables.
-        patterns: the patterns.
-        authors_rule: whether texts are counted as the authors' code does (see the module), without precedence.
-
     Raises:
         UsageError: there is no pattern, or two have one name.
     """
 
     name: str
     patterns: tuple[Pattern, ...]
-    authors_rule: bool = False
+    authors_rule: bool = False  # whether texts are counted as the authors' code does, without precedence
 
     def __post_init__(self) -> None:
         names = [pattern.name for pattern in self.patterns]
@@ -96,7 +85,6 @@ class PatternSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The patterns' names, in order."""
         return tuple(pattern.name for pattern in self.patterns)
 
     @property
@@ -223,11 +211,7 @@ PATTERN_SETS: Mapping[str, PatternSet] = {s.name: s for s in (STANDARD_PATTERNS,
 
 
 def patterns_named(name: str) -> PatternSet:
-    """Return a pattern set: `standard` or `authors`.
-
-    Raises:
-        UnknownNameError: there is no such set.
-    """
+    """Return a pattern set: `standard` or `authors`; an UnknownNameError for any other name."""
     if name not in PATTERN_SETS:
         raise UnknownNameError("pattern set", name, PATTERN_SETS)
     return PATTERN_SETS[name]

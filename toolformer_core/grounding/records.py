@@ -1,27 +1,77 @@
-"""What grounding takes and gives, as plain values: queries, each tool's scores, and the tool that was chosen.
+"""What grounding takes and gives, and GEAR's scores (§3, eq. 1 to 3) as plain arithmetic on stored numbers.
 
-The records hold everything that the score is made of (cosine, counts of patterns), so other weights can be tried on
-them; see `scores`.
+    f_i = gamma S(Q, d_i) + (1 - gamma) P(a, a_i)
+
+    S  the cosine of the embeddings of query and description, in [-1, 1]
+    P  sum_j (C_j(a) + lambda) C_j(a_i) / ((|a| + lambda |S|) |a_i|) log(1 / P_j);  0 for an answer without patterns
+
+C_j counts pattern j in the preliminary answer a, or in a tool's response a_i; |a| is the sum of its counts, |S| the
+number of patterns. Since every fraction is a product of two distributions, 0 <= P <= log(1 / min P_j). As counts and
+cosines are stored, every gamma and lambda can be tried without asking anything again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import TypeVar
 
-from toolformer_core.grounding.scores import Weights, best_of, pattern_similarity, total_score
+from toolformer_core.errors import UsageError
+
+GEAR_GAMMA, GEAR_LAMBDA = 0.75, 1.0  # the authors' code
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How scores are made and when none is good enough."""
+
+    gamma: float = GEAR_GAMMA  # weight of the semantic score, in [0, 1]; 1: the cosine alone (ART_cs)
+    smoothing: float = GEAR_LAMBDA  # lambda, added to every count of the preliminary answer; at least 0
+    threshold: float | None = None  # smallest total score of a tool that may be chosen; None: the best one always is
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gamma <= 1:
+            raise UsageError(f"gamma must lie in [0, 1], got {self.gamma}")
+        if not 0 <= self.smoothing < float("inf"):
+            raise UsageError(f"lambda must be at least 0, got {self.smoothing}")
+
+
+def pattern_similarity(
+    answer: Sequence[int], response: Sequence[int], weights: Sequence[float], smoothing: float = GEAR_LAMBDA
+) -> float:
+    """Return P(a, a_i), in [0, max_j log(1 / P_j)]; 0 if the response, or an answer without smoothing, has no pattern.
+
+    Of each pattern: C_j(a), C_j(a_i) and the weight log(1 / P_j).
+    """
+    response_length = sum(response)
+    answer_length = sum(answer) + smoothing * len(weights)
+    if not response_length or not answer_length:
+        return 0.0
+    total = sum((a + smoothing) * r * w for a, r, w in zip(answer, response, weights, strict=True))
+    return total / (answer_length * response_length)
+
+
+def total_score(semantic: float, pattern: float, gamma: float = GEAR_GAMMA) -> float:
+    """Return f_i."""
+    return gamma * semantic + (1 - gamma) * pattern
+
+
+def best_of(scores: Sequence[tuple[Key, float]], threshold: float | None = None) -> Key | None:
+    """Return the key of the highest score, the first one if several are equal; None if it is below the threshold."""
+    if not scores:
+        return None
+    key, score = max(scores, key=lambda pair: pair[1])
+    return None if threshold is not None and score < threshold else key
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query Q.
-
-    Args:
-        text: the query.
-        context: what a tool may know besides, e.g. the date for the calendar (ISO).
-    """
+    """A query Q."""
 
     text: str
-    context: str = ""
+    context: str = ""  # what a tool may know besides, e.g. the date for the calendar (ISO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +85,7 @@ class Cost:
     seconds: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.small_calls + other.small_calls,
-            self.large_calls + other.large_calls,
-            self.tokens + other.tokens,
-            self.tool_calls + other.tool_calls,
-            self.seconds + other.seconds,
-        )
+        return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +120,8 @@ class Grounding:
 
     def totals(self, weights: Weights) -> list[tuple[str, float]]:
         """Return each tool's total score f_i, in the order of the library."""
-        return [
-            (score.tool, total_score(score.semantic, self.pattern(score, weights.smoothing), weights.gamma))
-            for score in self.scores
-        ]
+        pattern = [(score, self.pattern(score, weights.smoothing)) for score in self.scores]
+        return [(score.tool, total_score(score.semantic, p, weights.gamma)) for score, p in pattern]
 
     def choice(self, weights: Weights) -> str | None:
         """Return the key of the best tool; None if no tool reaches the threshold."""

@@ -1,8 +1,7 @@
 """The small LM of grounding: it answers queries without tools, and writes the calls of tools from demonstrations.
 
 Both are greedy, unless calls are sampled, and both take many queries at a time. What a query gets does not depend on
-the others. The large LM that writes the final call is used through the same interface. This module knows no scores and
-asks no tools.
+the others. The large LM that writes the final call is used through the same interface.
 """
 
 from __future__ import annotations
@@ -124,7 +123,8 @@ class HFSmallLM:
         depth = 0
         while left:
             for i, logits in zip(left, self._next_logits([ids[i] for i in left]), strict=True):
-                left[i] = _most_likely(left[i], written, depth, logits)
+                best = max((written[n][depth] for n in left[i]), key=logits.__getitem__)
+                left[i] = [n for n in left[i] if written[n][depth] == best]
             depth += 1
             for i, remaining in list(left.items()):
                 ended = [n for n in remaining if len(written[n]) == depth]
@@ -139,29 +139,16 @@ class HFSmallLM:
         """Return the logits of the token after each row.  (V,) each"""
         import torch
 
-        from toolformer_core.lm.hf.batches import by_budget, pad
+        from toolformer_core.lm.hf.batches import hidden_states
 
         hf_model = self.lm.hf_model
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         out: dict[int, NDArray[np.float32]] = {}
         with hf_model.lock, torch.inference_mode():
-            for batch in by_budget([len(rows[i]) for i in order], hf_model.token_budget):
-                chosen = [order[b] for b in batch]
-                ids, mask = pad([np.asarray(rows[i], dtype=np.int64) for i in chosen], hf_model.device)
-                position = torch.arange(ids.shape[1], device=hf_model.device).expand(len(chosen), -1)
-                hidden = hf_model.hidden(ids, mask, position, None)
+            for chosen, hidden in hidden_states(hf_model, [np.asarray(row, dtype=np.int64) for row in rows]):
                 last = torch.tensor([len(rows[i]) - 1 for i in chosen], device=hf_model.device)
                 logits = hf_model.logits(hidden[torch.arange(len(chosen), device=hf_model.device), last])
                 out.update(zip(chosen, logits.cpu().numpy(), strict=True))
         return [out[i] for i in range(len(rows))]
-
-
-def _most_likely(
-    options: Sequence[int], written: Sequence[Sequence[int]], depth: int, logits: NDArray[np.float32]
-) -> list[int]:
-    """Return the options that begin with the most likely of their tokens at this depth."""
-    best = max((written[n][depth] for n in options), key=lambda token: float(logits[token]))
-    return [n for n in options if written[n][depth] == best]
 
 
 def first_line(text: str) -> str:

@@ -33,21 +33,15 @@ def load_prompt(tool_key: str, folder: Path | None = None) -> Prompt:
 
 
 def prompt_path(tool_key: str, folder: Path | None = None) -> Path:
-    """Return where a tool's prompt lies; the arguments are those of `load_prompt`."""
     return (_SHIPPED if folder is None else folder) / f"{tool_key}.txt"
 
 
 def chain_prompt_path(tool_key: str, folder: Path | None = None) -> Path:
-    """Return where the prompt for a tool's calls in chains lies; the arguments are those of `load_prompt`."""
     return (_SHIPPED if folder is None else folder) / f"{tool_key}.chain.txt"
 
 
 def read_prompt(tool_key: str, path: Path) -> Prompt:
-    """Return the prompt in a file.
-
-    Raises:
-        PromptError: as `load_prompt`.
-    """
+    """Return the prompt in a file; raises as `load_prompt`."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as exc:

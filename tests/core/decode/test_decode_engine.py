@@ -75,6 +75,7 @@ def generation(handle: Handle) -> Generation:
 def test_others_go_on_while_a_tool_is_at_work() -> None:
     tool = Gated()
     engine = Toolformer(caller(), [tool]).engine()
+    assert tool.loads == 1  # before the first call
     events: list[DecodeEvent] = []
     first, second = (
         engine.submit(text, CALL_AT_ONCE, index=i, on_event=events.append) for i, text in enumerate(["So!", "The Nile"])
@@ -266,14 +267,12 @@ def test_a_thread_of_its_own_and_many_submitters() -> None:
 
 def test_a_stop_that_comes_before_the_engine_waits_is_not_lost() -> None:
     """A round reads all messages; if the stop is among them and nothing is to be computed, no other one follows."""
-    t = Toolformer(tiny_lm(), [])
-    engine = t.engine()
+    engine = Toolformer(tiny_lm(), []).engine()
     engine.stop()
     thread = threading.Thread(target=engine.run, daemon=True)
     thread.start()
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
-    t.close()
 
 
 def test_something_else_is_done_between_two_rounds_while_a_sequence_goes_on() -> None:
@@ -330,12 +329,6 @@ def test_what_cannot_be_decoded_is_refused_at_once() -> None:
 def test_settings_out_of_range(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         GenerationSettings(**wrong)  # type: ignore[arg-type]
-
-
-def test_tools_are_loaded_before_the_first_call() -> None:
-    tool = Gated()
-    Toolformer(tiny_lm(), [tool])
-    assert tool.loads == 1
 
 
 def test_a_model_that_cannot_do_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from writers import FAMILIES, after, call_edges, writing_lm
+from writers import FAMILIES, Double, Late, after, call_edges, writing_lm
 
 from tests.fakes import FakeTool
 from tests.tiny import TEXTS, plain_log_probs, sentencepiece, tiny_lm, tokenizer
@@ -25,22 +24,6 @@ CLOSE = 1e-4
 # the others.
 SOME_FAMILIES = [f if f in ("gpt2", "mistral") else pytest.param(f, marks=pytest.mark.slow) for f in FAMILIES]
 CALLS = GenerationSettings(max_new_tokens=20, top_k=120, max_calls=3, max_call_tokens=16)
-
-
-class Double(FakeTool):
-    key, name = "double", "T"
-
-    def __init__(self) -> None:
-        super().__init__(lambda input, context: str(2 * int(input)))
-
-
-class Late(FakeTool):
-    """Answers after a while that differs from input to input."""
-
-    key, name = "late", "U"
-
-    def __init__(self) -> None:
-        super().__init__(lambda input, context: (time.sleep(int(input) % 7 / 500), f"so {input[:2]} it is")[1])
 
 
 def caller(family: str) -> TransformersLM:

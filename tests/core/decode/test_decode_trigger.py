@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -20,13 +21,7 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.hf.engine import TransformersLM as LM
 from toolformer_core.records import Call, ToolResponse
 
-
-class T(FakeTool):
-    key, name = "t", "T"
-
-
-class U(FakeTool):
-    key, name = "u", "U"
+T = partial(FakeTool, name="T")
 
 
 def letters(text: str) -> list[int]:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from writers import FAMILIES, after, call_edges, writing_lm
+from writers import FAMILIES, Double, Late, after, call_edges, writing_lm
 
-from tests.fakes import FakeTool
 from tests.tiny import TEXTS, plain_log_probs, sentencepiece, tiny_lm, tokenizer
 from toolformer_core.decode.openings import find_openings, names_of
 from toolformer_core.decode.records import GenerationSettings
@@ -137,14 +136,6 @@ def test_names_are_read_from_the_calls() -> None:
     assert names_of(EXAMPLES[1:2]) == {}
 
 
-class Double(FakeTool):
-    key, name = "double", "T"
-
-
-class Late(FakeTool):
-    key, name = "late", "U"
-
-
 def test_decoding_opens_where_an_opening_is_found_with_the_same_probability() -> None:
     coded = tokenizer()
     (bang,) = after(coded, "!")
@@ -152,7 +143,7 @@ def test_decoding_opens_where_an_opening_is_found_with_the_same_probability() ->
     opened = find_openings(lm, [example("So!y", (3, "late"))], NAMES, top_k=2)
     wanted = next(o for o in opened if o.called)  # behind "So!"
     settings = GenerationSettings(max_new_tokens=1, top_k=2)
-    toolformer = Toolformer(lm, [Double({}), Late({})])
+    toolformer = Toolformer(lm, [Double(), Late()])
     for factor, calls in ((0.999, 1), (1.001, 0)):
         trigger = {wanted.named: wanted.probability * factor}
         (g,) = toolformer.generate(["So!"], replace(settings, trigger=trigger))

@@ -8,6 +8,7 @@ comes from attention over the sequence as in any random model.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -25,6 +26,7 @@ from transformers import (
     Qwen2Config,
 )
 
+from tests.fakes import FakeTool
 from tests.tiny import plain_log_probs
 from toolformer_core.lm.hf.engine import TransformersLM
 
@@ -168,3 +170,19 @@ def torn(coded: PreTrainedTokenizerFast, written: str, seed: int = 0) -> tuple[T
     lm = writing_lm("llama", coded, edges, seed=seed)
     p = float(plain_log_probs(lm, [0, *lm.hf_model.encode("So!")])[-1][ids[0]].exp())
     return lm, p
+
+
+class Double(FakeTool):
+    key, name = "double", "T"
+
+    def __init__(self) -> None:
+        super().__init__(lambda input, context: str(2 * int(input)))
+
+
+class Late(FakeTool):
+    """Answers after a while that differs from input to input."""
+
+    key, name = "late", "U"
+
+    def __init__(self) -> None:
+        super().__init__(lambda input, context: (time.sleep(int(input) % 7 / 500), f"so {input[:2]} it is")[1])

@@ -42,6 +42,7 @@ def whole() -> Figures:
 
 
 def test_the_whole_model_can_be_taught() -> None:
+    assert not call_fault(broken.whole().hf_model.tokenizer, "Calculator")
     verdict = judge(whole())
     assert verdict.teachable
     assert verdict.step == ""
@@ -86,10 +87,6 @@ def test_a_tokenizer_that_loses_a_part_of_a_call(normalizer: normalizers.Normali
 def test_a_diagnosis_looks_at_what_the_tokenizer_loses() -> None:
     figures = measured(broken.losing(normalizers.Replace("->", "")), documents=2)
     assert judge(figures).step == "tokenizer"
-
-
-def test_calls_of_the_whole_model_are_not_lost() -> None:
-    assert not call_fault(broken.whole().hf_model.tokenizer, "Calculator")
 
 
 def test_a_prompt_without_demonstrations(tmp_path: Path) -> None:

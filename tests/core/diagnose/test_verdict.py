@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -31,9 +32,7 @@ HALF = math.log(0.5)
 TOOL = {"2 + 3": "5", "3 + 2": "5", "4 + 4": "8"}
 
 
-class Calculator(FakeTool):
-    key = "calculator"
-    name = "Calculator"
+Calculator = partial(FakeTool, name="Calculator")
 
 
 def starts(text: str) -> dict[int, float]:
@@ -55,10 +54,7 @@ def log_probs(request: ScoreRequest) -> list[float]:
 
 def chosen() -> ChosenDocuments:
     documents = [replace(a_document(text), doc_id=name) for name, text in (("a", A), ("b", B), ("c", C))]
-    gold = (
-        GoldCall("a", "calculator", "2 + 3", AT_A, "5"),
-        GoldCall("b", "calculator", "4 + 4", AT_B, "8"),
-    )
+    gold = (GoldCall("a", "calculator", "2 + 3", AT_A, "5"), GoldCall("b", "calculator", "4 + 4", AT_B, "8"))
     return ChosenDocuments(tuple((d, a_verdict(d)) for d in documents), gold, dropped=1)
 
 
@@ -177,17 +173,13 @@ def test_what_is_kept() -> None:
 
 
 def test_an_unrelated_call_of_a_tool_without_input_stands_elsewhere() -> None:
-    class Calendar(FakeTool):
-        key = "calendar"
-        name = "Calendar"
-
     lm = ScriptedLM({("calendar", A): starts(A)}, {}, lambda _: [0.0] * 5)
     document = replace(a_document(A), doc_id="a")
     gold = GoldCall("a", "calendar", "", AT_A, "5")
     pairs = ChosenDocuments(((document, a_verdict(document)),), (gold,), 0)
     for seed in range(12):
         config = SampleConfig(tau_s=0.9, top_k=1, draws=1, seed=seed)
-        calendar = Calendar({"": "Monday"})
+        calendar = FakeTool({"": "Monday"}, "Calendar")
         seen = observe(lm, calendar, a_prompt("calendar"), pairs, config, occupied={"a": [AT_A, 2, 6]})
         kinds = {trial.kind: trial.scored for trial in seen.trials}
         assert set(kinds) == {"gold", "unrelated"}  # there is no other document to take a wrong response from
@@ -214,9 +206,7 @@ def broken(step: str) -> Figures:
     gold = whole.filter.kinds["gold"]
     return {
         "tokenizer": lambda: replace(
-            whole,
-            structure=replace(whole.structure, place_alone=short),
-            position=replace(whole.position, reached=0.49),
+            whole, structure=replace(whole.structure, place_alone=short), position=replace(whole.position, reached=0.49)
         ),
         "language": lambda: replace(
             whole, structure=replace(whole.structure, loss=(1 - short) * math.log(STRUCTURE.vocabulary))
@@ -271,10 +261,7 @@ def test_where_nothing_is_copied_at_all_imitation_is_its_consequence() -> None:
 
 
 def test_a_tool_that_does_not_answer_at_all() -> None:
-    def stuck(input: str, context: str) -> object:
-        return ToolError("the index is broken")
-
-    seen = observed(Calculator(stuck))
+    seen = observed(Calculator(lambda input, context: ToolError("the index is broken")))
     assert seen.faults["tool"] == "the index is broken"
     verdict = judge(figures_of(seen, 0.5, STRUCTURE))
     assert (verdict.step, verdict.description) == ("tool", "the index is broken")

@@ -100,14 +100,7 @@ def test_a_fraction_is_one_number_only_if_asked_for():
 def test_words_are_counted_by_white_space():
     tokens = tokens_of(normalise("Jean-Paul's — 7 – 北京"))
     # the words: Jean-Paul's, 7, and each Chinese character; dashes are none
-    assert [(t.text, t.first) for t in tokens] == [
-        ("jean", 0),
-        ("paul", 0),
-        ("s", 0),
-        ("7", 1),
-        ("北", 2),
-        ("京", 3),
-    ]
+    assert [(t.text, t.first) for t in tokens] == [("jean", 0), ("paul", 0), ("s", 0), ("7", 1), ("北", 2), ("京", 3)]
 
 
 def test_numbers_too_long_to_be_numbers_are_words():

@@ -8,15 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.core.evaluate.published.files import split
 from toolformer_core.errors import CorpusError
-from toolformer_core.evaluate.items import Item, RejectedRow
 from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import read, task_named
-
-
-def split(stream) -> tuple[list[Item], list[RejectedRow]]:
-    every = list(stream)
-    return [x for x in every if isinstance(x, Item)], [x for x in every if isinstance(x, RejectedRow)]
 
 
 def escaped(*rows) -> str:

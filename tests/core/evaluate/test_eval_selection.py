@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.figures import ANSWERS_GPT3, ANSWERS_GPT_J, GROUNDING, GROUNDING_BY_DEMONSTRATIONS
-from toolformer_core.evaluate.items import Item
-from toolformer_core.evaluate.selection import select_items
+from toolformer_core.evaluate.items import Item, select_items
 from toolformer_core.evaluate.tasks import tasks
 
 counts, seeds, limits = st.integers(0, 30), st.integers(0, 5), st.integers(1, 40)

@@ -50,7 +50,7 @@ def test_the_interval_of_equal_outcomes_is_wilsons(n):
     z = NormalDist().inv_cdf(0.975)
     unseen = z * z / (n + z * z)
     none, every = accuracy([False] * n), accuracy([True] * n)
-    assert (none.low, every.high) == (0.0, 1.0)
+    assert (none.value, none.low, every.value, every.high) == (0.0, 0.0, 1.0, 1.0)
     assert none.high == pytest.approx(unseen, abs=1e-9)
     assert every.low == pytest.approx(1 - unseen, abs=1e-9)
 
@@ -63,6 +63,10 @@ def test_accuracy_and_its_interval():
     assert a.high == pytest.approx(0.39, abs=0.011)
     assert accuracy([True] * 30 + [False] * 70) == a
     assert accuracy([False] * 70 + [True] * 30) == a  # the order of items does not matter
+    nothing = accuracy([])
+    assert nothing.items == 0
+    assert math.isnan(nothing.value)
+    assert math.isnan(nothing.low)
 
 
 def test_the_binomial_draw_is_the_bootstrap_of_items():
@@ -76,27 +80,11 @@ def test_the_binomial_draw_is_the_bootstrap_of_items():
     assert a.high == pytest.approx(high, abs=0.026)
 
 
-def test_edges_of_accuracy():
-    nothing = accuracy([])
-    assert nothing.items == 0
-    assert math.isnan(nothing.value)
-    assert math.isnan(nothing.low)
-
-
-def test_where_all_items_are_alike_the_next_may_be_another():
-    # Wilson: z^2 = 1.96^2 = 3.8415; 3.8415 / (5 + 3.8415) = 0.4345
-    everything = accuracy([True] * 5)
-    assert (everything.value, everything.high) == (1.0, 1.0)
-    assert everything.low == pytest.approx(0.5655, abs=1e-4)
-    none = accuracy([False] * 5)
-    assert (none.value, none.low) == (0.0, 0.0)
-    assert none.high == pytest.approx(0.4345, abs=1e-4)
-    assert accuracy([False] * 500).high == pytest.approx(3.8415 / 503.8415, abs=1e-5)
-
-
 def test_where_all_pairs_are_alike_the_next_may_be_another():
+    # Wilson: z^2 = 1.96^2 = 3.8415; 3.8415 / (5 + 3.8415) = 0.4345
     right, wrong = {str(i): True for i in range(5)}, {str(i): False for i in range(5)}
     better = compare(right, wrong)
+    assert better.p_bootstrap == pytest.approx(2 / 10_001)  # 2 (0 + 1) / (10,000 + 1): never a probability of nothing
     assert (better.difference, better.high) == (1.0, 1.0)
     assert better.low == pytest.approx(1 - 2 * 0.4345, abs=1e-4)
     worse = compare(wrong, right)
@@ -105,11 +93,6 @@ def test_where_all_pairs_are_alike_the_next_may_be_another():
     assert same.difference == 0.0
     assert (same.low, same.high) == (pytest.approx(-0.4345, abs=1e-4), pytest.approx(0.4345, abs=1e-4))
     assert (same.p, same.p_bootstrap) == (1.0, 1.0)
-
-
-def test_no_draw_on_the_other_side_is_not_a_probability_of_nothing():
-    right, wrong = {str(i): True for i in range(5)}, {str(i): False for i in range(5)}
-    assert compare(right, wrong).p_bootstrap == pytest.approx(2 / 10_001)  # 2 (0 + 1) / (10,000 + 1)
 
 
 def test_two_arms_on_the_same_items():

@@ -14,7 +14,6 @@ from toolformer_core.errors import CorpusError, UnknownNameError
 from toolformer_core.evaluate.figures import DECODING, PERPLEXITY, TABLES, figures_for
 from toolformer_core.evaluate.items import Item, Rule
 from toolformer_core.evaluate.queries import right_tools
-from toolformer_core.evaluate.readers.jsonl import line_of
 from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import read, task_named, tasks
 from toolformer_core.tools.search.passages import read_passages
@@ -97,43 +96,27 @@ def test_a_file_without_a_usable_row(name, text, says, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_paths_that_lead_nowhere(tmp_path):
+def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(CorpusError, match="no such benchmark file or folder"):
         read(task_named("nq"), tmp_path / "none")
     with pytest.raises(CorpusError, match=r"no file named \* in"):
         read(task_named("nq"), tmp_path)
-
-
-def test_bytes_that_are_no_text(tmp_path):
     path = tmp_path / "svamp.json"
     path.write_bytes(b'[\n{"Question": "\xff"}]')
     with pytest.raises(CorpusError, match="line 2: not_utf8"):
         read(task_named("svamp"), path)
 
 
-def test_lone_surrogates_are_a_reason_to_drop_a_row(tmp_path):
+def test_of_a_lone_surrogate_is_told_in_text_that_can_be_written(tmp_path):
     """JSON can write half of a character, which no tokenizer reads and no file of results holds."""
     half = r"\ud800"
     path = tmp_path / "items.jsonl"
-    path.write_text(
-        "".join(
-            f'{{"prompt": "{prompt}", "answers": ["{answer}"], "item_id": "{own}", "group": "{group}"}}\n'
-            for prompt, answer, own, group in [
-                ("It is", "x", "sound", ""),
-                (f"It {half} is", "x", "1", ""),
-                ("It is", half + "x", "2", ""),
-                ("It is", "x", half, ""),
-                ("It is", "x", "4", half),
-            ]
-        )
-        + f'{{"{half}": 1}}\n'
-    )
-    items, rejected = split(read(task_named("small-world"), path))
-    assert [item.item_id for item in items] == ["sound"]
-    reasons = [(r.line, r.reason) for r in rejected]
-    assert reasons == [*((line, "not_utf8") for line in (2, 3, 4, 5)), (6, "no_prompt")]
+    sound, unsound = (f'{{"prompt": "It {half[:n]} is", "answers": ["x"]}}\n' for n in (0, 6))
+    path.write_text(sound + unsound + f'{{"{half}": 1}}\n')
+    _, rejected = split(read(task_named("small-world"), path))
+    assert [(r.line, r.reason) for r in rejected] == [(2, "not_utf8"), (3, "no_prompt")]
     assert rejected[0].detail == "lone surrogate U+D800 at character 4"  # behind "It "
-    assert all(r.detail.isascii() for r in rejected)  # what is told of them can be written anywhere
+    assert all(r.detail.isascii() for r in rejected)
     texts = tmp_path / "texts.jsonl"
     texts.write_text(lines({"text": " = A = "}, {"text": "Sound."}) + f'{{"text": "{half}"}}\n')
     with pytest.raises(CorpusError, match="not_utf8"):  # the one article holds it
@@ -151,18 +134,15 @@ def test_reading_from_the_hub(hub):
     assert [(r.line, r.reason) for r in rejected] == [(2, "no_question")]
 
 
-def test_a_hub_row_that_is_no_object_is_rejected(hub):
+def test_mlqa_on_the_hub_has_a_config_per_language_and_a_row_that_is_no_object_is_rejected(hub):
+    hub.answers["facebook/mlqa"] = [json.loads(FORMATS["mlqa-hub"].text)]
+    assert len(list(read(task_named("mlqa-zh")))) == 1
+    assert hub.asked == [("facebook/mlqa", "mlqa.en.zh", "test")]
     row = json.loads(FORMATS["mlqa-es"].text)["data"][0]
     row["paragraphs"][0]["qas"].append("a question")
     hub.answers["facebook/mlqa"] = [row]
     _, rejected = split(read(task_named("mlqa-es")))
     assert (1, "not_an_object") in [(r.line, r.reason) for r in rejected]
-
-
-def test_mlqa_on_the_hub_has_a_config_per_language(hub):
-    hub.answers["facebook/mlqa"] = [json.loads(FORMATS["mlqa-hub"].text)]
-    assert len(list(read(task_named("mlqa-zh")))) == 1
-    assert hub.asked == [("facebook/mlqa", "mlqa.en.zh", "test")]
 
 
 @pytest.mark.parametrize("error", [ConnectionError("offline\nnow"), ValueError("x"), RuntimeError("scripts")])
@@ -181,7 +161,7 @@ def test_without_the_package_the_error_names_the_way_out(monkeypatch):
 def test_an_item_comes_back_from_its_line(tmp_path):
     item = Item("d1", "small-world", "Das ist „zwei“,", ("two", "2"), "2020-03-16", "mt", "translation/3")
     path = tmp_path / "items.jsonl"
-    path.write_text(line_of(item) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(dataclasses.asdict(item)), encoding="utf-8")
     (again,), _ = split(read(task_named("small-world"), path))
     assert dataclasses.replace(again, source="", line=0) == item
 
@@ -190,7 +170,7 @@ def test_dateset_is_generated_without_a_path_and_read_with_one(tmp_path):
     items, _ = split(read(task_named("dateset"), limit=20))
     assert len(items) == 20
     path = tmp_path / "dateset.jsonl"
-    path.write_text("".join(line_of(item) + "\n" for item in items), encoding="utf-8")
+    path.write_text(lines(*map(dataclasses.asdict, items)), encoding="utf-8")
     again, _ = split(read(task_named("dateset"), path))
     assert [(i.item_id, i.prompt, i.answers, i.date, i.group) for i in again] == [
         (i.item_id, i.prompt, i.answers, i.date, i.group) for i in items

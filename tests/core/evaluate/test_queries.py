@@ -1,8 +1,9 @@
-"""Queries for grounding: what is left of a prompt, the tools that are right, and files of queries and translations."""
+"""Queries for grounding: what is left of a prompt, the tools that are right, figures, and files of queries."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,18 @@ from toolformer_core.evaluate.prompts import (
     translation,
     word_problem,
 )
-from toolformer_core.evaluate.queries import RIGHT_TOOLS, query_of, right_by_paper, right_tools
-from toolformer_core.evaluate.readers.parallel import translation_files
+from toolformer_core.evaluate.queries import (
+    NO_TOOL,
+    RIGHT_TOOLS,
+    accuracy_by_paper,
+    confusion,
+    grounding_accuracy,
+    query_of,
+    rejection,
+    right_by_paper,
+    right_tools,
+)
+from toolformer_core.evaluate.readers.files import translation_files
 from toolformer_core.evaluate.tasks import read, task_named, tasks
 
 
@@ -114,3 +125,45 @@ def test_a_missing_or_ambiguous_pair_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"found: .*a\.deu, .*b\.deu"):
         translation_files(tmp_path, ".deu")
     assert translation_files(tmp_path / "b.eng", ".deu") == (tmp_path / "b.deu", tmp_path / "b.eng")
+
+
+# --- figures, against hand-made ones ----------------------------------------------------------------------------------
+
+
+def test_right_choices() -> None:
+    assert grounding_accuracy([None, "qa"], [("qa",), ()]).right == 0
+    # of the third query no tool is right, and none was chosen
+    found = grounding_accuracy(["qa", "mt", None, "qa"], [("qa", "wikisearch"), ("qa",), (), ("mt", "qa")])
+    assert (found.right, found.items, found.value) == (3, 4, 0.75)
+    assert 0 < found.low < 0.75 < found.high <= 1
+
+
+def test_confusion_counts_choices_by_label() -> None:
+    assert confusion(["qa", None, "mt", "qa"], ["nq", "nq", "mlqa", "nq"]) == {
+        "nq": {NO_TOOL: 1, "qa": 2},
+        "mlqa": {"mt": 1},
+    }
+
+
+def test_rejection_by_hand() -> None:
+    choices, right = ["a", "a", None, None], [("a",), (), ("a",), ()]
+    found = rejection(choices, right, 0.3)
+    # rejected: 3 and 4, of which 4 rightly: precision 1/2; unfit: 2 and 4, of which 4 was rejected: recall 1/2
+    assert (found.precision, found.recall, found.accuracy.value) == (0.5, 0.5, 0.5)
+    none = rejection(["a"], [("a",)], 0.05)
+    assert math.isnan(none.precision)
+    assert math.isnan(none.recall)
+
+
+def test_by_the_papers_rule_one_tool_is_right_for_questions() -> None:
+    either, library = [("qa", "wikisearch")] * 3, ("calculator", "qa", "wikisearch", "mt")
+    chosen = ["qa", "wikisearch", "calculator"]
+    assert grounding_accuracy(chosen, either).right == 2
+    ours, without = accuracy_by_paper("nq", chosen, either, library), accuracy_by_paper("nq", chosen, either, ["qa"])
+    assert ((ours.items, ours.right), without.items) == ((3, 1), 0)
+    assert accuracy_by_paper("mlqa-de", ["mt"], [("mt",)], library).items == 0
+    mlqa = accuracy_by_paper("mlqa-de", ["mt", "multilingual_qa"], [("mt",)] * 2, (*library, "multilingual_qa"))
+    assert (mlqa.items, mlqa.right) == (2, 1)
+    # elsewhere the rule is ours: also where the library lacks the right tool, and where none is right
+    other = accuracy_by_paper("queries", ["qa", None], [("units",), ()], library)
+    assert (other.items, other.right) == (2, 1)

@@ -18,17 +18,15 @@ from toolformer_core.export.conversation import (
     DEFAULT_REQUESTS,
     REASONS,
     REQUEST,
-    Conversation,
     LeftOut,
     Requests,
     Turn,
     conversation_of,
 )
 from toolformer_core.export.dialects import openai_row, sharegpt_row
-from toolformer_core.export.pieces import Piece, pieces_of
+from toolformer_core.export.pieces import Piece, pieces_of, segment_row
 from toolformer_core.export.restore import restore
 from toolformer_core.export.schemas import ToolSchema, schema_of
-from toolformer_core.export.segments import segment_row
 from toolformer_core.export.tokens import NOT_TRAINED, token_rows
 from toolformer_core.records import Call, Example, InsertedCall
 from toolformer_core.syntax import escape
@@ -52,8 +50,8 @@ TWICE = an_example(
 
 def turns_of(example: Example, requests: Requests = DEFAULT_REQUESTS) -> tuple[Turn, ...]:
     found = conversation_of(example, requests)
-    assert isinstance(found, Conversation)
-    return found.turns
+    assert not isinstance(found, LeftOut)
+    return found
 
 
 class Letters:
@@ -216,7 +214,7 @@ def test_why_a_text_has_no_turns(example: Example, reason: str) -> None:
 
 def test_messages() -> None:
     found = conversation_of(BOOKS)
-    assert isinstance(found, Conversation)
+    assert not isinstance(found, LeftOut)
     row = openai_row(found, SCHEMAS)
     assert row["messages"] == [
         {"role": "user", "content": f"{REQUEST}\n\nOf 587 books 58 are lent, so"},
@@ -245,7 +243,7 @@ def test_messages() -> None:
 
 def test_sharegpt_has_a_human_turn_between_a_text_and_the_next_call() -> None:
     found = conversation_of(TWICE)
-    assert isinstance(found, Conversation)
+    assert not isinstance(found, LeftOut)
     row = sharegpt_row(found, SCHEMAS)
     assert [(one["from"], one["value"]) for one in row["conversations"]] == [
         ("human", f"{REQUEST}\n\nOf 587 books 58 are lent, so"),
@@ -263,8 +261,8 @@ def test_sharegpt_has_a_human_turn_between_a_text_and_the_next_call() -> None:
 def test_the_second_call_of_a_chain_follows_the_first_ones_response() -> None:
     example = an_example("Velden is 45 years older, from 1865.", (30, "qa", "Since when?", "1820"), CHAINED)
     found = conversation_of(example)
-    assert isinstance(found, Conversation)
-    assert [(turn.role, turn.content) for turn in found.turns] == [
+    assert not isinstance(found, LeftOut)
+    assert [(turn.role, turn.content) for turn in found] == [
         ("user", f"{REQUEST}\n\nVelden is 45 years older, from"),
         ("assistant", ""),  # QA(Since when?)
         ("tool", "1820"),
@@ -287,7 +285,7 @@ def test_the_second_call_of_a_chain_follows_the_first_ones_response() -> None:
 def test_a_text_comes_back_from_every_row(example: Example, requests: Requests, arguments: Any) -> None:
     rows: list[Any] = [segment_row(example), {"text": example.text, "calls": []}]
     found = conversation_of(example, requests)
-    if isinstance(found, Conversation):
+    if not isinstance(found, LeftOut):
         rows += [openai_row(found, SCHEMAS, arguments), sharegpt_row(found, SCHEMAS, requests)]
         said = [one["from"] for one in rows[-1]["conversations"]]
         assert set(said[::2]) <= {"human", "observation"}  # or LLaMA-Factory passes the row over
@@ -299,8 +297,8 @@ def test_a_text_comes_back_from_every_row(example: Example, requests: Requests, 
 @given(examples_with_calls())
 def test_a_tool_says_in_a_turn_what_it_answered_and_not_what_stands_in_brackets(example: Example) -> None:
     found = conversation_of(example)
-    if isinstance(found, Conversation):
-        said = [turn.content for turn in found.turns if turn.role == "tool"]
+    if not isinstance(found, LeftOut):
+        said = [turn.content for turn in found if turn.role == "tool"]
         assert said == [call.response for call in example.calls]
         assert all(escape(response) in example.text for response in said)
 
@@ -377,7 +375,7 @@ def test_a_tool_with_arguments_has_their_schema_and_its_calls_have_their_values(
 @pytest.mark.parametrize("arguments", ["dict", "json"])
 def test_a_text_comes_back_from_arguments_as_it_was_written(arguments: Any) -> None:
     found, schemas = conversation_of(RUN), {**SCHEMAS, "Convert": CONVERT}
-    assert isinstance(found, Conversation)
+    assert not isinstance(found, LeftOut)
     openai, sharegpt = openai_row(found, schemas, arguments), sharegpt_row(found, schemas)
     (call,) = openai["messages"][1]["tool_calls"]
     given = {"unit": "mi", "amount": 3.0}

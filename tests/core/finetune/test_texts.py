@@ -16,7 +16,6 @@ from tests.support.examples_of_c_star import BOOKS
 from tests.tiny import sentencepiece, tokenizer
 from toolformer_core.errors import CorpusError, ModelError, UsageError
 from toolformer_core.export.tokens import token_rows
-from toolformer_core.finetune.split import training_text
 from toolformer_core.finetune.texts import (
     Piece,
     encode_texts,
@@ -26,6 +25,7 @@ from toolformer_core.finetune.texts import (
     pack,
     read_texts,
     step_pieces,
+    training_text,
 )
 from toolformer_core.records import Example
 
@@ -44,27 +44,23 @@ class Letters:
 def test_a_text_is_cut_so_that_every_token_is_a_target_once() -> None:
     # [1] a b c d e [2] is 7 tokens; pieces of 4, each repeating one: [1] a b c | c d e [2]
     first, second = encode_texts(Letters(), ["abcde"], start=1, end=2, length=4)
-    assert first.ids.tolist() == [1, 97, 98, 99]
-    assert first.targets.tolist() == [False, True, True, True]
-    assert second.ids.tolist() == [99, 100, 101, 2]
-    assert second.targets.tolist() == [False, True, True, True]
-
-
-def test_perplexity_does_not_ask_for_the_end() -> None:
+    assert (first.ids.tolist(), second.ids.tolist()) == ([1, 97, 98, 99], [99, 100, 101, 2])
+    assert first.targets.tolist() == second.targets.tolist() == [False, True, True, True]
+    # perplexity does not ask for the end
     (piece,) = encode_texts(Letters(), ["ab"], start=1, end=2, length=8, score_end=False)
-    assert piece.ids.tolist() == [1, 97, 98, 2]
-    assert piece.targets.tolist() == [False, True, True, False]
+    assert (piece.ids.tolist(), piece.targets.tolist()) == ([1, 97, 98, 2], [False, True, True, False])
+    # without a start the first token is no target, and "x" has nothing to predict
+    (piece,) = encode_texts(Letters(), ["abc", "x"], start=None, end=None, length=8)
+    assert (piece.ids.tolist(), piece.targets.tolist()) == ([97, 98, 99], [False, True, True])
 
 
-def test_without_a_start_the_first_token_is_no_target() -> None:
-    (piece,) = encode_texts(Letters(), ["abc", "x"], start=None, end=None, length=8)  # "x" has nothing to predict
-    assert piece.ids.tolist() == [97, 98, 99]
-    assert piece.targets.sum() == 2
-
-
-def test_nothing_to_train_on_is_said() -> None:
+def test_what_cannot_be_trained_on_is_said() -> None:
     with pytest.raises(UsageError, match="nothing to train on"):
         encode_texts(Letters(), ["x"], start=None, end=None, length=8)
+    slow = Letters()
+    slow.is_fast = False  # type: ignore[attr-defined]
+    with pytest.raises(ModelError, match="no fast tokenizer"):
+        encode_texts(slow, ["ab"], start=1, end=2, length=9)
 
 
 @given(st.lists(st.text("abc", max_size=40), min_size=1, max_size=6), st.integers(2, 9))
@@ -73,13 +69,6 @@ def test_all_targets_are_there_in_order(texts: list[str], length: int) -> None:
     targets = [int(t) for p in pieces for t in p.ids[p.targets]]
     assert targets == [t for text in texts for t in [*map(ord, text), 2]]
     assert all(2 <= len(p) <= length for p in pieces)
-
-
-def test_a_tokenizer_without_offsets_is_refused() -> None:
-    slow = Letters()
-    slow.is_fast = False  # type: ignore[attr-defined]
-    with pytest.raises(ModelError, match="no fast tokenizer"):
-        encode_texts(slow, ["ab"], start=1, end=2, length=9)
 
 
 def test_what_an_arm_learns_from_a_document() -> None:

@@ -223,7 +223,7 @@ def test_a_wrong_job_is_said_in_one_line(tmp_path: Path, model: str) -> None:
     (tmp_path / "job.json").write_text(json.dumps(raw))
     done = run_program(tmp_path)
     assert done.returncode == 2
-    assert "unknown settings: warmpu" in done.stderr
+    assert "unexpected keyword argument 'warmpu'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -16,7 +16,7 @@ from fractions import Fraction
 import pytest
 
 from toolformer_core.grounding.patterns import AUTHORS_PATTERNS, STANDARD_PATTERNS
-from toolformer_core.grounding.scores import pattern_similarity
+from toolformer_core.grounding.records import pattern_similarity
 
 PRIORS = {"english": 0.75, "other": 0.15, "number": 0.02, "symbol": 0.02, "sleep": 0.02, "move": 0.02, "time": 0.02}
 

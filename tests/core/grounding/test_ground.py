@@ -14,8 +14,7 @@ from toolformer_core.grounding.baselines import chosen_by_lm, few_shot_prompt
 from toolformer_core.grounding.ground import NO_CALL, Grounder, GroundingSettings
 from toolformer_core.grounding.library import library_of
 from toolformer_core.grounding.patterns import AUTHORS_PATTERNS, Pattern, PatternSet
-from toolformer_core.grounding.records import Query
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Query, Weights
 from toolformer_core.lm.base import Draw
 from toolformer_core.records import ToolFailure
 from toolformer_core.tools.declaration import ToolDeclaration
@@ -90,10 +89,7 @@ def test_every_score_by_hand() -> None:
 
 def test_the_authors_rule_reads_answer_and_responses() -> None:
     tools = DeclaredTool("Calculator", "adds", {"2 + 3": "5.0"}), DeclaredTool("Finder", "finds", {"sum": "Unknown"})
-    calls = {
-        ("calculator", f"{SUM}\nCall:"): "Calculator(2 + 3)]",
-        ("finder", f"{SUM}\nCall:"): "Finder(sum)]",
-    }
+    calls = {("calculator", f"{SUM}\nCall:"): "Calculator(2 + 3)]", ("finder", f"{SUM}\nCall:"): "Finder(sum)]"}
     lm = ScriptedSmallLM({SUM: " That is\ntwenty five, Sir. More"}, calls)
     settings = GroundingSettings(answer_prompt="{query}")
     grounder = Grounder(library_of(tools), lm, the_encoder(), patterns=AUTHORS_PATTERNS, settings=settings)
@@ -152,12 +148,16 @@ def test_without_a_tool_the_large_lm_answers_itself() -> None:
     assert (answer.tool, answer.text, answer.failure) == (None, "6", "")
     with pytest.raises(UnknownNameError, match="adder"):
         grounder.answer_all([Query(SUM)], ["ader"], the_lm())
+    assert grounder.ground([]) == []
 
 
-def test_an_answer_without_a_call_is_a_failure() -> None:
-    grounder = Grounder(library_of(the_tools()), the_lm(), the_encoder(), patterns=PATTERNS)
-    (answer,) = grounder.answer_all([Query(CITY)], ["adder"], the_lm())
-    assert (answer.tool, answer.text, answer.failure) == ("adder", "", NO_CALL)
+def test_what_failed_is_recorded() -> None:
+    adder = DeclaredTool("Adder", "adds", {"2 + 3": ToolFailure("broken", "why")})
+    grounder = Grounder(library_of([adder]), the_lm(), the_encoder(), patterns=PATTERNS)
+    (grounding,) = grounder.ground([Query(SUM)])
+    assert (grounding.scores[0].call, grounding.scores[0].failure) == ("2 + 3", "broken")
+    answers = grounder.answer_all([Query(SUM), Query(CITY)], ["adder", "adder"], the_lm())  # no call is written for one
+    assert [(a.tool, a.text, a.failure) for a in answers] == [("adder", "", "broken"), ("adder", "", NO_CALL)]
 
 
 def test_a_mock_response_stands_for_the_tool() -> None:
@@ -198,12 +198,6 @@ def test_a_tool_that_is_added_can_be_chosen_in_the_next_query() -> None:
     assert after.ground([Query(SUM)])[0].choice(Weights()) == "adder"
 
 
-def test_no_query_asks_nothing() -> None:
-    lm = the_lm()
-    assert Grounder(library_of(the_tools()), lm, the_encoder(), patterns=PATTERNS).ground([]) == []
-    assert lm.asked == 0
-
-
 def test_libraries_that_make_no_sense_are_refused() -> None:
     adder, finder = the_tools()
     bare = FakeTool({})
@@ -221,22 +215,10 @@ def test_libraries_that_make_no_sense_are_refused() -> None:
         GroundingSettings(answer_prompt="no place")
 
 
-def test_the_lm_chooses_among_the_names() -> None:
+def test_the_lm_chooses_among_the_names_and_sees_examples() -> None:
+    assert few_shot_prompt([("a?", "b")], "c?", "Q: {query}\nA:") == "Q: a?\nA: b\n\nQ: c?\nA:"
     library = library_of(the_tools())
     head = "Choose the tool that helps most with the question.\n\nAdder: adds\nFinder: finds\n\n"
     lm = ScriptedSmallLM({f"{head}Question: {SUM}\nTool:": " Adder", f"{head}Question: {CITY}\nTool:": "no room"})
     assert chosen_by_lm(library, lm, [SUM, CITY]) == ["adder", None]
     assert lm.asked == 2
-
-
-def test_a_few_shot_prompt() -> None:
-    assert few_shot_prompt([("a?", "b")], "c?", "Q: {query}\nA:") == "Q: a?\nA: b\n\nQ: c?\nA:"
-
-
-def test_a_failure_of_the_tool_is_recorded() -> None:
-    adder = DeclaredTool("Adder", "adds", {"2 + 3": ToolFailure("broken", "why")})
-    grounder = Grounder(library_of([adder]), the_lm(), the_encoder(), patterns=PATTERNS)
-    (grounding,) = grounder.ground([Query(SUM)])
-    assert (grounding.scores[0].call, grounding.scores[0].failure) == ("2 + 3", "broken")
-    (answer,) = grounder.answer_all([Query(SUM)], ["adder"], the_lm())
-    assert (answer.text, answer.failure) == ("", "broken")

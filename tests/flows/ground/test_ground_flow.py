@@ -22,11 +22,11 @@ from tasks.shards import arrow
 from tasks.shards.run_shard import ShardResult
 from toolformer_core.embedded import CHAIN_PASSAGES
 from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
-from toolformer_core.evaluate.grounding_figures import grounding_accuracy
 from toolformer_core.evaluate.items import Item
+from toolformer_core.evaluate.queries import grounding_accuracy
 from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import task_named
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Weights
 from toolformer_core.lm.load import model_digest
 from warehouse.queries import rows_of, stats
 from warehouse.schema import stage_facts

@@ -34,8 +34,7 @@ from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.grounding.encoders import HiddenStateEncoder
 from toolformer_core.grounding.ground import Grounder
 from toolformer_core.grounding.library import library_of
-from toolformer_core.grounding.records import Query
-from toolformer_core.grounding.scores import Weights
+from toolformer_core.grounding.records import Query, Weights
 from toolformer_core.grounding.small_lm import HFSmallLM
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.tokens import encode_following

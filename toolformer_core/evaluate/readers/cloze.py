@@ -25,7 +25,7 @@ from pathlib import Path, PurePath
 
 from toolformer_core.evaluate.items import BadRowError, BenchmarkRow, Item, item_of
 from toolformer_core.evaluate.prompts import completion
-from toolformer_core.evaluate.readers.fields import optional, text_of, texts_in
+from toolformer_core.evaluate.readers.rows import optional, text_of, texts_in
 
 _CLOSING = r"[\s.,;:!?\"'”’»)\]…]*"
 _MASK, _BLANK = "[MASK]", "_X_"
@@ -38,11 +38,7 @@ def relations() -> dict[str, str]:
 
 
 def lama(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of LAMA in any of the releases above.
-
-    Raises:
-        BadRowError: no_obj_label, no_statement, mask_not_last, no_answer.
-    """
+    """Read a row of LAMA in any of the releases above."""
     label = text_of(row, "obj_label")
     aliases = texts_in(optional(row, "obj_aliases"))
     relation = _relation(row, source)
@@ -64,14 +60,9 @@ def lama(task: str, row: BenchmarkRow, source: str) -> Item:
 
 
 def templama(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of TempLAMA.
-
-    Raises:
-        BadRowError: no_query, no_date, mask_not_last, no_answer.
-    """
-    query = text_of(row, "query")
-    prefix = _before(query, _BLANK)
-    if prefix is None:
+    """Read a row of TempLAMA."""
+    query = text_of(row, "query").strip()
+    if (prefix := _before(query, _BLANK)) is None:
         raise BadRowError("mask_not_last", f"{_BLANK} must stand once, at the end: {query[-100:]}")
     answers: list[str] = []
     value = optional(row, "answer", "answers")
@@ -94,34 +85,28 @@ def templama(task: str, row: BenchmarkRow, source: str) -> Item:
 
 def _statements(row: BenchmarkRow, relation: str) -> Iterator[tuple[str, list[str]]]:
     """Yield a row's statements with their additional answers; a template is only used if there is no sentence."""
-    surface = texts_in(optional(row, "obj_surface"))
     sentences = texts_in(optional(row, "masked_sentences")) or texts_in(optional(row, "masked_sentence"))
-    has_sentence = False
     if sentences:
-        has_sentence = True
-        yield " ".join(s.strip() for s in sentences), surface
+        yield " ".join(s.strip() for s in sentences), texts_in(optional(row, "obj_surface"))
     evidences = optional(row, "evidences")
     for evidence in evidences if isinstance(evidences, list) else []:
-        if isinstance(evidence, dict) and isinstance(evidence.get("masked_sentence"), str):
-            has_sentence = True
-            yield evidence["masked_sentence"], texts_in(evidence.get("obj_surface"))
-    if has_sentence:
+        if isinstance(evidence, dict) and isinstance(sentence := evidence.get("masked_sentence"), str):
+            sentences.append(sentence)
+            yield sentence, texts_in(evidence.get("obj_surface"))
+    template, subject = optional(row, "template"), optional(row, "sub_label")
+    if sentences or not isinstance(subject, str) or not subject.strip():
         return
-    template = optional(row, "template")
-    subject = optional(row, "sub_label")
-    if isinstance(subject, str) and subject.strip():
-        if isinstance(template, str) and "[X]" in template:
-            yield template.replace("[X]", subject.strip()).replace("[Y]", _MASK), []
-        elif phrase := relations().get(relation):
-            yield f"{phrase.format(x=subject.strip())} {_MASK}", []
+    if isinstance(template, str) and "[X]" in template:
+        yield template.replace("[X]", subject.strip()).replace("[Y]", _MASK), []
+    elif phrase := relations().get(relation):
+        yield f"{phrase.format(x=subject.strip())} {_MASK}", []
 
 
 def _relation(row: BenchmarkRow, source: str) -> str:
     predicate = optional(row, "predicate_id")
     if isinstance(predicate, str):
         return predicate
-    match = re.match(r"P\d+", PurePath(source).name)
-    return match[0] if match else ""
+    return match[0] if (match := re.match(r"P\d+", PurePath(source).name)) else ""
 
 
 def _before(statement: str, mask: str) -> str | None:
@@ -131,7 +116,6 @@ def _before(statement: str, mask: str) -> str | None:
 
 
 def _day(value: object) -> str:
-    """Return a year or a date as an ISO date."""
     text = value.isoformat() if isinstance(value, date) else str(value if value is not None else "").strip()
     try:
         if re.fullmatch(r"\d{4}", text):

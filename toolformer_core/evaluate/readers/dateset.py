@@ -12,21 +12,24 @@ It draws 500 current dates, each with a past and a future date within four years
     | holiday  | What FIELD (no year) is, was HOLIDAY this year?                                   | 1,800 |
     | count    | How many days, weeks, months, years ago was, are there until HOLIDAY this year?   | 1,200 |
 
-FIELD is day of the week, day of the month, month or year. The paper gives templates and sizes; the rest is our choice:
+The paper gives templates and sizes; the rest is our choice:
 - The forms of a template share its size evenly, and each form uses current dates in a shuffled order, without repeats.
-- Only complete weeks, months and years between two dates count, so N and every count are whole; N is at least 1.
+- Only complete weeks, months and years count, so N and every count are whole; N is at least 1.
 - No row goes back by months or years to a day that does not exist (one month before May 31).
-- A holiday is the day itself, not the substitute day off when it falls on a weekend.
-- The holidays are the ten federal ones that exist in every drawn year. Juneteenth is one only since 2021, and ten
-  divides the table's 600 rows per field and 300 rows per unit. No row counts to or from a holiday on the day itself.
+- The holidays are the ten federal ones that exist in every drawn year (Juneteenth is one only since 2021), each the day
+  itself, not the substitute day off. No row counts to or from a holiday on the day itself.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
+from itertools import islice
+
+import numpy as np
 
 from toolformer_core.evaluate.items import Item, item_of
 from toolformer_core.evaluate.prompts import question
@@ -45,13 +48,11 @@ _FIRST, _LAST = date(2010, 1, 1), date(2022, 12, 31)  # of the current dates
 _MAX_DAYS = 4 * 365 + 1  # four years hold at least one leap day
 
 # Spelled out because `strftime` depends on the machine's locale.
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
+_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_MONTHS = "January February March April May June July August September October November December".split()
 _FIELDS = ("day of the week", "day of the month", "month", "year")
-_UNITS = ("days", "weeks", "months", "years")
+_IN_DAYS, _IN_MONTHS = {"days": 1, "weeks": 7}, {"months": 1, "years": 12}
+_UNITS = (*_IN_DAYS, *_IN_MONTHS)
 _RELATIVE = {
     "the day before yesterday": -2,
     "yesterday": -1,
@@ -61,35 +62,24 @@ _RELATIVE = {
 }
 
 
-def _nth(month: int, weekday: int, n: int) -> Callable[[int], date]:
-    """Return a function from a year to the n-th Monday (0) to Sunday (6) of a month; n = -1: the last."""
-
-    def day(year: int) -> date:
-        if n > 0:
-            first = date(year, month, 1)
-            return first + timedelta((weekday - first.weekday()) % 7 + 7 * (n - 1))
-        last = date(year + month // 12, month % 12 + 1, 1) - timedelta(1)
-        return last - timedelta((last.weekday() - weekday) % 7)
-
+def _nth(month: int, weekday: str, n: int, year: int) -> date:
+    """Return the n-th such day of a month; n = 0: the last one before the month."""
+    day: date = np.busday_offset(f"{year}-{month:02}-01", n - 1, roll="forward", weekmask=weekday).item()
     return day
-
-
-def _fixed(month: int, day: int) -> Callable[[int], date]:
-    return lambda year: date(year, month, day)
 
 
 # US federal holidays: name -> function from a year to the date.
 HOLIDAYS: Mapping[str, Callable[[int], date]] = {
-    "New Year's Day": _fixed(1, 1),
-    "Martin Luther King Jr. Day": _nth(1, 0, 3),
-    "Presidents' Day": _nth(2, 0, 3),
-    "Memorial Day": _nth(5, 0, -1),
-    "Independence Day": _fixed(7, 4),
-    "Labor Day": _nth(9, 0, 1),
-    "Columbus Day": _nth(10, 0, 2),
-    "Veterans Day": _fixed(11, 11),
-    "Thanksgiving": _nth(11, 3, 4),
-    "Christmas Day": _fixed(12, 25),
+    "New Year's Day": partial(date, month=1, day=1),
+    "Martin Luther King Jr. Day": partial(_nth, 1, "Mon", 3),
+    "Presidents' Day": partial(_nth, 2, "Mon", 3),
+    "Memorial Day": partial(_nth, 6, "Mon", 0),
+    "Independence Day": partial(date, month=7, day=4),
+    "Labor Day": partial(_nth, 9, "Mon", 1),
+    "Columbus Day": partial(_nth, 10, "Mon", 2),
+    "Veterans Day": partial(date, month=11, day=11),
+    "Thanksgiving": partial(_nth, 11, "Thu", 4),
+    "Christmas Day": partial(date, month=12, day=25),
 }
 
 
@@ -105,42 +95,29 @@ _Form = Callable[[_Day], _Question | None]  # None: this day does not suit the f
 
 
 def dateset(seed: int = 0) -> Iterator[Item]:
-    """Generate the data set: 9,400 items in the order of the templates, the same for the same seed.
-
-    An item's date is the current date; its group is the template.
-    """
+    """Generate 9,400 items in the order of the templates; an item's date is the current one, its group the template."""
     r = random.Random(f"dateset/{seed}")
-    span = (_LAST - _FIRST).days + 1
     days = []
-    for offset in r.sample(range(span), _CURRENT_DATES):
+    for offset in r.sample(range((_LAST - _FIRST).days + 1), _CURRENT_DATES):
         today = _FIRST + timedelta(offset)
         past, future = (timedelta(r.randint(1, _MAX_DAYS)) for _ in range(2))
         days.append(_Day(today, today - past, today + future))
     for template, forms in _templates().items():
-        each = SIZES[template] // len(forms)
         for form in forms:
-            yield from _rows(template, form, r.sample(days, len(days)), each)
-
-
-def _rows(template: str, form: _Form, days: Iterable[_Day], count: int) -> Iterator[Item]:
-    rows = 0
-    for day in days:
-        filled = form(day) if rows < count else None
-        if filled is not None:
-            rows += 1
-            text, answers = filled
-            yield item_of("dateset", question(text), answers, date=day.today.isoformat(), group=template)
+            rows = ((day, filled) for day in r.sample(days, len(days)) if (filled := form(day)) is not None)
+            for day, (text, answers) in islice(rows, SIZES[template] // len(forms)):
+                yield item_of("dateset", question(text), answers, date=day.today.isoformat(), group=template)
 
 
 def _templates() -> dict[str, list[_Form]]:
     return {
         "distance": [_days_ago, _days_until],
-        "ago": [_ago(field, unit) for field in _FIELDS for unit in _UNITS],
-        "ahead": [_ahead(field) for field in _FIELDS],
+        "ago": [partial(_ago, field, unit) for field in _FIELDS for unit in _UNITS],
+        "ahead": [partial(_ahead, field) for field in _FIELDS],
         "weekday": [_weekday_past, _weekday_future],
-        "relative": [_relative(field, name, n) for field in _FIELDS for name, n in _RELATIVE.items()],
-        "holiday": [_holiday(field, name) for field in _FIELDS[:3] for name in HOLIDAYS],
-        "count": [_count(unit, name) for unit in _UNITS for name in HOLIDAYS],
+        "relative": [partial(_relative, field, name, n) for field in _FIELDS for name, n in _RELATIVE.items()],
+        "holiday": [partial(_holiday, field, name) for field in _FIELDS[:3] for name in HOLIDAYS],
+        "count": [partial(_count, unit, name) for unit in _UNITS for name in HOLIDAYS],
     }
 
 
@@ -155,23 +132,15 @@ def _days_until(day: _Day) -> _Question:
     return f"How many days are there until {_written(day.future)}?", (str((day.future - day.today).days),)
 
 
-def _ago(field: str, unit: str) -> _Form:
-    def form(day: _Day) -> _Question | None:
-        n = _complete(day.past, day.today, unit)
-        then = _back(day.today, n, unit) if n else None
-        if then is None:
-            return None
-        return f"What {field} was it {_amount(n, unit)} ago?", _answers(field, then)
-
-    return form
+def _ago(field: str, unit: str, day: _Day) -> _Question | None:
+    n = _complete(day.past, day.today, unit)
+    then = _back(day.today, n, unit) if n else None
+    return None if then is None else (f"What {field} was it {_amount(n, unit)} ago?", _answers(field, then))
 
 
-def _ahead(field: str) -> _Form:
-    def form(day: _Day) -> _Question:
-        n = (day.future - day.today).days
-        return f"What {field} will it be in {_amount(n, 'days')}?", _answers(field, day.future)
-
-    return form
+def _ahead(field: str, day: _Day) -> _Question:
+    n = (day.future - day.today).days
+    return f"What {field} will it be in {_amount(n, 'days')}?", _answers(field, day.future)
 
 
 def _weekday_past(day: _Day) -> _Question:
@@ -182,32 +151,22 @@ def _weekday_future(day: _Day) -> _Question:
     return f"What day of the week is it on {_written(day.future)}?", _answers(_FIELDS[0], day.future)
 
 
-def _relative(field: str, name: str, n: int) -> _Form:
-    def form(day: _Day) -> _Question:
-        verb = "was" if n < 0 else "is"
-        return f"What {field} {verb} it {name}?", _answers(field, day.today + timedelta(n))
-
-    return form
+def _relative(field: str, name: str, n: int, day: _Day) -> _Question:
+    return f"What {field} {'was' if n < 0 else 'is'} it {name}?", _answers(field, day.today + timedelta(n))
 
 
-def _holiday(field: str, name: str) -> _Form:
-    def form(day: _Day) -> _Question:
-        on = HOLIDAYS[name](day.today.year)
-        return f"What {field} {'was' if on < day.today else 'is'} {name} this year?", _answers(field, on)
-
-    return form
+def _holiday(field: str, name: str, day: _Day) -> _Question:
+    on = HOLIDAYS[name](day.today.year)
+    return f"What {field} {'was' if on < day.today else 'is'} {name} this year?", _answers(field, on)
 
 
-def _count(unit: str, name: str) -> _Form:
-    def form(day: _Day) -> _Question | None:
-        on = HOLIDAYS[name](day.today.year)
-        if on == day.today:
-            return None
-        n = _complete(min(on, day.today), max(on, day.today), unit)
-        wording = f"{unit} ago was" if on < day.today else f"{unit} are there until"
-        return f"How many {wording} {name} this year?", (str(n),)
-
-    return form
+def _count(unit: str, name: str, day: _Day) -> _Question | None:
+    on = HOLIDAYS[name](day.today.year)
+    if on == day.today:
+        return None
+    wording = f"{unit} ago was" if on < day.today else f"{unit} are there until"
+    n = _complete(min(on, day.today), max(on, day.today), unit)
+    return f"How many {wording} {name} this year?", (str(n),)
 
 
 # --- dates ------------------------------------------------------------------------------------------------------------
@@ -224,27 +183,24 @@ def _amount(n: int, unit: str) -> str:
 def _answers(field: str, day: date) -> tuple[str, ...]:
     """Return the right answers; a day of the month is right as 6 and 6th (and so, by the rule, as six and sixth)."""
     if field == "day of the month":
-        return str(day.day), f"{day.day}{_suffix(day.day)}"
+        suffix = "th" if 11 <= day.day <= 13 else {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
+        return str(day.day), f"{day.day}{suffix}"
     return ({"day of the week": _DAYS[day.weekday()], "month": _MONTHS[day.month - 1], "year": str(day.year)}[field],)
-
-
-def _suffix(n: int) -> str:
-    return "th" if 11 <= n % 100 <= 13 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
 
 
 def _complete(start: date, end: date, unit: str) -> int:
     """Return the number of complete days, weeks, months or years from start to end; start <= end."""
-    if unit in ("days", "weeks"):
-        return (end - start).days // (7 if unit == "weeks" else 1)
+    if unit in _IN_DAYS:
+        return (end - start).days // _IN_DAYS[unit]
     months = 12 * (end.year - start.year) + end.month - start.month - (end.day < start.day)
-    return months // 12 if unit == "years" else months
+    return months // _IN_MONTHS[unit]
 
 
 def _back(day: date, n: int, unit: str) -> date | None:
     """Return the day n units earlier; None if its month has no such day."""
-    if unit in ("days", "weeks"):
-        return day - timedelta(n * (7 if unit == "weeks" else 1))
-    months = 12 * day.year + day.month - 1 - n * (12 if unit == "years" else 1)
+    if unit in _IN_DAYS:
+        return day - timedelta(n * _IN_DAYS[unit])
+    months = 12 * day.year + day.month - 1 - n * _IN_MONTHS[unit]
     try:
         return date(months // 12, months % 12 + 1, day.day)
     except ValueError:

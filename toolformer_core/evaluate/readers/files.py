@@ -7,6 +7,7 @@
     | .parquet .arrow            | rows of a table                                                        |
     | .xml (.gz, .zst)           | one row per `Problem` element: its attributes and its children's texts |
     | .tsv (.gz, .zst)           | a question, a tab, and the list of its answers (DPR's files)           |
+    | NAME.deu with NAME.eng     | sentences, and their translations on the same lines (Tatoeba)          |
 
 A JSON array is read element by element, so a broken element usually does not affect the others, and every row has its
 line. Keys are lower-cased: `Question` and `question` are the same. This module does not know what a row means.
@@ -15,6 +16,7 @@ line. Keys are lower-cased: `Question` and `question` are the same. This module 
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +27,7 @@ from xml.etree import ElementTree
 from toolformer_core.annotate.readers.arrays import TRAILING, array_row, elements
 from toolformer_core.annotate.readers.files import NOT_ROWS, rows_of
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
-from toolformer_core.compression import TruncatedError, open_chunks
+from toolformer_core.compression import TruncatedError, open_chunks, without_compression
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.items import BenchmarkRow, Hub, RejectedRow
 from toolformer_core.folders import regular_files
@@ -38,9 +40,11 @@ SUFFIXES = (
 _ARRAYS = ("data", "Data")  # the keys of an object that may hold its rows
 _MAX_LINE_BYTES = 64 << 20
 _SPACE = re.compile(r"[ \t\r\n]*")
+_ENGLISH = ".eng"
 
 Located = tuple[int, BenchmarkRow]  # a row and its line
 Nested = Callable[[Any], Iterator[Any] | None]
+_Values = Iterator[tuple[int, Any] | RejectedRow]
 
 
 def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
@@ -49,28 +53,56 @@ def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
     Empty files are skipped, so that an empty file with a matching name does not hide the others.
 
     Args:
-        path: a file or a folder.
         names: globs of file names; the first one that matches any file is used. The name of a single file is ignored.
 
     Raises:
         CorpusError: there is no such path, the suffix is unknown, or the folder holds no such file.
     """
     if path.is_file():
-        if _suffix(path) is None:
+        if not _is_benchmark(path):
             raise CorpusError(f"{path} is not a benchmark file. Valid extensions: {', '.join(SUFFIXES)}.")
         return [path]
     if not path.is_dir():
         raise CorpusError(f"no such benchmark file or folder: {path}")
-    candidates = [p for p in regular_files(path) if _suffix(p) and p.name not in NOT_ROWS and p.stat().st_size]
+    candidates = [p for p in regular_files(path) if _is_benchmark(p) and p.name not in NOT_ROWS and p.stat().st_size]
     for name in names:
         if files := [p for p in candidates if p.relative_to(path).match(name)]:
             return files
     raise CorpusError(f"no file named {' or '.join(names)} in {path}. Valid extensions: {', '.join(SUFFIXES)}.")
 
 
-def _suffix(path: Path) -> str | None:
-    name = path.name.lower()
-    return next((s for s in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(s)), None)
+def _is_benchmark(path: Path) -> bool:
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def translation_files(path: Path, suffix: str) -> tuple[Path, Path]:
+    """Return the file of sentences, with its suffix (`.deu`), and the one of their translations, of the same name.
+
+    Args:
+        path: a folder that holds one such pair, or one of its files.
+
+    Raises:
+        CorpusError: there is no pair, or more than one.
+    """
+    if not path.exists():
+        raise CorpusError(f"no such benchmark file or folder: {path}")
+    names = [path.with_suffix(suffix)] if path.is_file() else regular_files(path)
+    named = [name for name in names if name.name.endswith(suffix)]
+    pairs = [(name, name.with_suffix(_ENGLISH)) for name in named if name.with_suffix(_ENGLISH).is_file()]
+    if len(pairs) != 1 or not pairs[0][0].is_file():
+        found = ", ".join(str(source) for source, _ in pairs) or "none"
+        raise CorpusError(f"{path} must hold one pair of files NAME{suffix} and NAME{_ENGLISH}; found: {found}")
+    return pairs[0]
+
+
+def translation_rows(sentences: Path, translations: Path) -> Iterator[Located]:
+    """Yield a row for each line of two files: `sentence`, `english` and an `id`, which names the line."""
+    with (
+        sentences.open(encoding="utf-8", errors="surrogateescape") as left,
+        translations.open(encoding="utf-8", errors="surrogateescape") as right,
+    ):
+        for line, (sentence, english) in enumerate(itertools.zip_longest(left, right, fillvalue=""), 1):
+            yield line, {"sentence": sentence, "english": english, "id": f"{sentences.stem}-{line}"}
 
 
 def file_rows(path: Path, nested: Nested | None = None) -> Iterator[Located | RejectedRow]:
@@ -78,16 +110,8 @@ def file_rows(path: Path, nested: Nested | None = None) -> Iterator[Located | Re
 
     `nested` returns the rows inside an element that holds several, or None if the element is itself a row.
     """
-    suffix = _suffix(path) or ""
-    if suffix.startswith(".xml"):
-        values = _xml_rows(path)
-    elif suffix.startswith(".tsv"):
-        values = _tsv_rows(path)
-    elif suffix.startswith(".json") and not suffix.startswith(".jsonl"):
-        values = _json_rows(path)
-    else:
-        values = _table_rows(path)
-    for located in values:
+    kind = Path(without_compression(path.name.lower())).suffix
+    for located in _document_rows(path, kind) if kind in (".json", ".xml", ".tsv") else _table_rows(path):
         if isinstance(located, RejectedRow):
             yield located
         else:
@@ -113,45 +137,32 @@ def _lowered(row: dict[Any, Any]) -> BenchmarkRow:
     return out
 
 
-def _table_rows(path: Path) -> Iterator[tuple[int, Any] | RejectedRow]:
-    for row in rows_of(path, _MAX_LINE_BYTES):
-        if isinstance(row, RawRow):
-            yield row.line, row.value
-        elif isinstance(row, BadRow):
-            yield RejectedRow(row.line, row.reason, row.detail)
+def _table_rows(path: Path) -> _Values:
+    return (_value_of(row) for row in rows_of(path, _MAX_LINE_BYTES) if isinstance(row, RawRow | BadRow))
+
+
+def _value_of(row: RawRow | BadRow) -> tuple[int, Any] | RejectedRow:
+    return RejectedRow(row.line, row.reason, row.detail) if isinstance(row, BadRow) else (row.line, row.value)
 
 
 # --- whole documents --------------------------------------------------------------------------------------------------
 
 
-def _bytes_of(path: Path) -> bytes | RejectedRow:
+def _document_rows(path: Path, kind: str) -> _Values:
     try:
-        return b"".join(open_chunks(path))
+        data = b"".join(open_chunks(path))
+        text = "" if kind == ".xml" else data.decode("utf-8-sig")
     except (OSError, TruncatedError) as exc:
-        return RejectedRow(1, "truncated", str(exc)[:200])
-
-
-def _text_of(path: Path) -> str | RejectedRow:
-    data = _bytes_of(path)
-    if isinstance(data, RejectedRow):
-        return data
-    try:
-        return data.decode("utf-8-sig")
+        return iter([RejectedRow(1, "truncated", str(exc)[:200])])
     except UnicodeDecodeError as exc:
-        return RejectedRow(data.count(b"\n", 0, exc.start) + 1, "not_utf8", f"byte {exc.start}: {exc.reason}")
-
-
-def _json_rows(path: Path) -> Iterator[tuple[int, Any] | RejectedRow]:
-    """Yield the elements of the file's array; if it holds no array, its lines."""
-    text = _text_of(path)
-    if isinstance(text, RejectedRow):
-        yield text
-        return
+        line = data.count(b"\n", 0, exc.start) + 1
+        return iter([RejectedRow(line, "not_utf8", f"byte {exc.start}: {exc.reason}")])
+    if kind == ".xml":
+        return _xml_rows(data)
+    if kind == ".tsv":
+        return _tsv_rows(text)
     start = _array_start(text)
-    if start is None:
-        yield from _table_rows(path)
-    else:
-        yield from _elements(text, start)
+    return _table_rows(path) if start is None else _elements(text, start)
 
 
 def _array_start(text: str) -> int | None:
@@ -180,14 +191,13 @@ def _array_start(text: str) -> int | None:
     return None
 
 
-def _elements(text: str, start: int) -> Iterator[tuple[int, Any] | RejectedRow]:
+def _elements(text: str, start: int) -> _Values:
     """Yield the elements of the array that starts at `start`; text after an array inside an object is ignored."""
     inside = text.lstrip().startswith("{")
     for element in elements([text[start:]], _MAX_LINE_BYTES, line=1 + text.count("\n", 0, start)):
         if inside and element.state == TRAILING:
             return
-        row = array_row(element, _MAX_LINE_BYTES)
-        yield RejectedRow(row.line, row.reason, row.detail) if isinstance(row, BadRow) else (row.line, row.value)
+        yield _value_of(array_row(element, _MAX_LINE_BYTES))
 
 
 def _skip(text: str, at: int) -> int:
@@ -195,11 +205,7 @@ def _skip(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _xml_rows(path: Path) -> Iterator[tuple[int, Any] | RejectedRow]:
-    data = _bytes_of(path)
-    if isinstance(data, RejectedRow):
-        yield data
-        return
+def _xml_rows(data: bytes) -> _Values:
     line, counted = 1, 0
     # The parser reports no lines, so elements are cut out first; they are small and never nested.
     for match in re.finditer(rb"<Problem\b.*?(?:</Problem\s*>|(?=<Problem\b)|\Z)", data, re.DOTALL):
@@ -212,12 +218,8 @@ def _xml_rows(path: Path) -> Iterator[tuple[int, Any] | RejectedRow]:
         yield line, {**element.attrib, **{child.tag: "".join(child.itertext()) for child in element}}
 
 
-def _tsv_rows(path: Path) -> Iterator[tuple[int, Any] | RejectedRow]:
+def _tsv_rows(text: str) -> _Values:
     """Yield rows of two columns, `question` and `answer`, one per line; a cell may be quoted as in CSV."""
-    text = _text_of(path)
-    if isinstance(text, RejectedRow):
-        yield text
-        return
     for line, row in enumerate(text.split("\n"), start=1):
         row = row.rstrip("\r")
         cells = next(csv.reader([row], delimiter="\t"), [])

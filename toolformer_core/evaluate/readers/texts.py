@@ -7,9 +7,8 @@
     | JSON lines, Parquet, ...    | one per row, by `annotate.ingest`: the same columns and the same rejections    |
 
 WikiText in rows (the hub has one line per row) is joined before it is cut. Texts are used as they are, including ` @-@
-` and `<unk>`, because perplexities are only comparable on the same text. Where WikiText breaks a formula over lines, `
-= 1 henry ... = ` looks like a title; it is not one if the line before ends inside a sentence that the line after
-continues.
+` and `<unk>`. Where WikiText breaks a formula over lines, ` = 1 henry ... = ` looks like a title; it is not one if the
+line before ends inside a sentence that the line after continues.
 """
 
 from __future__ import annotations
@@ -35,17 +34,13 @@ _MAX_LINE_BYTES = 64 << 20
 
 
 def text_items(task: str, path: Path) -> Iterator[Item | RejectedRow]:
-    """Return the texts of a file or folder as items without answers, whose prompt is the text.
-
-    Raises:
-        CorpusError: nothing there can be read.
-    """
+    """Return the texts of a file or folder as items whose prompt is the text; a CorpusError if nothing can be read."""
     below = regular_files(path) if path.is_dir() else []
     plain = [path] if path.suffix.lower() in _PLAIN else [p for p in below if p.suffix in _PLAIN]
     if plain:
         return itertools.chain.from_iterable(_plain_items(task, file) for file in plain)
     files = corpus_files(path)
-    if _holds_wikitext(files[0]):
+    if _TITLE.fullmatch(next((text for text in _row_texts(files[0]) if text.strip()), "")):
         lines = (line for file in files for line in _row_texts(file))
         return _items(task, wikitext_articles(lines), files[0].name)
     return _corpus_items(task, path)
@@ -60,11 +55,7 @@ def _corpus_items(task: str, path: Path) -> Iterator[Item | RejectedRow]:
 
 
 def text_items_from_hub(task: str, hub: Hub) -> Iterator[Item | RejectedRow]:
-    """Yield the texts of a hub data set with a column `text`; WikiText's lines are joined into articles.
-
-    Raises:
-        CorpusError: the hub cannot be reached.
-    """
+    """Yield the texts of a hub data set with a column `text`; WikiText's lines are joined into articles."""
     rows = (row[1].get("text") for row in hub_rows(hub) if not isinstance(row, RejectedRow))
     texts = [text for text in rows if isinstance(text, str)]
     wiki = _TITLE.fullmatch(next((t for t in texts if t.strip()), ""))
@@ -74,7 +65,7 @@ def text_items_from_hub(task: str, hub: Hub) -> Iterator[Item | RejectedRow]:
 def wikitext_articles(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Cut WikiText into articles; yield the first line of each, from 1, and its text.
 
-    Lines may end in a line feed or not. Text before the first title is a separate article, unless it is blank.
+    Text before the first title is a separate article, unless it is blank.
     """
     all_lines = [line.rstrip("\n") for line in lines]
     starts = [0] + [i for i in range(1, len(all_lines)) if _is_title(all_lines, i)] + [len(all_lines)]
@@ -113,11 +104,6 @@ def _items(task: str, texts: Iterable[tuple[int, str]], source: str) -> Iterator
             yield Item(digest_of("text", text), task, text, (), source=source, line=line)
         else:
             yield RejectedRow(line, "blank", "no text", source)
-
-
-def _holds_wikitext(file: Path) -> bool:
-    first = next((text for text in _row_texts(file) if text.strip()), "")
-    return _TITLE.fullmatch(first) is not None
 
 
 def _row_texts(file: Path) -> Iterator[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
+
+if TYPE_CHECKING:
+    from toolformer_core.lm.hf.model import HFModel
 
 KeyValues = list[tuple[torch.Tensor, torch.Tensor]]  # per layer, (B, H, T, D) each
 
@@ -44,6 +47,16 @@ def by_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         longest = max(longest, length)
     if batch:
         yield batch
+
+
+def hidden_states(hf_model: HFModel, rows: Sequence[NDArray[np.int64]]) -> Iterator[tuple[list[int], torch.Tensor]]:
+    """Yield batches of rows (their indices) with their hidden states (B, T, D); the caller holds the model's lock."""
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    for batch in by_budget([len(rows[i]) for i in order], hf_model.token_budget):
+        chosen = [order[b] for b in batch]
+        ids, mask = pad([rows[i] for i in chosen], hf_model.device)
+        position = torch.arange(ids.shape[1], device=hf_model.device).expand(len(chosen), -1)
+        yield chosen, hf_model.hidden(ids, mask, position, None)
 
 
 def fork(
