@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolformer_core.tools.mcp.loop import LoopClosed, LoopThread, loop_thread
+from toolformer_core.tools.mcp.loop import LoopClosed, loop_thread
 from toolformer_core.tools.mcp.reference import Server
 from toolformer_core.tools.mcp.session import Overdue, Session, SessionGone, Unreachable
 
@@ -34,8 +34,7 @@ class SessionPool:
     """The sessions of a server with one set of settings, on the running loop."""
 
     def __init__(self, server: Server) -> None:
-        self._server = server
-        self._limits = server.limits
+        self._server, self._limits = server, server.limits
         self._serving: list[Session] = []
         self._opening: set[Session] = set()
         self._all: set[Session] = set()  # those as well that take no more calls, until they are closed
@@ -71,7 +70,8 @@ class SessionPool:
         self._fail_waiting(Unreachable("the sessions have been closed"))
         for session in self._all:
             session.close()
-        await asyncio.gather(*(session.closed() for session in self._all))
+        if self._all:
+            await asyncio.wait({session.owner for session in self._all})
 
     async def _take(self, deadline: float) -> Session:
         """Return a session that has room for a call, and count the call."""
@@ -103,6 +103,8 @@ class SessionPool:
             raise
 
     def _open_as_needed(self) -> None:
+        if self._closed or not self._waiting:
+            return
         busy = sum(session.in_flight for session in self._serving)
         wanted = -(-(busy + len(self._waiting)) // self._limits.calls_at_once)
         there = len(self._serving) + len(self._opening)
@@ -112,7 +114,7 @@ class SessionPool:
             session = Session(self._server, self._changed)
             self._opening.add(session)
             self._all.add(session)
-            session.when_closed(self._all.discard)
+            session.owner.add_done_callback(lambda _, closed=session: self._all.discard(closed))
 
     def _changed(self, session: Session) -> None:
         """A session has opened, or is gone."""
@@ -134,7 +136,7 @@ class SessionPool:
             self._no_more_until = time.monotonic() + _PAUSE_S
             if not self._serving and not self._opening:
                 self._fail_waiting(session.problem or Unreachable("the session closed"))
-        elif self._waiting and not self._closed:
+        else:
             self._open_as_needed()
 
     def _leave(self, session: Session) -> None:
@@ -149,8 +151,7 @@ class SessionPool:
         if session.in_flight == 0 and session not in self._serving:
             session.close()
         self._wake(1)
-        if self._waiting and not self._closed:
-            self._open_as_needed()
+        self._open_as_needed()
 
     def _wake(self, number: int) -> None:
         while self._waiting and number:
@@ -160,10 +161,10 @@ class SessionPool:
                 number -= 1
 
     def _fail_waiting(self, problem: Exception) -> None:
-        while self._waiting:
-            waiter = self._waiting.popleft()
+        for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_exception(problem)
+        self._waiting.clear()
 
 
 def ask(server: Server, tool: str, arguments: dict[str, Any], timeout_s: float) -> CallToolResult:
@@ -176,31 +177,27 @@ def ask(server: Server, tool: str, arguments: dict[str, Any], timeout_s: float) 
         MCPError: the server refused the call.
         Exception: the server's answer is not one of the protocol.
     """
-
-    async def work(thread: LoopThread) -> CallToolResult:
-        return await _pool(thread, server).call(tool, arguments, timeout_s)
-
-    return _run(work, timeout_s)
+    return _run(server, lambda pool: pool.call(tool, arguments, timeout_s), timeout_s)
 
 
 def tools_of(server: Server) -> tuple[dict[str, Tool], tuple[str, str]]:
     """Return a server's tools by name, and its name and version, from any thread; it raises what `ask` does."""
-
-    async def work(thread: LoopThread) -> tuple[dict[str, Tool], tuple[str, str]]:
-        return await _pool(thread, server).tools(server.limits.connect_s)
-
-    return _run(work, server.limits.connect_s)
+    return _run(server, lambda pool: pool.tools(server.limits.connect_s), server.limits.connect_s)
 
 
-def _run(work: Callable[[LoopThread], Coroutine[Any, Any, T]], timeout_s: float) -> T:
+def _run(server: Server, work: Callable[[SessionPool], Awaitable[T]], timeout_s: float) -> T:
     thread = loop_thread()
+
+    async def on_the_loop() -> T:
+        if thread.closing:
+            raise LoopClosed
+        if server.key not in thread.shared:
+            thread.shared[server.key] = SessionPool(server)
+        return await work(thread.shared[server.key])
+
     try:
-        return thread.run(work(thread), timeout_s + _LATER_S)
+        return thread.run(on_the_loop(), timeout_s + _LATER_S)
     except LoopClosed:
         raise Unreachable("the sessions have been closed") from None
     except TimeoutError:
         raise Overdue from None
-
-
-def _pool(thread: LoopThread, server: Server) -> SessionPool:
-    return thread.shared(server.key, lambda: SessionPool(server))
