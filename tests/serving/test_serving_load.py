@@ -88,7 +88,7 @@ def test_two_hundred_streams_at_once(server: ModelServer, alone: Toolformer) -> 
 
     async def watch() -> None:
         while True:
-            rows.append(server.engine_thread._running())
+            rows.append(server.engine_thread._engine.running)
             taken.append(server.engine_thread.taken)
             await asyncio.sleep(0.01)
 
@@ -127,7 +127,7 @@ def test_a_full_queue_is_told(gated: tuple[ModelServer, list[Gated]]) -> None:
             open_.enter_context(
                 client.stream("POST", "/v1/completions", json=body_of(stream=True, toolformer={"k": 1}))
             )
-        until(lambda: server.engine_thread._running() == 2, "two rows")
+        until(lambda: server.engine_thread._engine.running == 2, "two rows")
         refused = client.post("/v1/completions", json=body_of())
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
@@ -139,7 +139,7 @@ def test_a_full_queue_is_told(gated: tuple[ModelServer, list[Gated]]) -> None:
         assert 'toolformer_requests_total{endpoint="/v1/completions",status="429"} 1.0' in metrics
         for tool in tools:
             tool.let_go.set()
-        until(lambda: server.engine_thread._running() == 0, "the end of the rows")
+        until(lambda: server.engine_thread._engine.running == 0, "the end of the rows")
     until(lambda: server.engine_thread.taken == 0, "free places")
     assert httpx.post(f"{server.url}/v1/completions", json=body_of(n=3)).status_code == 200
 
@@ -150,7 +150,7 @@ def test_a_large_request_keeps_no_small_one_waiting(gated: tuple[ModelServer, li
     with httpx.Client(base_url=server.url, timeout=DEADLINE_S) as client:
         large = body_of(n=2, stream=True, toolformer={"k": 1})
         with client.stream("POST", "/v1/completions", json=large) as answer:
-            until(lambda: server.engine_thread._running() == 2, "two rows")
+            until(lambda: server.engine_thread._engine.running == 2, "two rows")
             small = client.post("/v1/completions", json=body_of(toolformer={"k": 0}))
             assert small.json()["choices"][0]["finish_reason"] == "length"
             assert not any(tool.let_go.is_set() for tool in tools)
@@ -167,9 +167,9 @@ def test_a_client_that_goes_ends_its_sequences(gated: tuple[ModelServer, list[Ga
     body = body_of(n=3, stream=stream, toolformer={"k": 1})
     with socket.create_connection(address_of(server)) as client:
         client.sendall(raw(body))
-        until(lambda: server.engine_thread._running() == 2, "two rows")
+        until(lambda: server.engine_thread._engine.running == 2, "two rows")
         assert server.engine_thread.taken == 3
-    until(lambda: server.engine_thread._running() == 0 and server.engine_thread.taken == 0, "the end of its rows")
+    until(lambda: server.engine_thread._engine.running == 0 and server.engine_thread.taken == 0, "the end of its rows")
     assert 'toolformer_sequences_total{finish="cancelled"} 3.0' in httpx.get(f"{server.url}/metrics").text
 
 
@@ -183,7 +183,7 @@ def test_a_client_that_does_not_read_holds_its_places_and_no_row(lm: Transformer
             client.sendall(raw(body_of("x", max_tokens=400, n=4, stream=True, toolformer={"k": 0})))
             metrics = f"{server.url}/metrics"
             until(lambda: 'sequences_total{finish="length"} 4.0' in httpx.get(metrics).text, "the end of its rows")
-            until(lambda: server.engine_thread._running() == 0, "free rows")
+            until(lambda: server.engine_thread._engine.running == 0, "free rows")
             assert server.engine_thread.taken == 4
             assert httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 429
         until(lambda: server.engine_thread.taken == 0, "its places")
@@ -207,7 +207,7 @@ def test_a_request_that_is_given_up_while_it_is_handed_in(lm: TransformersLM) ->
             assert at_work.wait(30)
         let_go.set()
         until(lambda: server.engine_thread.taken == 0, "its places")
-        assert server.engine_thread._running() == 0
+        assert server.engine_thread._engine.running == 0
 
 
 async def _cancelled(server: ModelServer, at_work: threading.Event, let_go: threading.Event) -> None:

@@ -98,7 +98,8 @@ def test_a_refused_body_is_taken_in_before_the_connection_is_closed(
     async def nobody(*_: object) -> None:
         raise AssertionError("the request was let in")
 
-    middleware = RequestMiddleware(nobody, metrics=Metrics(*[lambda: 0] * 3), api_key=KEY, max_body=5, loopback=True)
+    bounds: dict[str, Any] = {"max_body": 5, "body_timeout_s": 30.0}
+    middleware = RequestMiddleware(nobody, metrics=Metrics(*[lambda: 0] * 3), api_key=KEY, loopback=True, **bounds)
     scope = {"type": "http", "path": path, "headers": []}
     asyncio.run(middleware(scope, receive, send))
     reads = ["read"] * len(pieces)
@@ -161,7 +162,7 @@ def test_a_client_that_goes_before_its_answer_has_a_status_of_its_own(lm: Transf
         until(lambda: requests_by_status(server) == {"499": 1}, "the count of the first")
         with socket.create_connection(address_of(server)) as client:
             client.sendall(request)  # and while a tool is at work
-            until(lambda: server.engine_thread._running() == 1, "its row")
+            until(lambda: server.engine_thread._engine.running == 1, "its row")
         until(lambda: requests_by_status(server) == {"499": 2}, "the count of the second")
         for tool in tools:
             tool.let_go.set()

@@ -108,15 +108,10 @@ class Engine(Protocol):
         """Digest of everything an answer depends on."""
 
     @property
-    def limits(self) -> ToolLimits:
-        """Its limits."""
+    def limits(self) -> ToolLimits: ...
 
-    def load(self) -> None:
-        """Prepare what answers need, e.g. a model.
-
-        Raises:
-            ToolformerError: something cannot be loaded.
-        """
+    def load(self) -> object:
+        """Prepare what answers need, e.g. a model; a `ToolformerError` if something cannot be loaded."""
 
 
 def limits_of(tool: object) -> ToolLimits:

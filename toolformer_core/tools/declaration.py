@@ -131,27 +131,18 @@ class ToolDeclaration:
         return {name: value for name, value in named.items() if value is not None}
 
     def check_prompt(self, name: str) -> str:
-        """Return the prompt after looking for a call in it.
-
-        Raises:
-            PromptError: there is no prompt, it is a draft, or none of its demonstrations calls the tool.
-        """
+        """Return the prompt; a `PromptError` if there is none, it is a draft, or it shows no call of the tool."""
         if not self.prompt:
             place = f"write one to {self.prompt_source}" if self.prompt_source else "name a file with `prompt`"
             raise PromptError(
                 f"the tool {name} has no annotation prompt; {place}: what the tool does, then 3 to 5 demonstrations "
                 "with calls, then `Input: {text}` and `Output:`"
             )
+        shown = f"the prompt of {name} ({self.prompt_source or 'given as text'})"
         if DRAFT in self.prompt:
-            raise PromptError(
-                f"the prompt of {name} ({self.prompt_source or 'given as text'}) is still the draft: put 3 to 5 "
-                f"demonstrations with calls in place of {DRAFT!r}"
-            )
+            raise PromptError(f"{shown} is still the draft: put 3 to 5 demonstrations with calls in place of {DRAFT!r}")
         if f"[{name}(" not in self.prompt:
-            raise PromptError(
-                f"the prompt of {name} ({self.prompt_source or 'given as text'}) shows no call; its demonstrations "
-                f"must write the tool's name: [{name}(...)]"
-            )
+            raise PromptError(f"{shown} shows no call; its demonstrations must write the tool's name: [{name}(...)]")
         return self.prompt
 
 

@@ -20,7 +20,7 @@ by PyYAML's safe loader, which makes plain values only. What a tool does with an
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +92,7 @@ class ToolFile(BaseModel):
 
 
 def load_tool_file(path: Path, name: str = "") -> Tool:
-    """Return the tool that a file describes.
-
-    Args:
-        name: its name in calls; "": the file's own.
+    """Return the tool that a file describes, under a name in calls ("": the file's own).
 
     Raises:
         UsageError: the file cannot be read, or something in it is wrong; the message names the field.
@@ -106,15 +103,24 @@ def load_tool_file(path: Path, name: str = "") -> Tool:
     chosen = name or described.name or ""
     try:
         declaration = _declaration(path, described)
-        if described.http is not None:
-            return _http_tool(described, described.http, chosen or camel_case(path.stem), declaration)
-        return mcp_tool(
-            described.mcp or "",
-            name=chosen,
-            settings=MCPSettings(env=tuple(described.env), headers=described.headers),
-            limits=described.limits,
+        if described.http is None:
+            return mcp_tool(
+                described.mcp or "",
+                name=chosen,
+                settings=MCPSettings(env=tuple(described.env), headers=described.headers),
+                limits=described.limits,
+                declaration=declaration,
+                summary=described.description or "",
+            )
+        name = chosen or camel_case(path.stem)
+        return HTTPTool(
+            described.http,
+            name=name,
+            key=key_of(name),
+            description=described.description or f"Asks {described.http.url.partition('?')[0]}.",
+            version=described.version,
             declaration=declaration,
-            summary=described.description or "",
+            **({} if described.limits is None else {"limits": described.limits}),
         )
     except UsageError as exc:
         raise type(exc)(f"{path}: {exc}") if type(exc) is UsageError else exc from None
@@ -144,15 +150,3 @@ def _declaration(path: Path, described: ToolFile) -> ToolDeclaration:
     options = described.model_dump(include=_DECLARED, exclude_none=True)
     examples = tuple((one.question, one.input) for one in described.examples)
     return ToolDeclaration.of({**options, "examples": examples}, origin=str(path), prompt=prompt, prompt_source=source)
-
-
-def _http_tool(described: ToolFile, template: HTTPTemplate, name: str, declaration: ToolDeclaration) -> HTTPTool:
-    tool = HTTPTool(
-        template,
-        name=name,
-        key=key_of(name),
-        description=described.description or f"Asks {template.url.partition('?')[0]}.",
-        version=described.version,
-        declaration=declaration,
-    )
-    return tool if described.limits is None else replace(tool, limits=described.limits)

@@ -67,16 +67,13 @@ class PendingQuestion:
 class Job:
     """A call of a tool, from when it is given to a worker; its giver may abandon it at any time."""
 
-    pending: list[PendingQuestion]  # one, or a batch for a `BatchTool`
+    questions: list[Question]  # one, or a batch for a `BatchTool`
+    pending: list[PendingQuestion]  # who wait for them; none when it is over
     begin: Callable[[], None]  # called when the tool starts
     finish: Callable[[Outcome], None]
     since: float | None = None  # when the tool was called; None: its worker is not ready yet
     abandoned: bool = False  # nobody waits for the outcome any more
     worker: Any = None  # what is at it
-
-    @property
-    def questions(self) -> list[Question]:
-        return [pending.question for pending in self.pending]
 
 
 class Clock:

@@ -206,7 +206,9 @@ class AnnotationPool:
                 pending.number = next(self._numbers)
             pending.tries += 1
         number = next(self._calls)
-        self._running[number] = job = Job(call, partial(self._note_begin, number), partial(self._finish, number))
+        questions = [pending.question for pending in call]
+        job = Job(questions, call, partial(self._note_begin, number), partial(self._finish, number))
+        self._running[number] = job
         self._workers.start(job)
 
     def _note_begin(self, number: int) -> None:

@@ -65,25 +65,15 @@ class MCPSettings:
                 raise UsageError(f"{header[:40]!r} is not the name of an HTTP header")
 
     def process_environment(self) -> dict[str, str]:
-        """Return the environment of a server's process.
-
-        Raises:
-            UsageError: a named variable is not set.
-        """
+        """Return the environment of a server's process; a `UsageError` if a named variable is not set."""
         kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         return kept | {name: secret(name) for name in self.env}
 
     def header_values(self) -> dict[str, str]:
-        """Return the headers with their values.
-
-        Raises:
-            UsageError: a named variable is not set.
-        """
+        """Return the headers with their values; a `UsageError` if a named variable is not set."""
         values = {header: secret(variable) for header, variable in self.headers.items()}
-        for header, value in values.items():
-            if header.lower() == "authorization" and " " not in value:
-                values[header] = f"Bearer {value}"
-        return values
+        tokens = {h: v for h, v in values.items() if h.lower() == "authorization" and " " not in v}
+        return values | {header: f"Bearer {token}" for header, token in tokens.items()}
 
     def hidden(self, text: str) -> str:
         """Return a text with the names of all named variables in place of their values, so that it can be shown."""

@@ -101,8 +101,7 @@ class Session:
             SessionGone: the server never took the call.
             Unreachable: the connection ended during the call.
             Overdue: there was no answer in time.
-            MCPError: the server refused the call.
-            Exception: the server's answer is not one of the protocol.
+            Exception: an `MCPError` if the server refused the call; any other if its answer is not of the protocol.
         """
         client = self._client
         if client is None or self.gone.done():

@@ -61,7 +61,7 @@ class SpanReader(ModelReader):
         return digest_of(type(self).__name__, VERSION, *map(repr, figures), self._checkpoint.digest)
 
     def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
-        loaded = self._ready()
+        loaded = self.load()
         best: list[tuple[float, str]] = [(-np.inf, "")] * len(questions)
         with loaded.lock:
             windows = list(_windows(loaded, questions))

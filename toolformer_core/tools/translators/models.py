@@ -76,24 +76,14 @@ _TABLE_DIGEST = digest_of(
 
 
 def nllb_code(language: str, text: str) -> str | None:
-    """Return NLLB's name of a language, or None if NLLB does not know it, or if it is English.
-
-    Args:
-        language: lid.176's name.
-        text: written in it; of Chinese, it tells which script.
-    """
+    """Return NLLB's name of lid.176's language, None for English and unknown ones; Chinese text tells its script."""
     if language == "zh" and sum(c in _TRADITIONAL for c in text) > sum(c in _SIMPLIFIED for c in text):
         return "zho_Hant"
     return NLLB_CODES.get(language)
 
 
 def m2m100_code(language: str, text: str) -> str | None:
-    """Return M2M100's name of a language, or None for English. Whether a model knows it, its vocabulary tells.
-
-    Args:
-        language: lid.176's name.
-        text: written in it; M2M100 has one Chinese, so nothing is read from it.
-    """
+    """Return M2M100's name of lid.176's language, None for English; it has one Chinese, whatever the text."""
     return None if language == "en" else _M2M100_CODES.get(language, language)
 
 
@@ -133,11 +123,7 @@ class SourceReader:
 
     @classmethod
     def of(cls, tokenizer: Any, longest: int, model: str) -> SourceReader:
-        """Return the reader for a tokenizer, by the codes in its vocabulary.
-
-        Raises:
-            ModelError: it has neither family's code of English.
-        """
+        """Return the reader for a tokenizer, by the codes in its vocabulary; a `ModelError` without one for English."""
         for code, form, english in ((nllb_code, "{}", _ENGLISH_NLLB), (m2m100_code, "__{}__", _ENGLISH_M2M100)):
             known = _id_of(tokenizer, form.format(english))
             if known is not None:
@@ -202,11 +188,8 @@ class _ModelTranslator(BatchedModel[_Ready]):
         """Translate from the most likely language; None if that is English or not one of the model's.
 
         Together and alone, texts have the same translations, up to the rounding of sums in batches of another shape.
-
-        Raises:
-            ModelError: the model cannot be loaded.
         """
-        ready = self._ready()
+        ready = self.load()
         translations: list[str | None] = [None] * len(texts)
         with ready.lock:
             found = ((number, ready.source.ids(text, languages)) for number, (text, languages) in enumerate(texts))
