@@ -1,18 +1,4 @@
-"""Tool files: a YAML file that describes one tool of an HTTP endpoint or an MCP server.
-
-    name: Population                     # in calls
-    description: Gives the population of a country.
-    prompt: population.txt               # beside this file; default: the file's own name with .txt
-    keywords: [population, inhabitants]
-    tau_f: 0.5
-    examples:                            # by which a tool is chosen for a query
-      - question: How many people live in Chad?
-        input: Chad
-    mock_response: 18000000 people       # by which it can be ranked without being called
-    http:                                # see `HTTPTemplate`; or `mcp: mcp+stdio:COMMAND#tool`
-      url: https://example.org/population?country={input}
-      headers: {Authorization: "Bearer ${POPULATION_KEY}"}
-      response: "{population}"
+"""Tool files: a YAML file that describes one tool of an HTTP endpoint or an MCP server (docs/tools.md shows some).
 
 Paths are relative to the file. A secret is written as `${NAME}`, the name of an environment variable. The file is read
 by PyYAML's safe loader, which makes plain values only. What a tool does with an input is not known here.

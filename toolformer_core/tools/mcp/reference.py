@@ -1,8 +1,7 @@
 """What a user writes to name a tool of an MCP server, and what the server receives: variables and headers.
 
-    mcp+stdio:COMMAND#TOOL             a program that speaks MCP on its standard input and output
-    mcp+https://HOST/PATH#TOOL         a server behind an address
-    mcp+http://127.0.0.1:PORT/PATH#TOOL    the same without encryption, on this machine only
+    mcp+stdio:COMMAND#TOOL          a program that speaks MCP on its standard input and output
+    mcp+https://HOST/PATH#TOOL      a server behind an address; mcp+http: without encryption, on this machine only
 
 COMMAND is split into words as a shell would (quotes, backslashes), but no shell runs it: `;`, `|` and `$X` are ordinary
 characters. It may hold spaces, commas and `#`; the tool's name stands after the last `#`. It is looked for in `PATH`

@@ -1,8 +1,5 @@
 """A tool of any MCP server, behind the interface of all tools.
 
-    tool = mcp_tool("mcp+stdio:mcp-server-time#get_current_time")
-    tool.run("Europe/Paris")
-
 `mcp_tool` connects once, because the tool's name, description and schema are what its fingerprint and its prompts are
 made of. What it returns can be pickled: it holds what was learnt, and no connection. Connections belong to the process
 (`session_pool`): they are opened on first use, shared by all tools of a server, replaced when they are gone.
