@@ -176,7 +176,7 @@ class ResponseWriter:
 
     def _complete_choice(self, i: int) -> dict[str, Any]:
         choice, text = self._choices[i], "".join(self._choices[i].text)
-        message = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
         content: dict[str, Any] = {"message": message} if self._form.chat else {"text": text}
         finish = choice.generation.finish if choice.generation else None
         calls = self._calls_and_counts(choice)

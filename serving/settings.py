@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from serving.routing.records import RouterSettings
+from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
+from toolformer_core.grounding.encoders import Encoder
+from toolformer_core.grounding.ground import GroundingSettings
+from toolformer_core.grounding.library import LibraryTool
+from toolformer_core.grounding.patterns import STANDARD_PATTERNS, PatternSet
+from toolformer_core.grounding.scores import Weights
 from toolformer_core.records import unencodable
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSettings:
+    """How a server chooses tools.
+
+    Args:
+        weights: gamma, lambda and the threshold. Without a threshold, the best tool is always called.
+        load: returns another small LM, without tools; None: the server's own model.
+    """
+
+    library: tuple[LibraryTool, ...]  # the server's own tools, with their demonstrations and mock responses
+    weights: Weights = field(default_factory=Weights)
+    grounding: GroundingSettings = field(default_factory=GroundingSettings)  # prompts and lengths of the small LM
+    patterns: PatternSet = STANDARD_PATTERNS  # the pattern set S with its priors
+    encoder: Encoder | None = None  # embeds queries and descriptions; None: the small LM's hidden states
+    load: Callable[[], Toolformer] | None = None
+    model: str = ""  # its name, for people; "": the server's own model
+    max_rows: int = 32  # texts that another small LM writes together
 
 
 @dataclass(frozen=True, slots=True)

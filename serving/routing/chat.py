@@ -18,8 +18,7 @@ from serving.engine_thread import EngineThread
 from serving.openai_format import ResponseForm, ResponseWriter
 from serving.routing.client_tools import client_tools_of, name_in_calls
 from serving.routing.conversation import conversation_of
-from serving.routing.records import RouteRequest
-from serving.routing.router import Router
+from serving.routing.router import Router, RouteRequest
 from serving.routing.schemas import RoutedChatRequest, choice_of
 from serving.routing.writers import AnswerWriter, ClientCallWriter
 from serving.schemas import decode_settings

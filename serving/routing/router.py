@@ -18,8 +18,8 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from prometheus_client import Counter, Histogram
 
@@ -36,7 +36,8 @@ from serving.routing.model_access import (
     input_written,
     tool_call,
 )
-from serving.routing.records import Route, RouteRequest, RouterSettings
+from serving.routing.schemas import Choice
+from serving.settings import RouterSettings
 from toolformer_core.decode.records import ToolCall
 from toolformer_core.grounding.ground import NO_CALL, tool_score
 from toolformer_core.grounding.library import LibraryTool
@@ -47,6 +48,32 @@ from toolformer_core.tools.base import Tool
 
 _CLIENT_CALL_TOKENS = 128  # of a call with arguments by name or as JSON
 _MAX_TRIES = 8  # tools whose call is written for one request
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRequest:
+    """What is to be decided."""
+
+    query: str  # the last user turn, in one line; "" if there is none
+    context: str  # what tools may know besides: the date (ISO)
+    choice: Choice  # what the client says of it; not `none`
+    server: tuple[LibraryTool, ...]  # the server's tools that may be called
+    client: tuple[LibraryTool, ...]  # the client's tools
+    threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The decision: a call that has run (`server`), a call for the client, or no call (`nobody`)."""
+
+    runs_it: Literal["server", "client", "nobody"]
+    call: ToolCall | None = None  # that has run
+    function: str = ""  # the client's
+    input: str = ""  # of the call for the client, as the model wrote it
+    arguments: str = ""  # what it gives, as JSON
+    written: Written | None = None  # what the call was read from
+    grounding: Grounding | None = None  # the scores; None: tools were not ranked
+    rejected_tools: Mapping[str, str] = field(default_factory=dict)  # tools whose call came to nothing -> why
 
 
 @dataclass(frozen=True, slots=True)

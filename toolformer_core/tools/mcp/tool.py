@@ -39,7 +39,6 @@ from toolformer_core.tools.mcp.session_pool import ask, tools_of
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
-    from mcp.types import Tool as SDKTool
 
 VERSION = "2"
 TIMEOUT_S = 30.0  # of a call whose limits name none; the stage's own default
@@ -58,11 +57,6 @@ class ToolDefinition:
     schema: str  # of the arguments, as JSON, in the server's order
     server: str
     version: str
-
-    @classmethod
-    def of(cls, tool: SDKTool, server: tuple[str, str]) -> ToolDefinition:
-        schema = json.dumps(tool.input_schema, separators=(",", ":"))
-        return cls(tool.name, tool.description or tool.title or "", schema, *server)
 
     @property
     def parts(self) -> dict[str, str]:
@@ -193,7 +187,12 @@ def server_tools(server: Server) -> tuple[ToolDefinition, ...]:
         raise ToolError(f"cannot connect to the MCP server {text}: {exc}") from exc
     except Overdue as exc:
         raise ToolError(f"the MCP server {text} did not answer within {server.limits.connect_s:g} s") from exc
-    return tuple(ToolDefinition.of(tool, who) for tool in tools.values())
+    return tuple(
+        ToolDefinition(
+            tool.name, tool.description or tool.title or "", json.dumps(tool.input_schema, separators=(",", ":")), *who
+        )
+        for tool in tools.values()
+    )
 
 
 def _definition(server: Server, tool: str) -> ToolDefinition:
