@@ -12,11 +12,7 @@ CLIENT_GONE = 499  # counted if the client disconnects before its response; HTTP
 class RequestError(Exception):
     """A request that is answered with an error.
 
-    Args:
-        kind: the `type` of OpenAI's error.
-        param: the field that is wrong.
-        code: a short stable reason.
-        retry_after_s: seconds after which to try again, for the `Retry-After` header.
+    `kind` is the `type` of OpenAI's error, `param` the field that is wrong, and `code` a short stable reason.
     """
 
     def __init__(

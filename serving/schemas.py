@@ -205,11 +205,7 @@ def decode_settings(
     """Return the settings of each choice: the first prompt's n choices, then the second's.
 
     Without a temperature decoding is greedy, as in the paper (OpenAI's default is 1). Choice i is sampled with seed +
-    i; without a seed, every request uses a new one.
-
-    Args:
-        more_stops: strings that end the text, in addition to the request's own.
-        trigger: the thresholds of a request that names none; None: there are none.
+    i; without a seed, every request uses a new one. `trigger` are the thresholds of a request that names none.
     """
     extension = request.toolformer
     seed = secrets.randbits(64) if request.seed is None else request.seed

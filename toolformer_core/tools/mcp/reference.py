@@ -81,15 +81,11 @@ class MCPSettings:
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """The number of sessions with a server.
-
-    Args:
-        connect_s: seconds that connecting and listing the tools may take (`npx` may have to download the server).
-    """
+    """The number of sessions with a server, and what each may take."""
 
     sessions: int = 4  # at a time (of a `mcp+stdio` server: processes)
     calls_at_once: int = 8  # calls in progress on one session
-    connect_s: float = 60.0
+    connect_s: float = 60.0  # for connecting and listing the tools (`npx` may have to download the server)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,11 +46,7 @@ class _Window:
 
 
 class SpanReader(ModelReader):
-    """Finds answers with an extractive model. Threads take turns.
-
-    Args:
-        model: a folder or a hub name, e.g. `deepset/roberta-base-squad2`.
-    """
+    """Finds answers with an extractive model, a folder or a hub name, e.g. `deepset/roberta-base-squad2`."""
 
     auto_class = "AutoModelForQuestionAnswering"
 

@@ -30,11 +30,7 @@ _BATCH_TOKENS = 16_384  # of prompts in one batch, padding included
 
 
 class TextToTextReader(ModelReader):
-    """Finds answers with a text-to-text model. Threads take turns.
-
-    Args:
-        model: a folder or a hub name, e.g. `google/flan-t5-large`.
-    """
+    """Finds answers with a text-to-text model, a folder or a hub name, e.g. `google/flan-t5-large`."""
 
     auto_class = "AutoModelForSeq2SeqLM"
 

@@ -60,12 +60,11 @@ class MaxScore:
         self._saturation: dict[str, float] = {}  # by field
 
     def best(self, words: Sequence[str], boosts: Mapping[str, float], limit: int) -> list[Best]:
-        """Return the best passages, best first; of equally good ones those with the lowest rows.
+        """Return the best passages, best first; of equally good ones (in four decimals) those with the lowest rows.
 
         Args:
             words: letters and digits only, without operators.
             boosts: weight of a field; 1 for those that are not named.
-            limit: the most passages to return. Scores are equal if they agree in four decimals.
         """
         terms = self._terms(words, boosts)
         fetched = limit + 1

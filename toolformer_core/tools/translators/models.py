@@ -207,11 +207,7 @@ class _ModelTranslator(BatchedModel[_Ready]):
 
 
 class M2M100Translator(_ModelTranslator):
-    """Translates greedily into English, with transformers. Threads take turns.
-
-    Args:
-        model: a folder or a hub name, e.g. `facebook/nllb-200-distilled-600M`.
-    """
+    """Translates with transformers and a folder or a hub name, e.g. `facebook/nllb-200-distilled-600M`."""
 
     batch = 32
 
@@ -231,11 +227,7 @@ class M2M100Translator(_ModelTranslator):
 
 
 class CTranslate2Translator(_ModelTranslator):
-    """Translates greedily into English, with weights in the precision that CTranslate2's converter gave them.
-
-    Args:
-        model: a folder that the converter wrote, with the tokenizer's files; or a hub name of one.
-    """
+    """Translates with a folder that CTranslate2's converter wrote, in the precision that it gave the weights."""
 
     batch = 64
 
