@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -73,6 +74,26 @@ def gated_server(lm: TransformersLM, **settings: Any) -> Iterator[tuple[ModelSer
             yield server, let_go
         finally:
             let_go()
+
+
+@contextlib.contextmanager
+def failing_model(server: ModelServer, times: float = math.inf) -> Iterator[None]:
+    """Have so many passes of a server's model fail."""
+    hf_model = server.engine_thread.toolformer.lm.hf_model
+    logits = hf_model.logits
+
+    def fail(hidden: Any) -> Any:
+        nonlocal times
+        times -= 1
+        if times >= 0:
+            raise RuntimeError("out of memory")
+        return logits(hidden)
+
+    hf_model.logits = fail  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del hf_model.logits
 
 
 def body_of(prompt: str = "So!", **more: Any) -> dict[str, Any]:

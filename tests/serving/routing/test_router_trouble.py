@@ -16,14 +16,14 @@ import pytest
 from serving.server import ModelServer
 from serving.settings import ServerSettings
 from tests.serving.routed import CALLED, MESSAGE, ROUTES, WEATHER, Tool, asking, chat, function, ranking, settings
-from tests.serving.servers import DEADLINE_S, NAME, address_of, raw, running, until
+from tests.serving.servers import DEADLINE_S, NAME, address_of, failing_model, raw, running, until
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.records import ToolFailure
 
 
-def counting(answer: Callable[[str, str], object]) -> Tool:
+def sevens_by(answer: Callable[[str, str], object]) -> Tool:
     return Tool("sevens", "T", "Seven times a number.", answer)
 
 
@@ -91,7 +91,7 @@ def test_a_demanded_call_that_cannot_be_written(client: openai.OpenAI) -> None:
 
 
 def test_a_tool_that_fails_is_passed_over(lm: TransformersLM) -> None:
-    failing = counting(lambda input, context: ToolFailure("broken", "no battery"))
+    failing = sevens_by(lambda input, context: ToolFailure("broken", "no battery"))
     with routed(lm, [failing]) as server, asking(server) as own:
         answer = chat(own, "What is seven of these?")
     assert answer.choices[0].finish_reason == "length"
@@ -106,7 +106,7 @@ def test_a_client_that_leaves_while_its_tools_are_ranked_gives_its_places_back(l
         let_go.wait()
         return "late"
 
-    with routed(lm, [counting(hang)]) as server:
+    with routed(lm, [sevens_by(hang)]) as server:
         body = {"model": NAME, "messages": [MESSAGE], "max_tokens": 2}
         with socket.create_connection(address_of(server)) as connection:
             connection.sendall(raw(body, "/v1/chat/completions"))
@@ -119,7 +119,7 @@ def test_a_client_that_leaves_while_its_tools_are_ranked_gives_its_places_back(l
 
 def test_a_tool_that_hangs_is_given_up_in_time(lm: TransformersLM) -> None:
     let_go = threading.Event()
-    with routed(lm, [counting(lambda input, context: str(let_go.wait()))], tool_timeout_s=0.2) as server:
+    with routed(lm, [sevens_by(lambda input, context: str(let_go.wait()))], tool_timeout_s=0.2) as server:
         with asking(server) as own:
             chat(own, "What is seven of these?")
         let_go.set()
@@ -146,7 +146,7 @@ def test_a_request_whose_tools_are_ranked_is_answered_while_the_server_ends(lm: 
         return "at last"
 
     found: list[httpx.Response] = []
-    with routed(lm, [counting(slow)], grace_s=DEADLINE_S) as server:
+    with routed(lm, [sevens_by(slow)], grace_s=DEADLINE_S) as server:
         body = {"model": NAME, "messages": [{"role": "user", "content": "seven"}]}
 
         def ask() -> None:
@@ -198,25 +198,12 @@ def test_all_places_taken(lm: TransformersLM, tools: list[Tool]) -> None:
 @pytest.mark.parametrize("choice", ["auto", {"type": "function", "function": {"name": "sevens"}}])
 def test_the_engine_fails_while_tools_are_ranked(lm: TransformersLM, tools: list[Tool], choice: Any) -> None:
     with routed(lm, tools, mock=("days",)) as server:
-        hf_model = server.engine_thread.toolformer.lm.hf_model
-        logits = hf_model.logits
-        failed: list[bool] = []
-
-        def fail(hidden: Any) -> Any:
-            if not failed:
-                failed.append(True)
-                raise RuntimeError("out of memory")
-            return logits(hidden)
-
         body = {"model": NAME, "messages": [{"role": "user", "content": "seven"}], "tool_choice": choice}
-        hf_model.logits = fail  # type: ignore[method-assign]
-        try:
+        with failing_model(server, times=1):
             first = httpx.post(f"{server.url}/v1/chat/completions", json=body)
             assert (first.status_code, first.json()["error"]["code"]) == (503, "stopped")
             again = lambda: httpx.post(f"{server.url}/v1/chat/completions", json=body).status_code == 200  # noqa: E731
             until(again, "an answer")
-        finally:
-            del hf_model.logits
         assert server.engine_thread.taken == 0
 
 
