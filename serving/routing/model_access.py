@@ -98,8 +98,14 @@ class Writer:
         out: list[Written | None] = [None] * len(writings)
         for at in range(0, len(fitting), self._thread.places):
             part = fitting[at : at + self._thread.places]
-            for i, written in zip(part, await self._write_together([writings[i] for i in part]), strict=True):
-                out[i] = written
+            together = [writings[i] for i in part]
+            settings = [GenerationSettings(max_new_tokens=w.max_tokens, top_k=0, max_calls=0) for w in together]
+            pending = await self._thread.submit([w.prompt for w in together], settings, accepted=True)
+            try:
+                for i, written in zip(part, await _collect(pending, together), strict=True):
+                    out[i] = written
+            finally:
+                self._thread.release(pending)
         return out
 
     def _fits(self, writing: Writing) -> bool:
@@ -108,14 +114,6 @@ class Writer:
             return False
         tokens = len(hf_model.encode(writing.prompt)) + (hf_model.bos is not None)
         return 0 < tokens <= hf_model.context_length - writing.max_tokens
-
-    async def _write_together(self, writings: Sequence[Writing]) -> list[Written]:
-        settings = [GenerationSettings(max_new_tokens=w.max_tokens, top_k=0, max_calls=0) for w in writings]
-        pending = await self._thread.submit([w.prompt for w in writings], settings, accepted=True)
-        try:
-            return await _collect(pending, writings)
-        finally:
-            self._thread.release(pending)
 
 
 async def _collect(pending: PendingRequest, writings: Sequence[Writing]) -> list[Written]:

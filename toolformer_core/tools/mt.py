@@ -187,7 +187,8 @@ class PhraseTable:
             pieces = list(self._cover(words, self._tables[code]))
             if pieces and None not in pieces:
                 english = [piece for piece in pieces if piece is not None]
-                return _fix_article(" ".join(english if code == "de" else _adjectives_first(english)))
+                text = " ".join(english if code == "de" else _adjectives_first(english))
+                return re.sub(r"\ba(?= [aeiou])", "an", text)
         return None
 
     def _cover(self, words: Sequence[str], table: Mapping[tuple[str, ...], str]) -> Iterator[str | None]:
@@ -214,7 +215,3 @@ def _adjectives_first(pieces: Sequence[str]) -> list[str]:
         else:
             out.append(piece)
     return out
-
-
-def _fix_article(text: str) -> str:
-    return re.sub(r"\ba(?= [aeiou])", "an", text)

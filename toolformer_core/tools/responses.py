@@ -62,7 +62,11 @@ def _guarded_call(call: Callable[[], object]) -> object:
     except KeyboardInterrupt:
         raise
     except BaseException as exc:  # noqa: BLE001  third-party code: its failure is a result, whatever class it has
-        return _crashed(exc)
+        try:
+            message = str(exc)
+        except Exception:  # noqa: BLE001  third-party code, too
+            message = "(its message cannot be read)"
+        return ToolFailure("crashed", f"{type(exc).__name__}: {message}")
 
 
 def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[ToolResult] | ToolFailure | ToolformerError:
@@ -83,14 +87,6 @@ def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[Tool
         said = f"{len(answers)} results" if isinstance(answers, list) else type(answers).__name__
         return ToolFailure("crashed", f"the tool returned {said} for {len(questions)} questions")
     return [_checked(answer) for answer in answers]
-
-
-def _crashed(error: BaseException) -> ToolFailure:
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001  third-party code, too
-        message = "(its message cannot be read)"
-    return ToolFailure("crashed", f"{type(error).__name__}: {message}")
 
 
 def _checked(result: object) -> ToolResult:

@@ -88,7 +88,10 @@ def load_tool_file(path: Path, name: str = "") -> Tool:
         raise UsageError(f"{path}: give exactly one of http and mcp")
     chosen = name or described.name or ""
     try:
-        declaration = _declaration(path, described)
+        prompt, source = prompt_of(described.prompt, path.with_suffix(".txt"))
+        options = described.model_dump(include=_DECLARED, exclude_none=True)
+        options["examples"] = tuple((one.question, one.input) for one in described.examples)
+        declaration = ToolDeclaration.of(options, origin=str(path), prompt=prompt, prompt_source=source)
         if described.http is None:
             return mcp_tool(
                 described.mcp or "",
@@ -129,10 +132,3 @@ def _read(path: Path) -> ToolFile:
         first = exc.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise UsageError(f"{path}: {place}: {first['msg']}") from None
-
-
-def _declaration(path: Path, described: ToolFile) -> ToolDeclaration:
-    prompt, source = prompt_of(described.prompt, path.with_suffix(".txt"))
-    options = described.model_dump(include=_DECLARED, exclude_none=True)
-    examples = tuple((one.question, one.input) for one in described.examples)
-    return ToolDeclaration.of({**options, "examples": examples}, origin=str(path), prompt=prompt, prompt_source=source)

@@ -205,7 +205,7 @@ def _definition(server: Server, tool: str) -> ToolDefinition:
 def result_of(answer: CallToolResult) -> ToolResult:
     """Return the response or failure that a server's answer means."""
     text = _text(answer)
-    if not text.strip() and answer.structured_content is not None:
+    if not text.strip():
         text = _structured(answer.structured_content)
     if answer.is_error:
         return ToolFailure("tool_error", _detail(text) or "the tool reported an error without a text")

@@ -170,11 +170,9 @@ class ServedReader:
             raise self._refusal(status)
         if status == 404:
             raise ModelError(f"{message}; is there a model {self.model!r}, and does the address end as in {_FORM}?")
-        if status == 429:
-            return ToolFailure("rate_limited", message, retryable=True)
-        if status >= 500 or status == 408:
-            return ToolFailure("unavailable", message, retryable=True)
-        return ToolFailure("refused", message)
+        later = status >= 500 or status == 408
+        reason = "rate_limited" if status == 429 else "unavailable" if later else "refused"
+        return ToolFailure(reason, message, retryable=reason != "refused")
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
         """Return the context of a streamed response."""
