@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -41,11 +41,7 @@ _CSP = (
 
 
 def make_app(engine_thread: EngineThread, settings: ServerSettings) -> FastAPI:
-    """Return the application; it starts the engine's thread when it starts, and closes it when it ends.
-
-    Args:
-        engine_thread: the engine's thread, not yet started.
-    """
+    """Return the application; it starts the engine's thread when it starts, and closes it when it ends."""
     router = None if settings.router is None else Router(settings.router, engine_thread)
 
     @contextlib.asynccontextmanager
@@ -71,38 +67,23 @@ def make_app(engine_thread: EngineThread, settings: ServerSettings) -> FastAPI:
     _add_error_handlers(app)
     _add_probes(app, engine_thread, router)
     _add_models(app, engine_thread, settings.name, router)
-    service = _Service(engine_thread, settings.name, settings.trigger)
-
-    @app.post("/v1/completions")
-    async def completions(body: CompletionRequest, request: Request) -> Response:
-        return await service.complete(body, request)
-
+    service = _Service(engine_thread, settings)
+    app.post("/v1/completions")(service.completions)
     if router is None:
-
-        @app.post("/v1/chat/completions")
-        async def chat(body: ChatRequest, request: Request) -> Response:
-            return await service.chat(body, request)
+        app.post("/v1/chat/completions")(service.chat)
     else:
-        routed = RoutedChat(router, engine_thread)
-
-        @app.post("/v1/chat/completions")
-        async def routed_chat(body: RoutedChatRequest, request: Request) -> Response:
-            return await service.routed_chat(body, request, routed)
-
+        app.post("/v1/chat/completions")(_RoutedService(engine_thread, settings, router).routed_chat)
     return app
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    def error_response(error: RequestError) -> Response:
-        return JSONResponse(error.body, error.status, error.headers)
-
     @app.exception_handler(RequestError)
     async def request_error(request: Request, exc: RequestError) -> Response:
-        return error_response(exc)
+        return JSONResponse(exc.body, exc.status, exc.headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, exc: RequestValidationError) -> Response:
-        return error_response(_validation_error(exc, request.headers.get("content-type", "")))
+        return await request_error(request, _validation_error(exc, request.headers.get("content-type", "")))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, exc: HTTPException) -> Response:
@@ -125,9 +106,8 @@ def _validation_error(exc: RequestValidationError, content_type: str) -> Request
     if first["type"] == "json_invalid":
         return RequestError(400, f"the body is not valid JSON: {first.get('ctx', {}).get('error', '')}")
     if first["type"] == "extra_forbidden":
-        return RequestError(
-            400, f"unrecognized request argument supplied: {param}", param=param, code="unknown_parameter"
-        )
+        message = f"unrecognized request argument supplied: {param}"
+        return RequestError(400, message, param=param, code="unknown_parameter")
     return RequestError(400, f"{param or 'the body'}: {first['msg']}", param=param or None, code="invalid_value")
 
 
@@ -155,12 +135,8 @@ def _add_probes(app: FastAPI, engine_thread: EngineThread, router: Router | None
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        headers = {
-            "content-security-policy": _CSP,
-            "x-content-type-options": "nosniff",
-            "referrer-policy": "no-referrer",
-        }
-        return HTMLResponse(_page(), headers=headers)
+        safely = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
+        return HTMLResponse(_page(), headers={"content-security-policy": _CSP, **safely})
 
 
 @lru_cache(maxsize=1)
@@ -198,12 +174,12 @@ def _check_model(requested: str, name: str) -> None:
 class _Service:
     """The two endpoints."""
 
-    def __init__(self, engine_thread: EngineThread, name: str, trigger: Mapping[str, float]) -> None:
+    def __init__(self, engine_thread: EngineThread, settings: ServerSettings) -> None:
         self._engine_thread = engine_thread
-        self._name = name
-        self._trigger = trigger
+        self._name = settings.name
+        self._trigger = settings.trigger
 
-    async def complete(self, body: CompletionRequest, request: Request) -> Response:
+    async def completions(self, body: CompletionRequest, request: Request) -> Response:
         _check_model(body.model, self._name)
         check_supported(body)
         prompts = [p for p in prompts_of(body.prompt) for _ in range(body.n or 1)]
@@ -217,24 +193,6 @@ class _Service:
         prompts = [prompt.text] * (body.n or 1)
         form = self._form(body, len(prompts), chat=True, leading_space=prompt.leading_space)
         return await self._respond(body, form, prompts, request, prompt.stops)
-
-    async def routed_chat(self, body: RoutedChatRequest, request: Request, routed: RoutedChat) -> Response:
-        _check_model(body.model, self._name)
-        check_supported(body)
-        since, form = time.monotonic(), self._form(body, body.n or 1, chat=True)
-        self._check_places(form)
-        planning = asyncio.ensure_future(routed.plan(body, form))
-        with _as_request_errors():
-            if not await unless_disconnected(planning, request.receive):
-                return Response(status_code=CLIENT_GONE)
-            planned = planning.result()
-            pending = (
-                await self._engine_thread.submit(planned.prompts, planned.settings, accepted=True)
-                if planned.prompts
-                else PendingRequest(0)
-            )
-        active = ActiveResponse(self._engine_thread, pending, planned.writer, since)
-        return EventStream(active) if body.stream else await active.complete(request)
 
     def _form(self, body: CompletionRequest | ChatRequest, choices: int, **more: Any) -> ResponseForm:
         options = body.stream_options
@@ -271,6 +229,30 @@ class _Service:
                 f"the request has {form.choices} choices, but this server has only {self._engine_thread.places} places "
                 "(rows and queue); request fewer",
             )
+
+
+class _RoutedService(_Service):
+    """The chat where a router chooses the tool."""
+
+    def __init__(self, engine_thread: EngineThread, settings: ServerSettings, router: Router) -> None:
+        super().__init__(engine_thread, settings)
+        self._routed = RoutedChat(router, engine_thread)
+
+    async def routed_chat(self, body: RoutedChatRequest, request: Request) -> Response:
+        _check_model(body.model, self._name)
+        check_supported(body)
+        since, form = time.monotonic(), self._form(body, body.n or 1, chat=True)
+        self._check_places(form)
+        planning = asyncio.ensure_future(self._routed.plan(body, form))
+        with _as_request_errors():
+            if not await unless_disconnected(planning, request.receive):
+                return Response(status_code=CLIENT_GONE)
+            planned = planning.result()
+            pending = PendingRequest(0)
+            if planned.prompts:
+                pending = await self._engine_thread.submit(planned.prompts, planned.settings, accepted=True)
+        active = ActiveResponse(self._engine_thread, pending, planned.writer, since)
+        return EventStream(active) if body.stream else await active.complete(request)
 
 
 @contextlib.contextmanager

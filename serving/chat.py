@@ -36,23 +36,12 @@ class ChatPrompt:
 
 
 def turns_of(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Return the messages as role and text.
-
-    Raises:
-        RequestError: 400: an unknown role, content that is not text, or a text with a lone surrogate.
-    """
+    """Return the messages as role and text; refuse (400) other roles and content, and a text with a lone surrogate."""
     return [turn_of(message, f"messages[{i}]") for i, message in enumerate(messages)]
 
 
 def turn_of(message: Message, where: str) -> dict[str, str]:
-    """Return one message as role and text.
-
-    Args:
-        where: what errors call it.
-
-    Raises:
-        RequestError: see `turns_of`.
-    """
+    """Return one message as role and text; `where` is what errors call it."""
     if message.tool_calls or message.function_call or message.role in ("tool", "function"):
         raise unsupported(where, "calls and answers of the client's tools are not supported; send text turns only")
     role = "system" if message.role == "developer" else message.role
@@ -64,38 +53,26 @@ def turn_of(message: Message, where: str) -> dict[str, str]:
 
 
 def text_of(message: Message, where: str) -> str:
-    """Return a message's text; arguments and errors are those of `turn_of`."""
-    text = _joined(message, where)
-    check_text(text, f"{where}.content")
+    """Return a message's text; `where` is what errors call the message."""
+    content, param = message.content, f"{where}.content"
+    if content is None:
+        if message.role != "assistant":
+            raise RequestError(400, "content must be a text", param=param)
+        return ""
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    for part in parts:
+        if part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise unsupported(param, f"content of type {part.get('type')!r} is not supported; send text only")
+    text = "".join(part["text"] for part in parts)
+    check_text(text, param)
     return text
 
 
-def _joined(message: Message, where: str) -> str:
-    if message.content is None:
-        if message.role != "assistant":
-            raise RequestError(400, "content must be a text", param=f"{where}.content")
-        return ""
-    if isinstance(message.content, str):
-        return message.content
-    parts = []
-    for part in message.content:
-        if part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise unsupported(
-                f"{where}.content", f"content of type {part.get('type')!r} is not supported; send text only"
-            )
-        parts.append(part["text"])
-    return "".join(parts)
-
-
 def chat_prompt(tokenizer: Any, turns: Sequence[Mapping[str, str]]) -> ChatPrompt:
-    """Return the text that the model continues.
-
-    Args:
-        tokenizer: the model's tokenizer; its `chat_template` is used if it has one.
-        turns: role (system, user, assistant) and content of each message.
+    """Return the text that the model continues, by the tokenizer's `chat_template` if it has one.
 
     Raises:
-        RequestError: 400: the tokenizer's template refuses the messages.
+        RequestError: 400: the template refuses the messages.
     """
     if getattr(tokenizer, "chat_template", None):
         from jinja2 import TemplateError
@@ -105,7 +82,6 @@ def chat_prompt(tokenizer: Any, turns: Sequence[Mapping[str, str]]) -> ChatPromp
         except (TemplateError, ValueError) as exc:
             raise RequestError(400, f"the model's chat template refuses the turns: {exc}", param="messages") from exc
         return ChatPrompt(str(text))
-    system = [t["content"] if t["role"] == "system" else "" for t in turns]
+    head = "".join(f"{t['content']}\n\n" for t in turns if t["role"] == "system" and t["content"])
     lines = [f"{_NAMES[t['role']]}: {t['content']}" for t in turns if t["role"] in _NAMES]
-    head = "".join(f"{text}\n\n" for text in system if text)
     return ChatPrompt(head + "\n".join([*lines, "Assistant:"]), _STOPS, leading_space=True)

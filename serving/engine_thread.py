@@ -24,7 +24,7 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from serving.errors import queue_full, unavailable
 from serving.metrics import Metrics
@@ -77,7 +77,11 @@ class EngineThread:
         self.taken = 0
         self.tools: Mapping[str, Tool] = {}  # by their names in calls
         self.failure: BaseException | None = None
-        self.metrics = Metrics(lambda: self._waiting(), lambda: self._running(), lambda: self.taken)
+        self.metrics = Metrics(
+            waiting=lambda: 0 if self._engine is None else self._engine.waiting,
+            running=lambda: 0 if self._engine is None else self._engine.running,
+            places=lambda: self.taken,
+        )
         self._load = load
         self._on_failed = on_failed
         self._toolformer: Toolformer | None = None
@@ -92,8 +96,7 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="decode", daemon=True)
 
     @property
-    def state(self) -> str:
-        """One of loading, ready, restarting, draining, failed."""
+    def state(self) -> Literal["loading", "ready", "restarting", "draining", "failed"]:
         if self.failure is not None:
             return "failed"
         if self._draining:
@@ -104,26 +107,13 @@ class EngineThread:
 
     @property
     def toolformer(self) -> Toolformer:
-        """The model with its tools.
-
-        Raises:
-            RequestError: 503: it is not ready.
-        """
-        if self._toolformer is None or self.state != "ready":
-            raise unavailable(f"the model is {self.state}; try again", "not_ready")
-        return self._toolformer
+        """The model with its tools; a `RequestError` (503) if it is not ready."""
+        return self._ready(accepted=False)[0]
 
     @property
     def loaded(self) -> Toolformer:
-        """The model with its tools, for requests that were accepted before the server began to end, too.
-
-        Raises:
-            RequestError: 503: it is not loaded, or everything is being ended.
-        """
-        self._engine_for(accepted=True)
-        if self._toolformer is None:
-            raise unavailable(f"the model is {self.state}; try again", "not_ready")
-        return self._toolformer
+        """The same, also for requests that were accepted before the server began to end."""
+        return self._ready(accepted=True)[0]
 
     def start(self) -> None:
         """Start loading the model."""
@@ -161,8 +151,6 @@ class EngineThread:
         """Submit the sequences of a request; `release` must follow.
 
         Args:
-            prompts: one for each sequence.
-            settings: one for each sequence.
             accepted: they belong to a request that is already being answered, so they are taken while the server waits
                 for open requests to end, too.
 
@@ -170,7 +158,7 @@ class EngineThread:
             RequestError: 429 if there are not enough places, 503 if there is no model.
             ToolformerError: a prompt or its settings do not suit the model.
         """
-        engine = self._engine_for(accepted)
+        _, engine = self._ready(accepted)
         if self.taken + len(prompts) > self.places:
             raise queue_full(self.places)
         pending = PendingRequest(len(prompts))
@@ -190,16 +178,12 @@ class EngineThread:
         return pending
 
     async def between_rounds(self, work: Callable[[], Result]) -> Result:
-        """Do something with the model in the engine's thread, between two of its rounds; return what comes of it.
+        """Do something in the engine's thread, between two of its rounds, for a request that is being answered.
 
-        It belongs to a request that is already being answered, as in `submit`.
-
-        Raises:
-            RequestError: 503 if there is no model.
-            Exception: what `work` raised.
+        Return what comes of it, or raise what it raises; a `RequestError` (503) if there is no model.
         """
-        engine, loop = self._engine_for(accepted=True), asyncio.get_running_loop()
-        done: asyncio.Future[Result] = loop.create_future()
+        _, engine = self._ready(accepted=True)
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
         def run() -> None:
             try:
@@ -216,22 +200,12 @@ class EngineThread:
         return await done
 
     async def ask(self, tool: str, input_: str, context: str) -> tuple[ToolResult | ToolformerError, float]:
-        """Ask one of the model's tools, in the threads and within the time that its calls have in texts.
+        """Ask one of the model's tools, by its name in calls, for a request that is being answered.
 
-        It belongs to a request that is already being answered, as in `submit`.
-
-        Args:
-            tool: its name in calls.
-            context: what the tool may know besides, e.g. the date.
-
-        Returns:
-            The result, and the seconds it took.
-
-        Raises:
-            RequestError: 503 if there is no model.
+        Return the result and the seconds it took; a `RequestError` (503) if there is no model.
         """
-        pool, loop = self._engine_for(accepted=True).pool, asyncio.get_running_loop()
-        done: asyncio.Future[tuple[ToolResult | ToolformerError, float]] = loop.create_future()
+        pool = self._ready(accepted=True)[1].pool
+        done: asyncio.Future[tuple[ToolResult | ToolformerError, float]] = asyncio.get_running_loop().create_future()
 
         def answered(result: ToolResult | ToolformerError, seconds: float) -> None:
             _settle(done.set_result, done, (result, seconds))
@@ -245,16 +219,12 @@ class EngineThread:
         finally:
             forget()
 
-    def _engine_for(self, accepted: bool) -> DecodeEngine:
-        """Return the engine, for a request that is new or was `accepted` before.
-
-        Raises:
-            RequestError: 503: there is none, or it takes no more of this.
-        """
+    def _ready(self, accepted: bool) -> tuple[Toolformer, DecodeEngine]:
+        """Return the model and its engine, for a request that is new or was `accepted` before; else raise a 503."""
         takes = self.state == "ready" or (accepted and self.state == "draining" and not self._stopping)
-        if self._engine is None or not takes:
+        if self._toolformer is None or self._engine is None or not takes:
             raise unavailable(f"the model is {self.state}; try again", "not_ready")
-        return self._engine
+        return self._toolformer, self._engine
 
     def _submit_all(
         self,
@@ -263,7 +233,7 @@ class EngineThread:
         prompts: Sequence[str],
         settings: Sequence[GenerationSettings],
     ) -> None:
-        """Submit the sequences; called in a worker thread, because tokenising takes time."""
+        """Called in a worker thread, because tokenising takes time."""
 
         def enqueue(event: DecodeEvent) -> None:
             self._outbox.append((pending, event))
@@ -324,14 +294,11 @@ class EngineThread:
             self._toolformer = self._load()
             while not self._stopping:
                 self._drive(self._toolformer.engine())
-        except (ToolformerError, OSError, RuntimeError, ValueError, MemoryError) as exc:
-            self.failure = exc
         except BaseException as exc:
             self.failure = exc
-            raise
-        finally:
-            if self.failure is not None:
-                self._in_loop(self._on_failed)
+            self._in_loop(self._on_failed)
+            if not isinstance(exc, ToolformerError | OSError | RuntimeError | ValueError | MemoryError):
+                raise
 
     def _drive(self, engine: DecodeEngine) -> None:
         self.tools = engine.pool.tools
@@ -357,12 +324,6 @@ class EngineThread:
         """Note that the engine works, if the event is the end of a sequence that it has written."""
         if isinstance(event, Finished) and event.generation.finish in ("stop", "length"):
             self._failures, self._restarting = 0, False
-
-    def _waiting(self) -> int:
-        return 0 if self._engine is None else self._engine.waiting
-
-    def _running(self) -> int:
-        return 0 if self._engine is None else self._engine.running
 
 
 def _settle(settle: Callable[[Value], None], future: asyncio.Future[Any], value: Value) -> None:

@@ -12,12 +12,7 @@ CLIENT_GONE = 499  # counted if the client disconnects before its response; HTTP
 class RequestError(Exception):
     """A request that is answered with an error.
 
-    Args:
-        message: what is wrong and how to correct it.
-        kind: the `type` of OpenAI's error.
-        param: the field that is wrong.
-        code: a short stable reason.
-        retry_after_s: seconds after which to try again, for the `Retry-After` header.
+    `kind` is the `type` of OpenAI's error, `param` the field that is wrong, and `code` a short stable reason.
     """
 
     def __init__(
@@ -32,19 +27,10 @@ class RequestError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.message = message
-        self.kind = kind
         self.param = param
         self.code = code
-        self.retry_after_s = retry_after_s
-
-    @property
-    def body(self) -> dict[str, Any]:
-        return error_body(self.message, self.kind, self.param, self.code)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        self.body = error_body(message, kind, param, code)
+        self.headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
 
 
 def error_body(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
@@ -59,11 +45,7 @@ def unsupported(param: str, message: str) -> RequestError:
 
 
 def check_text(text: str, param: str) -> None:
-    """Refuse a text that no tokenizer can read.
-
-    Raises:
-        RequestError: 400, naming the field, if it holds a lone surrogate.
-    """
+    """Refuse (400) a text with a lone surrogate, which no tokenizer can read."""
     if flaw := unencodable(text):
         raise RequestError(
             400, f"{param} is not UTF-8 text ({flaw}); remove that character", param=param, code="invalid_value"

@@ -14,14 +14,7 @@ from toolformer_core.errors import UsageError
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Bind an address and listen there.
-
-    Args:
-        port: 0 takes a free one.
-
-    Raises:
-        UsageError: the address cannot be bound.
-    """
+    """Bind an address (port 0: a free one) and listen there; a `UsageError` if it cannot be bound."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind)
@@ -38,14 +31,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class ListeningServer(uvicorn.Server):
-    """A server with its socket, and an orderly end.
-
-    Args:
-        port: the port to bind; 0 takes a free one.
-
-    Raises:
-        UsageError: the address cannot be bound.
-    """
+    """A server with its socket, and an orderly end; see `listen`."""
 
     def __init__(self, config: uvicorn.Config, host: str, port: int) -> None:
         super().__init__(config)
@@ -58,7 +44,7 @@ class ListeningServer(uvicorn.Server):
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def end(self) -> None:
-        """Make `serve_until_ended` return; may be called from any thread."""
+        """Make `serve_until_ended` return; called from any thread."""
         self.should_exit = True
 
     def serve_until_ended(self) -> None:

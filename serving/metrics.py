@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -18,46 +19,28 @@ _REASON = re.compile("[a-z_]{1,32}")
 
 
 class Metrics:
-    """The metrics of one server, in a separate registry.
+    """The metrics of one server, in a separate registry, where further ones may be registered.
 
-    Args:
-        waiting: returns the number of sequences without a row.
-        running: returns the number of unfinished sequences with a row.
-        places: returns the number of occupied places, of rows and queue together.
+    The arguments return how many sequences wait for a row, have one and are unfinished, and how many places are taken.
     """
 
     content_type = CONTENT_TYPE_LATEST
 
     def __init__(self, waiting: Callable[[], int], running: Callable[[], int], places: Callable[[], int]) -> None:
-        self._registry = r = CollectorRegistry()
+        self.registry = r = CollectorRegistry()
         self._tools: frozenset[str] = frozenset()
-        self.requests = Counter(
-            "toolformer_requests",
-            "Requests by endpoint and HTTP status (499: the client disconnected before its response)",
-            ["endpoint", "status"],
-            registry=r,
-        )
-        self._tokens = Counter(
-            "toolformer_tokens", "Tokens: prompt, text, call (responses included)", ["kind"], registry=r
-        )
+        told = "Requests by endpoint and HTTP status (499: the client disconnected before its response)"
+        self.requests = Counter("toolformer_requests", told, ["endpoint", "status"], registry=r)
+        told = "Tokens: prompt, text, call (responses included)"
+        self._tokens = Counter("toolformer_tokens", told, ["kind"], registry=r)
         self._finished = Counter("toolformer_sequences", "Sequences by how they ended", ["finish"], registry=r)
         self._calls = Counter("toolformer_tool_calls", "Calls by tool and outcome", ["tool", "outcome"], registry=r)
-        self._call_seconds = Histogram(
-            "toolformer_tool_seconds", "From the arrow to the response", ["tool"], buckets=SECONDS, registry=r
-        )
-        self.first_text = Histogram(
-            "toolformer_first_text_seconds",
-            "From a request's arrival to its first text or call",
-            buckets=SECONDS,
-            registry=r,
-        )
-        self.request_seconds = Histogram(
-            "toolformer_request_seconds",
-            "From a request's arrival to its end",
-            ["endpoint"],
-            buckets=SECONDS,
-            registry=r,
-        )
+        histogram = partial(Histogram, buckets=SECONDS, registry=r)
+        self._call_seconds = histogram("toolformer_tool_seconds", "From the arrow to the response", ["tool"])
+        told = "From a request's arrival to its first text or call"
+        self.first_text = histogram("toolformer_first_text_seconds", told)
+        told = "From a request's arrival to its end"
+        self.request_seconds = histogram("toolformer_request_seconds", told, ["endpoint"])
         self.restarts = Counter("toolformer_engine_restarts", "Restarts of the engine after a failure", registry=r)
         for name, text, value in (
             ("toolformer_queue_length", "Sequences that wait for a row", waiting),
@@ -65,11 +48,6 @@ class Metrics:
             ("toolformer_places_taken", "Occupied places, of rows and queue together", places),
         ):
             Gauge(name, text, registry=r).set_function(value)
-
-    @property
-    def registry(self) -> CollectorRegistry:
-        """Where further metrics of the server are registered."""
-        return self._registry
 
     def set_tools(self, names: Iterable[str]) -> None:
         """Use these names as labels; all other names are counted as "unknown"."""
@@ -91,4 +69,4 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)

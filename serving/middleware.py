@@ -33,13 +33,10 @@ _LINGER_S = 2.0  # for this time the body of a refused request is still read
 
 
 class RequestMiddleware:
-    """Checks a request, reads its body, and passes it on to `app`.
+    """Checks a request, reads its body, and passes it on to `app`; for the options see `ServerSettings`.
 
     Args:
-        api_key: the key that clients must send; None accepts all.
-        max_body: the largest body, in bytes.
         loopback: whether the server is bound to the loopback interface.
-        body_timeout_s: seconds within which a body must arrive.
     """
 
     def __init__(
@@ -50,7 +47,7 @@ class RequestMiddleware:
         api_key: str | None,
         max_body: int,
         loopback: bool,
-        body_timeout_s: float = 30.0,
+        body_timeout_s: float,
     ) -> None:
         self._app = app
         self._metrics = metrics
@@ -151,14 +148,10 @@ class _Incoming:
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:
-    replayed = False
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
-        nonlocal replayed
-        if replayed:
-            return await receive()
-        replayed = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return messages.pop() if messages else await receive()
 
     return replay
 

@@ -50,6 +50,7 @@ class _Choice:
 
     offset: int = 0  # characters sent
     begun: bool = False  # whether the first character has been sent
+    text: list[str] = field(default_factory=list)  # what was sent
     starts: list[int] = field(default_factory=list)  # where its calls start in the text sent
     generation: Generation | None = None
 
@@ -62,7 +63,6 @@ class ResponseWriter:
         self._id = ("chatcmpl-" if form.chat else "cmpl-") + uuid.uuid4().hex
         self._created = int(time.time())
         self._choices = [_Choice() for _ in range(form.choices)]
-        self._texts: list[list[str]] = [[] for _ in range(form.choices)]
 
     @property
     def done(self) -> bool:
@@ -136,7 +136,7 @@ class ResponseWriter:
         return text
 
     def _text_delta(self, i: int, text: str) -> dict[str, Any]:
-        self._texts[i].append(text)
+        self._choices[i].text.append(text)
         return {"content": text} if self._form.chat else {"text": text}
 
     def _call(self, choice: _Choice, call: ToolCall, at: int) -> dict[str, Any]:
@@ -151,12 +151,8 @@ class ResponseWriter:
         if g is None:
             return {}
         calls = [self._call(choice, call, at) for at, call in enumerate(g.calls)]
-        return {
-            "calls": calls,
-            "text_tokens": g.new_tokens,
-            "call_tokens": g.call_tokens,
-            "taken_back": g.taken_back,
-        }
+        counts = {"text_tokens": g.new_tokens, "call_tokens": g.call_tokens, "taken_back": g.taken_back}
+        return {"calls": calls, **counts}
 
     def _head(self, chunk: bool) -> dict[str, Any]:
         kind = "chat.completion" if self._form.chat else "text_completion"
@@ -179,12 +175,9 @@ class ResponseWriter:
         return {**self._head(chunk=True), "choices": [choice], **usage}
 
     def _complete_choice(self, i: int) -> dict[str, Any]:
-        choice, text = self._choices[i], "".join(self._texts[i])
-        content: dict[str, Any] = (
-            {"message": {"role": "assistant", "content": text, "refusal": None, "annotations": []}}
-            if self._form.chat
-            else {"text": text}
-        )
+        choice, text = self._choices[i], "".join(self._choices[i].text)
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+        content: dict[str, Any] = {"message": message} if self._form.chat else {"text": text}
         finish = choice.generation.finish if choice.generation else None
         calls = self._calls_and_counts(choice)
         return {"index": i, **content, "logprobs": None, "finish_reason": finish, "toolformer": calls}

@@ -37,10 +37,9 @@ def origin_of(url: str) -> str | None:
 
 
 def refusal(scope: Scope, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> str | None:
-    """Return in one line why a request is refused; None if it is accepted.
+    """Return in one line why a request (or a websocket's) is refused; None if it is accepted.
 
     Args:
-        scope: of an HTTP request or a websocket.
         hosts: allowed names besides the loopback ones, in lower case and without port.
         origins: allowed origins besides the server's own, as `origin_of` writes them; their names are allowed as hosts.
     """
@@ -81,9 +80,7 @@ def _normal_name(origin: str | None) -> str | None:
 class OwnOriginOnly:
     """Passes requests and websockets on to `app`, except those that `refusal` refuses.
 
-    Args:
-        app: the application; it does not see refused requests.
-        advice: appended to the reason: how to allow another name.
+    `advice`, how to allow another name, is appended to the reason.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from serving.engine_thread import EngineThread, PendingRequest
 from serving.errors import CLIENT_GONE, error_body, unavailable
 from serving.openai_format import DONE, KEEP_ALIVE, ResponseWriter, sse
-from toolformer_core.decode.records import DecodeEvent, Finished
+from toolformer_core.decode.records import Finished
 
 _KEEP_ALIVE_S = 15.0  # a stream sends something at least this often
 _SEND_S = 60.0  # a client that accepts no data for this long is regarded as gone
@@ -39,7 +39,12 @@ class ActiveResponse:
 
     async def complete(self, request: Request) -> Response:
         """Return the complete response once it is finished; status 499 if the client has disconnected."""
-        work = asyncio.ensure_future(self._finish())
+
+        async def finish() -> None:
+            async for _ in self.chunks():
+                pass
+
+        work = asyncio.ensure_future(finish())
         try:
             if not await unless_disconnected(work, request.receive):
                 return Response(status_code=CLIENT_GONE)  # not sent to anyone, but counted by the metrics
@@ -48,10 +53,6 @@ class ActiveResponse:
         if self.response_writer.cut:
             raise unavailable("the server ended this answer; try again", "stopped")
         return JSONResponse(self.response_writer.complete())
-
-    async def _finish(self) -> None:
-        async for _ in self.chunks():
-            pass
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the bytes of the stream, always everything that is ready."""
@@ -67,17 +68,14 @@ class ActiveResponse:
                 continue
             while not self._pending.events.empty():
                 events.append(self._pending.events.get_nowait())
-            self._measure_first_text(events)
+            if not self._first_text_seen and any(not isinstance(event, Finished) for event in events):
+                self._first_text_seen = True
+                self._engine_thread.metrics.first_text.observe(time.monotonic() - self._since)
             if data := b"".join(sse(chunk) for event in events for chunk in response_writer.write(event)):
                 yield data
         if response_writer.cut:
             yield sse(error_body("the server ended this answer; try again", "server_error", code="stopped"))
         yield b"".join(map(sse, response_writer.end())) + DONE
-
-    def _measure_first_text(self, events: list[DecodeEvent]) -> None:
-        if not self._first_text_seen and any(not isinstance(event, Finished) for event in events):
-            self._first_text_seen = True
-            self._engine_thread.metrics.first_text.observe(time.monotonic() - self._since)
 
     def close(self) -> None:
         """Release the pending request."""

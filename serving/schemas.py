@@ -95,6 +95,10 @@ class _Common(BaseModel):
     logit_bias: Any = None
     logprobs: Any = None
 
+    @property
+    def stops(self) -> list[str]:
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
 
 class CompletionRequest(_Common):
     """`POST /v1/completions`."""
@@ -165,11 +169,7 @@ _UNSUPPORTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def check_supported(request: _Common) -> None:
-    """Refuse a request with a field that this server does not support.
-
-    Raises:
-        RequestError: 400, naming the field.
-    """
+    """Refuse (400) a request with a field that this server does not support."""
     for name, (harmless, message) in _UNSUPPORTED.items():
         value = getattr(request, name, None)
         if value is not None and name not in request.supports and not harmless(value):
@@ -178,7 +178,7 @@ def check_supported(request: _Common) -> None:
         raise unsupported("best_of", "best_of is not supported, because choices are not ranked; send n alone")
     if request.stream_options is not None and not request.stream:
         raise RequestError(400, "stream_options is only allowed with stream: true", param="stream_options")
-    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    stops = request.stops
     if len(stops) > MAX_STOPS or "" in stops:
         raise RequestError(400, f"stop takes at most {MAX_STOPS} strings, none of them empty", param="stop")
     for stop in stops:
@@ -186,11 +186,7 @@ def check_supported(request: _Common) -> None:
 
 
 def prompts_of(prompt: Any) -> list[str]:
-    """Return the texts of a completion request.
-
-    Raises:
-        RequestError: 400: no text, a text with a lone surrogate, or token ids.
-    """
+    """Return the texts of a completion request; refuse (400) token ids, no text, and one with a lone surrogate."""
     texts = [prompt] if isinstance(prompt, str) else prompt
     if isinstance(texts, list) and texts and all(isinstance(t, str) for t in texts):
         if len(texts) > MAX_CHOICES:
@@ -209,14 +205,9 @@ def decode_settings(
     """Return the settings of each choice: the first prompt's n choices, then the second's.
 
     Without a temperature decoding is greedy, as in the paper (OpenAI's default is 1). Choice i is sampled with seed +
-    i; without a seed, every request uses a new one.
-
-    Args:
-        more_stops: strings that end the text, in addition to the request's own.
-        trigger: the thresholds of a request that names none; None: there are none.
+    i; without a seed, every request uses a new one. `trigger` are the thresholds of a request that names none.
     """
     extension = request.toolformer
-    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
     seed = secrets.randbits(64) if request.seed is None else request.seed
     if isinstance(request, ChatRequest):
         limit = request.max_completion_tokens or request.max_tokens or CHAT_TOKENS
@@ -230,7 +221,7 @@ def decode_settings(
             temperature=request.temperature or 0.0,
             top_p=1.0 if request.top_p is None else request.top_p,
             seed=(seed + i) % (1 << 64),
-            stop=(*stops, *more_stops),
+            stop=(*request.stops, *more_stops),
             context=extension.date or date.today().isoformat(),
             tools=None if extension.tools is None else tuple(extension.tools),
             trigger=(trigger or {}) if extension.trigger is None else extension.trigger,

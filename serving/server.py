@@ -24,9 +24,6 @@ class ModelServer(ListeningServer):
 
     Args:
         load: returns the model with its tools, built with `settings.max_rows`; called once the server is listening.
-
-    Raises:
-        UsageError: the address cannot be bound.
     """
 
     def __init__(self, settings: ServerSettings, load: Callable[[], Toolformer]) -> None:
@@ -49,11 +46,7 @@ class ModelServer(ListeningServer):
         )
 
     def serve_until_ended(self) -> None:
-        """Serve until a signal or `end`.
-
-        Raises:
-            ToolformerError: the model cannot be loaded.
-        """
+        """Serve until a signal or `end`; raise what the model cannot be loaded for."""
         super().serve_until_ended()
         if self.engine_thread.failure is not None:
             raise self.engine_thread.failure

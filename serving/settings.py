@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from serving.routing.records import RouterSettings
+from toolformer_core.grounding.scores import Weights
+
+from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
+from toolformer_core.grounding.encoders import Encoder
+from toolformer_core.grounding.ground import GroundingSettings
+from toolformer_core.grounding.library import LibraryTool
+from toolformer_core.grounding.patterns import STANDARD_PATTERNS, PatternSet
 from toolformer_core.records import unencodable
 
 
 @dataclass(frozen=True, slots=True)
+class RouterSettings:
+    """How a server chooses tools."""
+
+    library: tuple[LibraryTool, ...]  # the server's own tools, with their demonstrations and mock responses
+    weights: Weights = field(default_factory=Weights)  # without a threshold, the best tool is always called
+    grounding: GroundingSettings = field(default_factory=GroundingSettings)  # prompts and lengths of the small LM
+    patterns: PatternSet = STANDARD_PATTERNS  # the pattern set S with its priors
+    encoder: Encoder | None = None  # embeds queries and descriptions; None: the small LM's hidden states
+    load: Callable[[], Toolformer] | None = None  # returns another small LM; None: the server's own model
+    model: str = ""  # its name, for people; "": the server's own model
+    max_rows: int = 32  # texts that another small LM writes together
+
+
+@dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The settings of a server.
-
-    Args:
-        router: how tools are chosen for a chat; None: the model calls them while it writes.
-        trigger: per tool (its key), the smallest p(" [") at which it is called, for requests that name none; see
-            `GenerationSettings`.
-
-    Raises:
-        UsageError: a value out of range.
-    """
+    """The settings of a server; a `UsageError` if a value is out of range."""
 
     name: str  # the model's name for clients
     host: str = "127.0.0.1"  # address to bind
@@ -32,7 +43,8 @@ class ServerSettings:
     max_body: int = 1 << 20  # the largest body of a request, in bytes
     grace_s: float = 10.0  # seconds that open requests have to finish when the server shuts down
     body_timeout_s: float = 30.0  # seconds within which a request's body must arrive, once its headers are there
-    router: RouterSettings | None = field(default=None, repr=False)
+    router: RouterSettings | None = field(default=None, repr=False)  # None: the model calls tools while it writes
+    # per tool (its key), the smallest p(" [") at which it is called, for requests that name none
     trigger: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:

@@ -140,7 +140,7 @@ def _ask(name: str, reference: str, questions: tuple[Question, ...], calls: int,
     from toolformer_core.records import ToolFailure
     from toolformer_core.tools.mcp import SessionLimits, close, mcp_tool
 
-    limits = SessionLimits(sessions=2, calls=max(10, calls // 4))  # replaced on the way
+    limits = SessionLimits(sessions=2)
     try:
         tools = {q.tool: mcp_tool(f"{reference}#{q.tool}", sessions=limits) for q in questions}
         for question in questions:

@@ -17,7 +17,7 @@ from toolformer_core.errors import UsageError
 from toolformer_core.grounding.records import GEAR_GAMMA
 
 if TYPE_CHECKING:
-    from serving.routing.records import RouterSettings
+    from serving.settings import RouterSettings
     from toolformer_core.decode.toolformer import Toolformer
     from toolformer_core.tools.base import Tool
 
@@ -82,7 +82,7 @@ def router_of(
     if options.router == "off":
         _check_unused(options)
         return None
-    from serving.routing.records import RouterSettings
+    from serving.settings import RouterSettings
     from toolformer_core.grounding.encoders import load_encoder
     from toolformer_core.grounding.library import library_of
     from toolformer_core.grounding.records import Weights

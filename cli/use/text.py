@@ -320,7 +320,7 @@ class _Chat:
             try:
                 prompt = chat_prompt(hf_model.tokenizer, self._system + self._turns)
             except RequestError as exc:
-                raise UsageError(exc.message) from exc
+                raise UsageError(str(exc)) from exc
             tokens = len(hf_model.encode(prompt.text)) + self._settings.max_new_tokens
             if tokens < hf_model.context_length or len(self._turns) < 3:
                 return prompt

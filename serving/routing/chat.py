@@ -18,8 +18,7 @@ from serving.engine_thread import EngineThread
 from serving.openai_format import ResponseForm, ResponseWriter
 from serving.routing.client_tools import client_tools_of, name_in_calls
 from serving.routing.conversation import conversation_of
-from serving.routing.records import RouteRequest
-from serving.routing.router import Router
+from serving.routing.router import Router, RouteRequest
 from serving.routing.schemas import RoutedChatRequest, choice_of
 from serving.routing.writers import AnswerWriter, ClientCallWriter
 from serving.schemas import decode_settings
@@ -64,16 +63,11 @@ class RoutedChat:
         settings = [replace(s, top_k=0, max_calls=0) for s in decode_settings(body, 1, prompt.stops)]
         if choice.kind == "none" or (choice.kind == "auto" and conversation.opening):
             return _plain(prompt, conversation.opening, settings, form)
-        route = await self._router.route(
-            RouteRequest(
-                query=conversation.query,
-                context=settings[0].context,
-                choice=choice,
-                server=self._server_tools(body),
-                client=client,
-                threshold=body.toolformer.threshold,
-            )
+        server = self._server_tools(body)
+        asked = RouteRequest(
+            conversation.query, settings[0].context, choice, server, client, threshold=body.toolformer.threshold
         )
+        route = await self._router.route(asked)
         if route.written is None:
             return _plain(prompt, "", settings, form)
         prompt_tokens = route.written.prompt_tokens
@@ -88,11 +82,7 @@ class RoutedChat:
         return Planned(AnswerWriter(form, route.call, text=text, finish=finish, **counts), [], [])
 
     def _server_tools(self, body: RoutedChatRequest) -> tuple[LibraryTool, ...]:
-        """Return those of the server's tools that a request allows.
-
-        Raises:
-            UnknownNameError: it names one that is not there.
-        """
+        """Return those of the server's tools that a request allows; an `UnknownNameError` if it names another."""
         own, library = body.toolformer, {one.key: one for one in self._router.settings.library}
         for key in own.tools or ():
             if key not in library:

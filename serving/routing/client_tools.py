@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,19 +48,13 @@ class ClientTool:
     def key(self) -> str:
         return PREFIX + self.function
 
-    def load(self) -> None:
-        """See `Tool.load`; there is nothing to prepare."""
+    def load(self) -> None: ...
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """See `Tool.run`."""
         return ToolFailure("not_enabled", "the client runs this tool")
 
     def arguments(self, text: str) -> str:
-        """Return the arguments that a call's input gives, as JSON.
-
-        Raises:
-            BadInput: the input has another form, or the arguments do not fit the schema.
-        """
+        """Return the arguments that a call's input gives, as JSON, or raise `BadInput`."""
         given = _json_object(text)
         if given is None or not given.keys() <= self.properties:
             given = self.form.arguments(text)
@@ -69,11 +64,7 @@ class ClientTool:
 
 
 def client_tools_of(tools: Sequence[FunctionTool]) -> tuple[LibraryTool, ...]:
-    """Return a request's tools, ready to be ranked.
-
-    Raises:
-        RequestError: 400, naming the field: two tools have one name, or a schema or a text cannot be used.
-    """
+    """Return a request's tools, ready to be ranked; refuse (400) two of one name, and what cannot be used."""
     out: dict[str, LibraryTool] = {}
     for i, tool in enumerate(tools):
         where = f"tools[{i}].function"
@@ -140,10 +131,7 @@ def call_input(arguments: Mapping[str, Any]) -> str:
 
 
 def _json_object(text: str) -> dict[str, Any] | None:
-    if not text.lstrip().startswith("{"):
-        return None
-    try:
+    with suppress(BadValue):
         value = read_json(text)
-    except BadValue:
-        return None
-    return value if isinstance(value, dict) else None
+        return value if isinstance(value, dict) else None
+    return None

@@ -55,11 +55,7 @@ class _Calls:
 
 
 def conversation_of(messages: Sequence[RoutedMessage]) -> Conversation:
-    """Return a request's messages as turns.
-
-    Raises:
-        RequestError: 400: see `turns_of`; or a call has no result, a result belongs to no call, or a call is none.
-    """
+    """Return a request's messages as turns; refuse (400) calls without results, and results without calls."""
     turns: list[dict[str, str]] = []
     said = ""  # by the assistant, up to and including its last results
     calls: _Calls | None = None
@@ -120,10 +116,9 @@ def _calls_of(message: RoutedMessage, where: str) -> _Calls:
     given = message.tool_calls
     for i, one in enumerate(given if isinstance(given, list) else [given]):
         here = f"{where}.tool_calls[{i}]"
-        id_, function = (one.get("id"), one.get("function")) if isinstance(one, dict) else (None, None)
-        name, arguments = (
-            (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (None, None)
-        )
+        one = one if isinstance(one, dict) else {}
+        function = one["function"] if isinstance(one.get("function"), dict) else {}
+        id_, name, arguments = one.get("id"), function.get("name"), function.get("arguments")
         if not (isinstance(id_, str) and isinstance(name, str) and isinstance(arguments, str)) or id_ in calls:
             message_ = "a call must have an id of its own, and a function with name and arguments, all of them texts"
             raise RequestError(400, message_, param=here, code="invalid_value")

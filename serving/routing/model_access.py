@@ -10,6 +10,7 @@ This module knows no tools' scores.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,21 +27,20 @@ from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, cosi
 from toolformer_core.grounding.ground import input_of
 from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.lm.base import Draw
-from toolformer_core.records import ToolFailure, ToolResult, digest_of, storable
+from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of, storable
 from toolformer_core.syntax import OPEN, find_close
 from toolformer_core.tools.responses import response_line
 
 _DETAIL_CHARS = 500
 
 
-def call_writing(one: LibraryTool, query: str, max_tokens: int, *, named: bool = False) -> Writing:
-    """Return the text after which a model writes a call; with `named` only its input is left to write."""
-    before = f"{one.tool.name}(" if named else ""
+def call_writing(one: LibraryTool, query: str, max_tokens: int, begun: str = "") -> Writing:
+    """Return the text after which a model writes a call, of which the beginning may stand there already."""
     shown = one.demonstrations
     return Writing(
-        f"{shown.prompt.head}{shown.after_head(query)}{OPEN}{before}",
+        f"{shown.prompt.head}{shown.after_head(query)}{OPEN}{begun}",
         max_tokens,
-        lambda text: find_close(before + text) is not None,
+        lambda text: find_close(begun + text) is not None,
     )
 
 
@@ -50,22 +50,16 @@ def input_written(name: str, text: str) -> str | None:
     return input_of(Draw(text[:close], close is not None), name)
 
 
-def input_after_name(name: str, text: str) -> str | None:
-    """Return the input of a call whose name and parenthesis stood in the prompt; None if it is not closed."""
-    return input_written(name, f"{name}({text}")
-
-
 def tool_call(name: str, input_: str, result: ToolResult | ToolformerError, seconds: float, max_chars: int) -> ToolCall:
     """Return a call that has run, and what came of it, without a span in a text."""
     if isinstance(result, ToolformerError):
         result = ToolFailure("unavailable", str(result))
-    response = "" if isinstance(result, ToolFailure) else response_line(result.text, max_chars)
-    if isinstance(result, ToolFailure):
-        failure, detail = result.reason or "failed", storable(result.detail[:_DETAIL_CHARS])
-        return ToolCall(name, input_, "", failure, detail, 0, 0, seconds)
-    if not response:
-        return ToolCall(name, input_, "", "empty", "the tool answered with nothing", 0, 0, seconds)
-    return ToolCall(name, input_, response, None, "", 0, 0, seconds)
+    elif isinstance(result, ToolResponse):
+        if response := response_line(result.text, max_chars):
+            return ToolCall(name, input_, response, None, "", 0, 0, seconds)
+        result = ToolFailure("empty", "the tool answered with nothing")
+    detail = storable(result.detail[:_DETAIL_CHARS])
+    return ToolCall(name, input_, "", result.reason or "failed", detail, 0, 0, seconds)
 
 
 MAX_EMBEDDINGS = 4_096  # of descriptions; one of 1,024 numbers is 4 KiB
@@ -98,18 +92,20 @@ class Writer:
         self._thread = engine_thread
 
     async def write(self, writings: Sequence[Writing]) -> list[Written | None]:
-        """Continue texts, as many together as the server has places; None for one that does not fit the context.
-
-        Raises:
-            RequestError: 429 or 503, see `EngineThread.submit`.
-        """
+        """Continue texts, as many together as the server has places; None for one that does not fit the context."""
         fits = await asyncio.to_thread(lambda: [self._fits(writing) for writing in writings])
-        fitting = [i for i, fit in enumerate(fits) if fit]
+        fitting = list(itertools.compress(range(len(writings)), fits))
         out: list[Written | None] = [None] * len(writings)
         for at in range(0, len(fitting), self._thread.places):
             part = fitting[at : at + self._thread.places]
-            for i, written in zip(part, await self._write_together([writings[i] for i in part]), strict=True):
-                out[i] = written
+            together = [writings[i] for i in part]
+            settings = [GenerationSettings(max_new_tokens=w.max_tokens, top_k=0, max_calls=0) for w in together]
+            pending = await self._thread.submit([w.prompt for w in together], settings, accepted=True)
+            try:
+                for i, written in zip(part, await _collect(pending, together), strict=True):
+                    out[i] = written
+            finally:
+                self._thread.release(pending)
         return out
 
     def _fits(self, writing: Writing) -> bool:
@@ -118,14 +114,6 @@ class Writer:
             return False
         tokens = len(hf_model.encode(writing.prompt)) + (hf_model.bos is not None)
         return 0 < tokens <= hf_model.context_length - writing.max_tokens
-
-    async def _write_together(self, writings: Sequence[Writing]) -> list[Written]:
-        settings = [GenerationSettings(max_new_tokens=w.max_tokens, top_k=0, max_calls=0) for w in writings]
-        pending = await self._thread.submit([w.prompt for w in writings], settings, accepted=True)
-        try:
-            return await _collect(pending, writings)
-        finally:
-            self._thread.release(pending)
 
 
 async def _collect(pending: PendingRequest, writings: Sequence[Writing]) -> list[Written]:
@@ -152,9 +140,7 @@ class Embedder:
     """Cosines of queries and descriptions. Descriptions are embedded once, and the last `capacity` of them are kept.
 
     Args:
-        engine_thread: drives the model whose hidden states are the embeddings.
-        encoder: another model; None: that one.
-        capacity: embeddings that are kept.
+        encoder: another model than that of the engine's thread, whose hidden states are else the embeddings.
     """
 
     def __init__(
@@ -170,11 +156,7 @@ class Embedder:
         return len(self._rows)
 
     async def similarities(self, query: str, descriptions: Sequence[str]) -> list[float]:
-        """Return the cosine of the query with each description.
-
-        Raises:
-            RequestError: 503 if there is no model.
-        """
+        """Return the cosine of the query with each description; a `RequestError` (503) if there is no model."""
         if not descriptions:
             return []
         encoder = self._encoder or self._hidden_states()
@@ -183,7 +165,11 @@ class Embedder:
         missing = {d: text for d, text in zip(digests, descriptions, strict=True) if d not in rows}
         embedded = await self._encode(encoder, [query[:_MAX_QUERY_CHARS], *missing.values()])
         rows |= dict(zip(missing, embedded[1:], strict=True))
-        self._keep(rows)
+        for digest, row in rows.items():
+            self._rows[digest] = row
+            self._rows.move_to_end(digest)
+        while len(self._rows) > self._capacity:
+            self._rows.popitem(last=False)  # not used for longest
         return [float(s) for s in cosines(embedded[:1], np.stack([rows[digest] for digest in digests]))[0]]
 
     async def _encode(self, encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -197,11 +183,3 @@ class Embedder:
     def _hidden_states(self) -> Encoder:
         lm = self._thread.loaded.lm
         return HiddenStateEncoder(lm.hf_model, lm.digest)
-
-    def _keep(self, rows: dict[str, NDArray[np.float32]]) -> None:
-        """Keep embeddings as the last used, and drop those that were not used for longest."""
-        for digest, row in rows.items():
-            self._rows[digest] = row
-            self._rows.move_to_end(digest)
-        while len(self._rows) > self._capacity:
-            self._rows.popitem(last=False)

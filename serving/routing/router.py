@@ -15,10 +15,11 @@ name itself, as in `grounding.ground`. This module knows no HTTP and no form of 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from prometheus_client import Counter, Histogram
 
@@ -32,21 +33,47 @@ from serving.routing.model_access import (
     Writing,
     Written,
     call_writing,
-    input_after_name,
     input_written,
     tool_call,
 )
-from serving.routing.records import Route, RouteRequest, RouterSettings
+from serving.routing.schemas import Choice
+from serving.settings import RouterSettings
 from toolformer_core.decode.records import ToolCall
 from toolformer_core.grounding.ground import NO_CALL, tool_score
 from toolformer_core.grounding.library import LibraryTool
-from toolformer_core.grounding.records import Grounding, Query, Weights
+from toolformer_core.grounding.records import Grounding, Query
 from toolformer_core.grounding.small_lm import first_line
 from toolformer_core.tools.arguments.form import BadInput
 from toolformer_core.tools.base import Tool
 
 _CLIENT_CALL_TOKENS = 128  # of a call with arguments by name or as JSON
 _MAX_TRIES = 8  # tools whose call is written for one request
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRequest:
+    """What is to be decided."""
+
+    query: str  # the last user turn, in one line; "" if there is none
+    context: str  # what tools may know besides: the date (ISO)
+    choice: Choice  # what the client says of it; not `none`
+    server: tuple[LibraryTool, ...]  # the server's tools that may be called
+    client: tuple[LibraryTool, ...]  # the client's tools
+    threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The decision: a call that has run (`server`), a call for the client, or no call (`nobody`)."""
+
+    runs_it: Literal["server", "client", "nobody"]
+    call: ToolCall | None = None  # that has run
+    function: str = ""  # the client's
+    input: str = ""  # of the call for the client, as the model wrote it
+    arguments: str = ""  # what it gives, as JSON
+    written: Written | None = None  # what the call was read from
+    grounding: Grounding | None = None  # the scores; None: tools were not ranked
+    rejected_tools: Mapping[str, str] = field(default_factory=dict)  # tools whose call came to nothing -> why
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,34 +90,19 @@ class Router:
     def __init__(self, settings: RouterSettings, server: EngineThread) -> None:
         self.settings = settings
         self._server = server
-        self._small = (
-            server
-            if settings.load is None
-            else EngineThread(
-                settings.load, max_rows=settings.max_rows, queue=server.places, on_failed=self._small_lm_failed
-            )
-        )
+        self._small = server
+        if settings.load is not None:
+            places = {"max_rows": settings.max_rows, "queue": server.places}
+            self._small = EngineThread(settings.load, **places, on_failed=self._small_lm_failed)
         self._small_writer, self._large_writer = Writer(self._small), Writer(server)
         self._embedder = Embedder(self._small, settings.encoder)
         registry = server.metrics.registry
-        self._routed = Counter(
-            "toolformer_routed_requests",
-            "Requests that the router decided, by who runs the chosen tool (server, client, or nobody) and its name",
-            ["runs_it", "tool"],
-            registry=registry,
-        )
-        self._rejected = Counter(
-            "toolformer_router_passed_over",
-            "Tools that ranked high enough, but whose call could not be written or gave nothing",
-            ["runs_it"],
-            registry=registry,
-        )
-        self._seconds = Histogram(
-            "toolformer_router_seconds",
-            "From a request's arrival at the router to its choice",
-            registry=registry,
-            buckets=SECONDS,
-        )
+        told = "Requests that the router decided, by who runs the chosen tool (server, client, or nobody) and its name"
+        self._routed = Counter("toolformer_routed_requests", told, ["runs_it", "tool"], registry=registry)
+        told = "Tools that ranked high enough, but whose call could not be written or gave nothing"
+        self._rejected = Counter("toolformer_router_passed_over", told, ["runs_it"], registry=registry)
+        told = "From a request's arrival at the router to its choice"
+        self._seconds = Histogram("toolformer_router_seconds", told, registry=registry, buckets=SECONDS)
 
     @property
     def state(self) -> str:
@@ -134,18 +146,19 @@ class Router:
         begin = time.monotonic()
         candidates, weights = _candidates(request), self.settings.weights
         if request.threshold is not None:
-            weights = Weights(weights.gamma, weights.smoothing, request.threshold)
+            weights = replace(weights, threshold=request.threshold)
         grounding: Grounding | None = None
         drafts: dict[str, _Draft] = {}
-        order: list[tuple[str, float | None]] = [(one.key, None) for one in candidates]
+        order = [(one.key, math.inf) for one in candidates]
         if candidates and request.choice.kind != "function":
             grounding, drafts = await self._ranked(request, candidates)
             order = [(score.tool, total) for score, total in grounding.ranking(weights)]
         demanded = request.choice.kind != "auto"
-        allowed = order if demanded or weights.threshold is None else _reaching(order, weights.threshold)
+        least = -math.inf if demanded or weights.threshold is None else weights.threshold
         by_key = {one.key: one for one in candidates}
+        allowed = [by_key[key] for key, score in order if score >= least]
         rejected_tools: dict[str, str] = {}
-        chosen = await self._first_that_answers(request, [by_key[key] for key, _ in allowed], drafts, rejected_tools)
+        chosen = await self._first_that_answers(request, allowed, drafts, rejected_tools)
         self._routed.labels(chosen.runs_it, chosen.call.tool if chosen.call is not None else "").inc()
         self._seconds.observe(time.monotonic() - begin)
         if demanded and chosen.runs_it == "nobody":
@@ -181,9 +194,7 @@ class Router:
         called = [one for one in candidates if not one.mocked]
         writings = [
             Writing(
-                grounding.prompt_for(request.query),
-                grounding.max_answer_tokens,
-                lambda text: bool(first_line(text)) and "\n" in text.lstrip(),
+                grounding.prompt_for(request.query), grounding.max_answer_tokens, lambda text: "\n" in text.lstrip()
             ),
             *(call_writing(one, request.query, grounding.max_call_tokens) for one in called),
         ]
@@ -220,40 +231,32 @@ class Router:
 
     async def _call(self, one: LibraryTool, request: RouteRequest, draft: _Draft | None) -> Route | str:
         """Have a tool called; return why it is passed over if that fails."""
-        if isinstance(one.tool, ClientTool):
-            return await self._call_for_client(one, one.tool, request.query)
+        tool = one.tool
         if draft is None or self._small is not self._server:
-            written = await self._written_call(one, request.query, self.settings.grounding.max_call_tokens)
-            given = None if written is None else input_after_name(one.tool.name, written.text)
+            begun = f"{tool.name}("
+            most = _CLIENT_CALL_TOKENS if isinstance(tool, ClientTool) else self.settings.grounding.max_call_tokens
+            (written,) = await self._large_writer.write([call_writing(one, request.query, most, begun)])
+            given = None if written is None else input_written(tool.name, begun + written.text)
             if written is None or given is None:
                 return NO_CALL
-            draft = _Draft(written, await self._run(one.tool, given, request.context))
+            if isinstance(tool, ClientTool):
+                return await _for_client(tool, given, written)
+            draft = _Draft(written, await self._run(tool, given, request.context))
         if draft.run.failure is not None:
             return f"{draft.run.failure} {draft.run.detail}".rstrip()
         return Route("server", call=draft.run, written=draft.written)
 
-    async def _call_for_client(self, one: LibraryTool, tool: ClientTool, query: str) -> Route | str:
-        written = await self._written_call(one, query, _CLIENT_CALL_TOKENS)
-        given = None if written is None else input_after_name(tool.name, written.text)
-        if written is None or given is None:
-            return NO_CALL
-        try:
-            arguments = await asyncio.to_thread(tool.arguments, given)
-        except BadInput as exc:
-            return f"{given[:80]!r} gives no arguments: {exc}"
-        return Route("client", function=tool.function, input=given, arguments=arguments, written=written)
 
-    async def _written_call(self, one: LibraryTool, query: str, max_tokens: int) -> Written | None:
-        (written,) = await self._large_writer.write([call_writing(one, query, max_tokens, named=True)])
-        return written
+async def _for_client(tool: ClientTool, given: str, written: Written) -> Route | str:
+    try:
+        arguments = await asyncio.to_thread(tool.arguments, given)
+    except BadInput as exc:
+        return f"{given[:80]!r} gives no arguments: {exc}"
+    return Route("client", function=tool.function, input=given, arguments=arguments, written=written)
 
 
 def _candidates(request: RouteRequest) -> tuple[LibraryTool, ...]:
-    """Return the tools among which a request lets the router choose.
-
-    Raises:
-        RequestError: 400: the named tool is not there, or a call is demanded, but there is no tool or no question.
-    """
+    """Return the tools among which a request lets the router choose; refuse (400) a demand that nothing can meet."""
     kind, both = request.choice.kind, request.server + request.client
     if kind == "auto":
         return both if request.query else ()
@@ -276,8 +279,3 @@ def _candidates(request: RouteRequest) -> tuple[LibraryTool, ...]:
     listed = ", ".join([*known, *(one.key for one in request.server)]) or "none"
     message = f"tool_choice names {name!r}, which is no tool of this request or this server; there are: {listed}"
     raise RequestError(400, message, param="tool_choice", code="invalid_value")
-
-
-def _reaching(order: Sequence[tuple[str, float | None]], threshold: float) -> list[tuple[str, float | None]]:
-    """Return the tools whose score reaches a threshold; the order is by score."""
-    return [(key, score) for key, score in order if score is not None and score >= threshold]

@@ -10,6 +10,7 @@ The forms are OpenAI's, and types are strict. This module knows no model and no 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,7 +20,6 @@ from serving.schemas import ChatRequest, Extension, Message
 
 MAX_TOOLS = 128  # OpenAI's limit
 _STRICT = ConfigDict(extra="forbid", strict=True)
-_CHOICES = ("auto", "none", "required")
 
 
 class FunctionDefinition(BaseModel):
@@ -72,32 +72,25 @@ class RoutedChatRequest(ChatRequest):
     toolformer: RoutedExtension = Field(default_factory=RoutedExtension)
 
 
-class Choice(BaseModel):
+@dataclass(frozen=True, slots=True)
+class Choice:
     """A request's `tool_choice`, read: `function` is the name of the only function allowed."""
 
-    model_config = ConfigDict(frozen=True)
-
-    kind: Literal["auto", "none", "required", "function"]
+    kind: str  # auto, none, required or function
     function: str = ""
 
 
 def choice_of(request: RoutedChatRequest) -> Choice:
-    """Return what a request says of the choice.
-
-    Raises:
-        RequestError: 400: the value is none of OpenAI's.
-    """
-    value = request.tool_choice
-    if value is None:
-        return Choice(kind="auto")
+    """Return what a request says of the choice; refuse (400) what is none of OpenAI's values."""
+    value = "auto" if request.tool_choice is None else request.tool_choice
     if isinstance(value, str):
-        if value in _CHOICES:
-            return Choice.model_validate({"kind": value})
+        if value in ("auto", "none", "required"):
+            return Choice(value)
     elif value.get("type") == "function":
         function = value.get("function")
         name = function.get("name") if isinstance(function, dict) else None
         if isinstance(name, str):
-            return Choice(kind="function", function=name)
+            return Choice("function", name)
     raise RequestError(
         400,
         "tool_choice must be auto, none, required, or {'type': 'function', 'function': {'name': ...}}",

@@ -17,26 +17,15 @@ from dataclasses import replace
 from typing import Any
 
 from serving.openai_format import ResponseForm, ResponseWriter
-from toolformer_core.decode.records import (
-    CallFinished,
-    CallStarted,
-    Finished,
-    Generation,
-    TextDelta,
-    ToolCall,
-)
+from toolformer_core.decode.records import CallFinished, CallStarted, Finished, Generation, TextDelta, ToolCall
 from toolformer_core.records import Call
 from toolformer_core.syntax import ARROW, CLOSE, linearize
 
 
 class AnswerWriter(ResponseWriter):
-    """Writes answers that are a tool's response, complete before anything is sent.
+    """Writes answers that are a tool's response, complete before anything is sent; all choices are the same.
 
-    Args:
-        form: of the response; all choices are the same.
-        call: the call that has run; its span is not read.
-        text: the tool's response, as far as it is sent.
-        finish: stop, or length if it was cut.
+    `text` is the response as far as it is sent, and `finish` is stop, or length if it was cut.
     """
 
     def __init__(
@@ -56,11 +45,6 @@ class AnswerWriter(ResponseWriter):
         whole, calls = f"{self._written} {text}", (self._shown,)
         self._answer = Generation(whole, f" {text}", calls, finish, prompt_tokens, text_tokens, call_tokens, 0, ())
 
-    @property
-    def done(self) -> bool:
-        """See `ResponseWriter.done`; nothing is waited for."""
-        return True
-
     def begin(self) -> Iterator[dict[str, Any]]:
         """Yield all chunks: the role, the call, the text, and the finish reason."""
         yield from super().begin()
@@ -74,11 +58,7 @@ class AnswerWriter(ResponseWriter):
 
 
 class ClientCallWriter(ResponseWriter):
-    """Writes the call of a client's tool.
-
-    Args:
-        form: of the response; every choice has the same call, with an id of its own.
-    """
+    """Writes the call of a client's tool; every choice has the same one, with an id of its own."""
 
     def __init__(
         self, form: ResponseForm, function: str, arguments: str, *, prompt_tokens: int, call_tokens: int
@@ -88,6 +68,7 @@ class ClientCallWriter(ResponseWriter):
         self._arguments = arguments
         self._prompt_tokens = prompt_tokens
         self._call_tokens = call_tokens
+        self._summary = {"calls": [], "text_tokens": 0, "call_tokens": call_tokens, "taken_back": 0}
         self._ids = [f"call_{uuid.uuid4().hex}" for _ in range(form.choices)]
 
     @property
@@ -115,22 +96,8 @@ class ClientCallWriter(ResponseWriter):
         function = {"name": self._function, "arguments": arguments}
         return {"id": self._ids[i], "type": "function", "function": function}
 
-    @property
-    def _summary(self) -> dict[str, Any]:
-        return {"calls": [], "text_tokens": 0, "call_tokens": self._call_tokens, "taken_back": 0}
-
     def _complete_choice(self, i: int) -> dict[str, Any]:
-        message = {
-            "role": "assistant",
-            "content": None,
-            "refusal": None,
-            "annotations": [],
-            "tool_calls": [self._call_of(i, self._arguments)],
-        }
-        return {
-            "index": i,
-            "message": message,
-            "logprobs": None,
-            "finish_reason": "tool_calls",
-            "toolformer": self._summary,
-        }
+        calls = [self._call_of(i, self._arguments)]
+        message = {"role": "assistant", "content": None, "refusal": None, "annotations": [], "tool_calls": calls}
+        told = {"logprobs": None, "finish_reason": "tool_calls", "toolformer": self._summary}
+        return {"index": i, "message": message, **told}

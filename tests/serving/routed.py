@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import openai
 
-from serving.routing.records import Route, RouterSettings
+from serving.routing.router import Route
 from serving.server import ModelServer
+from serving.settings import RouterSettings
 from tests.core.decode.writers import after, writing_lm
 from tests.fakes import FakeTool
 from tests.serving.servers import NAME

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ import httpx
 
 from serving.server import ModelServer
 from serving.settings import ServerSettings
+from tests.fakes import FakeTool
 from toolformer_core.decode.toolformer import Toolformer
+from toolformer_core.lm.hf.engine import TransformersLM
 
 DEADLINE_S = 30.0
 NAME = "tiny"
@@ -44,6 +47,55 @@ def running(load: Callable[[], Toolformer], *, wait: bool = True, **settings: An
         assert not thread.is_alive()
 
 
+class Gated(FakeTool):
+    """Answers nothing before it is let go."""
+
+    def __init__(self, name: str = "T") -> None:
+        super().__init__(lambda input, context: "49")
+        self.key, self.name = f"gated{name}", name
+        self.let_go = threading.Event()
+
+    def run(self, input: str, context: str = "") -> Any:
+        self.let_go.wait()
+        return super().run(input, context)
+
+
+@contextlib.contextmanager
+def gated_server(lm: TransformersLM, **settings: Any) -> Iterator[tuple[ModelServer, Callable[[], None]]]:
+    """A server of two rows whose tools do not answer; and what lets them, which is done at the end as well."""
+    tools = [Gated("T"), Gated("U")]
+
+    def let_go() -> None:
+        for tool in tools:
+            tool.let_go.set()
+
+    with running(lambda: Toolformer(lm, tools, max_rows=2, tool_timeout_s=60), max_rows=2, **settings) as server:
+        try:
+            yield server, let_go
+        finally:
+            let_go()
+
+
+@contextlib.contextmanager
+def failing_model(server: ModelServer, times: float = math.inf) -> Iterator[None]:
+    """Have so many passes of a server's model fail."""
+    hf_model = server.engine_thread.toolformer.lm.hf_model
+    logits = hf_model.logits
+
+    def fail(hidden: Any) -> Any:
+        nonlocal times
+        times -= 1
+        if times >= 0:
+            raise RuntimeError("out of memory")
+        return logits(hidden)
+
+    hf_model.logits = fail  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del hf_model.logits
+
+
 def body_of(prompt: str = "So!", **more: Any) -> dict[str, Any]:
     """A completion request."""
     return {"model": NAME, "prompt": prompt, "max_tokens": 8, **more}
@@ -55,8 +107,8 @@ def address_of(server: ModelServer) -> tuple[str, int]:
     return host, int(port)
 
 
-def raw(body: dict[str, Any]) -> bytes:
-    """A completion request as it goes over the wire."""
+def raw(body: dict[str, Any], path: str = "/v1/completions") -> bytes:
+    """A request as it goes over the wire."""
     content = json.dumps(body).encode()
-    head = "POST /v1/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json"
+    head = f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"
     return "\r\n".join((*head, f"Content-Length: {len(content)}", "", "")).encode() + content

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.types import ASGIApp
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from serving.origins import OwnOriginOnly, origin_of, refusal
+from tests.support.served_app import served
 
 
 def scope(host: str | None = None, *origins: str, scheme: str = "http") -> dict[str, Any]:
@@ -32,19 +27,10 @@ def test_the_names_of_loopback_are_answered(host: str) -> None:
     assert refusal(scope(host)) is None
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "evil.example",
-        "evil.example:4200",
-        "localhost.evil.example",
-        "127.0.0.1.evil.example",
-        "10.0.0.5",
-        "::1",
-        "0.0.0.0",
-        "",
-    ],
-)
+EVIL = ["evil.example", "evil.example:4200", "localhost.evil.example", "127.0.0.1.evil.example"]
+
+
+@pytest.mark.parametrize("host", [*EVIL, "10.0.0.5", "::1", "0.0.0.0", ""])
 def test_other_names_are_refused(host: str) -> None:
     told = refusal(scope(host))
     assert told == f"this server answers to localhost, 127.0.0.1, not to {host!r}"
@@ -130,23 +116,9 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "websocket.close"})
 
 
-@contextmanager
-def served(app: ASGIApp) -> Iterator[str]:
-    """Serve on a free port; yield `127.0.0.1:port`."""
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="error", ws="websockets-sansio"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # who comes before it is served waits
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # uvicorn's, of websockets
 def test_what_is_refused_does_not_reach_the_application() -> None:
-    with served(OwnOriginOnly(application, advice="ask somebody else")) as at:
+    with served(OwnOriginOnly(application, advice="ask somebody else"), ws="websockets-sansio") as at:
         for method in ("GET", "POST", "OPTIONS", "DELETE", "PATCH"):
             assert httpx.request(method, f"http://{at}/api").text == "in"
             for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}, {"origin": "null"}):

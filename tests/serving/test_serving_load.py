@@ -8,7 +8,7 @@ import json
 import resource
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 from serving.server import ModelServer
 from tests.fakes import FakeTool
 from tests.serving.conftest import QUEUE, ROWS
-from tests.serving.servers import DEADLINE_S, address_of, body_of, raw, running, until
+from tests.serving.servers import DEADLINE_S, address_of, body_of, gated_server, raw, running, until
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -27,31 +27,11 @@ REQUESTS = 200
 MEBIBYTE = 1 << 20
 
 
-class Gated(FakeTool):
-    """Answers nothing before it is let go."""
-
-    key, name = "gated", "T"
-
-    def __init__(self, name: str = "T") -> None:
-        super().__init__(lambda input, context: "49")
-        self.key, self.name = f"gated{name}", name
-        self.let_go = threading.Event()
-
-    def run(self, input: str, context: str = "") -> Any:
-        self.let_go.wait()
-        return super().run(input, context)
-
-
 @pytest.fixture
-def gated(lm: TransformersLM) -> Iterator[tuple[ModelServer, list[Gated]]]:
-    """A server of two rows and a queue of one, whose tools do not answer."""
-    tools = [Gated("T"), Gated("U")]
-    with running(
-        lambda: Toolformer(lm, tools, max_rows=2, tool_timeout_s=60), max_rows=2, queue=1, grace_s=0.1
-    ) as found:
-        yield found, tools
-        for tool in tools:
-            tool.let_go.set()
+def gated(lm: TransformersLM) -> Iterator[tuple[ModelServer, Callable[[], None]]]:
+    """A server of two rows and a queue of one, whose tools do not answer; and what lets them."""
+    with gated_server(lm, queue=1, grace_s=0.1) as found:
+        yield found
 
 
 def prompts() -> list[str]:
@@ -88,7 +68,7 @@ def test_two_hundred_streams_at_once(server: ModelServer, alone: Toolformer) -> 
 
     async def watch() -> None:
         while True:
-            rows.append(server.engine_thread._running())
+            rows.append(server.engine_thread._engine.running)
             taken.append(server.engine_thread.taken)
             await asyncio.sleep(0.01)
 
@@ -120,14 +100,14 @@ def test_two_hundred_streams_at_once(server: ModelServer, alone: Toolformer) -> 
     until(lambda: server.engine_thread.taken == 0, "the end of all sequences")
 
 
-def test_a_full_queue_is_told(gated: tuple[ModelServer, list[Gated]]) -> None:
-    server, tools = gated
+def test_a_full_queue_is_told(gated: tuple[ModelServer, Callable[[], None]]) -> None:
+    server, let_go = gated
     with httpx.Client(base_url=server.url, timeout=60) as client, contextlib.ExitStack() as open_:
         for _ in range(3):  # two rows, one in the queue
             open_.enter_context(
                 client.stream("POST", "/v1/completions", json=body_of(stream=True, toolformer={"k": 1}))
             )
-        until(lambda: server.engine_thread._running() == 2, "two rows")
+        until(lambda: server.engine_thread._engine.running == 2, "two rows")
         refused = client.post("/v1/completions", json=body_of())
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
@@ -137,39 +117,36 @@ def test_a_full_queue_is_told(gated: tuple[ModelServer, list[Gated]]) -> None:
         assert "toolformer_running_rows 2.0" in metrics
         assert "toolformer_queue_length 1.0" in metrics
         assert 'toolformer_requests_total{endpoint="/v1/completions",status="429"} 1.0' in metrics
-        for tool in tools:
-            tool.let_go.set()
-        until(lambda: server.engine_thread._running() == 0, "the end of the rows")
+        let_go()
+        until(lambda: server.engine_thread._engine.running == 0, "the end of the rows")
     until(lambda: server.engine_thread.taken == 0, "free places")
     assert httpx.post(f"{server.url}/v1/completions", json=body_of(n=3)).status_code == 200
 
 
-def test_a_large_request_keeps_no_small_one_waiting(gated: tuple[ModelServer, list[Gated]]) -> None:
+def test_a_large_request_keeps_no_small_one_waiting(gated: tuple[ModelServer, Callable[[], None]]) -> None:
     """It has both rows, and its tools do not answer; the small one needs one of the rows."""
-    server, tools = gated
+    server, let_go = gated
     with httpx.Client(base_url=server.url, timeout=DEADLINE_S) as client:
         large = body_of(n=2, stream=True, toolformer={"k": 1})
         with client.stream("POST", "/v1/completions", json=large) as answer:
-            until(lambda: server.engine_thread._running() == 2, "two rows")
+            until(lambda: server.engine_thread._engine.running == 2, "two rows")
             small = client.post("/v1/completions", json=body_of(toolformer={"k": 0}))
             assert small.json()["choices"][0]["finish_reason"] == "length"
-            assert not any(tool.let_go.is_set() for tool in tools)
-            for tool in tools:
-                tool.let_go.set()
+            let_go()
             lines = [line for line in answer.iter_lines() if line]
     assert sum('"finish_reason":"length"' in line for line in lines) == 2
     assert lines[-1] == "data: [DONE]"
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_goes_ends_its_sequences(gated: tuple[ModelServer, list[Gated]], stream: bool) -> None:
+def test_a_client_that_goes_ends_its_sequences(gated: tuple[ModelServer, Callable[[], None]], stream: bool) -> None:
     server, _ = gated
     body = body_of(n=3, stream=stream, toolformer={"k": 1})
     with socket.create_connection(address_of(server)) as client:
         client.sendall(raw(body))
-        until(lambda: server.engine_thread._running() == 2, "two rows")
+        until(lambda: server.engine_thread._engine.running == 2, "two rows")
         assert server.engine_thread.taken == 3
-    until(lambda: server.engine_thread._running() == 0 and server.engine_thread.taken == 0, "the end of its rows")
+    until(lambda: server.engine_thread._engine.running == 0 and server.engine_thread.taken == 0, "the end of its rows")
     assert 'toolformer_sequences_total{finish="cancelled"} 3.0' in httpx.get(f"{server.url}/metrics").text
 
 
@@ -183,7 +160,7 @@ def test_a_client_that_does_not_read_holds_its_places_and_no_row(lm: Transformer
             client.sendall(raw(body_of("x", max_tokens=400, n=4, stream=True, toolformer={"k": 0})))
             metrics = f"{server.url}/metrics"
             until(lambda: 'sequences_total{finish="length"} 4.0' in httpx.get(metrics).text, "the end of its rows")
-            until(lambda: server.engine_thread._running() == 0, "free rows")
+            until(lambda: server.engine_thread._engine.running == 0, "free rows")
             assert server.engine_thread.taken == 4
             assert httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 429
         until(lambda: server.engine_thread.taken == 0, "its places")
@@ -207,7 +184,7 @@ def test_a_request_that_is_given_up_while_it_is_handed_in(lm: TransformersLM) ->
             assert at_work.wait(30)
         let_go.set()
         until(lambda: server.engine_thread.taken == 0, "its places")
-        assert server.engine_thread._running() == 0
+        assert server.engine_thread._engine.running == 0
 
 
 async def _cancelled(server: ModelServer, at_work: threading.Event, let_go: threading.Event) -> None:

@@ -21,8 +21,7 @@ from serving.metrics import Metrics
 from serving.middleware import RequestMiddleware
 from serving.server import ModelServer
 from serving.settings import ServerSettings
-from tests.serving.servers import DEADLINE_S, NAME, address_of, body_of, raw, running, until
-from tests.serving.test_serving_load import Gated
+from tests.serving.servers import DEADLINE_S, NAME, address_of, body_of, gated_server, raw, running, until
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.endpoints import is_loopback
 from toolformer_core.errors import ModelError, UsageError
@@ -98,7 +97,8 @@ def test_a_refused_body_is_taken_in_before_the_connection_is_closed(
     async def nobody(*_: object) -> None:
         raise AssertionError("the request was let in")
 
-    middleware = RequestMiddleware(nobody, metrics=Metrics(*[lambda: 0] * 3), api_key=KEY, max_body=5, loopback=True)
+    bounds: dict[str, Any] = {"max_body": 5, "body_timeout_s": 30.0}
+    middleware = RequestMiddleware(nobody, metrics=Metrics(*[lambda: 0] * 3), api_key=KEY, loopback=True, **bounds)
     scope = {"type": "http", "path": path, "headers": []}
     asyncio.run(middleware(scope, receive, send))
     reads = ["read"] * len(pieces)
@@ -153,18 +153,15 @@ def test_a_request_whose_handler_fails_is_counted_as_what_it_is_answered_with(
 
 
 def test_a_client_that_goes_before_its_answer_has_a_status_of_its_own(lm: TransformersLM) -> None:
-    tools = [Gated("T"), Gated("U")]
-    with running(lambda: Toolformer(lm, tools, max_rows=2, tool_timeout_s=60), max_rows=2, grace_s=0.1) as server:
+    with gated_server(lm, grace_s=0.1) as (server, _):
         request = raw(body_of(toolformer={"k": 1}))
         with socket.create_connection(address_of(server)) as client:
             client.sendall(request[:-5])  # it goes before its body is there
         until(lambda: requests_by_status(server) == {"499": 1}, "the count of the first")
         with socket.create_connection(address_of(server)) as client:
             client.sendall(request)  # and while a tool is at work
-            until(lambda: server.engine_thread._running() == 1, "its row")
+            until(lambda: server.engine_thread._engine.running == 1, "its row")
         until(lambda: requests_by_status(server) == {"499": 2}, "the count of the second")
-        for tool in tools:
-            tool.let_go.set()
 
 
 def test_health_while_the_model_is_loading(lm: TransformersLM) -> None:
@@ -197,9 +194,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_server() -> None:
 
 
 def test_open_streams_are_ended_when_the_time_of_grace_is_up(lm: TransformersLM) -> None:
-    tools = [Gated("T"), Gated("U")]
-    load = lambda: Toolformer(lm, tools, max_rows=2, tool_timeout_s=60)  # noqa: E731
-    with running(load, max_rows=2, grace_s=0.3) as server:
+    with gated_server(lm, grace_s=0.3) as (server, _):
         with httpx.stream("POST", server.url + "/v1/completions", json=body_of(stream=True, toolformer={"k": 1})) as r:
             lines = r.iter_lines()
             assert "call_started" in next(lines)
@@ -207,21 +202,16 @@ def test_open_streams_are_ended_when_the_time_of_grace_is_up(lm: TransformersLM)
             rest = [line for line in lines if line]
         assert json.loads(rest[0].removeprefix("data: "))["error"]["code"] == "stopped"
         assert rest[1:] == ["data: [DONE]"]
-        for tool in tools:
-            tool.let_go.set()
 
 
 def test_open_answers_have_their_time_of_grace(lm: TransformersLM) -> None:
-    tools = [Gated("T"), Gated("U")]
-    load = lambda: Toolformer(lm, tools, max_rows=2, tool_timeout_s=60)  # noqa: E731
-    with running(load, max_rows=2, grace_s=20) as server:
+    with gated_server(lm, grace_s=20) as (server, let_go):
         with httpx.stream("POST", server.url + "/v1/completions", json=body_of(stream=True, toolformer={"k": 1})) as r:
             lines = r.iter_lines()
             assert "call_started" in next(lines)
             server.end()
             until(lambda: server.engine_thread.state == "draining", "the end")
-            for tool in tools:
-                tool.let_go.set()
+            let_go()
             rest = [line for line in lines if line]
         assert '"finish_reason":"length"' in rest[-2]
         assert rest[-1] == "data: [DONE]"

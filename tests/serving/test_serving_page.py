@@ -11,8 +11,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from serving.server import ModelServer
 from tests.serving.conftest import ROWS
-from tests.serving.servers import NAME, running, until
-from tests.serving.test_serving_load import Gated
+from tests.serving.servers import NAME, gated_server, running, until
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -48,9 +47,7 @@ def write(page: Page, prompt: str, **fields: str) -> None:
 
 
 def test_text_streams_in_with_its_call_highlighted(page: Page, lm: TransformersLM, alone: Toolformer) -> None:
-    tools = [Gated("T"), Gated("U")]
-    load = lambda: Toolformer(lm, tools, max_rows=2, tool_timeout_s=60)  # noqa: E731
-    with running(load, max_rows=2) as server:
+    with gated_server(lm) as (server, let_go):
         page.goto(server.url)
         expect(page.locator("#model")).to_contain_text(NAME)
         assert page.locator("#tools label").all_inner_texts() == [" T", " U"]
@@ -62,8 +59,7 @@ def test_text_streams_in_with_its_call_highlighted(page: Page, lm: TransformersL
         assert call.text_content() == begun
         assert page.locator("#out").text_content() == "So!" + begun
         expect(page.locator("#status")).to_contain_text("asking")
-        for tool in tools:
-            tool.let_go.set()
+        let_go()
         expect(page.locator("#status")).to_have_text("done: 1 call")
         expect(call).to_have_class("call")
         assert call.text_content() == f"{begun} 49]"
@@ -90,9 +86,7 @@ def test_k_calls_and_tools_are_the_user_s(page: Page, server: ModelServer) -> No
 
 
 def test_stop_ends_the_sequence(page: Page, lm: TransformersLM) -> None:
-    tools = [Gated("T"), Gated("U")]
-    load = lambda: Toolformer(lm, tools, max_rows=2, tool_timeout_s=60)  # noqa: E731
-    with running(load, max_rows=2) as server:
+    with gated_server(lm) as (server, _):
         page.goto(server.url)
         expect(page.locator("#model")).to_contain_text(NAME)
         write(page, "So!", k="1")
@@ -100,8 +94,6 @@ def test_stop_ends_the_sequence(page: Page, lm: TransformersLM) -> None:
         page.get_by_role("button", name="Stop").click()
         expect(page.locator("#status")).to_have_text("stopped")
         until(lambda: server.engine_thread.taken == 0, "the end of its row")
-        for tool in tools:
-            tool.let_go.set()
 
 
 def test_markup_in_a_text_is_text(page: Page, server: ModelServer) -> None:

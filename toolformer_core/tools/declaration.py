@@ -29,21 +29,13 @@ DRAFT = "(a sentence of your corpus in which the response occurs)"  # stands in 
 
 @dataclass(frozen=True, slots=True)
 class DocumentFilter:
-    """The documents that a tool is tried on: those that meet every condition given. Without one, all are.
+    """The documents that a tool is tried on: those that meet every condition given. Without one, all are."""
 
-    Args:
-        patterns: regular expressions; one of them, or one of the keywords, must occur.
-        keywords: whole words or phrases, in any case.
-        language: ISO 639-1 code of the document's language.
-        min_chars: characters of the text at least.
-        max_chars: characters of the text at most; None: any number.
-    """
-
-    patterns: tuple[str, ...] = ()
-    keywords: tuple[str, ...] = ()
-    language: str | None = None
+    patterns: tuple[str, ...] = ()  # regular expressions; one of them, or one of the keywords, must occur
+    keywords: tuple[str, ...] = ()  # whole words or phrases, in any case
+    language: str | None = None  # ISO 639-1 code of the document's language
     min_chars: int = 0
-    max_chars: int | None = None
+    max_chars: int | None = None  # None: any number
 
     def __post_init__(self) -> None:
         for pattern in self.patterns:
@@ -71,39 +63,23 @@ class DocumentFilter:
 class ToolDeclaration:
     """How a tool is taught and grounded. None means the value of most of the paper's tools (see `config`).
 
-    Args:
-        origin: where the tool comes from, for people.
-        prompt: the annotation prompt, with one `{text}`; "": the tool has none and cannot be taught yet.
-        prompt_source: the file that the prompt was read from, or would be read from, for messages.
-        filter: the documents that the tool is tried on.
-        tau_s: smallest p(" [") of a position.
-        top_k: most likely positions per document.
-        draws: calls drawn per position.
-        tau_f: smallest L- - L+ of a call that is kept, in nats.
-        keep_repeats: whether its calls with the same input within five tokens of each other are all kept; else only the
-            one that gains most.
-        numeric: whether its responses are numbers, or begin with one: its calls then stand in front of numbers.
-        examples: demonstrations for grounding: a question in natural language, and the input of the call that answers
-            it ("" for a tool without input); 3 to 5 are enough.
-        mock_response: an example of a response, by which a tool can be ranked without being run; "": it has none.
-
     Raises:
         UsageError: a threshold is no number (which numbers make sense is checked with the build's own settings), or an
             example or the mock response cannot be used.
     """
 
-    origin: str = "built in"
-    prompt: str = ""
-    prompt_source: str = ""
-    filter: DocumentFilter = field(default_factory=DocumentFilter)
-    tau_s: float | None = None
-    top_k: int | None = None
-    draws: int | None = None
-    tau_f: float | None = None
-    keep_repeats: bool = False
-    numeric: bool = False
-    examples: tuple[tuple[str, str], ...] = ()
-    mock_response: str = ""
+    origin: str = "built in"  # where the tool comes from, for people
+    prompt: str = ""  # the annotation prompt, with one `{text}`; "": there is none, and it cannot be taught yet
+    prompt_source: str = ""  # the file that the prompt was read from, or would be read from, for messages
+    filter: DocumentFilter = field(default_factory=DocumentFilter)  # the documents that the tool is tried on
+    tau_s: float | None = None  # smallest p(" [") of a position
+    top_k: int | None = None  # most likely positions per document
+    draws: int | None = None  # calls drawn per position
+    tau_f: float | None = None  # smallest L- - L+ of a call that is kept, in nats
+    keep_repeats: bool = False  # of equal calls within five tokens of each other all are kept; else the best one
+    numeric: bool = False  # its responses are numbers, or begin with one: its calls stand in front of numbers
+    examples: tuple[tuple[str, str], ...] = ()  # 3 to 5 questions, each with the input of the call that answers it
+    mock_response: str = ""  # an example of a response, by which it can be ranked without being run; "": none
 
     def __post_init__(self) -> None:
         for name, kinds in (("tau_s", (int, float)), ("top_k", (int,)), ("draws", (int,)), ("tau_f", (int, float))):
@@ -131,27 +107,18 @@ class ToolDeclaration:
         return {name: value for name, value in named.items() if value is not None}
 
     def check_prompt(self, name: str) -> str:
-        """Return the prompt after looking for a call in it.
-
-        Raises:
-            PromptError: there is no prompt, it is a draft, or none of its demonstrations calls the tool.
-        """
+        """Return the prompt; a `PromptError` if there is none, it is a draft, or it shows no call of the tool."""
         if not self.prompt:
             place = f"write one to {self.prompt_source}" if self.prompt_source else "name a file with `prompt`"
             raise PromptError(
                 f"the tool {name} has no annotation prompt; {place}: what the tool does, then 3 to 5 demonstrations "
                 "with calls, then `Input: {text}` and `Output:`"
             )
+        shown = f"the prompt of {name} ({self.prompt_source or 'given as text'})"
         if DRAFT in self.prompt:
-            raise PromptError(
-                f"the prompt of {name} ({self.prompt_source or 'given as text'}) is still the draft: put 3 to 5 "
-                f"demonstrations with calls in place of {DRAFT!r}"
-            )
+            raise PromptError(f"{shown} is still the draft: put 3 to 5 demonstrations with calls in place of {DRAFT!r}")
         if f"[{name}(" not in self.prompt:
-            raise PromptError(
-                f"the prompt of {name} ({self.prompt_source or 'given as text'}) shows no call; its demonstrations "
-                f"must write the tool's name: [{name}(...)]"
-            )
+            raise PromptError(f"{shown} shows no call; its demonstrations must write the tool's name: [{name}(...)]")
         return self.prompt
 
 

@@ -45,21 +45,13 @@ class FairQueue(Generic[T]):
         self._length += 1
 
     def first(self) -> tuple[object, T]:
-        """Return the next item and its owner, without taking it.
-
-        Raises:
-            ValueError: the queue is empty.
-        """
+        """Return the next item and its owner, without taking it; a `ValueError` if the queue is empty."""
         idle = (owner for owner in self._queues if not self._in_progress.get(owner))  # usually the first one
         owner = next(idle, None) or min(self._queues, key=self._in_progress.__getitem__)
         return owner, self._queues[owner][0]
 
     def take(self) -> T:
-        """Take the next item; `done` or `put_back` must follow.
-
-        Raises:
-            ValueError: the queue is empty.
-        """
+        """Take the next item; `done` or `put_back` must follow."""
         owner, item = self.first()
         self._drop(owner, item)
         if owner in self._queues:

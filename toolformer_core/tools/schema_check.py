@@ -142,12 +142,8 @@ def _keywords(schema: Mapping[str, Any], search: _Search) -> dict[str, Any]:
         if validator.is_type(instance, "number") and Fraction(str(instance)) % Fraction(str(step)):
             yield ValidationError(f"{instance!r} is not a multiple of {step}")
 
-    keywords: dict[str, Any] = {
-        "pattern": pattern,
-        "patternProperties": pattern_properties,
-        "additionalProperties": additional_properties,
-        "multipleOf": multiple_of,
-    }
+    keywords: dict[str, Any] = {"pattern": pattern, "patternProperties": pattern_properties}
+    keywords |= {"additionalProperties": additional_properties, "multipleOf": multiple_of}
     if "patternProperties" in str(schema):  # jsonschema would search its patterns without a bound
         keywords["unevaluatedProperties"] = lambda *_: ()
     return keywords
@@ -185,11 +181,7 @@ def _check_size(schema: Mapping[str, Any]) -> None:
 
 
 def pointed(reference: str, root: Any) -> Any:
-    """Return what a reference within a schema leads to.
-
-    Raises:
-        SchemaProblem: it leads nowhere.
-    """
+    """Return what a reference within a schema leads to; a `SchemaProblem` if nowhere."""
     target = root
     for part in reference[1:].split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")

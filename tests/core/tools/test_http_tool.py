@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import pickle
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
+from tests.support.served_app import served
 from toolformer_core.annotate.tool_prompt import prompt_for
 from toolformer_core.errors import PromptError, UsageError
 from toolformer_core.http_client import kept_client
@@ -24,64 +26,39 @@ from toolformer_core.tools.custom.secrets import fill
 from toolformer_core.tools.declaration import declaration_of
 
 PEOPLE = {"France": 68, "Chad": 18}
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """Answers with the population of a country, or with the status that the path asks for."""
-
-    protocol_version = "HTTP/1.1"
-    seen: list[dict[str, Any]]
-
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.seen.append({"path": self.path, "authorization": self.headers.get("Authorization"), "body": body})
-        if url.path.startswith("/status/"):
-            self._send(int(url.path.rsplit("/")[-1]), b"", location="/people?country=France")
-        elif url.path == "/large":
-            self._send(200, b"x" * (1 << 20) + b"y")
-        elif url.path == "/odd":
-            self._send(200, b'{"@odata.count": 5, "page size": {"2d": [{"filter[x]": 1}]}, "a": {"b": 2}, "a.b": 3}')
-        elif url.path == "/text":
-            self._send(200, "caf\u00e9".encode() + b"\xff")
-        else:
-            country = json.loads(body)["country"] if body else parse_qs(url.query)["country"][0]
-            people = PEOPLE.get(country)
-            self._send(200, json.dumps({"country": country, "found": [{"people": people}]}).encode())
-
-    do_POST = do_GET
-
-    def _send(self, status: int, data: bytes, location: str = "") -> None:
-        self.send_response(status)
-        if location and 300 <= status < 400:
-            self.send_header("Location", location)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if status != 204:
-            self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        """Keep quiet."""
+CONTENTS = {
+    "/large": b"x" * (1 << 20) + b"y",
+    "/odd": b'{"@odata.count": 5, "page size": {"2d": [{"filter[x]": 1}]}, "a": {"b": 2}, "a.b": 3}',
+    "/text": "caf\u00e9".encode() + b"\xff",
+}
 
 
 class Server:
-    """The server's address, and what it was asked."""
+    """Answers with the population of a country, or with what the path asks for."""
 
-    def __init__(self, address: str, seen: list[dict[str, Any]]) -> None:
-        self.url = address
-        self.seen = seen
+    def __init__(self) -> None:
+        self.url = ""
+        self.seen: list[dict[str, Any]] = []  # what it was asked
+
+    async def answer(self, request: Request) -> Response:
+        path, body = request.url.path, await request.body()
+        asked = f"{path}?{request.url.query}" if request.url.query else path
+        self.seen.append({"path": asked, "authorization": request.headers.get("authorization"), "body": body})
+        if path.startswith("/status/"):
+            status = int(path.rsplit("/")[-1])
+            return Response(status_code=status, headers={"location": "/people?country=France"} if status < 400 else {})
+        if path in CONTENTS:
+            return Response(CONTENTS[path])
+        country = json.loads(body)["country"] if body else request.query_params["country"]
+        return Response(json.dumps({"country": country, "found": [{"people": PEOPLE.get(country)}]}))
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    seen: list[dict[str, Any]] = []
-    handler = type("Handler", (_Handler,), {"seen": seen})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever)
-        thread.start()
-        yield Server(f"http://127.0.0.1:{httpd.server_port}", seen)
-        httpd.shutdown()
-        thread.join()
+    server = Server()
+    with served(Starlette(routes=[Route("/{path:path}", server.answer, methods=["GET", "POST"])])) as at:
+        server.url = f"http://{at}"
+        yield server
 
 
 def http_tool(url: str, **template: Any) -> HTTPTool:

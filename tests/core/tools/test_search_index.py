@@ -241,19 +241,19 @@ def test_a_run_that_was_killed_between_its_two_commits_is_gone_on_with(
     folder: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: int
 ) -> None:
     saves = 0
-    put = index_writer._save
+    put = index_writer._put_json
 
-    def killed(folder: Path, progress: IndexProgress) -> None:
+    def killed(path: Path, value: dict[str, Any]) -> None:
         nonlocal saves
         saves += 1
         if saves > save:  # tantivy has more passages than progress.json knows of
             raise Killed
-        put(folder, progress)
+        put(path, value)
 
-    monkeypatch.setattr(index_writer, "_save", killed)
+    monkeypatch.setattr(index_writer, "_put_json", killed)
     with pytest.raises(Killed):
         build_index(open_source(source), tmp_path / "index", commit_passages=3)
-    monkeypatch.setattr(index_writer, "_save", put)
+    monkeypatch.setattr(index_writer, "_put_json", put)
     build_index(open_source(source), tmp_path / "index", commit_passages=2)
     assert_same_index(tmp_path / "index", folder)
 

@@ -39,7 +39,7 @@ def running() -> Iterator[ChatServer]:
 @pytest.fixture
 def server(running: ChatServer) -> Iterator[ChatServer]:
     yield running
-    running.__dict__.update({**ChatServer().__dict__, "port": running.port, "let_go": running.let_go})
+    running.__dict__.update({**ChatServer().__dict__, "at": running.at, "let_go": running.let_go})
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ def test_the_answer_is_the_span_with_the_largest_margin_of_all_windows(
     """Compared with the plain computation: every window by itself, every pair of its tokens."""
     reader = SpanReader(str(folder))
     question, shown = "Who is the mayor?", hits(TEXTS["Velden"], TEXTS["Garrow"])
-    loaded = reader._ready()
+    loaded = reader.load()
     best, expected, windows = -1e18, "", 0
     for hit in shown:
         text = f"Title. {hit.passage.text}"
@@ -242,7 +242,7 @@ def test_batches_hold_the_longest_first_and_no_more_than_they_may() -> None:
 
 
 def test_padding_changes_no_logit(folder: Path) -> None:
-    loaded = SpanReader(str(folder))._ready()
+    loaded = SpanReader(str(folder)).load()
     short, long = spans._windows(loaded, [("Who?", hits("Velden.")), ("Who?", hits("Velden is a town in the north."))])
     assert len(short.spans) < len(long.spans)
     for together, alone in zip(spans._logits(loaded, [short, long]), spans._logits(loaded, [short]), strict=True):

@@ -50,7 +50,7 @@ def test_together_and_one_by_one_the_answers_are_the_same(folder: Path, monkeypa
 
 
 def test_what_is_written_is_the_most_probable_token_each_time(folder: Path) -> None:
-    loaded = TextToTextReader(str(folder))._ready()
+    loaded = TextToTextReader(str(folder)).load()
     inputs = [loaded.tokenizer(text)["input_ids"] for text in ("who is the mayor", "velden is a town of the few")]
     expected = []
     for ids in inputs:
@@ -68,7 +68,7 @@ def test_what_is_written_is_the_most_probable_token_each_time(folder: Path) -> N
 
 
 def test_each_text_has_the_limit_it_would_have_alone(folder: Path) -> None:
-    loaded = TextToTextReader(str(folder))._ready()
+    loaded = TextToTextReader(str(folder)).load()
     inputs = [loaded.tokenizer(text)["input_ids"] for text in ("who is the mayor", "velden is a town")]
     alone = [*write_greedily(loaded, inputs[:1], 3), *write_greedily(loaded, inputs[1:], 8)]
     assert write_greedily(loaded, inputs, [3, 8]) == alone
@@ -88,7 +88,7 @@ def test_a_checkpoints_settings_for_sampling_are_not_followed(folder: Path, tmp_
 def test_question_and_instruction_stay_whole_and_passages_are_cut(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = TextToTextReader(str(folder))._ready()
+    loaded = TextToTextReader(str(folder)).load()
     monkeypatch.setattr(text_to_text, "_WINDOW", 250)
     ids = text_to_text._prompt(loaded, "Who is the mayor?", hits("The mayor is Tora Lind. " * 40))
     shown = loaded.tokenizer.decode(ids, skip_special_tokens=True)

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import openai
 import pytest
 
-from serving.routing.records import Route, RouteRequest
-from serving.routing.router import Router
+from serving.routing.router import Route, Router, RouteRequest
 from serving.server import ModelServer
 from tests.serving.routed import ROUTES, Tool, asking, calling_lm, days, settings, sevens
 from tests.serving.servers import running

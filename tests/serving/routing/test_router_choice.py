@@ -10,8 +10,8 @@ from typing import Any
 import openai
 import pytest
 
-from serving.routing.records import RouterSettings
 from serving.server import ModelServer
+from serving.settings import RouterSettings
 from tests.core.decode.writers import writing_lm
 from tests.serving.routed import (
     ROBOT,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -14,11 +16,32 @@ import pytest
 from serving.server import ModelServer
 from serving.settings import ServerSettings
 from tests.serving.routed import CALLED, MESSAGE, ROUTES, WEATHER, Tool, asking, chat, function, ranking, settings
-from tests.serving.servers import DEADLINE_S, NAME, address_of, running, until
+from tests.serving.servers import DEADLINE_S, NAME, address_of, failing_model, raw, running, until
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.records import ToolFailure
+
+
+def sevens_by(answer: Callable[[str, str], object]) -> Tool:
+    return Tool("sevens", "T", "Seven times a number.", answer)
+
+
+@contextlib.contextmanager
+def routed(
+    lm: TransformersLM,
+    tools: list[Tool],
+    rows: int = 4,
+    tool_timeout_s: float = 60,
+    mock: Sequence[str] = (),
+    **more: Any,
+) -> Iterator[ModelServer]:
+    """A server of a model with these tools, its router on."""
+    more.setdefault("router", settings(tools, mock=mock))
+    with running(
+        lambda: Toolformer(lm, tools, max_rows=rows, tool_timeout_s=tool_timeout_s), max_rows=rows, **more
+    ) as one:
+        yield one
 
 
 @pytest.mark.parametrize(
@@ -68,13 +91,8 @@ def test_a_demanded_call_that_cannot_be_written(client: openai.OpenAI) -> None:
 
 
 def test_a_tool_that_fails_is_passed_over(lm: TransformersLM) -> None:
-    failing = Tool("sevens", "T", "Seven times a number.", lambda input, context: ToolFailure("broken", "no battery"))
-    with (
-        running(
-            lambda: Toolformer(lm, [failing], max_rows=4), max_rows=4, router=settings([failing], mock=())
-        ) as server,
-        asking(server) as own,
-    ):
+    failing = sevens_by(lambda input, context: ToolFailure("broken", "no battery"))
+    with routed(lm, [failing]) as server, asking(server) as own:
         answer = chat(own, "What is seven of these?")
     assert answer.choices[0].finish_reason == "length"
     assert (ROUTES[-1].runs_it, ROUTES[-1].rejected_tools) == ("nobody", {"sevens": "broken no battery"})
@@ -88,13 +106,10 @@ def test_a_client_that_leaves_while_its_tools_are_ranked_gives_its_places_back(l
         let_go.wait()
         return "late"
 
-    tool = Tool("sevens", "T", "Seven times a number.", hang)
-    load = lambda: Toolformer(lm, [tool], max_rows=4, tool_timeout_s=60)  # noqa: E731
-    with running(load, max_rows=4, router=settings([tool], mock=())) as server:
-        content = json.dumps({"model": NAME, "messages": [MESSAGE], "max_tokens": 2}).encode()
-        head = "POST /v1/chat/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json"
+    with routed(lm, [sevens_by(hang)]) as server:
+        body = {"model": NAME, "messages": [MESSAGE], "max_tokens": 2}
         with socket.create_connection(address_of(server)) as connection:
-            connection.sendall("\r\n".join((*head, f"Content-Length: {len(content)}", "", "")).encode() + content)
+            connection.sendall(raw(body, "/v1/chat/completions"))
             assert asked.wait(30)
         left = 'toolformer_requests_total{endpoint="/v1/chat/completions",status="499"} 1.0'
         until(lambda: left in httpx.get(f"{server.url}/metrics").text, "the client's leaving")
@@ -104,9 +119,7 @@ def test_a_client_that_leaves_while_its_tools_are_ranked_gives_its_places_back(l
 
 def test_a_tool_that_hangs_is_given_up_in_time(lm: TransformersLM) -> None:
     let_go = threading.Event()
-    tool = Tool("sevens", "T", "Seven times a number.", lambda input, context: str(let_go.wait()))
-    load = lambda: Toolformer(lm, [tool], max_rows=4, tool_timeout_s=0.2)  # noqa: E731
-    with running(load, max_rows=4, router=settings([tool], mock=())) as server:
+    with routed(lm, [sevens_by(lambda input, context: str(let_go.wait()))], tool_timeout_s=0.2) as server:
         with asking(server) as own:
             chat(own, "What is seven of these?")
         let_go.set()
@@ -132,10 +145,8 @@ def test_a_request_whose_tools_are_ranked_is_answered_while_the_server_ends(lm: 
         let_go.wait()
         return "at last"
 
-    tool = Tool("sevens", "T", "Seven times a number.", slow)
-    load = lambda: Toolformer(lm, [tool], max_rows=4, tool_timeout_s=60)  # noqa: E731
     found: list[httpx.Response] = []
-    with running(load, max_rows=4, grace_s=DEADLINE_S, router=settings([tool], mock=())) as server:
+    with routed(lm, [sevens_by(slow)], grace_s=DEADLINE_S) as server:
         body = {"model": NAME, "messages": [{"role": "user", "content": "seven"}]}
 
         def ask() -> None:
@@ -158,8 +169,7 @@ def test_a_server_with_one_place_ranks_in_turns(lm: TransformersLM, tools: list[
     text = "What is seven of these?"
     want = chat(client, text, tools=[WEATHER])
     wanted = ranking()
-    load = lambda: Toolformer(lm, tools, max_rows=1)  # noqa: E731
-    with running(load, max_rows=1, queue=0, router=settings(tools)) as server, asking(server) as own:
+    with routed(lm, tools, 1, queue=0, mock=("days",)) as server, asking(server) as own:
         got = chat(own, text, tools=[WEATHER])
     assert got.choices[0].message.content == want.choices[0].message.content
     assert ranking() == wanted
@@ -175,8 +185,7 @@ def test_a_query_that_no_prompt_has_room_for(client: openai.OpenAI) -> None:
 
 
 def test_all_places_taken(lm: TransformersLM, tools: list[Tool]) -> None:
-    load = lambda: Toolformer(lm, tools, max_rows=1)  # noqa: E731
-    with running(load, max_rows=1, queue=0, router=settings(tools)) as server:
+    with routed(lm, tools, 1, queue=0, mock=("days",)) as server:
         server.engine_thread.taken += 1
         try:
             refused = httpx.post(f"{server.url}/v1/chat/completions", json={"model": NAME, "messages": [MESSAGE]})
@@ -188,26 +197,13 @@ def test_all_places_taken(lm: TransformersLM, tools: list[Tool]) -> None:
 
 @pytest.mark.parametrize("choice", ["auto", {"type": "function", "function": {"name": "sevens"}}])
 def test_the_engine_fails_while_tools_are_ranked(lm: TransformersLM, tools: list[Tool], choice: Any) -> None:
-    with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4, router=settings(tools)) as server:
-        hf_model = server.engine_thread.toolformer.lm.hf_model
-        logits = hf_model.logits
-        failed: list[bool] = []
-
-        def fail(hidden: Any) -> Any:
-            if not failed:
-                failed.append(True)
-                raise RuntimeError("out of memory")
-            return logits(hidden)
-
+    with routed(lm, tools, mock=("days",)) as server:
         body = {"model": NAME, "messages": [{"role": "user", "content": "seven"}], "tool_choice": choice}
-        hf_model.logits = fail  # type: ignore[method-assign]
-        try:
+        with failing_model(server, times=1):
             first = httpx.post(f"{server.url}/v1/chat/completions", json=body)
             assert (first.status_code, first.json()["error"]["code"]) == (503, "stopped")
             again = lambda: httpx.post(f"{server.url}/v1/chat/completions", json=body).status_code == 200  # noqa: E731
             until(again, "an answer")
-        finally:
-            del hf_model.logits
         assert server.engine_thread.taken == 0
 
 
@@ -219,8 +215,7 @@ def test_the_server_is_ready_when_both_models_are(lm: TransformersLM, tools: lis
         return Toolformer(lm, [], max_rows=2)
 
     router = settings(tools, load=load_small, model="small", max_rows=2)
-    load = lambda: Toolformer(lm, tools, max_rows=4)  # noqa: E731
-    with running(load, wait=False, max_rows=4, router=router) as server:
+    with routed(lm, tools, wait=False, router=router) as server:
         try:
             until(lambda: server.engine_thread.state == "ready", "the server's model")
             probe = httpx.get(f"{server.url}/health/ready")

@@ -31,6 +31,8 @@ from toolformer_core.tools.schema_check import Check, lenient_checker
 
 _WORD = r"[^\W\d][\w.\-]*"
 _OPENING, _CLOSING = "([{", ")]}"
+_JSON_STRING = re.compile(r'"(?:\\.|[^"\\])*+"', re.DOTALL)
+_QUOTED = re.compile(r"""(["'])((?:\\(?:\1|\\)|(?!\1).)*+)\1""", re.DOTALL)
 
 
 class BadInput(Exception):
@@ -38,11 +40,7 @@ class BadInput(Exception):
 
 
 class ArgumentForm:
-    """What arguments a tool has, and how an input is turned into them.
-
-    Args:
-        check: says what is wrong with arguments, "" if nothing; default: what the schema says, where it can be used.
-    """
+    """What arguments a tool has, and how an input is turned into them, which `check` or else the schema checks."""
 
     def __init__(self, schema: Mapping[str, Any], check: Check | None = None) -> None:
         self.schema = dict(schema)
@@ -52,7 +50,7 @@ class ArgumentForm:
         self.required = tuple(name for name in self._properties if name in required)
         self.optional = tuple(name for name in self._properties if name not in required)
         names = sorted(map(re.escape, self._properties), key=len, reverse=True)
-        self._by_name = re.compile(rf"\s*({'|'.join(names)})\s*=(?!=)") if names else None
+        self._by_name = re.compile(rf"\s*({'|'.join(names)})\s*=(?!=)")
         name = "|".join([*names, _WORD])
         self._name = re.compile(rf"\s*({name})\s*=\s*")
         self._next = re.compile(rf"\s*,\s*(?=(?:{name})\s*=(?!=))")
@@ -87,16 +85,11 @@ class ArgumentForm:
         return f"{said}."
 
     def arguments(self, text: str) -> dict[str, Any]:
-        """Return the arguments that an input gives.
-
-        Raises:
-            BadInput: the input has another form, or a value is not one that the schema allows.
-        """
+        """Return the arguments that an input gives; `BadInput` if it has another form, or the schema refuses them."""
         if problem := unencodable(text):
             raise BadInput(problem)
         found = self._read(text)
-        missing = [name for name in self.required if name not in found]
-        if missing:
+        if missing := [name for name in self.required if name not in found]:
             verb = "is" if len(missing) == 1 else "are"
             raise BadInput(f"{', '.join(missing)} {verb} missing: write {self.template}")
         if problem := self.problem(found):
@@ -116,15 +109,12 @@ class ArgumentForm:
                 raise BadInput("the tool takes no arguments: leave the input empty")
             return {}
         only = self.whole
-        named = self._by_name is not None and self._by_name.match(text) is not None
-        if only is not None and (len(self._properties) == 1 or not named):
-            if not text.strip():
-                if only in self.required:
-                    raise BadInput(f"the input is empty: write {self.template}")
-                return {}
-            return {only: self._value(only, text, quoted=False)}
         if not text.strip():
+            if only in self.required:
+                raise BadInput(f"the input is empty: write {self.template}")
             return {}
+        if only is not None and (len(self._properties) == 1 or not self._by_name.match(text)):
+            return {only: self._value(only, text, quoted=False)}
         return self._named(text)
 
     def _named(self, text: str) -> dict[str, Any]:
@@ -168,8 +158,8 @@ def _scan(text: str, at: int, next_name: re.Pattern[str]) -> tuple[str, bool, in
             depth += 1
         elif char in _CLOSING:
             depth = max(0, depth - 1)
-        elif depth and char == '"':
-            end = _string_end(text, end)
+        elif depth and (string := _JSON_STRING.match(text, end)):
+            end = string.end() - 1
         elif not depth and (char == "," or char.isspace()) and (following := next_name.match(text, end)):
             return text[at:end].strip(), False, following.end()
         end += 1
@@ -178,29 +168,9 @@ def _scan(text: str, at: int, next_name: re.Pattern[str]) -> tuple[str, bool, in
     return text[at:].strip(), False, len(text)
 
 
-def _string_end(text: str, start: int) -> int:
-    """Return the place of the quote that closes a JSON string, or the start itself if none does."""
-    at = start + 1
-    while at < len(text):
-        if text[at] == "\\":
-            at += 1
-        elif text[at] == '"':
-            return at
-        at += 1
-    return start
-
-
 def _quoted(text: str, start: int) -> tuple[str, int]:
     """Return what stands in quotes, and the place after the closing one."""
-    out: list[str] = []
-    quote, at = text[start], start + 1
-    while at < len(text):
-        char = text[at]
-        if char == quote:
-            return "".join(out), at + 1
-        if char == "\\" and at + 1 < len(text) and text[at + 1] in (quote, "\\"):
-            at += 1
-            char = text[at]
-        out.append(char)
-        at += 1
-    raise BadInput(f"the quote at {text[start : start + 40]!r} is not closed")
+    match = _QUOTED.match(text, start)
+    if match is None:
+        raise BadInput(f"the quote at {text[start : start + 40]!r} is not closed")
+    return re.sub(rf"\\([{match[1]}\\])", r"\1", match[2]), match.end()

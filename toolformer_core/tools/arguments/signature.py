@@ -29,11 +29,7 @@ _TEXT = (_Parameter.empty, str, "str")
 
 
 class FunctionSignature:
-    """The arguments of a function.
-
-    Raises:
-        UsageError: an argument has no annotation, or one that no JSON schema can say, or cannot be given by name.
-    """
+    """The arguments of a function; a `UsageError` if one has no annotation, or no JSON schema, or cannot be named."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._name = function.__name__
@@ -49,11 +45,7 @@ class FunctionSignature:
             self._adapters, self.form = self._typed(function, parameters)
 
     def bind(self, input: str, context: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the positional and the named values with which a call's input asks for the function.
-
-        Raises:
-            BadInput: the input has another form, or a value another type.
-        """
+        """Return the positional and the named values that a call's input gives, or raise `BadInput`."""
         extra = {CONTEXT: context} if self._takes_context else {}
         if self.form is None:
             return (input,), extra
@@ -105,11 +97,8 @@ class FunctionSignature:
 
 def _is_text(parameters: Mapping[str, _Parameter]) -> bool:
     """Return whether a function takes the input as it is: it has one parameter, a text or without an annotation."""
-    if len(parameters) != 1:
-        return False
-    (only,) = parameters.values()
     by_place = (_Parameter.POSITIONAL_ONLY, _Parameter.POSITIONAL_OR_KEYWORD)
-    return only.kind in by_place and only.annotation in _TEXT
+    return [one.kind in by_place and one.annotation in _TEXT for one in parameters.values()] == [True]
 
 
 def _default(parameter: _Parameter) -> dict[str, Any]:

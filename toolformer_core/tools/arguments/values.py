@@ -52,24 +52,19 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
             except (SchemaProblem, TypeError):  # it leads nowhere, or to what is no object
                 schema = rest
         elif isinstance(parts := schema.get("allOf"), list) and len(parts) == 1 and isinstance(parts[0], Mapping):
-            rest = {key: value for key, value in schema.items() if key != "allOf"}
-            schema = {**parts[0], **rest}
+            schema = {**parts[0], **{key: value for key, value in schema.items() if key != "allOf"}}
         else:
             return dict(schema)
     return {}
 
 
 def value_of(text: str, schema: Any, root: Mapping[str, Any], *, quoted: bool = False, is_item: bool = False) -> Any:
-    """Return the value that a text stands for.
+    """Return the value that a text stands for, or raise `BadValue`.
 
     Args:
-        text: the text; only texts keep the spaces at its ends.
         root: the schema in which references are followed.
         quoted: the text stood in quotes.
         is_item: the text stood between commas; an array within an array is JSON.
-
-    Raises:
-        BadValue: the text stands for no value of the schema.
     """
     allowed = _alternatives(schema, root)
     kinds = {kind for kind, _ in allowed} or {"any"}
@@ -125,9 +120,8 @@ def _alternatives(
         return [found for branch in new for found in _alternatives(branch, root, seen)]
     types = schema.get("type")
     names = [types] if isinstance(types, str) else types if isinstance(types, list) else []
-    if not names:
-        names = ["object" if "properties" in schema else "array" if "items" in schema else "any"]
-    return [(str(name), schema) for name in names]
+    guess = "object" if "properties" in schema else "array" if "items" in schema else "any"
+    return [(str(name), schema) for name in names or [guess]]
 
 
 def _options(schema: Mapping[str, Any]) -> list[Any]:
@@ -174,11 +168,7 @@ def _exactly(text: str) -> Any:
 
 
 def read_json(text: str) -> Any:
-    """Return the value that a text writes in JSON.
-
-    Raises:
-        BadValue: it is not JSON; NaN and numbers that are infinite as floats are not.
-    """
+    """Return the value that a text writes in JSON, or raise `BadValue`; NaN and infinite numbers are no JSON."""
     try:
         return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as exc:

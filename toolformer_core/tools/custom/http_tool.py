@@ -49,11 +49,7 @@ _TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class HTTPTemplate:
-    """A request and what is read from its response, as templates.
-
-    Raises:
-        UsageError: the URL is not http or https, leaves its host open, holds a password, or is http to another machine.
-    """
+    """A request and what is read from its response, as templates; a `UsageError` if they cannot be used."""
 
     url: str
     method: Literal["GET", "POST", "PUT"] = "GET"
@@ -104,11 +100,7 @@ class HTTPTemplate:
 
 @dataclass(frozen=True, slots=True)
 class HTTPTool:
-    """A tool behind an HTTP endpoint; tools of one kind share their connections.
-
-    Args:
-        limits: how it may be called; `timeout_s` is also the request's (default 10 s).
-    """
+    """A tool behind an HTTP endpoint; tools of one kind share their connections."""
 
     template: HTTPTemplate  # what is requested, and what is read from the response
     name: str
@@ -116,7 +108,7 @@ class HTTPTool:
     description: str
     version: str = ""  # raised when the service's answers change
     declaration: ToolDeclaration = field(default_factory=ToolDeclaration)  # prompt, filter and thresholds
-    limits: ToolLimits = field(default_factory=lambda: ToolLimits(timeout_s=_TIMEOUT_S))
+    limits: ToolLimits = field(default_factory=lambda: ToolLimits(timeout_s=_TIMEOUT_S))  # also the request's
 
     @property
     def ttl_s(self) -> float:
@@ -128,11 +120,7 @@ class HTTPTool:
         return digest_of("HTTPTool", _VERSION, self.template.digest, self.version)
 
     def load(self) -> None:
-        """Look whether every secret is set.
-
-        Raises:
-            UsageError: an environment variable is missing.
-        """
+        """Look whether every secret is set; a `UsageError` names the one that is missing."""
         for name in self.template.secrets():
             secret(name)
 
@@ -178,15 +166,11 @@ def _filled(value: Any, values: Mapping[str, str]) -> Any:
 
 
 def _failure(status: int) -> ToolFailure | None:
-    if status in (204, 404, 410):
-        return ToolFailure("no_result", f"HTTP {status}")
-    if 200 <= status < 300:
+    if 200 <= status < 300 and status != 204:
         return None
-    if status == 429:
-        return ToolFailure("rate_limited", "HTTP 429", retryable=True)
-    if status >= 500:
-        return ToolFailure("server_error", f"HTTP {status}", retryable=True)
-    return ToolFailure("rejected", f"HTTP {status}")
+    named = {204: "no_result", 404: "no_result", 410: "no_result", 429: "rate_limited"}
+    reason = named.get(status, "server_error" if status >= 500 else "rejected")
+    return ToolFailure(reason, f"HTTP {status}", retryable=reason in ("rate_limited", "server_error"))
 
 
 def _read(text: str, template: str | None) -> ToolResult:

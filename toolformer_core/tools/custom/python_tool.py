@@ -262,7 +262,10 @@ def load_tool(reference: ToolReference) -> Tool:
     else:
         with _third_party(f"the module {reference.target} cannot be imported"):
             module = importlib.import_module(reference.target)
-    return _as_tool(_attribute(module, reference.target, reference.attribute), reference)
+    if not hasattr(module, reference.attribute):
+        offered = [key for key, value in vars(module).items() if isinstance(value, PythonTool)]
+        raise UnknownNameError(f"tool in {reference.target}", reference.attribute, offered)
+    return _as_tool(getattr(module, reference.attribute), reference)
 
 
 def entry_point_names() -> list[str]:
@@ -331,13 +334,6 @@ def _third_party(problem: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as exc:
         raise UsageError(f"{problem}: {type(exc).__name__}: {exc}") from exc
-
-
-def _attribute(module: ModuleType, where: str, name: str) -> object:
-    if not hasattr(module, name):
-        offered = [key for key, value in vars(module).items() if isinstance(value, PythonTool)]
-        raise UnknownNameError(f"tool in {where}", name, offered)
-    return getattr(module, name)
 
 
 def _entry_point(name: str) -> object:

@@ -60,11 +60,7 @@ def is_reference(text: str) -> bool:
 
 
 def parse_reference(text: str) -> ToolReference:
-    """Parse a reference.
-
-    Raises:
-        UsageError: it has none of the forms.
-    """
+    """Parse a reference; a `UsageError` if it has none of the forms."""
     text = text.strip()
     name = ""
     if chosen := _CHOSEN_NAME.fullmatch(text):

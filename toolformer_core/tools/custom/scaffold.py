@@ -25,9 +25,6 @@ _TEMPLATES = Path(__file__).with_name("templates")  # for `str.format`
 def new_python_tool(name: str) -> dict[str, str]:
     """Return the files of a new Python tool: file name -> text.
 
-    Args:
-        name: the function's name, e.g. `miles`; in calls it is written in CamelCase.
-
     Raises:
         UsageError: it cannot be the name of a function, or is that of a Python module or of one of the paper's tools.
     """
@@ -48,20 +45,12 @@ def new_python_tool(name: str) -> dict[str, str]:
 def new_mcp_tool(key: str, reference: str, description: str, form: str) -> dict[str, str]:
     """Return a tool file and the draft of a prompt for a tool of an MCP server: file name -> text.
 
-    Args:
-        key: the files' name.
-        reference: the MCP reference, without a chosen name.
-        form: how an input is written, e.g. `source_timezone=..., time=...`.
+    `key` is the files' name, `form` how an input is written, e.g. `source_timezone=..., time=...`.
     """
     description = " ".join(description.split())
     description += "" if description.endswith((".", "!", "?")) else "."
-    words = {
-        "key": key_of(camel_case(key)),
-        "name": camel_case(key),
-        "form": form,
-        "description": description,
-        "draft": DRAFT,
-    }
+    name = camel_case(key)
+    words = {"key": key_of(name), "name": name, "form": form, "description": description, "draft": DRAFT}
     quoted = {"reference": json.dumps(reference), "description": json.dumps(description, ensure_ascii=False)}
     return {
         f"{words['key']}.yaml": _filled("mcp.yaml.txt", {**words, **quoted}),  # JSON strings are YAML strings

@@ -22,16 +22,9 @@ def secret_names(*texts: str) -> tuple[str, ...]:
 
 
 def fill(template: str, values: Mapping[str, str] | None = None) -> str:
-    """Return a template with its variables, and with `values` in place of their names in braces.
+    """Return a template with its variables, and with `values` in place of their names in braces; see `secret`.
 
     All are filled in one pass: an input that holds `${NAME}` or `{context}` stays as it is.
-
-    Args:
-        template: e.g. `Bearer ${KEY}`, or `q={input}`.
-        values: e.g. the call's input by `input`.
-
-    Raises:
-        UsageError: a variable is not set, or holds more than one line.
     """
     values = values or {}
 
@@ -42,11 +35,7 @@ def fill(template: str, values: Mapping[str, str] | None = None) -> str:
 
 
 def secret(name: str) -> str:
-    """Return a variable's value.
-
-    Raises:
-        UsageError: it is not set, or holds more than one line.
-    """
+    """Return a variable's value; a `UsageError` if it is not set, or holds more than one line."""
     value = _value(name)
     if not value:
         raise UsageError(f"the environment variable {name} is not set, and a tool needs it")

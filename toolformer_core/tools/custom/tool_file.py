@@ -1,18 +1,4 @@
-"""Tool files: a YAML file that describes one tool of an HTTP endpoint or an MCP server.
-
-    name: Population                     # in calls
-    description: Gives the population of a country.
-    prompt: population.txt               # beside this file; default: the file's own name with .txt
-    keywords: [population, inhabitants]
-    tau_f: 0.5
-    examples:                            # by which a tool is chosen for a query
-      - question: How many people live in Chad?
-        input: Chad
-    mock_response: 18000000 people       # by which it can be ranked without being called
-    http:                                # see `HTTPTemplate`; or `mcp: mcp+stdio:COMMAND#tool`
-      url: https://example.org/population?country={input}
-      headers: {Authorization: "Bearer ${POPULATION_KEY}"}
-      response: "{population}"
+"""Tool files: a YAML file that describes one tool of an HTTP endpoint or an MCP server (docs/tools.md shows some).
 
 Paths are relative to the file. A secret is written as `${NAME}`, the name of an environment variable. The file is read
 by PyYAML's safe loader, which makes plain values only. What a tool does with an input is not known here.
@@ -20,7 +6,7 @@ by PyYAML's safe loader, which makes plain values only. What a tool does with an
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +78,7 @@ class ToolFile(BaseModel):
 
 
 def load_tool_file(path: Path, name: str = "") -> Tool:
-    """Return the tool that a file describes.
-
-    Args:
-        name: its name in calls; "": the file's own.
+    """Return the tool that a file describes, under a name in calls ("": the file's own).
 
     Raises:
         UsageError: the file cannot be read, or something in it is wrong; the message names the field.
@@ -105,16 +88,28 @@ def load_tool_file(path: Path, name: str = "") -> Tool:
         raise UsageError(f"{path}: give exactly one of http and mcp")
     chosen = name or described.name or ""
     try:
-        declaration = _declaration(path, described)
-        if described.http is not None:
-            return _http_tool(described, described.http, chosen or camel_case(path.stem), declaration)
-        return mcp_tool(
-            described.mcp or "",
-            name=chosen,
-            settings=MCPSettings(env=tuple(described.env), headers=described.headers),
-            limits=described.limits,
+        prompt, source = prompt_of(described.prompt, path.with_suffix(".txt"))
+        options = described.model_dump(include=_DECLARED, exclude_none=True)
+        options["examples"] = tuple((one.question, one.input) for one in described.examples)
+        declaration = ToolDeclaration.of(options, origin=str(path), prompt=prompt, prompt_source=source)
+        if described.http is None:
+            return mcp_tool(
+                described.mcp or "",
+                name=chosen,
+                settings=MCPSettings(env=tuple(described.env), headers=described.headers),
+                limits=described.limits,
+                declaration=declaration,
+                summary=described.description or "",
+            )
+        name = chosen or camel_case(path.stem)
+        return HTTPTool(
+            described.http,
+            name=name,
+            key=key_of(name),
+            description=described.description or f"Asks {described.http.url.partition('?')[0]}.",
+            version=described.version,
             declaration=declaration,
-            summary=described.description or "",
+            **({} if described.limits is None else {"limits": described.limits}),
         )
     except UsageError as exc:
         raise type(exc)(f"{path}: {exc}") if type(exc) is UsageError else exc from None
@@ -137,22 +132,3 @@ def _read(path: Path) -> ToolFile:
         first = exc.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise UsageError(f"{path}: {place}: {first['msg']}") from None
-
-
-def _declaration(path: Path, described: ToolFile) -> ToolDeclaration:
-    prompt, source = prompt_of(described.prompt, path.with_suffix(".txt"))
-    options = described.model_dump(include=_DECLARED, exclude_none=True)
-    examples = tuple((one.question, one.input) for one in described.examples)
-    return ToolDeclaration.of({**options, "examples": examples}, origin=str(path), prompt=prompt, prompt_source=source)
-
-
-def _http_tool(described: ToolFile, template: HTTPTemplate, name: str, declaration: ToolDeclaration) -> HTTPTool:
-    tool = HTTPTool(
-        template,
-        name=name,
-        key=key_of(name),
-        description=described.description or f"Asks {template.url.partition('?')[0]}.",
-        version=described.version,
-        declaration=declaration,
-    )
-    return tool if described.limits is None else replace(tool, limits=described.limits)

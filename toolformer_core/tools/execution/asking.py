@@ -1,17 +1,13 @@
-"""Who asks, the question, what came of it, and who carries it out: the records and protocols of `pool`.
-
-A job is one question, or a batch of them. What carries it out calls `begin` when the tool starts and `finish` with
-what came of it; its giver may abandon it at any time. Why a job is given or abandoned is decided in `pool`.
-"""
+"""Who asks, the question, the call that puts it to the tool, and what came of it: the records of `pool`."""
 
 from __future__ import annotations
 
 import queue
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 from toolformer_core.errors import ToolformerError
 from toolformer_core.records import ToolFailure, ToolResult
@@ -22,43 +18,6 @@ Question = tuple[str, str]  # input and context
 
 # One result for each question; why a whole call gave none; or why the tool can answer nothing at all.
 Outcome = list[ToolResult] | ToolFailure | ToolformerError
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """A call of a tool."""
-
-    questions: Sequence[Question]  # one, or a batch for a `BatchTool`
-    begin: Callable[[], None]  # called when the tool starts; the time that a call may take runs from here
-    finish: Callable[[Outcome], None]  # called with the outcome
-    abandoned: bool = False  # nobody waits for the outcome any more
-    worker: Worker | None = None  # what is at it
-
-
-class Worker(Protocol):
-    """Carries out one job after another, in the thread that calls it."""
-
-    def answer(self, job: Job) -> Outcome:
-        """Begin the job, and return its outcome."""
-
-    def stop(self) -> None:
-        """Interrupt the job that is under way, if that can be done, for good; called from any thread."""
-
-    def close(self) -> None:
-        """Free what it holds; called by its own thread."""
-
-
-class Workers(Protocol):
-    """Carries out any number of jobs at a time."""
-
-    def start(self, job: Job) -> None:
-        """Have a job carried out; return at once."""
-
-    def abandon(self, job: Job) -> None:
-        """Give a job up: its `finish` need not be called, and what carried it out is replaced."""
-
-    def close(self) -> None:
-        """Give all jobs up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +64,16 @@ class PendingQuestion:
 
 
 @dataclass(slots=True, eq=False)
-class Running:
-    """A call in progress."""
+class Job:
+    """A call of a tool, from when it is given to a worker; its giver may abandon it at any time."""
 
-    pending: list[PendingQuestion]
-    job: Job
+    questions: list[Question]  # one, or a batch for a `BatchTool`
+    pending: list[PendingQuestion]  # who wait for them; none when it is over
+    begin: Callable[[], None]  # called when the tool starts
+    finish: Callable[[Outcome], None]
     since: float | None = None  # when the tool was called; None: its worker is not ready yet
+    abandoned: bool = False  # nobody waits for the outcome any more
+    worker: Any = None  # what is at it
 
 
 class Clock:
@@ -129,11 +92,8 @@ class Clock:
 
 
 def backoff_s(tries: int) -> float:
-    """Return the seconds to wait before a question is retried: any number up to 1 s, 2 s, 4 s, ... 30 s.
+    """Return the seconds to wait after so many tries: any number up to 1 s, 2 s, 4 s, ... 30 s ("full jitter").
 
-    The random part keeps questions that failed together from coming again together ("full jitter").
-
-    Args:
-        tries: so far, at least 1.
+    The random part keeps questions that failed together from coming again together.
     """
     return random.uniform(0, min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (tries - 1)))

@@ -33,14 +33,12 @@ _REMEMBERED = 1_000  # questions that failed
 class CircuitBreaker:
     """The state of one tool in one process. Times are seconds of one clock, questions go by ascending numbers.
 
-    Args:
-        silence_s: how long there must be no sign of life before timeouts count.
+    Timeouts count when there was no sign of life for `silence_s`.
     """
 
     def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s
-        self._failed: set[int] = set()  # numbers of questions, the last ones
-        self._failed_in_order: deque[int] = deque()
+        self._failed: dict[int, None] = {}  # numbers of questions, the last ones
         self._since = 0.0  # the last sign of life, or when the tool was first called after a pause
         self._opened: float | None = None  # when
         self.in_a_row = 0  # questions that failed since the last sign of life
@@ -58,11 +56,7 @@ class CircuitBreaker:
         return 0.0 if self._opened is None else max(0.0, self._opened + _COOL_DOWN_S - now)
 
     def begun(self, now: float, *, others: bool) -> None:
-        """Note that a call begins.
-
-        Args:
-            others: whether other calls are in progress.
-        """
+        """Note that a call begins, and whether others are in progress."""
         if not others and not self.timeouts and not self.in_a_row:
             self._since = now
 
@@ -81,10 +75,9 @@ class CircuitBreaker:
     def failed(self, number: int, now: float) -> None:
         """Note that a question failed by transport for good."""
         self.in_a_row += 1
-        self._failed.add(number)
-        self._failed_in_order.append(number)
-        if len(self._failed_in_order) > _REMEMBERED:
-            self._failed.discard(self._failed_in_order.popleft())
+        self._failed[number] = None
+        if len(self._failed) > _REMEMBERED:
+            del self._failed[next(iter(self._failed))]
         if self._opened is not None:  # the one call that was let through
             self._open(now, self.why)
         elif min(self.in_a_row, self._asked_in_a_row(number)) >= _FAILURES:
@@ -107,8 +100,7 @@ class CircuitBreaker:
 class RateLimit:
     """A limit of calls a second: n calls in any interval of n / `per_second` seconds, n the whole part of it.
 
-    Args:
-        per_second: None: any number. Below 1, e.g. 0.5: one call in any 2 seconds.
+    Below 1, e.g. 0.5, it is one call in any 2 seconds; None is any number.
     """
 
     def __init__(self, per_second: float | None) -> None:
@@ -117,11 +109,7 @@ class RateLimit:
         self._begun: deque[float] = deque(maxlen=calls)
 
     def take(self, now: float) -> float:
-        """Count a call that begins now and return 0; if none may begin, return the seconds until one may.
-
-        Args:
-            now: seconds, from a clock that only grows.
-        """
+        """Count a call that begins now and return 0; if none may begin, return the seconds until one may."""
         full = bool(self._begun) and len(self._begun) == self._begun.maxlen
         if full and (wait := self._begun[0] + self._window_s - now) > 0:
             return max(0.001, wait)  # so that the time moves on

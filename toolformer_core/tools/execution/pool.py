@@ -39,13 +39,11 @@ from toolformer_core.tools.execution.asking import (
     PendingQuestion,
     Post,
     Question,
-    Running,
-    Workers,
     backoff_s,
 )
 from toolformer_core.tools.execution.breaker import CircuitBreaker, RateLimit
 from toolformer_core.tools.execution.processes import InProcess, pickled
-from toolformer_core.tools.execution.threads import InThread, ThreadWorkers
+from toolformer_core.tools.execution.threads import ThreadWorkers, Worker
 from toolformer_core.tools.fair import FairQueue
 
 _SILENCE = 2.5  # time limits without any answer until a tool that lets calls run out of time is dead
@@ -59,7 +57,7 @@ class AnnotationPool:
         timeout_s: seconds that a call may take, unless the tool's limits say so and nobody waits for each answer.
         at_once: calls at a time; default: the tool's limit. 1 for a tool that is not thread-safe.
         backoff: from tries to the seconds before the next one.
-        workers: what carries calls out; default: threads or processes, as the tool's limits say.
+        workers: what carries calls out; default: as the tool's limits say.
 
     Raises:
         ToolError: the tool asks for processes and cannot be pickled.
@@ -74,7 +72,7 @@ class AnnotationPool:
         interactive: bool = False,
         clock: Clock | None = None,
         backoff: Callable[[int], float] = backoff_s,
-        workers: Workers | None = None,
+        workers: ThreadWorkers | None = None,
     ) -> None:
         limits = limits_of(tool)
         self.tool = tool
@@ -90,11 +88,12 @@ class AnnotationPool:
         self._overdue: set[int] = set()  # calls that are over and still hold a place
         self._rate = RateLimit(limits.per_second)
         self._backoff = backoff
-        self._workers = workers or _workers_for(tool, self._in_processes)
+        worker = partial(InProcess, pickled(tool)) if self._in_processes else partial(Worker, tool)
+        self._workers = workers or ThreadWorkers(f"tool-{tool.key}", worker)
         self._lock = threading.RLock()
         self._askers: set[Asker] = set()
         self._waiting: FairQueue[PendingQuestion] = FairQueue()
-        self._running: dict[int, Running] = {}  # by the call's number, which alone its job knows: no cycles
+        self._running: dict[int, Job] = {}  # by the call's number, by which its job reports
         self._again: list[tuple[float, int, PendingQuestion]] = []  # a heap: when, tie-break, which
         self._ties = itertools.count()
         self._numbers = itertools.count()  # of questions
@@ -103,11 +102,6 @@ class AnnotationPool:
         self._held: tuple[Asker, float] | None = None  # who was notified
         self._last_failure = ""
         self._closed = False
-
-    @property
-    def idle(self) -> bool:
-        """Whether nobody waits for an answer."""
-        return not self._askers
 
     def load(self) -> None:
         """Prepare the tool, in this process; tools in processes of their own are loaded there, at their first call.
@@ -125,14 +119,8 @@ class AnnotationPool:
 
         Waiting questions take turns by owner: the one with the fewest calls in progress comes first.
 
-        Args:
-            post: takes messages, from any thread.
-            on_answer: posted for each answer.
-            on_error: posted if there will be no more answers.
-            owner: whose they are; None: the caller's.
-
         Returns:
-            The owner for `forget`.
+            What `forget` drops.
 
         Raises:
             ToolError: the tool has just been found dead, or the pool is closed.
@@ -156,9 +144,9 @@ class AnnotationPool:
         """Do what is due; return the seconds until the next call of `tick` is, None if nobody waits for an answer."""
         with self._lock:
             now = self.clock.now()
-            for call, running in list(self._running.items()):
-                if running.since is not None and now >= running.since + self.timeout_s and call in self._running:
-                    self._expire(call, now)
+            for number, job in list(self._running.items()):
+                if job.since is not None and now >= job.since + self.timeout_s and number in self._running:
+                    self._expire(number, now)
             while self._again and self._again[0][0] <= now:
                 _, _, pending = heapq.heappop(self._again)
                 if pending.asker in self._askers:
@@ -217,16 +205,16 @@ class AnnotationPool:
             if pending.number < 0:
                 pending.number = next(self._numbers)
             pending.tries += 1
-        questions = [pending.question for pending in call]
         number = next(self._calls)
-        job = Job(questions, partial(self._note_begin, number), partial(self._finish, number))
-        self._running[number] = Running(call, job)
+        questions = [pending.question for pending in call]
+        job = Job(questions, call, partial(self._note_begin, number), partial(self._finish, number))
+        self._running[number] = job
         self._workers.start(job)
 
     def _note_begin(self, number: int) -> None:
         with self._lock:
-            if (running := self._running.get(number)) is not None:
-                running.since = self.clock.now()
+            if (job := self._running.get(number)) is not None:
+                job.since = self.clock.now()
 
     # Calls end.
 
@@ -239,39 +227,40 @@ class AnnotationPool:
                 self._dispatch(now)
             if number not in self._running:
                 return
-            running = self._end(number, now)
+            _, call = self._end(number, now)
             if isinstance(outcome, ToolformerError):
-                for asker in {pending.asker for pending in running.pending}:
+                for asker in {pending.asker for pending in call}:
                     self._fail(asker, outcome)
             elif isinstance(outcome, ToolFailure):
-                self._settle_whole(running.pending, outcome, now)
+                self._settle_whole(call, outcome, now)
             else:
-                for pending, result in zip(running.pending, outcome, strict=True):
+                for pending, result in zip(call, outcome, strict=True):
                     self._settle(pending, result, now)
             self._dispatch(now)
 
     def _expire(self, number: int, now: float) -> None:
         """Give an overdue call up."""
-        running = self._end(number, now)
+        job, call = self._end(number, now)
         if self._overdue_stay:
             self._overdue.add(number)
         else:
-            self._workers.abandon(running.job)
-        if any(pending.tries == 1 for pending in running.pending):
+            self._workers.abandon(job)
+        if any(pending.tries == 1 for pending in call):
             self.breaker.timed_out(now)
         overdue = ToolFailure("timeout", f"no answer within {self.timeout_s:g} s", retryable=True)
-        self._settle_whole(running.pending, overdue, now)
+        self._settle_whole(call, overdue, now)
         if self.breaker.state(now) == "open":
             self._note_failure(overdue)
             self._give_up()
 
-    def _end(self, number: int, now: float) -> Running:
-        running = self._running.pop(number)
-        seconds = now - (running.since if running.since is not None else now)
-        for pending in running.pending:
+    def _end(self, number: int, now: float) -> tuple[Job, list[PendingQuestion]]:
+        job = self._running.pop(number)
+        call, job.pending = job.pending, []  # a thread that hangs with its job holds no askers
+        seconds = 0.0 if job.since is None else now - job.since
+        for pending in call:
             self._waiting.done(pending.asker.turn)
-            pending.calls.append((seconds, len(running.pending)))
-        return running
+            pending.calls.append((seconds, len(call)))
+        return job, call
 
     def _settle_whole(self, call: list[PendingQuestion], failure: ToolFailure, now: float) -> None:
         """Settle a call that failed as a whole: the questions of a batch are retried one by one."""
@@ -329,7 +318,7 @@ class AnnotationPool:
         for asker in list(self._askers):
             self._fail(asker, error)
         for number in list(self._running):
-            self._workers.abandon(self._end(number, self.clock.now()).job)
+            self._workers.abandon(self._end(number, self.clock.now())[0])
         self._again.clear()
 
     def _fail(self, asker: Asker, error: ToolformerError) -> None:
@@ -349,7 +338,7 @@ class AnnotationPool:
 
     def _seconds_to_next(self, now: float) -> float:
         due = [self.timeout_s]
-        due += [own.since + self.timeout_s - now for own in self._running.values() if own.since is not None]
+        due += [job.since + self.timeout_s - now for job in self._running.values() if job.since is not None]
         if self._again:
             due.append(self._again[0][0] - now)
         if self._waiting and now < self._held_until:
@@ -364,11 +353,3 @@ def _nothing() -> None:
 def _cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _workers_for(tool: Tool, in_processes: bool) -> Workers:
-    name = f"tool-{tool.key}"
-    if not in_processes:
-        return ThreadWorkers(name, lambda: InThread(tool))
-    data = pickled(tool)
-    return ThreadWorkers(name, lambda: InProcess(tool.key, data))

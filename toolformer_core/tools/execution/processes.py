@@ -1,9 +1,10 @@
 """Carries jobs out in processes, for tools of pure Python that compute: threads would take turns, processes do not.
 
 A worker here stands in a thread and has a process of its own, started when its first job comes: a fresh interpreter
-(`child.py`), which gets the pickled tool once and loads it, and then one job after another. The time that a call may
-take begins when the tool is loaded. A job that is given up has its process killed, and the next job gets a new one.
-A process that ends by itself (killed for its memory, crashed in C code) fails the job that it was at, no other.
+(`main`), which gets the pickled tool once and loads it, and then one job after another. The time that a call may take
+begins when the tool is loaded. A job that is given up has its process killed, and the next job gets a new one. A
+process that ends by itself (killed for its memory, crashed in C code) fails the job that it was at, no other. It ends
+when the other end of its pipe is closed, also in the midst of a job: so it does not outlive who started it.
 
 `multiprocessing` starts such processes, too, but not from the workers of a Dask cluster, which count as daemons; its
 pipes are used here. The tool's class must lie in a module that can be imported, not in the script that is run.
@@ -13,7 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pickle
+import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -22,11 +26,13 @@ from multiprocessing.connection import Connection, Pipe
 from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.records import ToolFailure
 from toolformer_core.tools.base import Tool
-from toolformer_core.tools.execution.asking import Job, Outcome
+from toolformer_core.tools.execution.asking import Job, Outcome, Question
+from toolformer_core.tools.execution.threads import Worker
+from toolformer_core.tools.responses import run_questions
 
 _CODE = (
     "import json, sys; fd, sys.path[:] = int(sys.argv[1]), json.loads(sys.argv[2]); "
-    "from toolformer_core.tools.execution.child import main; main(fd)"
+    "from toolformer_core.tools.execution.processes import main; main(fd)"
 )
 _STDERR = 2  # where a tool's own prints go: standard output is the command's
 
@@ -45,16 +51,11 @@ def pickled(tool: Tool) -> bytes:
         ) from exc
 
 
-class InProcess:
-    """A worker that hands its jobs to a process.
+class InProcess(Worker):
+    """A worker that hands its jobs to a process, which gets the tool as `pickled` returns it."""
 
-    Args:
-        tool: as `pickled` returns it.
-    """
-
-    def __init__(self, key: str, tool: bytes) -> None:
-        self._key = key
-        self._tool = tool
+    def __init__(self, tool: bytes) -> None:
+        self._pickled = tool
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
@@ -66,7 +67,7 @@ class InProcess:
             if isinstance(pipe, ToolformerError):
                 return pipe
             job.begin()
-            pipe.send(list(job.questions))
+            pipe.send(job.questions)
             outcome: Outcome = pipe.recv()
             return outcome
         except (EOFError, OSError):
@@ -85,7 +86,7 @@ class InProcess:
                     arguments, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=_STDERR
                 )
         self._pipe = ours
-        ours.send_bytes(self._tool)
+        ours.send_bytes(self._pickled)
         problem: ToolformerError | None = ours.recv()
         if problem is None:
             return ours
@@ -113,3 +114,59 @@ class InProcess:
             return None
         process.kill()
         return process.wait()
+
+
+def main(handle: int) -> None:
+    """Work in the process until the pipe is closed; an interrupt from the terminal is left to who started it.
+
+    Args:
+        handle: the file descriptor of this end of the pipe.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pipe = Connection(handle)
+    try:
+        tool = _load(pipe.recv_bytes())
+    except ToolformerError as exc:
+        pipe.send(_sendable(exc))
+        return
+    pipe.send(None)
+    jobs: queue.SimpleQueue[list[Question]] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(pipe, jobs), daemon=True).start()
+    while True:
+        outcome: Outcome = run_questions(tool, jobs.get())
+        pipe.send(_sendable(outcome) if isinstance(outcome, ToolformerError) else outcome)
+
+
+def _load(data: bytes) -> Tool:
+    try:
+        tool: Tool = pickle.loads(data)  # from the process that started this one
+    except Exception as exc:  # third-party code
+        raise ToolError(
+            f"a tool cannot be made again in a process of its own: {type(exc).__name__}: {exc}; its class must lie in "
+            "a module that can be imported"
+        ) from exc
+    try:
+        tool.load()
+    except ToolformerError:
+        raise
+    except Exception as exc:  # third-party code
+        raise ToolError(f"tool {tool.key} cannot be loaded: {type(exc).__name__}: {exc}") from exc
+    return tool
+
+
+def _sendable(error: ToolformerError) -> ToolformerError:
+    """Return the error if it survives pickling, else one that says the same."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001  third-party code
+        return ToolError(str(error))
+    return error
+
+
+def _receive(pipe: Connection, jobs: queue.SimpleQueue[list[Question]]) -> None:
+    """Hand on what comes; end the process when nothing can come any more."""
+    while True:
+        try:
+            jobs.put(pipe.recv())
+        except (EOFError, OSError):
+            os._exit(0)

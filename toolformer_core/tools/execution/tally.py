@@ -29,12 +29,7 @@ class CallTally:
     durations: Counter[int] = field(default_factory=Counter)  # upper bound of a class in ms -> calls
 
     def add(self, calls: Sequence[tuple[float, int]], cost: float) -> None:
-        """Add a question.
-
-        Args:
-            calls: of each of its calls the seconds, and the number of questions that shared it.
-            cost: of a call, in the user's unit.
-        """
+        """Add a question: of each of its calls the seconds, and how many questions shared it; and a call's cost."""
         self.requested += 1
         self.calls += len(calls)
         self.cost += cost * len(calls)

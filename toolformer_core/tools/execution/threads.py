@@ -12,25 +12,26 @@ from collections import deque
 from collections.abc import Callable
 
 from toolformer_core.tools.base import Tool
-from toolformer_core.tools.execution.asking import Job, Outcome, Worker
+from toolformer_core.tools.execution.asking import Job, Outcome
 from toolformer_core.tools.responses import run_questions
 
 
-class InThread:
-    """A worker that asks the tool in the thread that calls it. It cannot be interrupted."""
+class Worker:
+    """Carries out one job after another, in the thread that calls it. It asks the tool there, uninterrupted."""
 
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
 
     def answer(self, job: Job) -> Outcome:
+        """Begin the job, and return its outcome."""
         job.begin()
         return run_questions(self._tool, job.questions)
 
     def stop(self) -> None:
-        return None
+        """Interrupt the job that is under way, if that can be done, for good; called from any thread."""
 
     def close(self) -> None:
-        return None
+        """Free what it holds; called by its own thread."""
 
 
 class ThreadWorkers:
@@ -46,6 +47,7 @@ class ThreadWorkers:
         self._closed = False
 
     def start(self, job: Job) -> None:
+        """Have a job carried out; return at once."""
         with self._ready:
             self._jobs.append(job)
             if len(self._jobs) <= self._free:
@@ -55,16 +57,17 @@ class ThreadWorkers:
         threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
     def abandon(self, job: Job) -> None:
+        """Give a job up: its `finish` need not be called, and what carried it out is replaced."""
         with self._ready:
             job.abandoned = True
             if job in self._jobs:
                 self._jobs.remove(job)
             self._under_way.discard(job)
-            worker = job.worker
-        if worker is not None:
-            worker.stop()
+        if job.worker is not None:
+            job.worker.stop()
 
     def close(self) -> None:
+        """Give all jobs up."""
         with self._ready:
             self._closed = True
             jobs = [*self._jobs, *self._under_way]
@@ -89,8 +92,7 @@ class ThreadWorkers:
 
     def _next_job(self, worker: Worker) -> Job | None:
         with self._ready:
-            while not self._jobs and not self._closed:
-                self._ready.wait()
+            self._ready.wait_for(lambda: self._jobs or self._closed)
             self._free -= 1
             if self._closed:
                 return None

@@ -15,9 +15,7 @@ T = TypeVar("T")
 def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
     """Yield batches of rows as lists of their numbers, the longest rows first.
 
-    Args:
-        lengths: tokens of each row.
-        tokens: the most tokens of a batch, padding included; a longer row is a batch of its own.
+    A batch has at most so many tokens, padding included; a longer row is a batch of its own.
     """
     batch: list[int] = []
     for number in sorted(range(len(lengths)), key=lambda n: (-lengths[n], n)):
@@ -81,10 +79,7 @@ def write_greedily(
 class BatchedModel(ABC, Generic[T]):
     """A checkpoint that is loaded on first use and works on one batch at a time; threads take turns.
 
-    What is pickled is its name; each process loads the checkpoint itself.
-
-    Raises:
-        ModelError: the model's files are not found.
+    What is pickled is its name; each process loads the checkpoint itself. A `ModelError` if its files are not found.
     """
 
     batch: int  # texts that are worked on together, at most
@@ -102,15 +97,8 @@ class BatchedModel(ABC, Generic[T]):
         """One batch at a time: the model is busy with it."""
         return ToolLimits(at_once=1, batch=self.batch, timeout_s=600.0)
 
-    def load(self) -> None:
-        """Load the model, if it is not loaded yet.
-
-        Raises:
-            ModelError: it cannot be loaded.
-        """
-        self._ready()
-
-    def _ready(self) -> T:
+    def load(self) -> T:
+        """Load the model, if it is not loaded yet; a `ModelError` if it cannot be loaded."""
         if self._loaded is None:
             self._loaded = self._load()
         return self._loaded

@@ -47,11 +47,7 @@ class Checkpoint:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The content of `config.json`.
-
-        Raises:
-            ModelError: it is not a JSON object.
-        """
+        """The content of `config.json`; a `ModelError` if it is not a JSON object."""
         try:
             config = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as exc:
@@ -95,8 +91,7 @@ def find_checkpoint(name: str) -> Checkpoint:
     """Return the files of a model, downloading those of a hub name that is not in the hub's cache.
 
     Raises:
-        ModelError: there is no such folder or no `config.json` in it, no such name on the hub, or no network to reach
-            the hub.
+        ModelError: there is no such folder or no `config.json` in it, no such name on the hub, or no network to it.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -130,15 +125,10 @@ def find_checkpoint(name: str) -> Checkpoint:
 
 def _is_complete(folder: Path) -> bool:
     """Return whether a folder holds a configuration and all the weights that its index names."""
-    if not (folder / "config.json").is_file() or not any(
-        file.is_file() for pattern in _WEIGHTS for file in folder.glob(pattern)
-    ):
-        return False
-    for index in folder.glob("*.safetensors.index.json"):
-        parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        if not all((folder / part).is_file() for part in parts):
-            return False
-    return True
+    indexes = folder.glob("*.safetensors.index.json")
+    parts = {part for index in indexes for part in json.loads(index.read_text("utf-8"))["weight_map"].values()}
+    weights = any(file.is_file() for pattern in _WEIGHTS for file in folder.glob(pattern))
+    return weights and all((folder / name).is_file() for name in ("config.json", *parts))
 
 
 def _stamps(folder: Path) -> tuple[tuple[Path, int, int], ...]:
@@ -156,11 +146,7 @@ _resident: OrderedDict[tuple[str, Path, str], Any] = OrderedDict()
 
 
 def resident(kind: str, checkpoint: Checkpoint, load: Callable[[], T]) -> T:
-    """Return what `load` makes of a checkpoint, made once per process.
-
-    Args:
-        kind: what is made of it, e.g. the name of a transformers class.
-    """
+    """Return what `load` makes of a checkpoint, made once per process; `kind` names what, e.g. a transformers class."""
     key = (kind, checkpoint.folder, checkpoint.digest)
     with _LOADING:
         if key not in _resident:
@@ -213,11 +199,7 @@ def _load(checkpoint: Checkpoint, auto_class: str) -> Loaded:
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Any:
-    """Return a checkpoint's tokenizer.
-
-    Raises:
-        ModelError: it has none that can be read.
-    """
+    """Return a checkpoint's tokenizer; a `ModelError` if it has none that can be read."""
     from transformers import AutoTokenizer
 
     tokenizers: Any = AutoTokenizer

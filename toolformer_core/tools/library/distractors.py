@@ -46,25 +46,14 @@ _QUESTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Distractor:
-    """A tool that makes its answers up.
+    """A tool that makes its answers up. Failures: `empty_input`."""
 
-    Failures: `empty_input`.
-
-    Args:
-        key: `distractor_` and its topic.
-        name: in calls.
-        description: one sentence.
-        form: of its answers, see the module.
-        examples: questions and inputs.
-        mock_response: its answer to one more input.
-    """
-
-    key: str
+    key: str  # `distractor_` and its topic
     name: str
     description: str
-    form: str
+    form: str  # of its answers, see the module
     examples: tuple[tuple[str, str], ...]
-    mock_response: str
+    mock_response: str  # its answer to one more input
 
     @property
     def fingerprint(self) -> str:
@@ -85,11 +74,7 @@ class Distractor:
 
 
 def distractors(count: int, seed: int = 0) -> list[Distractor]:
-    """Return some distractors, always in the same order: those of a smaller count are the first of a larger one.
-
-    Args:
-        count: how many.
-        seed: of the order.
+    """Return some distractors, in the order of a seed: those of a smaller count are the first of a larger one.
 
     Raises:
         UsageError: there are fewer.
@@ -102,11 +87,7 @@ def distractors(count: int, seed: int = 0) -> list[Distractor]:
 
 
 def distractor(key: str) -> Distractor:
-    """Return the distractor with a key.
-
-    Raises:
-        UnknownNameError: there is none.
-    """
+    """Return the distractor with a key; an `UnknownNameError` if there is none."""
     if key not in _by_key():
         raise UnknownNameError("distractor", key, _by_key())
     return _by_key()[key]

@@ -9,6 +9,7 @@ changes what is read or written here raises `VERSION`, which stands in the finge
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from fractions import Fraction
 
 from toolformer_core.tools import calculator
@@ -33,11 +34,7 @@ WORD_NUMBER = rf"\b(?:half(?: an?)?|(?:an? )?(?:{_WORDS})(?:(?:[ -]| and )(?:{_W
 
 
 def one_line(text: str) -> str:
-    """Return an input with single spaces.
-
-    Raises:
-        ValueError: it is empty, or longer than any question that a tool here understands.
-    """
+    """Return an input with single spaces; a `ValueError` if it is empty, or longer than any question here."""
     line = " ".join(text.split())
     if not line:
         raise ValueError("the input is empty")
@@ -47,12 +44,7 @@ def one_line(text: str) -> str:
 
 
 def number_of(text: str) -> Fraction:
-    """Return the value of a text that is a number, in digits or in words.
-
-    Raises:
-        ValueError: it is none.
-        ZeroDivisionError: it is a fraction of nothing.
-    """
+    """Return the value of a text that is a number, in digits or in words; else a `ValueError`."""
     text = text.strip().replace("−", "-")
     if re.fullmatch(NUMBER, text):
         sign = -1 if text.startswith("-") else 1
@@ -64,21 +56,12 @@ def number_of(text: str) -> Fraction:
 
 
 def value_of(text: str) -> Fraction:
-    """Return the value of a number or of an expression that the calculator understands.
-
-    Raises:
-        ValueError: it is neither.
-        ZeroDivisionError: it divides by zero.
-    """
+    """Return the value of a number or of an expression that the calculator understands; else a `ValueError`."""
     text = text.strip()
-    try:
+    with suppress(ValueError):
         return number_of(text)
-    except ValueError:
-        pass
     try:
         return calculator.evaluate(text)
-    except ZeroDivisionError:
-        raise
     except calculator.InvalidExpression as exc:
         raise ValueError(f"{text[:40]!r} is neither a number nor an expression: {exc}") from exc
 

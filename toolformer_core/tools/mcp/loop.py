@@ -14,21 +14,14 @@ import atexit
 import concurrent.futures
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar
 
 _CANCEL_S = 2.0  # for what is left when all has been closed
 CLOSE_S = 15.0  # for all sessions together; each of them is bounded, too
 
 T = TypeVar("T")
-C = TypeVar("C", bound="Closes")
-
-
-class Closes(Protocol):
-    """What lives on a loop and must be closed before it ends."""
-
-    async def close(self) -> None: ...
 
 
 class LoopClosed(Exception):
@@ -40,8 +33,9 @@ class LoopThread:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self._shared: dict[object, Closes] = {}  # touched by the loop's thread alone
-        self._closing = False
+        # touched by the loop's thread alone:
+        self.shared: dict[Any, Any] = {}  # what lives on the loop, and is closed (`await ....close()`) before it ends
+        self.closing = False  # nothing is added any more
         self._thread = threading.Thread(target=self._run, name="mcp-loop", daemon=True)
         self._thread.start()
 
@@ -72,18 +66,6 @@ class LoopThread:
             future.cancel()
             raise TimeoutError(f"not finished within {timeout_s:g} s") from None
 
-    def shared(self, key: object, make: Callable[[], C]) -> C:
-        """Return what lives on this loop under a key, made on first use; called on the loop's thread.
-
-        Raises:
-            LoopClosed: nothing may be made any more.
-        """
-        if self._closing:
-            raise LoopClosed
-        if key not in self._shared:
-            self._shared[key] = make()
-        return cast(C, self._shared[key])
-
     def close(self) -> None:
         """Close what lives on the loop, and end its thread; nothing may be run on it afterwards."""
         if not self._thread.is_alive():
@@ -94,8 +76,8 @@ class LoopThread:
         self._thread.join(CLOSE_S)
 
     async def _close_all(self) -> None:
-        self._closing = True
-        await asyncio.gather(*(shared.close() for shared in self._shared.values()), return_exceptions=True)
+        self.closing = True
+        await asyncio.gather(*(shared.close() for shared in self.shared.values()), return_exceptions=True)
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()

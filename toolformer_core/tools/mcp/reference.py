@@ -1,8 +1,7 @@
 """What a user writes to name a tool of an MCP server, and what the server receives: variables and headers.
 
-    mcp+stdio:COMMAND#TOOL             a program that speaks MCP on its standard input and output
-    mcp+https://HOST/PATH#TOOL         a server behind an address
-    mcp+http://127.0.0.1:PORT/PATH#TOOL    the same without encryption, on this machine only
+    mcp+stdio:COMMAND#TOOL          a program that speaks MCP on its standard input and output
+    mcp+https://HOST/PATH#TOOL      a server behind an address; mcp+http: without encryption, on this machine only
 
 COMMAND is split into words as a shell would (quotes, backslashes), but no shell runs it: `;`, `|` and `$X` are ordinary
 characters. It may hold spaces, commas and `#`; the tool's name stands after the last `#`. It is looked for in `PATH`
@@ -65,25 +64,15 @@ class MCPSettings:
                 raise UsageError(f"{header[:40]!r} is not the name of an HTTP header")
 
     def process_environment(self) -> dict[str, str]:
-        """Return the environment of a server's process.
-
-        Raises:
-            UsageError: a named variable is not set.
-        """
+        """Return the environment of a server's process; a `UsageError` if a named variable is not set."""
         kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         return kept | {name: secret(name) for name in self.env}
 
     def header_values(self) -> dict[str, str]:
-        """Return the headers with their values.
-
-        Raises:
-            UsageError: a named variable is not set.
-        """
+        """Return the headers with their values; a `UsageError` if a named variable is not set."""
         values = {header: secret(variable) for header, variable in self.headers.items()}
-        for header, value in values.items():
-            if header.lower() == "authorization" and " " not in value:
-                values[header] = f"Bearer {value}"
-        return values
+        tokens = {h: v for h, v in values.items() if h.lower() == "authorization" and " " not in v}
+        return values | {header: f"Bearer {token}" for header, token in tokens.items()}
 
     def hidden(self, text: str) -> str:
         """Return a text with the names of all named variables in place of their values, so that it can be shown."""
@@ -92,15 +81,11 @@ class MCPSettings:
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """The number of sessions with a server.
-
-    Args:
-        connect_s: seconds that connecting and listing the tools may take (`npx` may have to download the server).
-    """
+    """The number of sessions with a server, and what each may take."""
 
     sessions: int = 4  # at a time (of a `mcp+stdio` server: processes)
     calls_at_once: int = 8  # calls in progress on one session
-    connect_s: float = 60.0
+    connect_s: float = 60.0  # for connecting and listing the tools (`npx` may have to download the server)
 
 
 @dataclass(frozen=True, slots=True)

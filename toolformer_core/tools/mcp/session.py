@@ -82,11 +82,7 @@ class Session:
         self._tail: Tail | None = None
         self._checks: dict[str, Check] = {}  # of what tools answer, by tool
         self._calls: set[asyncio.Task[CallToolResult]] = set()
-        self._owner = asyncio.create_task(self._own(), name="mcp-session")
-
-    def when_closed(self, done: Callable[[Session], None]) -> None:
-        """Have a function called when the owner has closed the session."""
-        self._owner.add_done_callback(lambda _: done(self))
+        self.owner = asyncio.create_task(self._own(), name="mcp-session")  # ends when the session is closed
 
     @property
     def says_of_itself(self) -> tuple[str, str]:
@@ -98,10 +94,6 @@ class Session:
         """Have the owner close the session; calls in progress fail."""
         self._closing.set()
 
-    async def closed(self) -> None:
-        """Wait until the owner has closed the session."""
-        await asyncio.wait({self._owner})
-
     async def call(self, tool: str, arguments: dict[str, Any], deadline: float) -> CallToolResult:
         """Ask the server, until a time of the loop's clock.
 
@@ -109,8 +101,7 @@ class Session:
             SessionGone: the server never took the call.
             Unreachable: the connection ended during the call.
             Overdue: there was no answer in time.
-            MCPError: the server refused the call.
-            Exception: the server's answer is not one of the protocol.
+            Exception: an `MCPError` if the server refused the call; any other if its answer is not of the protocol.
         """
         client = self._client
         if client is None or self.gone.done():

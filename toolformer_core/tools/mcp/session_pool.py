@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolformer_core.tools.mcp.loop import LoopClosed, LoopThread, loop_thread
+from toolformer_core.tools.mcp.loop import LoopClosed, loop_thread
 from toolformer_core.tools.mcp.reference import Server
 from toolformer_core.tools.mcp.session import Overdue, Session, SessionGone, Unreachable
 
@@ -34,12 +33,12 @@ class SessionPool:
     """The sessions of a server with one set of settings, on the running loop."""
 
     def __init__(self, server: Server) -> None:
-        self._server = server
-        self._limits = server.limits
+        self._server, self._limits = server, server.limits
         self._serving: list[Session] = []
         self._opening: set[Session] = set()
         self._all: set[Session] = set()  # those as well that take no more calls, until they are closed
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting = 0  # calls
+        self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # what they wait for
         self._no_more_until = 0.0  # a session could not be opened a moment ago: those that there are must do
         self._closed = False
 
@@ -68,43 +67,44 @@ class SessionPool:
     async def close(self) -> None:
         """Close all sessions and wait for it; calls in progress fail."""
         self._closed = True
-        self._fail_waiting(Unreachable("the sessions have been closed"))
+        self._tell()
         for session in self._all:
             session.close()
-        await asyncio.gather(*(session.closed() for session in self._all))
+        if self._all:
+            await asyncio.wait({session.owner for session in self._all})
 
     async def _take(self, deadline: float) -> Session:
-        """Return a session that has room for a call, and count the call."""
-        while True:
-            if self._closed:
-                raise Unreachable("the sessions have been closed")
-            room = [session for session in self._serving if session.in_flight < self._limits.calls_at_once]
-            if room:
-                session = min(room, key=lambda s: s.in_flight)
-                session.in_flight += 1
-                return session
-            await self._wait(deadline)
-
-    async def _wait(self, deadline: float) -> None:
-        """Wait until a session may have room, or none can be opened."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        self._open_as_needed()
+        """Wait for a session that has room for a call, return it, and count the call."""
+        self._waiting += 1
         try:
             async with asyncio.timeout_at(deadline):
-                await waiter
-        except (TimeoutError, asyncio.CancelledError) as exc:
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
-            elif not waiter.cancelled() and waiter.exception() is None:  # called, but not there to take the place
-                self._wake(1)
-            if isinstance(exc, TimeoutError):
-                raise Overdue from None
-            raise
+                while not (room := [one for one in self._serving if one.in_flight < self._limits.calls_at_once]):
+                    if self._closed:
+                        raise Unreachable("the sessions have been closed")
+                    self._open_as_needed()
+                    await asyncio.shield(self._news)
+        except TimeoutError:
+            raise Overdue from None
+        finally:
+            self._waiting -= 1
+        session = min(room, key=lambda one: one.in_flight)
+        session.in_flight += 1
+        return session
+
+    def _tell(self, problem: Exception | None = None) -> None:
+        """Have all who wait look again, or fail."""
+        news, self._news = self._news, asyncio.get_running_loop().create_future()
+        if problem is None:
+            news.set_result(None)
+        else:
+            news.set_exception(problem)
+            news.exception()  # read, also if nobody waits
 
     def _open_as_needed(self) -> None:
+        if self._closed or not self._waiting:
+            return
         busy = sum(session.in_flight for session in self._serving)
-        wanted = -(-(busy + len(self._waiting)) // self._limits.calls_at_once)
+        wanted = -(-(busy + self._waiting) // self._limits.calls_at_once)
         there = len(self._serving) + len(self._opening)
         if there and time.monotonic() < self._no_more_until:
             return
@@ -112,35 +112,33 @@ class SessionPool:
             session = Session(self._server, self._changed)
             self._opening.add(session)
             self._all.add(session)
-            session.when_closed(self._all.discard)
+            session.owner.add_done_callback(lambda _, closed=session: self._all.discard(closed))
 
     def _changed(self, session: Session) -> None:
         """A session has opened, or is gone."""
-        if session.gone.done():
-            self._drop(session)
-        elif self._closed:
-            session.close()
-        else:
-            self._opening.discard(session)
-            self._serving.append(session)
-            self._wake(self._limits.calls_at_once)
-
-    def _drop(self, session: Session) -> None:
-        failed = session in self._opening
+        failed = session in self._opening and session.gone.done()
         self._opening.discard(session)
-        if session in self._serving:
-            self._serving.remove(session)
-        if failed:
+        if not session.gone.done() and self._closed:
+            session.close()
+        elif not session.gone.done():
+            self._serving.append(session)
+            self._tell()
+        elif failed:
             self._no_more_until = time.monotonic() + _PAUSE_S
             if not self._serving and not self._opening:
-                self._fail_waiting(session.problem or Unreachable("the session closed"))
-        elif self._waiting and not self._closed:
+                self._tell(session.problem or Unreachable("the session closed"))
+        else:
+            self._withdraw(session)
             self._open_as_needed()
+
+    def _withdraw(self, session: Session) -> None:
+        """Give a session no more calls."""
+        if session in self._serving:
+            self._serving.remove(session)
 
     def _leave(self, session: Session) -> None:
         """Give a session no more calls; it closes when none is in progress."""
-        if session in self._serving:
-            self._serving.remove(session)
+        self._withdraw(session)
         if session.in_flight == 0:
             session.close()
 
@@ -148,59 +146,37 @@ class SessionPool:
         session.in_flight -= 1
         if session.in_flight == 0 and session not in self._serving:
             session.close()
-        self._wake(1)
-        if self._waiting and not self._closed:
-            self._open_as_needed()
-
-    def _wake(self, number: int) -> None:
-        while self._waiting and number:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                number -= 1
-
-    def _fail_waiting(self, problem: Exception) -> None:
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_exception(problem)
+        self._tell()
+        self._open_as_needed()
 
 
 def ask(server: Server, tool: str, arguments: dict[str, Any], timeout_s: float) -> CallToolResult:
-    """Ask a tool from any thread.
+    """Ask a tool from any thread; what it raises is what `SessionPool.call` does.
 
     Raises:
-        Unreachable: there is no connection, or it ended during the call.
-        Overdue: there was no answer in time.
         UsageError: an environment variable that the settings name is not set.
-        MCPError: the server refused the call.
-        Exception: the server's answer is not one of the protocol.
     """
-
-    async def work(thread: LoopThread) -> CallToolResult:
-        return await _pool(thread, server).call(tool, arguments, timeout_s)
-
-    return _run(work, timeout_s)
+    return _run(server, lambda pool: pool.call(tool, arguments, timeout_s), timeout_s)
 
 
 def tools_of(server: Server) -> tuple[dict[str, Tool], tuple[str, str]]:
     """Return a server's tools by name, and its name and version, from any thread; it raises what `ask` does."""
-
-    async def work(thread: LoopThread) -> tuple[dict[str, Tool], tuple[str, str]]:
-        return await _pool(thread, server).tools(server.limits.connect_s)
-
-    return _run(work, server.limits.connect_s)
+    return _run(server, lambda pool: pool.tools(server.limits.connect_s), server.limits.connect_s)
 
 
-def _run(work: Callable[[LoopThread], Coroutine[Any, Any, T]], timeout_s: float) -> T:
+def _run(server: Server, work: Callable[[SessionPool], Awaitable[T]], timeout_s: float) -> T:
     thread = loop_thread()
+
+    async def on_the_loop() -> T:
+        if thread.closing:
+            raise LoopClosed
+        if server.key not in thread.shared:
+            thread.shared[server.key] = SessionPool(server)
+        return await work(thread.shared[server.key])
+
     try:
-        return thread.run(work(thread), timeout_s + _LATER_S)
+        return thread.run(on_the_loop(), timeout_s + _LATER_S)
     except LoopClosed:
         raise Unreachable("the sessions have been closed") from None
     except TimeoutError:
         raise Overdue from None
-
-
-def _pool(thread: LoopThread, server: Server) -> SessionPool:
-    return thread.shared(server.key, lambda: SessionPool(server))

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 _TAIL_BYTES = 4000
@@ -27,10 +27,9 @@ def _failed_answer(line: Any) -> Any:
     from mcp.shared.message import SessionMessage
     from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
 
-    try:
+    message = None
+    with suppress(TypeError, ValueError, RecursionError):
         message = line if isinstance(line, dict) else json.loads(line)
-    except (TypeError, ValueError, RecursionError):
-        return None
     if not isinstance(message, dict) or "method" in message or not isinstance(message.get("id"), int | str):
         return None
     error = ErrorData(code=PARSE_ERROR, message="the answer is not JSON-RPC in UTF-8")

@@ -1,8 +1,5 @@
 """A tool of any MCP server, behind the interface of all tools.
 
-    tool = mcp_tool("mcp+stdio:mcp-server-time#get_current_time")
-    tool.run("Europe/Paris")
-
 `mcp_tool` connects once, because the tool's name, description and schema are what its fingerprint and its prompts are
 made of. What it returns can be pickled: it holds what was learnt, and no connection. Connections belong to the process
 (`session_pool`): they are opened on first use, shared by all tools of a server, replaced when they are gone.
@@ -27,7 +24,7 @@ import json
 import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from toolformer_core.errors import ToolError, ToolformerError, UnknownNameError, UsageError
 from toolformer_core.extras import is_installed
@@ -42,7 +39,6 @@ from toolformer_core.tools.mcp.session_pool import ask, tools_of
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
-    from mcp.types import Tool as SDKTool
 
 VERSION = "2"
 TIMEOUT_S = 30.0  # of a call whose limits name none; the stage's own default
@@ -62,11 +58,6 @@ class ToolDefinition:
     server: str
     version: str
 
-    @classmethod
-    def of(cls, tool: SDKTool, server: tuple[str, str]) -> ToolDefinition:
-        schema = json.dumps(tool.input_schema, separators=(",", ":"))
-        return cls(tool.name, tool.description or tool.title or "", schema, *server)
-
     @property
     def parts(self) -> dict[str, str]:
         """What a response depends on, by what it is called; the order of the arguments is no part of it."""
@@ -77,6 +68,8 @@ class ToolDefinition:
 @dataclass(frozen=True)
 class MCPTool:
     """A tool of an MCP server. Use `mcp_tool`, which asks the server for the definition."""
+
+    ttl_s: ClassVar[float] = REMOTE_TTL_S
 
     server: Server
     definition: ToolDefinition
@@ -89,11 +82,6 @@ class MCPTool:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "form"}
 
-    @property
-    def ttl_s(self) -> float:
-        """Seconds for which a response may be reused."""
-        return REMOTE_TTL_S
-
     @cached_property
     def form(self) -> ArgumentForm:
         """How an input becomes the tool's arguments."""
@@ -104,27 +92,22 @@ class MCPTool:
         """One line: the summary if there is one, else the first paragraph of the server's description."""
         if self.summary:
             return self.summary
-        given = self.definition.description.strip().split("\n\n")[0]
-        line = " ".join(given.split())
-        if not line:
-            return f"The tool {self.definition.tool} of the MCP server {self.definition.server or self.server.text}."
+        line = " ".join(self.definition.description.strip().split("\n\n")[0].split())
         if len(line) > _MAX_DESCRIPTION_CHARS:
-            line = line[:_MAX_DESCRIPTION_CHARS].rsplit(" ", 1)[0] + " ..."
-        return line
+            return line[:_MAX_DESCRIPTION_CHARS].rsplit(" ", 1)[0] + " ..."
+        server = self.definition.server or self.server.text
+        return line or f"The tool {self.definition.tool} of the MCP server {server}."
 
     @property
     def fingerprint(self) -> str:
         said = self.definition
-        server = self.server.text
-        return digest_of("MCPTool", VERSION, server, said.tool, said.description, *said.parts.values())
+        return digest_of("MCPTool", VERSION, self.server.text, said.tool, said.description, *said.parts.values())
 
     def load(self) -> None:
-        """Connect, and see that the server still has the tool as it was.
+        """Connect, and see that the server still has the tool as it was; see `mcp_tool` for what is raised.
 
         Raises:
-            UsageError: the server's program does not exist, an environment variable is not set, or there is no such
-                tool (UnknownNameError).
-            ToolError: the server cannot be reached, or it or its tool has changed.
+            ToolError: the server or its tool has changed.
         """
         found = _definition(self.server, self.definition.tool)
         for what, planned in self.definition.parts.items():
@@ -135,11 +118,7 @@ class MCPTool:
                 )
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Ask the server; the context is ignored.
-
-        Raises:
-            UsageError: the server cannot be started or given what its settings name.
-        """
+        """Ask the server; the context is ignored. A `UsageError` if it cannot be given what its settings name."""
         try:
             arguments = self.form.arguments(input)
         except BadInput as exc:
@@ -196,12 +175,7 @@ def mcp_tool(
 
 
 def server_tools(server: Server) -> tuple[ToolDefinition, ...]:
-    """Connect to a server, and return what it says of its tools, in its order.
-
-    Raises:
-        UsageError: the server's program does not exist, or an environment variable is not set.
-        ToolError: the server cannot be reached.
-    """
+    """Connect to a server, and return what it says of its tools, in its order; `mcp_tool` says what is raised."""
     if not is_installed("mcp"):
         raise UsageError(f"tools of MCP servers need the package mcp: {sys.executable} -m pip install 'mcp>=2.3'")
     text = server.text
@@ -213,7 +187,12 @@ def server_tools(server: Server) -> tuple[ToolDefinition, ...]:
         raise ToolError(f"cannot connect to the MCP server {text}: {exc}") from exc
     except Overdue as exc:
         raise ToolError(f"the MCP server {text} did not answer within {server.limits.connect_s:g} s") from exc
-    return tuple(ToolDefinition.of(tool, who) for tool in tools.values())
+    return tuple(
+        ToolDefinition(
+            tool.name, tool.description or tool.title or "", json.dumps(tool.input_schema, separators=(",", ":")), *who
+        )
+        for tool in tools.values()
+    )
 
 
 def _definition(server: Server, tool: str) -> ToolDefinition:
@@ -226,15 +205,14 @@ def _definition(server: Server, tool: str) -> ToolDefinition:
 def result_of(answer: CallToolResult) -> ToolResult:
     """Return the response or failure that a server's answer means."""
     text = _text(answer)
-    if not text.strip() and answer.structured_content is not None:
+    if not text.strip():
         text = _structured(answer.structured_content)
     if answer.is_error:
         return ToolFailure("tool_error", _detail(text) or "the tool reported an error without a text")
     if text.strip():
         return ToolResponse(text)
-    if answer.content and any(block.type != "text" for block in answer.content):
-        kinds = ", ".join(sorted({block.type for block in answer.content if block.type != "text"}))
-        return ToolFailure("not_text", f"the tool answered with {kinds}, and no text")
+    if kinds := sorted({block.type for block in answer.content} - {"text"}):
+        return ToolFailure("not_text", f"the tool answered with {', '.join(kinds)}, and no text")
     return ToolFailure("no_result", "the tool answered with nothing")
 
 
@@ -243,12 +221,8 @@ def _text(answer: CallToolResult) -> str:
     parts: list[str] = []
     left = MAX_TEXT_CHARS
     for block in answer.content:
-        if block.type == "text":
-            part = block.text
-        elif block.type == "resource":
-            part = getattr(block.resource, "text", "")  # "" of a blob
-        else:
-            continue
+        holder = block.resource if block.type == "resource" else block
+        part = getattr(holder, "text", "")  # "" of a blob, an image, a sound or a link
         if part and left > 0:
             parts.append(part[:left])
             left -= len(parts[-1]) + 1

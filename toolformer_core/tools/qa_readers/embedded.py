@@ -201,7 +201,8 @@ class ExtractiveReader:
         if not scored:
             return None
         score, text, span, sentence = max(scored, key=lambda candidate: round(candidate[0], 9))
-        others = [other for other, other_text, _, _ in scored if not _overlap(text, other_text)]
+        lower = text.lower()  # an answer that contains another one is the same
+        others = [other for other, found, _, _ in scored if lower not in found.lower() and found.lower() not in lower]
         evidence = Evidence(
             fit=span.fit,
             margin=score - max(others, default=-math.inf),
@@ -217,11 +218,6 @@ def _directness(sentence: str, answer: str, weights: dict[str, float]) -> float:
     """Return the share of a sentence's words that are in the question or in the answer."""
     stems, answer_stems = _stems(sentence), set(_stems(answer))
     return sum(stem in weights or stem in answer_stems for stem in stems) / (len(stems) or 1)
-
-
-def _overlap(a: str, b: str) -> bool:
-    """Return whether one of two answers contains the other."""
-    return a.lower() in b.lower() or b.lower() in a.lower()
 
 
 def _stem(word: str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from toolformer_core.endpoints import (
@@ -54,11 +54,7 @@ def is_address(name: str) -> bool:
 
 
 def reader_endpoint(address: str) -> Endpoint:
-    """Parse the address of a reader; its credentials are those written in it.
-
-    Raises:
-        ModelError: it cannot be read, or names plain HTTP to another machine; the message holds nothing secret.
-    """
+    """Parse the address of a reader, with the credentials written in it; a `ModelError` holds nothing secret."""
     endpoint = parse_endpoint(address)
     if endpoint is None:
         shown = repr(address) if holds_no_secret(address) else "(not shown, as it may hold a secret)"
@@ -75,9 +71,10 @@ class ServedReader:
     """Finds answers with a model behind a server. Thread-safe; a pickled reader has no credentials.
 
     Raises:
-        ModelError: the address cannot be read, names plain HTTP to another machine, or holds credentials; or they are
-            not for a header.
+        ModelError: the address cannot be used, or holds credentials; or they are not for a header.
     """
+
+    ttl_s: ClassVar[float] = REMOTE_TTL_S
 
     address: str  # the server's address with `#model`, without credentials
     credentials: Credentials = field(default=NO_CREDENTIALS, repr=False)  # sent with every request, in its header
@@ -98,7 +95,6 @@ class ServedReader:
 
     @property
     def url(self) -> str:
-        """The server's address."""
         return reader_endpoint(self.address).url.rstrip("/")
 
     @property
@@ -113,21 +109,12 @@ class ServedReader:
         return digest_of(type(self).__name__, VERSION, self.url, self.model, _PROMPT, *figures)
 
     @property
-    def ttl_s(self) -> float:
-        """Seconds for which an answer may be reused."""
-        return REMOTE_TTL_S
-
-    @property
     def limits(self) -> ToolLimits:
         """Several requests at a time; the server batches them itself."""
         return ToolLimits(at_once=self.at_once, timeout_s=2 * self.timeout_s, tries=3)
 
     def load(self) -> None:
-        """Ask the server for its models, to see that it is there and takes the credentials.
-
-        Raises:
-            ModelError: no server answers, it refuses the credentials, or it refers to another address.
-        """
+        """Ask the server for its models, to see that it is there and takes the credentials; else a `ModelError`."""
         import httpx2
 
         try:
@@ -157,12 +144,8 @@ class ServedReader:
         text = _PROMPT.format(
             passages=storable(passages_text(hits)[:_PASSAGE_CHARS]), question=storable(question[:_QUESTION_CHARS])
         )
-        body = {
-            "model": self.model,
-            "messages": [{"role": "user", "content": text}],
-            "temperature": 0,
-            "max_tokens": _ANSWER_TOKENS,
-        }
+        messages = [{"role": "user", "content": text}]
+        body = {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": _ANSWER_TOKENS}
         try:
             with self._request("POST", "/chat/completions", body) as response:
                 self._check(response)
@@ -187,11 +170,9 @@ class ServedReader:
             raise self._refusal(status)
         if status == 404:
             raise ModelError(f"{message}; is there a model {self.model!r}, and does the address end as in {_FORM}?")
-        if status == 429:
-            return ToolFailure("rate_limited", message, retryable=True)
-        if status >= 500 or status == 408:
-            return ToolFailure("unavailable", message, retryable=True)
-        return ToolFailure("refused", message)
+        later = status >= 500 or status == 408
+        reason = "rate_limited" if status == 429 else "unavailable" if later else "refused"
+        return ToolFailure(reason, message, retryable=reason != "refused")
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
         """Return the context of a streamed response."""

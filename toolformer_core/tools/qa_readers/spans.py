@@ -46,11 +46,7 @@ class _Window:
 
 
 class SpanReader(ModelReader):
-    """Finds answers with an extractive model. Threads take turns.
-
-    Args:
-        model: a folder or a hub name, e.g. `deepset/roberta-base-squad2`.
-    """
+    """Finds answers with an extractive model, a folder or a hub name, e.g. `deepset/roberta-base-squad2`."""
 
     auto_class = "AutoModelForQuestionAnswering"
 
@@ -61,7 +57,7 @@ class SpanReader(ModelReader):
         return digest_of(type(self).__name__, VERSION, *map(repr, figures), self._checkpoint.digest)
 
     def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
-        loaded = self._ready()
+        loaded = self.load()
         best: list[tuple[float, str]] = [(-np.inf, "")] * len(questions)
         with loaded.lock:
             windows = list(_windows(loaded, questions))

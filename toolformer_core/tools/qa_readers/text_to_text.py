@@ -30,11 +30,7 @@ _BATCH_TOKENS = 16_384  # of prompts in one batch, padding included
 
 
 class TextToTextReader(ModelReader):
-    """Finds answers with a text-to-text model. Threads take turns.
-
-    Args:
-        model: a folder or a hub name, e.g. `google/flan-t5-large`.
-    """
+    """Finds answers with a text-to-text model, a folder or a hub name, e.g. `google/flan-t5-large`."""
 
     auto_class = "AutoModelForSeq2SeqLM"
 
@@ -45,17 +41,16 @@ class TextToTextReader(ModelReader):
         return digest_of(type(self).__name__, VERSION, _HEAD, _TAIL, *figures, self._checkpoint.digest)
 
     def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
-        loaded = self._ready()
+        loaded = self.load()
         readings: list[Reading] = [None] * len(questions)
         with loaded.lock:
-            prompts = [_prompt(loaded, question, hits) if hits else [] for question, hits in questions]
-            valid = [number for number, prompt in enumerate(prompts) if prompt]
-            for rows in batches([len(prompts[number]) for number in valid], _BATCH_TOKENS):
-                numbers = [valid[row] for row in rows]
-                written = write_greedily(loaded, [prompts[number] for number in numbers], _ANSWER_TOKENS)
+            found = ((number, hits) for number, (_, hits) in enumerate(questions) if hits)
+            prompts = [(number, _prompt(loaded, questions[number][0], hits)) for number, hits in found]
+            for rows in batches([len(prompt) for _, prompt in prompts], _BATCH_TOKENS):
+                written = write_greedily(loaded, [prompts[row][1] for row in rows], _ANSWER_TOKENS)
                 texts = loaded.tokenizer.batch_decode(written, skip_special_tokens=True)
-                for number, text in zip(numbers, texts, strict=True):
-                    readings[number] = answer_of(text)
+                for row, text in zip(rows, texts, strict=True):
+                    readings[prompts[row][0]] = answer_of(text)
         return readings
 
 
@@ -63,11 +58,8 @@ def _prompt(loaded: Loaded, question: str, hits: Sequence[Hit]) -> list[int]:
     """Return the token ids of a prompt that fits into the model's window."""
     tokenizer = loaded.tokenizer
     tail = _TAIL.format(question=cut(tokenizer, storable(question), _QUESTION_TOKENS))
-    room = _window(loaded) - len(tokenizer(_HEAD + tail)["input_ids"]) - _SPARE
+    positions = getattr(loaded.model.config, "max_position_embeddings", None)
+    window = min(_WINDOW, int(positions)) if positions else _WINDOW
+    room = window - len(tokenizer(_HEAD + tail)["input_ids"]) - _SPARE
     shown = cut(tokenizer, passages_text(hits), max(room, 1))
     return list(tokenizer(_HEAD + shown + tail)["input_ids"])
-
-
-def _window(loaded: Loaded) -> int:
-    positions = getattr(loaded.model.config, "max_position_embeddings", None)
-    return min(_WINDOW, int(positions)) if positions else _WINDOW

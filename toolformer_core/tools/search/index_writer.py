@@ -44,12 +44,6 @@ class IndexProgress:
     read: int = 0  # bytes of the file on disk
     left_out: dict[str, int] = field(default_factory=dict)  # pages without passages, by the reason (`Record.left_out`)
 
-    @classmethod
-    def at_start(cls, source: Source, limit: int | None) -> IndexProgress:
-        """Return the progress before the first passage."""
-        start = digest_of("passages", str(FORMAT_VERSION), TOKENIZER)
-        return cls(source.identity, limit, Position(), 0, start)
-
 
 def finished_index(source: Source, folder: Path, limit: int | None = None) -> IndexInfo | None:
     """Return what is known of the index in a folder if it is finished and of this source; None if it is not finished.
@@ -94,7 +88,8 @@ def build_index(
         return info
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / PROGRESS).is_file():
-        _save(folder, IndexProgress.at_start(source, limit))
+        start = digest_of("passages", str(FORMAT_VERSION), TOKENIZER)
+        _put_json(folder / PROGRESS, asdict(IndexProgress(source.identity, limit, Position(), 0, start)))
     writer = _Writer(folder)
     try:
         progress = _read_progress(folder)  # once the writer has the lock
@@ -169,7 +164,7 @@ class _Writer:
     def commit(self, progress: IndexProgress) -> None:
         """Make the passages durable, then the progress."""
         self._writer.commit()
-        _save(self.folder, progress)
+        _put_json(self.folder / PROGRESS, asdict(progress))
 
     def close(self) -> None:
         """Wait until the segments are merged, and give up the lock; what is not committed is lost.
@@ -201,10 +196,6 @@ def _read_progress(folder: Path) -> IndexProgress:
         return IndexProgress(identity=identity, position=position, **value)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
         raise UsageError(f"{path} is damaged ({exc}); remove {folder} and start again") from exc
-
-
-def _save(folder: Path, progress: IndexProgress) -> None:
-    _put_json(folder / PROGRESS, asdict(progress))
 
 
 def _finish(source: Source, folder: Path, progress: IndexProgress) -> IndexInfo:

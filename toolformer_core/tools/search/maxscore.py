@@ -12,6 +12,7 @@ This module knows tantivy's queries and BM25's bounds, but no tools and no files
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,11 +42,7 @@ class _Term:
 
 
 class MaxScore:
-    """Searches one opened index. Thread-safe.
-
-    Args:
-        index: of tantivy; its fast field `row` numbers the passages.
-    """
+    """Searches one opened index of tantivy, whose fast field `row` numbers the passages. Thread-safe."""
 
     def __init__(self, index: Any, searcher: Any) -> None:
         import tantivy
@@ -63,12 +60,11 @@ class MaxScore:
         self._saturation: dict[str, float] = {}  # by field
 
     def best(self, words: Sequence[str], boosts: Mapping[str, float], limit: int) -> list[Best]:
-        """Return the best passages, best first; of equally good ones those with the lowest rows.
+        """Return the best passages, best first; of equally good ones (in four decimals) those with the lowest rows.
 
         Args:
             words: letters and digits only, without operators.
             boosts: weight of a field; 1 for those that are not named.
-            limit: the most passages to return. Scores are equal if they agree in four decimals.
         """
         terms = self._terms(words, boosts)
         fetched = limit + 1
@@ -89,12 +85,9 @@ class MaxScore:
             if len(tokens) > 1:  # tantivy's parser makes a phrase of it, which has no simple bound
                 query, _ = self._index.parse_query_lenient(word, list(FIELDS), field_boosts=dict(boosts))
                 terms.append(_Term(math.inf, 1, query))
-            for token in tokens if len(tokens) == 1 else ():
-                terms += [
-                    self._term(field, token, boosts.get(field, 1.0), postings)
-                    for field in FIELDS
-                    if (postings := self._postings(field, token))
-                ]
+            elif tokens:
+                found = [(field, postings) for field in FIELDS if (postings := self._postings(field, tokens[0]))]
+                terms += [self._term(field, tokens[0], boosts.get(field, 1.0), postings) for field, postings in found]
         return terms
 
     def _term(self, field: str, token: str, boost: float, postings: int) -> _Term:
@@ -123,11 +116,7 @@ class MaxScore:
         return 1 / (1 + _K1 * _B * _LENGTH / average)
 
     def _top(self, terms: Sequence[_Term], limit: int, fetched: int) -> list[tuple[float, Any]]:
-        """Return the scores and addresses of the best passages, best first.
-
-        Args:
-            limit: this many are exact, and so are those that are as good as the last of them.
-        """
+        """Return scores and addresses, best first; `limit` are exact, and those as good as the last of them."""
         hits: list[tuple[float, Any]] = []
         rarest = sorted(terms, key=lambda term: term.postings)
         lowest, allowed, number, exact = 0.0, _FIRST_POSTINGS, 0, not terms
@@ -179,8 +168,6 @@ def _rounded(hit: tuple[float, Any]) -> float:
 
 def _average_length(explanation: str) -> float:
     """Return the average length of a field, as tantivy's explanation of a score names it."""
-    import json
-
     open_parts = [json.loads(explanation)]
     while open_parts:
         part = open_parts.pop()

@@ -51,10 +51,7 @@ class Hit:
 class PassageSearch(ABC):
     """Passages that tools search: a `PassageIndex` in RAM, or a `SearchIndex` on disk. Thread-safe.
 
-    A pickled one carries only its path, and the process that receives it makes the index ready again.
-
-    Args:
-        path: where the passages are; nothing is read before it is needed.
+    Nothing is read before it is needed. A pickled one carries only its path; who receives it makes the index again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,19 +67,11 @@ class PassageSearch(ABC):
     @property
     @abstractmethod
     def digest(self) -> str:
-        """Digest of everything a result depends on.
-
-        Raises:
-            UsageError: the passages cannot be read.
-        """
+        """Digest of everything a result depends on; a `UsageError` if the passages cannot be read."""
 
     @abstractmethod
     def load(self) -> int:
-        """Make the index ready, if it is not, and return the number of passages.
-
-        Raises:
-            UsageError: the index cannot be built or opened.
-        """
+        """Make the index ready, if it is not, and return the number of passages; a `UsageError` if it cannot be."""
 
     def search(self, text: str, limit: int = 5, title_boost: float = TITLE_BOOST) -> list[Hit]:
         """Return the best passages for a text, best first and of equal ones the first; none if no word of it occurs.
@@ -124,11 +113,7 @@ def read_passages(path: Path) -> Iterator[Passage]:
 
 
 def parse_passage(line: str) -> tuple[str, str, str]:
-    """Return title, section and text of a line of a passages file.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is none.
-    """
+    """Return title, section and text of a line of a passages file; ValueError, KeyError or TypeError if it is none."""
     value = json.loads(line)
     title, section, text = value["title"], value.get("section") or "", value["text"]
     if not (isinstance(title, str) and isinstance(section, str) and isinstance(text, str)):
@@ -152,12 +137,7 @@ def query_words(text: str) -> list[str]:
 
 
 class PassageIndex(PassageSearch):
-    """BM25 over the passages of one file, in RAM.
-
-    Args:
-        path: a passages file; it is read on first use.
-        digest: digest of the file's bytes, if it is known already.
-    """
+    """BM25 over the passages of one file, in RAM; it is read on first use, and digested if the digest is not known."""
 
     def __init__(self, path: Path, digest: str = "") -> None:
         super().__init__(path)
@@ -209,11 +189,7 @@ def empty_index(folder: Path | None = None) -> Any:
 
 
 def document_of(row: int, texts: Sequence[str]) -> Any:
-    """Return what the index keeps of a passage.
-
-    Args:
-        texts: one of each of `FIELDS`.
-    """
+    """Return what the index keeps of a passage, given a text for each of `FIELDS`."""
     import tantivy
 
     document = tantivy.Document()

@@ -74,11 +74,7 @@ def read_info(folder: Path) -> IndexInfo:
 
 
 class SearchIndex(PassageSearch):
-    """BM25 over the passages of an index folder.
-
-    Args:
-        path: a folder that `index_writer.build_index` wrote; it is opened on first use.
-    """
+    """BM25 over the passages of a folder that `index_writer.build_index` wrote; it is opened on first use."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -87,11 +83,7 @@ class SearchIndex(PassageSearch):
 
     @property
     def info(self) -> IndexInfo:
-        """What `index.json` says.
-
-        Raises:
-            UsageError: see `read_info`.
-        """
+        """What `index.json` says; see `read_info`."""
         with self._lock:
             if self._info is None:
                 self._info = read_info(self.path)

@@ -76,24 +76,14 @@ _TABLE_DIGEST = digest_of(
 
 
 def nllb_code(language: str, text: str) -> str | None:
-    """Return NLLB's name of a language, or None if NLLB does not know it, or if it is English.
-
-    Args:
-        language: lid.176's name.
-        text: written in it; of Chinese, it tells which script.
-    """
+    """Return NLLB's name of lid.176's language, None for English and unknown ones; Chinese text tells its script."""
     if language == "zh" and sum(c in _TRADITIONAL for c in text) > sum(c in _SIMPLIFIED for c in text):
         return "zho_Hant"
     return NLLB_CODES.get(language)
 
 
 def m2m100_code(language: str, text: str) -> str | None:
-    """Return M2M100's name of a language, or None for English. Whether a model knows it, its vocabulary tells.
-
-    Args:
-        language: lid.176's name.
-        text: written in it; M2M100 has one Chinese, so nothing is read from it.
-    """
+    """Return M2M100's name of lid.176's language, None for English; it has one Chinese, whatever the text."""
     return None if language == "en" else _M2M100_CODES.get(language, language)
 
 
@@ -133,11 +123,7 @@ class SourceReader:
 
     @classmethod
     def of(cls, tokenizer: Any, longest: int, model: str) -> SourceReader:
-        """Return the reader for a tokenizer, by the codes in its vocabulary.
-
-        Raises:
-            ModelError: it has neither family's code of English.
-        """
+        """Return the reader for a tokenizer, by the codes in its vocabulary; a `ModelError` without one for English."""
         for code, form, english in ((nllb_code, "{}", _ENGLISH_NLLB), (m2m100_code, "__{}__", _ENGLISH_M2M100)):
             known = _id_of(tokenizer, form.format(english))
             if known is not None:
@@ -202,11 +188,8 @@ class _ModelTranslator(BatchedModel[_Ready]):
         """Translate from the most likely language; None if that is English or not one of the model's.
 
         Together and alone, texts have the same translations, up to the rounding of sums in batches of another shape.
-
-        Raises:
-            ModelError: the model cannot be loaded.
         """
-        ready = self._ready()
+        ready = self.load()
         translations: list[str | None] = [None] * len(texts)
         with ready.lock:
             found = ((number, ready.source.ids(text, languages)) for number, (text, languages) in enumerate(texts))
@@ -224,11 +207,7 @@ class _ModelTranslator(BatchedModel[_Ready]):
 
 
 class M2M100Translator(_ModelTranslator):
-    """Translates greedily into English, with transformers. Threads take turns.
-
-    Args:
-        model: a folder or a hub name, e.g. `facebook/nllb-200-distilled-600M`.
-    """
+    """Translates with transformers and a folder or a hub name, e.g. `facebook/nllb-200-distilled-600M`."""
 
     batch = 32
 
@@ -248,11 +227,7 @@ class M2M100Translator(_ModelTranslator):
 
 
 class CTranslate2Translator(_ModelTranslator):
-    """Translates greedily into English, with weights in the precision that CTranslate2's converter gave them.
-
-    Args:
-        model: a folder that the converter wrote, with the tokenizer's files; or a hub name of one.
-    """
+    """Translates with a folder that CTranslate2's converter wrote, in the precision that it gave the weights."""
 
     batch = 64
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import socket
 import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from tests.core.tools.mcp_tools.conftest import SUPPORT
+from tests.support.served_app import served
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.mcp import mcp_tool
 
@@ -21,19 +20,10 @@ ON_PIPES = f"mcp+stdio:{shlex.join([sys.executable, str(SCRIPT)])}"
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A server over HTTP in a thread of this process."""
-    import uvicorn
-
     from tests.support.mcp_with_sdk import make_server
 
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()  # so that whoever connects early waits
-        server = uvicorn.Server(uvicorn.Config(make_server().streamable_http_app(), log_level="error"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        yield f"mcp+http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        server.should_exit = True
-        thread.join()
+    with served(make_server().streamable_http_app(), lifespan="on") as at:
+        yield f"mcp+http://{at}/mcp"
 
 
 @pytest.fixture(params=["http", pytest.param("pipes", marks=pytest.mark.slow)])
