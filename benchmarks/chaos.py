@@ -196,16 +196,9 @@ def run(
     """Run the comparison in an empty folder.
 
     Args:
-        kills: how often something is killed while a build runs.
-        runner: of the builds that are killed, `threads` or `dask`.
-        server: the URL of a Prefect server for all builds; None: each starts its own.
         victims: what is killed: `all`, `flow`, `worker`; default: all kinds there are.
         clean: what of a benchmark's items the builds drop, `documents` or `calls`, besides near-duplicates and equal
             calls; "": they drop nothing.
-
-    Raises:
-        RuntimeError: a build that was left alone failed.
-        subprocess.TimeoutExpired: a build hangs.
     """
     calm, wild = folder / "calm", folder / "wild"
     place = environment() | {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": _STARTING_S}
