@@ -89,11 +89,7 @@ def with_options(
 
 
 def filled(form: type[Form], /, **values: Any) -> Form:
-    """Return a form filled with the values of its options.
-
-    Raises:
-        UsageError: a value is wrong; the message names the option.
-    """
+    """Return a form filled with the values of its options; a UsageError names the option whose value is wrong."""
     converters = {name: hints_of(field).convert for name, field in form.model_fields.items()}
     try:
         return form(**{name: convert(v) if (convert := converters[name]) else v for name, v in values.items()})
@@ -150,11 +146,7 @@ def default_of(field: FieldInfo) -> Any:
 
 
 def parse_thresholds(text: str, option: str = "--tau-f") -> dict[str, float]:
-    """Parse `calculator=0.5,qa=1.2`; `option` is its name in messages.
-
-    Raises:
-        UsageError: the text has another form.
-    """
+    """Parse `calculator=0.5,qa=1.2`; `option` is its name in messages. A UsageError says what is wrong."""
     try:
         return thresholds(text)
     except ValueError as exc:
@@ -164,12 +156,7 @@ def parse_thresholds(text: str, option: str = "--tau-f") -> dict[str, float]:
 def parse_by_tool(text: str, option: str, low: float, high: float = math.inf) -> float | dict[str, float] | None:
     """Parse `3`, a value of every tool, or `calculator=3,qa=2`; None if the text is empty.
 
-    Args:
-        option: its name in messages.
-        high: the largest value; if there is none, the values are whole numbers.
-
-    Raises:
-        UsageError: the text has another form, or a value is out of range.
+    Without a largest value (`high`) the values are whole numbers. A UsageError names the `option`.
     """
     if not text.strip():
         return None
@@ -182,11 +169,7 @@ def parse_by_tool(text: str, option: str, low: float, high: float = math.inf) ->
 
 
 def parse_rates(text: str, option: str = "--fdr") -> list[float]:
-    """Parse `0.01,0.05`, rates between 0 and 1; `option` is its name in messages.
-
-    Raises:
-        UsageError: the text has another form.
-    """
+    """Parse `0.01,0.05`, rates between 0 and 1; a UsageError names the `option`."""
     try:
         rates = [float(part) for part in text.split(",") if part.strip()]
     except ValueError:

@@ -148,11 +148,7 @@ def chat(
 
 
 def iso_date(text: str) -> str:
-    """Return the calendar's date as YYYY-MM-DD; an empty text means today.
-
-    Raises:
-        UsageError: the text is not a date.
-    """
+    """Return the calendar's date as YYYY-MM-DD; an empty text means today, and what is no date is a UsageError."""
     from toolformer_core.errors import UsageError
     from toolformer_core.records import day_of
 
@@ -236,13 +232,7 @@ def _print_events(console: Console, events: Iterable[DecodeEvent]) -> None:
 
 
 def _read_lines() -> Iterator[str]:
-    """Yield the lines that the user types, or those of a pipe.
-
-    A typed line that is not UTF-8 is only reported: the user can type it again.
-
-    Raises:
-        UsageError: a line of a pipe is not UTF-8.
-    """
+    """Yield the lines that the user types, or those of a pipe. A typed line that is not UTF-8 can be typed again."""
     from toolformer_core.errors import UsageError
 
     if not sys.stdin.isatty():
