@@ -11,6 +11,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Collection
+from dataclasses import fields, replace
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
@@ -67,7 +68,7 @@ def with_options(
             options.pop("help_all", None)
             command(filled(form, **values), **options)
 
-        fields = [
+        of_form = [
             _parameter(form, name, optional=name in optional, hidden=bool(shown) and name not in shown)
             for name in form.model_fields
         ]
@@ -79,7 +80,7 @@ def with_options(
                     "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, show_all]
                 )
             )
-        parameters = [*fields, *(other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others)]
+        parameters = [*of_form, *(other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others)]
         run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -125,13 +126,8 @@ def hints_of(field: FieldInfo) -> Option:
     hints = Option()
     for option in field.metadata:
         if isinstance(option, Option):  # of its type, then of the field itself
-            hints = Option(
-                option.panel or hints.panel,
-                option.note or hints.note,
-                option.convert or hints.convert,
-                option.repeated or hints.repeated,
-                option.argument or hints.argument,
-            )
+            given = {one.name: value for one in fields(option) if (value := getattr(option, one.name))}
+            hints = replace(hints, **given)
     return hints
 
 

@@ -98,9 +98,6 @@ def build(
     Example: toolformer build --corpus c4.jsonl --data runs/c4 --model EleutherAI/gpt-j-6b --tools calculator,qa
     """
     result = run_flow("flows.build_dataset", "run_build", parameters, runner, quiet=as_json)
-    if as_json:
-        print_json(result)
-    else:
-        from cli.render.progress import print_summary
+    from cli.render.progress import print_summary
 
-        print_summary(result)
+    print_json(result) if as_json else print_summary(result)

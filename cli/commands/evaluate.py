@@ -28,10 +28,7 @@ def evaluate(parameters: EvaluateParameters, runner: Runner = None, as_json: AsJ
     Example: toolformer evaluate --task svamp --path SVAMP.json --model EleutherAI/gpt-j-6b --k 0,1,3,10
     """
     result = run_flow("flows.evaluate", "run_evaluate", parameters, runner, quiet=as_json)
-    if as_json:
-        print_json(result)
-    else:
-        _print_result(result)
+    print_json(result) if as_json else _print_result(result)
 
 
 def _print_result(result: EvaluateResult) -> None:
@@ -76,7 +73,4 @@ def tables(
 
     store = built_store(data)
     reproduced = paper_tables(store.local_folder / SNAPSHOT, data_folder(data), model, read_marks(store)[0])
-    if as_json:
-        print_json(reproduced)
-    else:
-        print_tables(reproduced)
+    print_json(reproduced) if as_json else print_tables(reproduced)

@@ -55,12 +55,9 @@ def finetune(
         return
     prepare_environment(parameters.data)
     result = run_training(parameters, quiet=as_json)
-    if as_json:
-        print_json(result)
-    else:
-        from cli.render.progress import print_finetune_result
+    from cli.render.progress import print_finetune_result
 
-        print_finetune_result(result)
+    print_json(result) if as_json else print_finetune_result(result)
 
 
 def run_training(parameters: FinetuneParameters, *, quiet: bool) -> FinetuneResult:

@@ -18,7 +18,7 @@ from cli.commands.build import Runner, run_flow
 from cli.options import AsJson, option_of, with_options
 from cli.terminal import print_json
 from cli.tool_options import ToolOptions, build_chosen
-from cli.use.text import Date, iso_date
+from cli.use.text import WritingOptions, iso_date
 from flows.ground.parameters import GroundParameters
 from tasks.environment import prepare_environment
 from toolformer_core.grounding.scores import GEAR_GAMMA, GEAR_LAMBDA
@@ -60,7 +60,7 @@ def ground_query(
             "separated by commas; all: every tool that has one"
         ),
     ] = "",
-    date_: Date = "",
+    date_: Annotated[str, option_of(WritingOptions, "date")] = "",
     answer: Annotated[
         bool, typer.Option("--answer", help="Also answer: one call of the large LM, then the tool")
     ] = False,
@@ -91,12 +91,9 @@ def ground_query(
         result: Any = api.answer(query, chosen, small, large, **options)
     else:
         result = api.ground(query, chosen, small, **options)
-    if as_json:
-        print_json(result)
-    else:
-        from cli.render.grounding import print_ranking
+    from cli.render.grounding import print_ranking
 
-        print_ranking(result)
+    print_json(result) if as_json else print_ranking(result)
 
 
 @ground_app.command("benchmarks")

@@ -65,10 +65,7 @@ def run(
         return
     name = checked_runner(runner, workers=1)
     result = run_and_show(parameters, name, quiet=as_json)
-    if as_json:
-        print_json(result)
-    else:
-        _print_result(result, parameters.data)
+    print_json(result) if as_json else _print_result(result, parameters.data)
 
 
 def _print_plan(plan: RecipePlan) -> None:
