@@ -250,8 +250,7 @@ def _until(process: subprocess.Popen[bytes], data: Path, goal: int) -> None:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--kills", type=int, default=10)
+    parser = parser_of(__doc__, kills=10)
     parser.add_argument("--runner", choices=("threads", "dask"), default="threads")
     parser.add_argument("--server", help="URL of a Prefect server, e.g. http://127.0.0.1:4200/api")
     parser.add_argument("--clean", nargs="?", choices=("documents", "calls"), const="documents", default="")

@@ -104,10 +104,7 @@ def measure(documents: int, words: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measure and print."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--documents", type=int, default=2_000)
-    parser.add_argument("--words", type=int, default=300, help="of a document")
-    args = parser.parse_args()
+    args = parser_of(__doc__, documents=2_000, words=300).parse_args()
     rows = measure(args.documents, args.words)
     say(f"{'format':12} {'file kB':>9} {'documents/s':>12} {'text MB/s':>10}")
     for row in rows:

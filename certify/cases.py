@@ -210,10 +210,7 @@ _OWN_TEMPLATES = {
         ),
     ),
     "llama3": ("llama3", _OwnTurns('{{"name": {name}, "parameters": {arguments}}}<|eot_id|>', "{text}<|eot_id|>")),
-    "mistral": (
-        "mistral",
-        _OwnTurns('[TOOL_CALLS] [{{"name": {name}, "arguments": {arguments}}}]</s>', " {text}</s>"),
-    ),
+    "mistral": ("mistral", _OwnTurns('[TOOL_CALLS] [{{"name": {name}, "arguments": {arguments}}}]</s>', " {text}</s>")),
 }
 
 

@@ -94,14 +94,7 @@ class _Need:
 class ChainWorld(World):
     """A world whose sentences may be chains, which ask about `chain_facts` subjects of each kind; else as `World`."""
 
-    def __init__(
-        self,
-        name: str,
-        seed: int,
-        phrases: Sequence[tuple[str, str]],
-        facts: int,
-        chain_facts: int,
-    ) -> None:
+    def __init__(self, name: str, seed: int, phrases: Sequence[tuple[str, str]], facts: int, chain_facts: int) -> None:
         super().__init__(name, seed, phrases, facts)
         self._titles = {title for _, title, _ in self.subjects}
         self._known: dict[str, list[_Subject]] = {}

@@ -14,15 +14,7 @@ import typer
 
 from cli.commands.build import Runner, checked_runner
 from cli.commands.warehouse import built_store, published_snapshot
-from cli.options import (
-    AsJson,
-    Data,
-    option_of,
-    parse_by_tool,
-    parse_rates,
-    parse_thresholds,
-    with_options,
-)
+from cli.options import AsJson, Data, option_of, parse_by_tool, parse_rates, parse_thresholds, with_options
 from cli.terminal import print_json, say
 from flows.build_dataset.parameters import BuildParameters
 from flows.forms.calls import Ratings
@@ -104,13 +96,7 @@ def plan(
         from flows.cost.of_build import cost_of_build
 
         cost = cost_of_build(
-            parameters,
-            documents,
-            gpu=gpu,
-            gpu_count=gpu_count,
-            gpu_price=gpu_price,
-            sample=sample,
-            assume=assume or (),
+            parameters, documents, gpu=gpu, gpu_count=gpu_count, gpu_price=gpu_price, sample=sample, assume=assume or ()
         )
         print_json(cost_as_json(cost)) if as_json else print_cost(cost)
         return

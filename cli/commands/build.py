@@ -88,11 +88,7 @@ _SHOWN = "corpus data model tools tool limit dataset replace tau_f top_k draws w
 
 
 @with_options(BuildParameters, shown=_SHOWN)
-def build(
-    parameters: BuildParameters,
-    runner: Runner = None,
-    as_json: AsJson = False,
-) -> None:
+def build(parameters: BuildParameters, runner: Runner = None, as_json: AsJson = False) -> None:
     """Build C* from a corpus: prefilter, sample, execute, score, filter, assemble. Run it again to resume.
 
     Example: toolformer build --corpus c4.jsonl --data runs/c4 --model EleutherAI/gpt-j-6b --tools calculator,qa

@@ -62,11 +62,7 @@ class ServeOptions(CallOptions):
 
 
 def router_of(
-    options: ServeOptions,
-    tools: Sequence[Tool],
-    model: str,
-    load: Callable[[str], Toolformer],
-    max_rows: int,
+    options: ServeOptions, tools: Sequence[Tool], model: str, load: Callable[[str], Toolformer], max_rows: int
 ) -> RouterSettings | None:
     """Return the router that the options ask for; None if it is off.
 
