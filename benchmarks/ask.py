@@ -252,11 +252,8 @@ def _publish(data: Path) -> dict[str, float]:
 
 def main() -> None:
     """Make the warehouse, publish it, ask it."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--calls", type=int, default=10_000_000, help="scored calls")
-    parser.add_argument("--documents", type=int, default=1024, help="per shard")
+    parser = parser_of(__doc__, calls=10_000_000, documents=1024, repeats=5)  # documents of a shard
     parser.add_argument("--data", type=Path, help="keep the warehouse in this folder, or find it there")
-    parser.add_argument("--repeats", type=int, default=5, help="fresh processes per question")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="toolformer-bench-") as temporary:
         data = args.data or Path(temporary)

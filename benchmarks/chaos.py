@@ -196,16 +196,9 @@ def run(
     """Run the comparison in an empty folder.
 
     Args:
-        kills: how often something is killed while a build runs.
-        runner: of the builds that are killed, `threads` or `dask`.
-        server: the URL of a Prefect server for all builds; None: each starts its own.
         victims: what is killed: `all`, `flow`, `worker`; default: all kinds there are.
         clean: what of a benchmark's items the builds drop, `documents` or `calls`, besides near-duplicates and equal
             calls; "": they drop nothing.
-
-    Raises:
-        RuntimeError: a build that was left alone failed.
-        subprocess.TimeoutExpired: a build hangs.
     """
     calm, wild = folder / "calm", folder / "wild"
     place = environment() | {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": _STARTING_S}
@@ -257,8 +250,7 @@ def _until(process: subprocess.Popen[bytes], data: Path, goal: int) -> None:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--kills", type=int, default=10)
+    parser = parser_of(__doc__, kills=10)
     parser.add_argument("--runner", choices=("threads", "dask"), default="threads")
     parser.add_argument("--server", help="URL of a Prefect server, e.g. http://127.0.0.1:4200/api")
     parser.add_argument("--clean", nargs="?", choices=("documents", "calls"), const="documents", default="")

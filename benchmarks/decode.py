@@ -119,9 +119,7 @@ def batch(lm: TransformersLM, rows: int, repeats: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--repeats", type=int, default=9)
-    a = parser.parse_args()
+    a = parser_of(__doc__, repeats=9).parse_args()
     lm = load_model("embedded", device="cpu")
     costs = [overhead(lm, rows, a.repeats) for rows in (1, 8)]
     gain = batch(lm, 32, max(3, a.repeats // 3))

@@ -193,9 +193,7 @@ def measure(texts: list[str], steps: int, repeats: int, passes: list[int]) -> di
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--steps", type=int, default=6, help="steps that are timed in each turn (default 6)")
-    parser.add_argument("--repeats", type=int, default=3, help="turns of each (default 3)")
+    parser = parser_of(__doc__, steps=6, repeats=3)  # steps that are timed in a turn, turns of each
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="JSONL with texts (default: the demo's)")
     parser.add_argument(
         "--texts-a-pass", type=int, nargs="+", default=[8], help="without packing; divisors of 128 (default 8)"

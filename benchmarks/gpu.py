@@ -167,9 +167,8 @@ def decode(lm: TransformersLM, s: Annotation, rows: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = parser_of(__doc__, documents=256)
     parser.add_argument("--shape", choices=sorted(SHAPES), default="1b")
-    parser.add_argument("--documents", type=int, default=256)
     parser.add_argument("--parts", nargs="+", choices=_PARTS, default=list(_PARTS))
     args = parser.parse_args()
     shape = SHAPES[args.shape]

@@ -142,11 +142,7 @@ def _start_cluster(folder: Path, variables: dict[str, str], stack: ExitStack) ->
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--documents", type=int, default=2000)
-    parser.add_argument("--ms", type=float, default=20.0, help="the model's milliseconds a document")
-    parser.add_argument("--tool-ms", type=float, default=200.0, help="the tool's milliseconds a call")
-    a = parser.parse_args()
+    a = parser_of(__doc__, documents=2000, ms=20.0, tool_ms=200.0).parse_args()
     with tempfile.TemporaryDirectory(prefix="gpu-wait-", ignore_cleanup_errors=True) as folder:
         report = measure(a.documents, a.ms, a.tool_ms, Path(folder))
     say_figures(report)

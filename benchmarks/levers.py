@@ -66,14 +66,7 @@ class Call:
 def gold_texts(
     folder: Path, skip: int, documents: int, only: Collection[str] | None = None
 ) -> tuple[dict[str, str], list[Call]]:
-    """Return some texts by their address, and their gold calls.
-
-    Args:
-        folder: holds corpus.jsonl and gold.jsonl.
-        skip: texts that are left out first.
-        documents: texts at most.
-        only: addresses of the texts that count; None: all do.
-    """
+    """Return some texts by their address, of those in `only` if it is given, and their gold calls."""
     rows = _lines(folder / "corpus.jsonl")
     texts = {row["url"]: row["text"] for row in rows if only is None or row["url"] in only}
     chosen = sorted(texts, key=lambda url: digest_of("lever", url))[skip : skip + documents]

@@ -1,7 +1,6 @@
 """What the LM engine saves: draws and scores of a random GPT-2 against the same, computed the plain way.
 
     python benchmarks/lm_engine.py [--vocab 50257] [--max-tokens 64] [--json]
-    python benchmarks/lm_engine.py --growth [--json]
 
 One tool: a scan of every document, m draws at each of its k likeliest positions, three losses of k m calls. Plain is
 `PlainLM`: the prompt again for every draw (with keys and values kept from token to token), the whole text for every
@@ -10,8 +9,7 @@ process, and their answers are compared. A draw of random weights all but never 
 ways; the default is the build's own. The calls that are scored are made up, as random weights write none.
 
 Seconds are CPU seconds of the process, one thread. FLOPs are those that the answers need: no padding, attention as far
-as it sees. The matrix product they are held against is measured before and after each part. --growth runs the engine
-on more documents, longer texts, more positions and more draws.
+as it sees. The matrix product they are held against is measured before and after each part.
 
     calls_per_cpu_s        draws a second, the scan and the prompt included
     candidates_per_cpu_s   calls a second, with all three losses
@@ -27,7 +25,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +34,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from benchmarks.report import parser_of, print_json, say, say_figures
+from benchmarks.report import parser_of, print_json, say_figures
 from tests.support.plain_lm import PlainLM
 from toolformer_core.config import MAX_CALL_TOKENS
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest
@@ -280,57 +278,14 @@ def _apart(ours: Run, plain: Run) -> dict[str, float]:
     }
 
 
-def growth(s: Setting) -> list[dict[str, Any]]:
-    """The engine alone, one thing larger at a time: CPU seconds, calls, and most memory held above the model's own."""
-    coded, weights = tokenizer(s.vocab), model(s.vocab)
-    lm = engine(s, weights, coded)
-    few_shot = prompt(s.prompt, s.vocab)
-    lm.hf_model.head(few_shot)
-    base = replace(s, documents=10, k=2, m=2, max_tokens=min(s.max_tokens, 16))
-    larger = [
-        *(replace(base, documents=n) for n in (28, 280)),
-        *(replace(base, tokens=n) for n in (80, 160, 320)),
-        *(replace(base, k=n) for n in (2, 5, 10)),
-        *(replace(base, m=n) for n in (2, 5, 10)),
-    ]
-    out = []
-    for one in larger:
-        texts = [words(one.tokens, one.vocab, 100 + i) for i in range(one.documents)]
-        _forget_peak()
-        before = _peak_mb()
-        run = annotate(lm, few_shot, texts, one)
-        rate = statistics.median(run.gflops)
-        out.append(
-            {
-                **{name: getattr(one, name) for name in ("documents", "tokens", "k", "m", "max_tokens")},
-                "scan_s": round(run.scan_s, 2),
-                "draw_s": round(run.draw_s, 2),
-                "score_s": round(run.score_s, 2),
-                "seconds": round(run.seconds, 2),
-                "seconds_at_100_gflops": round(run.seconds * rate / 100, 2),
-                "peak_mb_above_model": round(_peak_mb() - before),
-            }
-        )
-    return out
-
-
 def main() -> None:
-    parser = parser_of(__doc__)
-    for name, value in asdict(Setting()).items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
-    parser.add_argument("--plain-documents", type=int, default=2, help="of the documents, how many go the plain way")
-    parser.add_argument("--growth", action="store_true", help="the engine alone, on more of one thing after the other")
+    # of the documents, how many go the plain way
+    parser = parser_of(__doc__, **asdict(Setting()), plain_documents=2)
     a = parser.parse_args()
     torch.set_num_threads(1)
     s = Setting(**{name: getattr(a, name) for name in asdict(Setting())})
-    if a.growth:
-        rows = growth(s)
-        for row in (rows[0].keys(), *(row.values() for row in rows)):
-            say("  ".join(f"{value!s:>12}" for value in row))
-        found: dict[str, Any] = {"growth": rows}
-    else:
-        found = compare(s, min(a.plain_documents, s.documents))
-        say_figures(found)
+    found = compare(s, min(a.plain_documents, s.documents))
+    say_figures(found)
     if a.json:
         print_json(found)
 

@@ -1,6 +1,6 @@
 """A million short documents through a real build: what a document costs in CPU time, and whether anything grows.
 
-    python benchmarks/million.py --documents 100000 [1000000] [--kills 5] [--json]
+    python benchmarks/million.py --documents 100000 [1000000] [--json]
 
 A corpus is made up, with two sums in every text, and built for one tool, the calculator, with a stub for the language
 model that answers at once: two calls of every document are executed and scored. Each size runs in a process of its own,
@@ -9,19 +9,13 @@ through the same flow, Prefect server and settings as `toolformer build`. See do
     cpu_seconds    of the process and of its Prefect server, from their start to their end
     peak_mb        the most memory that the flow's process has held
     growth         the largest build's CPU seconds divided by the smallest one's
-
-With --kills every size is built a second time, and this build is killed with SIGKILL so often, at random moments, and
-started again; both builds must have the same bytes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import random
 import re
-import signal
 import statistics
 import subprocess
 import sys
@@ -45,8 +39,6 @@ from toolformer_core.records import Prompt
 
 CORPUS, DATA = "corpus.jsonl", "data"
 _EXPLAINED = 20  # documents
-_POLL_S = 0.5
-_PATIENCE_S = 6 * 3600.0  # a build that takes longer hangs
 _BATCH = 64  # texts a scan
 _SUM = re.compile(r"(\d+) \w+ and (\d+) \w+, a total of (\d+)")
 _RESPONSE = re.compile(r"-> \S+\]")  # in a call with one; without, the arrow stands alone
@@ -109,7 +101,6 @@ class _SumsScan:
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--documents", type=int, nargs="+", default=[20_000], help="sizes")
-    parser.add_argument("--kills", type=int, default=0, help="build again, killed so often")
     parser.add_argument("--here", type=Path, help="what a process of its own does: one build, of the corpus there")
     a = parser.parse_args()
     if a.here is not None:
@@ -120,7 +111,7 @@ def main() -> None:
     reports = []
     for size in sorted(a.documents):
         with tempfile.TemporaryDirectory() as folder:
-            reports.append(measure(size, Path(folder), a.kills))
+            reports.append(measure(size, Path(folder)))
         say_figures(reports[-1])
         say()
     out: dict[str, Any] = dict(reports[-1])
@@ -131,24 +122,18 @@ def main() -> None:
         say(f"growth {out['growth']}, of memory {out['memory_growth']}")
     if a.json:
         print_json(out)
-    if not all(report.get("identical", True) for report in reports):
-        sys.exit(1)
 
 
-def measure(documents: int, folder: Path, kills: int) -> dict[str, Any]:
-    """Build the documents in an empty folder, and once more with kills if these are requested."""
+def measure(documents: int, folder: Path) -> dict[str, Any]:
+    """Build the documents in an empty folder, in a process of its own."""
     write_corpus(folder / CORPUS, documents)
-    begin = time.perf_counter()
-    process = _start(folder)
-    said = process.stdout.read() if process.stdout else b""
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        raise RuntimeError(f"the build of {documents:,} documents ended with {process.returncode}")
-    seconds, cpu = time.perf_counter() - begin, usage.ru_utime + usage.ru_stime
+    begin, before = time.perf_counter(), os.times()
+    command = [sys.executable, "-m", "benchmarks.million", "--here", str(folder)]
+    said = subprocess.run(command, check=True, env=environment(), stdout=subprocess.PIPE).stdout
+    seconds, cpu = time.perf_counter() - begin, sum(os.times()[2:4]) - sum(before[2:4])
     report: dict[str, Any] = json.loads(said.splitlines()[-1])
     data = folder / DATA
-    report = {
+    return {
         "documents": documents,
         "shards": len(list((data / "shards/ingest/_").iterdir())),
         "cpu_seconds": round(cpu, 1),
@@ -156,10 +141,12 @@ def measure(documents: int, folder: Path, kills: int) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         **report,
         "server_cpu_seconds": round(cpu - report["flow_cpu_seconds"], 1),
-        **_sizes(data),
+        "snapshot_bytes": _size(data, "warehouse.duckdb"),
+        "catalog_bytes": _size(data, "catalog.duckdb*"),
+        "prefect_bytes": _size(data, "**/prefect.db*"),
+        "commits": sum(1 for _ in data.glob("commits/*/*/*.json")),
         **questions(data),
     }
-    return report | _killed(folder, kills) if kills else report
 
 
 def build_here(folder: Path) -> dict[str, Any]:
@@ -192,68 +179,8 @@ def build_here(folder: Path) -> dict[str, Any]:
     }
 
 
-def _start(folder: Path) -> subprocess.Popen[bytes]:
-    """Start a build in a session of its own, so that it and its server can be killed together."""
-    command = [sys.executable, "-m", "benchmarks.million", "--here", str(folder)]
-    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, start_new_session=True)
-
-
-def _commits(folder: Path) -> int:
-    return sum(1 for _ in (folder / DATA).glob("commits/*/*/*.json"))
-
-
-def _sizes(data: Path) -> dict[str, int]:
-    def size(pattern: str) -> int:
-        return sum(path.stat().st_size for path in data.glob(pattern) if path.is_file())
-
-    return {
-        "snapshot_bytes": size("warehouse.duckdb"),
-        "catalog_bytes": size("catalog.duckdb*"),
-        "prefect_bytes": size("**/prefect.db*"),
-        "commits": _commits(data.parent),
-    }
-
-
-def _killed(folder: Path, kills: int) -> dict[str, Any]:
-    """Build the corpus in another folder, with kills; compare what came of it."""
-    own = folder / "killed"
-    own.mkdir()
-    os.link(folder / CORPUS, own / CORPUS)
-    commits = _commits(folder)
-    begin, killed_at = time.perf_counter(), []
-    for moment in sorted(random.Random(0).sample(range(1, commits), kills)):
-        process = _start(own)
-        if _reached(process, own, moment):
-            killed_at.append(_commits(own))
-            os.killpg(process.pid, signal.SIGKILL)
-            progress(f"killed at {killed_at[-1]:,} of {commits:,} commits")
-        process.communicate()
-    process = _start(own)
-    process.communicate(timeout=_PATIENCE_S)
-    if process.returncode != 0:
-        raise RuntimeError(f"the build that had been killed ended with {process.returncode}")
-    found, expected = digests(own / DATA), digests(folder / DATA)
-    return {
-        "kills": killed_at,
-        "killed_seconds": round(time.perf_counter() - begin, 1),
-        "identical": found == expected,
-        "digests": expected,
-        **({} if found == expected else {"digests_of_killed": found}),
-    }
-
-
-def _reached(process: subprocess.Popen[bytes], folder: Path, commits: int) -> bool:
-    """Wait until a build has a number of commits; return False if it has ended before."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while _commits(folder) < commits:
-        try:
-            process.wait(_POLL_S)
-        except subprocess.TimeoutExpired:
-            if time.monotonic() > deadline:
-                raise
-        else:
-            return False
-    return True
+def _size(data: Path, pattern: str) -> int:
+    return sum(path.stat().st_size for path in data.glob(pattern) if path.is_file())
 
 
 def _peak_mb(pid: int) -> int:
@@ -263,22 +190,6 @@ def _peak_mb(pid: int) -> int:
     except OSError:
         return 0
     return round(next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) * 1024 / 1e6)
-
-
-def digests(data: Path) -> dict[str, str]:
-    """Return what two builds of one corpus must agree on: C*'s version, and a digest over what every commit holds."""
-    from warehouse.store import Store
-
-    store = Store(data)
-    commits = hashlib.blake2b(digest_size=16)
-    for commit in store.commits():
-        commits.update(f"{commit.id} {commit.content_digest}\n".encode())
-    dataset = store.datasets()[-1]
-    files = hashlib.blake2b(digest_size=16)
-    for file in dataset.files:
-        content = store.files.get(file.path) or b""
-        files.update(f"{file.path} {hashlib.blake2b(content, digest_size=16).hexdigest()}\n".encode())
-    return {"dataset": f"{dataset.version} {files.hexdigest()}", "commits": commits.hexdigest()}
 
 
 def questions(data: Path) -> dict[str, float]:
@@ -291,14 +202,10 @@ def questions(data: Path) -> dict[str, float]:
     begin = time.perf_counter()
     yield_by_threshold(snapshot)
     yields = time.perf_counter() - begin
-    ids = [
-        row["doc_id"]
-        for row in rows_of(snapshot, f"SELECT doc_id FROM facts.document_locations USING SAMPLE {_EXPLAINED}")
-    ]
     seconds = []
-    for doc_id in ids:
+    for row in rows_of(snapshot, f"SELECT doc_id FROM facts.document_locations USING SAMPLE {_EXPLAINED}"):
         begin = time.perf_counter()
-        explain(snapshot, doc_id)
+        explain(snapshot, row["doc_id"])
         seconds.append(time.perf_counter() - begin)
     return {
         "yields_seconds": round(yields, 3),

@@ -134,10 +134,7 @@ def measure(documents: int, ms: float, tools: Sequence[str], folder: Path) -> di
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--documents", default="2000,20000", help="sizes, comma-separated")
-    parser.add_argument("--ms", type=float, default=20.0, help="the stub's milliseconds a document, tools together")
-    parser.add_argument("--tools", default="calculator,calendar")
+    parser = parser_of(__doc__, documents="2000,20000", ms=20.0, tools="calculator,calendar")
     parser.add_argument("--here", type=Path, help="what a process of its own does: one size, of the corpus there")
     a = parser.parse_args()
     sizes = [int(n) for n in a.documents.split(",")]

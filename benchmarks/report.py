@@ -15,9 +15,11 @@ def sum_prompt(i: int) -> str:
     return f"{example} The tailor made {10 + 7 * i % 89} coats and {11 + 5 * i % 83} hats,"
 
 
-def parser_of(doc: str | None) -> argparse.ArgumentParser:
-    """Return a parser with `--json`, whose help is a benchmark's docstring as it stands."""
+def parser_of(doc: str | None, **defaults: Any) -> argparse.ArgumentParser:
+    """Return a parser with `--json` and options with these defaults, whose help is a docstring as it stands."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     return parser
 

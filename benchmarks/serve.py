@@ -131,12 +131,7 @@ def _wait_for(url: str, process: subprocess.Popen[str]) -> None:
 
 def main() -> None:
     """Start a server, load it, and end it."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--requests", type=int, default=200)
-    parser.add_argument("--concurrency", type=int, default=200)
-    parser.add_argument("--rows", type=int, default=32, help="of the server")
-    parser.add_argument("--tokens", type=int, default=32, help="of text, for each request")
-    args = parser.parse_args()
+    args = parser_of(__doc__, requests=200, concurrency=200, rows=32, tokens=32).parse_args()
     command = [sys.executable, "-m", "cli.main", "serve", "--port", "0", "--tools", "calculator"]
     command += ["--max-rows", str(args.rows), "--queue", str(args.concurrency)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

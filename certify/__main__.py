@@ -14,12 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from benchmarks.report import parser_of, print_json, progress, say
-from certify.cases import LOADERS, Case, Files, Loader, cases_of
+from certify.cases import LOADERS, Files, cases_of
 from certify.chat_templates import TEMPLATES, save_tokenizer
-from certify.checks import Finding, check
+from certify.checks import check
 from certify.cstar import difficult_cstar, export_all
 from certify.environments import NotInstalledError, environment, pinned, run_program
 from certify.promise import byte_pieces
@@ -76,31 +75,25 @@ def failed(rows: Iterable[TableRow]) -> bool:
     return any(row.fails for row in rows)
 
 
-def as_json(rows: Sequence[TableRow]) -> dict[str, Any]:
-    """Return the table as one object."""
-    return {"ok": not failed(rows), "rows": [asdict(row) for row in rows]}
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = parser_of(__doc__)
     parser.add_argument(
         "--environments", type=Path, default=Path(".certify"), help="where environments and logs are kept"
     )
-    parser.add_argument("--only", choices=[loader.key for loader in LOADERS], help="one loader alone")
+    parser.add_argument("--only", choices=list(LOADERS), help="one loader alone")
     options = parser.parse_args(arguments)
     options.environments.mkdir(parents=True, exist_ok=True)
     rows: list[TableRow] = []
     with TemporaryDirectory() as folder:
         files = _exported(Path(folder))
-        for loader in LOADERS:
-            if options.only in (None, loader.key):
-                rows += _rows_of(loader, files, options.environments)
+        for loader in [options.only] if options.only else LOADERS:
+            rows += _rows_of(loader, files, options.environments)
     say()
     for line in table_lines(rows):
         say(line)
     if options.json:
-        print_json(as_json(rows))
+        print_json({"ok": not failed(rows), "rows": [asdict(row) for row in rows]})
     return 1 if failed(rows) else 0
 
 
@@ -114,40 +107,33 @@ def _exported(folder: Path) -> Files:
     return files
 
 
-def _rows_of(loader: Loader, files: Files, environments: Path) -> Iterator[TableRow]:
+def _rows_of(loader: str, files: Files, environments: Path) -> Iterator[TableRow]:
     """Yield the rows of a loader."""
-    version = pinned(loader.key, loader.key)
+    version = pinned(loader, loader)
     try:
-        progress(f"{loader.key} {version}: its environment")
-        python = environment(loader.key, environments)
+        progress(f"{loader} {version}: its environment")
+        yield from _case_rows(loader, files, environment(loader, environments), environments)
     except NotInstalledError as exc:
-        yield TableRow(loader.key, version, result=f"not installed: {exc}", fails=loader.required)
-        return
-    try:
-        yield from _case_rows(loader, files, python, environments)
+        yield TableRow(loader, version, result=f"not installed: {exc}", fails=LOADERS[loader])
     except ToolformerError as exc:
-        yield TableRow(loader.key, version, result=str(exc), fails=True)
+        yield TableRow(loader, version, result=str(exc), fails=True)
 
 
-def _case_rows(loader: Loader, files: Files, python: Path, environments: Path) -> Iterator[TableRow]:
+def _case_rows(loader: str, files: Files, python: Path, environments: Path) -> Iterator[TableRow]:
     from transformers import AutoTokenizer
 
-    cases = [case for case in cases_of(files) if case.loader == loader.key]
-    progress(f"{loader.key}: {len(cases)} files to read")
-    done = run_program(
-        python, f"with_{loader.key}", [case.job(files) for case in cases], environments / f"{loader.key}.log"
-    )
+    cases = [case for case in cases_of(files) if case.loader == loader]
+    progress(f"{loader}: {len(cases)} files to read")
+    jobs = [case.job(files) for case in cases]
+    done = run_program(python, f"with_{loader}", jobs, environments / f"{loader}.log")
     texts = frozenset(row["text"] for row in files.rows("jsonl.jsonl"))
     pieces = {name: byte_pieces(AutoTokenizer.from_pretrained(files.tokenizer(name))) for name in ("plain", *TEMPLATES)}
     for case, answer in zip(cases, done["answers"], strict=True):
-        version = done["versions"]["transformers" if case.by == "Trainer" else loader.key]
-        yield _row(case, version, check(case.expected, answer, pieces[case.tokenizer], texts))
-
-
-def _row(case: Case, version: str, finding: Finding) -> TableRow:
-    numbers = (finding.rows_in, finding.rows_read, finding.trained, finding.masked)
-    result = finding.failure or "ok"
-    return TableRow(case.by, version, case.format, case.template, *numbers, result, bool(finding.failure))
+        version = done["versions"]["transformers" if case.by == "Trainer" else loader]
+        found = check(case.expected, answer, pieces[case.tokenizer], texts)
+        numbers = (found.rows_in, found.rows_read, found.trained, found.masked)
+        result, fails = found.failure or "ok", bool(found.failure)
+        yield TableRow(case.by, version, case.format, case.template, *numbers, result, fails)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from certify.chat_templates import TEMPLATES, ChatTemplate
+from certify.chat_templates import TEMPLATES
 from certify.cstar import rows_of
 from certify.promise import Promise, Stretch, segments_promise, tokens_promise
 
@@ -34,20 +35,9 @@ DATASET_INFO: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Loader:
-    """A trainer whose loader is run, in an environment of its own."""
-
-    key: str  # the package, whose version the table shows; names `requirements/<key>.txt` and `programs/with_<key>.py`
-    required: bool  # whether the command fails if it cannot be installed
-
-
-LOADERS = (
-    Loader("datasets", True),
-    Loader("trl", True),
-    Loader("axolotl", False),
-    Loader("llamafactory", False),
-)
+# Packages whose loaders are run, in environments of their own (`requirements/<key>.txt`, `programs/with_<key>.py`) ->
+# whether the command fails if one cannot be installed.
+LOADERS = {"datasets": True, "trl": True, "axolotl": False, "llamafactory": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +46,6 @@ class Files:
 
     exports: Path
     tokenizers: Path
-
-    def export(self, name: str) -> Path:
-        """Return the place of an exported file."""
-        return self.exports / name
 
     def tokenizer(self, name: str) -> Path:
         """Return the folder of a tokenizer: `plain`, or a template's name."""
@@ -109,7 +95,7 @@ class Case:
 
     def job(self, files: Files) -> dict[str, Any]:
         """Return the job that the loader's program is given."""
-        places = {"file": str(files.export(self.file)), "tokenizer": str(files.tokenizer(self.tokenizer))}
+        places = {"file": str(files.exports / self.file), "tokenizer": str(files.tokenizer(self.tokenizer))}
         return {**places, "how": self.how, "mixed": False, "more": {}, **self.more}
 
 
@@ -121,8 +107,12 @@ def cases_of(files: Files) -> Iterator[Case]:
     yield from _llamafactory(files)
 
 
-def _chat(files: Files, template: ChatTemplate, file: str) -> Expectation:
-    return Expectation(promises=[Promise(tuple(template.stretches(row))) for row in files.rows(file)])
+def _chats(files: Files, loader: str, by: str, how: str) -> Iterator[Case]:
+    """Yield the chats of the dialect openai, with each template."""
+    for name, template in product(("openai-json", "openai-dict"), TEMPLATES.values()):
+        promises = [Promise(tuple(template.stretches(row))) for row in files.rows(f"{name}.jsonl")]
+        expected, mixed = Expectation(promises=promises), {"mixed": True} if name == "openai-dict" else {}
+        yield Case(loader, by, _format(name), f"{name}.jsonl", how, expected, template.name, mixed)
 
 
 def _tokens(files: Files) -> Expectation:
@@ -155,19 +145,12 @@ def _datasets(files: Files) -> Iterator[Case]:
     for template in TEMPLATES.values():
         file = f"rendered-{template.name}.jsonl"
         yield Case(by, by, "chat text", file, "json", Expectation(rows=files.rows(file)), template.name)
-    by = "datasets, transformers"
-    for name in ("openai-json", "openai-dict"):
-        for template in TEMPLATES.values():
-            file, mixed = f"{name}.jsonl", {"mixed": True} if name == "openai-dict" else {}
-            yield Case("datasets", by, _format(name), file, "chat", _chat(files, template, file), template.name, mixed)
+    yield from _chats(files, "datasets", "datasets, transformers", "chat")
 
 
 def _trl(files: Files) -> Iterator[Case]:
     by = "TRL SFTTrainer"
-    for name in ("openai-json", "openai-dict"):
-        for template in TEMPLATES.values():
-            file, mixed = f"{name}.jsonl", {"mixed": True} if name == "openai-dict" else {}
-            yield Case("trl", by, _format(name), file, "chat", _chat(files, template, file), template.name, mixed)
+    yield from _chats(files, "trl", by, "chat")
     for template in TEMPLATES.values():
         file = f"rendered-{template.name}.jsonl"
         yield Case("trl", by, "chat text", file, "rows", _texts(files, file, template.end), template.name)
@@ -183,20 +166,15 @@ def _axolotl(files: Files) -> Iterator[Case]:
     yield Case(by, by, "tokens", "tokens.jsonl", "", _tokens(files))
     yield Case(by, by, "segments", "segments.jsonl", "input_output", _segments(files))
     yield Case(by, by, "jsonl", "jsonl.jsonl", "completion", _texts(files, "jsonl.jsonl", files.ends()[1]))
-    for name in ("openai-json", "openai-dict"):
-        for template in TEMPLATES.values():
-            file = f"{name}.jsonl"
-            yield Case(by, by, _format(name), file, "chat_template", _chat(files, template, file), template.name)
+    yield from _chats(files, by, by, "chat_template")
 
 
 def _llamafactory(files: Files) -> Iterator[Case]:
-    info = {"dataset_info": {**DATASET_INFO, "file_name": str(files.export("sharegpt.jsonl"))}}
+    info = {"dataset_info": {**DATASET_INFO, "file_name": str(files.exports / "sharegpt.jsonl")}}
     for tokenizer, (own, turns) in _OWN_TEMPLATES.items():
-        promises = [turns.promise(row) for row in files.rows("sharegpt.jsonl")]
-        expected = Expectation(promises=promises)
-        yield Case(
-            "llamafactory", f"LLaMA-Factory, {own}", "chat sharegpt", "sharegpt.jsonl", own, expected, tokenizer, info
-        )
+        file, by = "sharegpt.jsonl", f"LLaMA-Factory, {own}"
+        expected = Expectation(promises=[turns.promise(row) for row in files.rows(file)])
+        yield Case("llamafactory", by, "chat sharegpt", file, own, expected, tokenizer, info)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +210,7 @@ _OWN_TEMPLATES = {
         ),
     ),
     "llama3": ("llama3", _OwnTurns('{{"name": {name}, "parameters": {arguments}}}<|eot_id|>', "{text}<|eot_id|>")),
-    "mistral": (
-        "mistral",
-        _OwnTurns('[TOOL_CALLS] [{{"name": {name}, "arguments": {arguments}}}]</s>', " {text}</s>"),
-    ),
+    "mistral": ("mistral", _OwnTurns('[TOOL_CALLS] [{{"name": {name}, "arguments": {arguments}}}]</s>', " {text}</s>")),
 }
 
 

@@ -29,11 +29,7 @@ class Finding:
 def check(expected: Expectation, answer: dict[str, Any], pieces: Pieces, texts: frozenset[str]) -> Finding:
     """Compare the answer of a loader's program with what was expected.
 
-    Args:
-        expected: of the case.
-        answer: its rows, or the error that the loader raised.
-        pieces: the bytes of tokens, for the tokenizer of the case.
-        texts: x* of every example; of rows that promise the text back, it must be one of these.
+    `pieces` gives the bytes of tokens; `texts` holds x* of every example, one of which a row that promises it must be.
     """
     rows: list[dict[str, Any]] = answer["rows"]
     total = len(expected)

@@ -51,11 +51,7 @@ def pinned(key: str, package: str) -> str:
 
 
 def environment(key: str, folder: Path) -> Path:
-    """Return the Python of a loader's environment, made if it is not there as its requirements want it.
-
-    Raises:
-        NotInstalledError: pip failed.
-    """
+    """Return the Python of a loader's environment, made if it is not there as its requirements want it."""
     place, requirements = folder / key, _requirements(key)
     python = place / "bin" / "python"
     stamp = place / _STAMP
@@ -81,11 +77,7 @@ def _run(command: Sequence[str]) -> None:
 
 
 def run_program(python: Path, name: str, jobs: Sequence[dict[str, Any]], log: Path) -> dict[str, Any]:
-    """Run a program of `programs/`, named without `.py`, with jobs; what it prints goes to the log. Return its answer.
-
-    Raises:
-        ToolformerError: it failed as a whole, or took an hour.
-    """
+    """Run a program of `programs/` with jobs and return its answer; what it prints goes to the log."""
     with tempfile.TemporaryDirectory() as folder, log.open("w", encoding="utf-8") as stream:
         jobs_file, answered = Path(folder, "jobs.json"), Path(folder, "answers.json")
         jobs_file.write_text(json.dumps(jobs), encoding="utf-8")

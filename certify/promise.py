@@ -37,12 +37,9 @@ class Promise:
 
 
 def tokens_promise(row: Mapping[str, Any], start: str, end: str) -> Promise:
-    """Return the promise of `tokens`: all but responses, between the tokens that start and end a sequence.
+    """Return the promise of `tokens`, of a row of `jsonl`: all but responses, between the ends of a sequence.
 
-    Args:
-        row: of the format `jsonl`, whose calls have their spans.
-        start: text of the first token, which is masked: nothing predicts it.
-        end: text of the last token, which is trained.
+    The text `start` is masked, as nothing predicts it; the text `end` is trained.
     """
     return Promise((Stretch(start, False), *_pieces(row), Stretch(end, True)), shared=False)
 

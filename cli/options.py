@@ -11,6 +11,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Collection
+from dataclasses import fields, replace
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
@@ -67,7 +68,7 @@ def with_options(
             options.pop("help_all", None)
             command(filled(form, **values), **options)
 
-        fields = [
+        of_form = [
             _parameter(form, name, optional=name in optional, hidden=bool(shown) and name not in shown)
             for name in form.model_fields
         ]
@@ -79,7 +80,7 @@ def with_options(
                     "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, show_all]
                 )
             )
-        parameters = [*fields, *(other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others)]
+        parameters = [*of_form, *(other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others)]
         run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -89,11 +90,7 @@ def with_options(
 
 
 def filled(form: type[Form], /, **values: Any) -> Form:
-    """Return a form filled with the values of its options.
-
-    Raises:
-        UsageError: a value is wrong; the message names the option.
-    """
+    """Return a form filled with the values of its options; a UsageError names the option whose value is wrong."""
     converters = {name: hints_of(field).convert for name, field in form.model_fields.items()}
     try:
         return form(**{name: convert(v) if (convert := converters[name]) else v for name, v in values.items()})
@@ -129,13 +126,8 @@ def hints_of(field: FieldInfo) -> Option:
     hints = Option()
     for option in field.metadata:
         if isinstance(option, Option):  # of its type, then of the field itself
-            hints = Option(
-                option.panel or hints.panel,
-                option.note or hints.note,
-                option.convert or hints.convert,
-                option.repeated or hints.repeated,
-                option.argument or hints.argument,
-            )
+            given = {one.name: value for one in fields(option) if (value := getattr(option, one.name))}
+            hints = replace(hints, **given)
     return hints
 
 
@@ -150,11 +142,7 @@ def default_of(field: FieldInfo) -> Any:
 
 
 def parse_thresholds(text: str, option: str = "--tau-f") -> dict[str, float]:
-    """Parse `calculator=0.5,qa=1.2`; `option` is its name in messages.
-
-    Raises:
-        UsageError: the text has another form.
-    """
+    """Parse `calculator=0.5,qa=1.2`; `option` is its name in messages. A UsageError says what is wrong."""
     try:
         return thresholds(text)
     except ValueError as exc:
@@ -164,12 +152,7 @@ def parse_thresholds(text: str, option: str = "--tau-f") -> dict[str, float]:
 def parse_by_tool(text: str, option: str, low: float, high: float = math.inf) -> float | dict[str, float] | None:
     """Parse `3`, a value of every tool, or `calculator=3,qa=2`; None if the text is empty.
 
-    Args:
-        option: its name in messages.
-        high: the largest value; if there is none, the values are whole numbers.
-
-    Raises:
-        UsageError: the text has another form, or a value is out of range.
+    Without a largest value (`high`) the values are whole numbers. A UsageError names the `option`.
     """
     if not text.strip():
         return None
@@ -182,11 +165,7 @@ def parse_by_tool(text: str, option: str, low: float, high: float = math.inf) ->
 
 
 def parse_rates(text: str, option: str = "--fdr") -> list[float]:
-    """Parse `0.01,0.05`, rates between 0 and 1; `option` is its name in messages.
-
-    Raises:
-        UsageError: the text has another form.
-    """
+    """Parse `0.01,0.05`, rates between 0 and 1; a UsageError names the `option`."""
     try:
         rates = [float(part) for part in text.split(",") if part.strip()]
     except ValueError:

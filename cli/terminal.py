@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import asdict, is_dataclass
 from typing import Any, NoReturn, TextIO
 
 from flows.runtime.stopping import exit_now, handle_stop, how_stopped
@@ -22,7 +23,6 @@ _SERVER_MODEL = re.compile(r"(?P<option>--[\w-]+=)?(?P<model>(?:vllm|remote)\+ht
 
 # Control characters but line feed and tab (ESC steers a terminal), marks that reorder text, lone surrogates.
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_DELETE, _DELETE_PICTURE, _CONTROL_PICTURES = 0x7F, "␡", 0x2400  # the block of pictures begins with that of NUL
 
 
 def visible(text: str) -> str:
@@ -37,9 +37,9 @@ def visible(text: str) -> str:
 def _make_visible(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < ord(" "):
-        return chr(_CONTROL_PICTURES + code)
-    if code == _DELETE:
-        return _DELETE_PICTURE
+        return chr(0x2400 + code)  # the block of pictures begins with that of NUL
+    if code == 0x7F:
+        return "␡"
     return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"
 
 
@@ -74,22 +74,20 @@ def only_json() -> Iterator[None]:
             _kept_stdout = None
 
 
-def only_finite(value: Any) -> Any:
-    """Return a value with None in place of each nan and infinity, which JSON does not have."""
+def as_plain(value: Any) -> Any:
+    """Return what JSON can hold: dictionaries for records, None in place of each nan and infinity."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
     if isinstance(value, dict):
-        return {key: only_finite(item) for key, item in value.items()}
+        return {key: as_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [only_finite(item) for item in value]
+        return [as_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    r"""Print a value as JSON, as `only_finite` returns it; characters that `visible` would replace are escaped.
-
-    Args:
-        indent: spaces per level; None: one line.
-    """
-    document = json.dumps(only_finite(value), ensure_ascii=False, indent=indent, default=str)
+    """Print a value, or records, as JSON, on one line without `indent`; what `visible` would replace is escaped."""
+    document = json.dumps(as_plain(value), ensure_ascii=False, indent=indent, default=str)
     escaped = _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
     print(escaped, file=_kept_stdout or sys.stdout, flush=True)
 

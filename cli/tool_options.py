@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.forms.calls import Trigger
-from flows.forms.fields import (
-    Option,
-    Passages,
-    QAReader,
-    References,
-    ToolChoice,
-    Tools,
-    TranslatorModel,
-)
+from flows.forms.fields import Option, Passages, QAReader, References, ToolChoice, Tools, TranslatorModel
 from toolformer_core.config import TOOL_NAMES
 
 if TYPE_CHECKING:

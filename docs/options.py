@@ -33,11 +33,7 @@ _HEADER = ["| option | default | |", "|---|---|---|"]
 
 
 def written(page: str) -> str:
-    """Return a page of `PAGES` with its table as it should be.
-
-    Raises:
-        ValueError: the page has no place for a table.
-    """
+    """Return a page of `PAGES` with its table as it should be."""
     text = (ROOT / page).read_text(encoding="utf-8")
     if text.count(_BEGIN) != 1 or text.count(_END) != 1:
         raise ValueError(f"{page}: its table stands between {_BEGIN} and {_END}, each once")

@@ -145,11 +145,7 @@ def synthetic_evaluations(uri: str) -> list[str]:
 
 
 def newest_runs(uri: str) -> list[str]:
-    """Return the ids of the two newest finished trainings.
-
-    Raises:
-        SystemExit: there are not two.
-    """
+    """Return the ids of the two newest finished trainings, or exit if there are not two."""
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
@@ -182,15 +178,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def mlflow_server(uri: str, log: Path) -> Iterator[str]:
-    """Run `mlflow server` on a free port of the loopback interface, and end it with all its workers.
-
-    Args:
-        uri: the database.
-        log: where its output goes.
-
-    Yields:
-        Its address.
-    """
+    """Run `mlflow server` on a free port of loopback, yield its address, and end it with all its workers."""
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--workers", "1"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--no-serve-artifacts"]
@@ -252,23 +240,10 @@ def compare(
     differences: bool = False,
     width: int = _WIDTH_PX,
 ) -> str:
-    """Open the compare view, wait until it shows the texts, and take a picture of it.
+    """Open the compare view, wait until it shows the texts, take a picture of it, and return its text.
 
-    Args:
-        address: of the server.
-        experiment_id: the runs' experiment.
-        run_ids: what to compare.
-        texts: what must be seen.
-        picture: the PNG to write.
-        down_to: the text at which the picture ends.
-        differences: leave out what is the same in all runs.
-        width: of the window, in pixels.
-
-    Returns:
-        The page's text.
-
-    Raises:
-        AssertionError: a text is not there in time; the message names it.
+    The picture ends at `down_to`; with `differences`, what is the same in all runs is left out. An AssertionError names
+    the texts that are not there in time.
     """
     from playwright.sync_api import TimeoutError as NotShown
 
@@ -290,11 +265,7 @@ def compare(
 
 
 def coordinates(address: str, experiment_id: str, run_ids: Sequence[str], texts: Sequence[str], picture: Path) -> None:
-    """Open the compare view's parallel coordinates, wait until their axes have these names, and take a picture.
-
-    Raises:
-        playwright.sync_api.TimeoutError: an axis is not there in time.
-    """
+    """Open the compare view's parallel coordinates, wait until their axes have these names, and take a picture."""
     query = f"runs={json.dumps(list(run_ids))}&experiments={json.dumps([experiment_id])}"
     with browser_page(_WIDTH_PX, _HEIGHT_PX) as page:
         page.goto(f"{address}/#/compare-runs?{query}", wait_until="domcontentloaded")
@@ -333,13 +304,7 @@ def viewer(data: str) -> Iterator[str]:
 
 
 def view_pages(address: str, snapshot: Path, folder: Path) -> None:
-    """Take pictures of the viewer's pages; see above.
-
-    Args:
-        address: of the viewer.
-        snapshot: of the data folder that it shows.
-        folder: where the pictures go.
-    """
+    """Take pictures of the viewer's pages, over the data folder of this snapshot; see above."""
     from tasks.viewer_links import arm_key
     from warehouse.queries import rows_of
     from warehouse.queries.item_changes import evaluated_sides

@@ -59,11 +59,7 @@ def running_addresses(store: Store) -> Addresses | None:
 
 
 def write_addresses(store: Store, addresses: Addresses) -> None:
-    """Write the addresses down.
-
-    Raises:
-        OSError: the disk is full.
-    """
+    """Write the addresses down."""
     (up_folder(store) / _FILE).write_text(json.dumps(asdict(addresses)), encoding="utf-8")
 
 

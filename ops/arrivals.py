@@ -15,15 +15,7 @@ _State = tuple[int, int]  # bytes, time of the last change in ns
 
 
 class Arrivals:
-    """The files that arrive in a folder.
-
-    Args:
-        folder: the folder to watch, with its subfolders.
-        note: the file in which the known files of every watched folder are written down.
-
-    Raises:
-        UsageError: there is no such folder.
-    """
+    """The files that arrive in a folder; the known ones, of any watched folder, stand in the file `note`."""
 
     def __init__(self, folder: Path, note: Path) -> None:
         self._folder = folder.absolute()

@@ -88,11 +88,7 @@ DEPLOYMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class DeploymentOptions:
-    """The values that the forms are filled in with.
-
-    Raises:
-        UsageError: there is a schedule without a corpus, or a password that would be stored.
-    """
+    """The values that the forms are filled in with; a UsageError refuses a password, or a schedule without a corpus."""
 
     data: str  # the data folder or URL; made absolute
     corpus: str = ""  # the corpus of a build; made absolute
@@ -131,11 +127,7 @@ def _absolute(place: str) -> str:
 
 
 def yaml_entry(deployment: Deployment, options: DeploymentOptions) -> dict[str, Any]:
-    """Return a deployment as an entry of `prefect.yaml`.
-
-    Raises:
-        UsageError: the schedule is not a cron line.
-    """
+    """Return a deployment as an entry of `prefect.yaml`."""
     flow = deployment.flow()
     data = {"data": _absolute(options.data)}
     # Without a pull step a worker copies the folder in which it was started. "." is the run's temporary folder. For
@@ -205,21 +197,12 @@ def arrival_event(corpus: Path) -> dict[str, Any]:
 
 
 def deploy(options: DeploymentOptions, *, api: str | None = None, wait_s: float = 0.0) -> list[str]:
-    """Create the work pools that are missing, and create or update the deployments.
+    """Create the work pools that are missing, and create or update the deployments; return their names.
 
     Of a pool that exists only the template is changed (`work_pools`); pending and running flow runs are not affected.
-    An existing schedule or trigger stays switched on or off as it is, unless an option asks for it.
-
-    Args:
-        api: the URL of Prefect's API, e.g. `http://127.0.0.1:4200/api`; default: PREFECT_API_URL.
-        wait_s: seconds to wait for the server; what can be done without it is done first.
-
-    Returns:
-        The deployments' names, as `prefect deployment run` takes them.
-
-    Raises:
-        UsageError: no server is named.
-        DeployError: the server cannot be reached, or refuses.
+    An existing schedule or trigger stays switched on or off as it is, unless an option asks for it. What can be done
+    without the server is done before it is waited for. Raises UsageError if no server is named (`api`, else
+    PREFECT_API_URL), DeployError if it cannot be reached or refuses.
     """
     from httpx import HTTPError
     from prefect.client.orchestration import get_client

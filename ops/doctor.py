@@ -186,11 +186,7 @@ def _servers(options: DoctorOptions) -> Findings:
     if (Path(spec.origin).parent / "server" / "ui" / "index.html").is_file():
         yield "ok", "Prefect's UI is installed: it needs no network"
     else:
-        yield (
-            "fail",
-            "Prefect's UI is not installed",
-            "pip install --force-reinstall --no-deps prefect",
-        )
+        yield ("fail", "Prefect's UI is not installed", "pip install --force-reinstall --no-deps prefect")
 
 
 def _model(options: DoctorOptions) -> Findings:
@@ -322,12 +318,7 @@ def _training(options: DoctorOptions) -> Findings:
             "give --profile a name (cpu, bf16, core, gpu, lora) or a JSON file",
         )
         return
-    needed = {
-        "local": [],
-        "ssh": ["ssh"],
-        "slurm": ["sbatch", "squeue", "scancel"],
-        "kubernetes": [],
-    }[profile.launcher]
+    needed = {"local": [], "ssh": ["ssh"], "slurm": ["sbatch", "squeue", "scancel"], "kubernetes": []}[profile.launcher]
     absent = [program for program in needed if shutil.which(program) is None]
     if absent:
         yield "fail", f"not found: {', '.join(absent)}", f"the profile {options.profile} starts trainings with them"

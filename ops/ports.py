@@ -16,12 +16,7 @@ class PortTakenError(ToolformerError):
 
 
 def choose_ports(requested: dict[str, int]) -> dict[str, int]:
-    """Return the port to use for each option: the requested one, or a free one for 0.
-
-    Raises:
-        PortTakenError: somebody listens on a requested port.
-        UsageError: two options name the same port, or a port is reserved.
-    """
+    """Return the port to use for each option: the requested one, or a free one for 0."""
     by_port: dict[int, list[str]] = {}
     for option, port in requested.items():
         by_port.setdefault(port, []).append(option)
@@ -42,11 +37,7 @@ def free_port() -> int:
 
 
 def port_holder(port: int) -> str:
-    """Return who listens on a port of this machine, as a phrase for messages; "" if the port is free.
-
-    Raises:
-        UsageError: this user may not use the port.
-    """
+    """Return who listens on a port of this machine, as a phrase for messages; "" if the port is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

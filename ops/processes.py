@@ -96,11 +96,7 @@ class ProcessGroup:
         return process
 
     def wait_until_healthy(self, services: Iterable[Service], seconds: float) -> None:
-        """Wait until every one of the services is healthy.
-
-        Raises:
-            ServiceError: one has ended, or is not healthy in time.
-        """
+        """Wait until all of the services are healthy; a ServiceError names one that has ended or takes too long."""
         deadline = time.monotonic() + seconds
         pending = list(services)
         while pending:
@@ -177,12 +173,9 @@ class ProcessGroup:
 
 
 def end_marked(mark: str, grace_s: float = _KILL_S, *, variable: str = GROUP_VARIABLE, spared: str = "") -> None:
-    """End every process that carries a mark, as `end_processes` does.
+    """End every process whose environment holds a mark in `variable`, as `end_processes` does.
 
-    Args:
-        grace_s: seconds from SIGTERM to SIGKILL.
-        variable: the environment variable that holds the mark.
-        spared: processes with this environment variable are left alone; "": none are.
+    Processes with the environment variable `spared` are left alone.
     """
 
     def living() -> list[psutil.Process]:
@@ -196,10 +189,7 @@ def end_processes(
 ) -> None:
     """Send SIGTERM to each process once, SIGKILL to those still alive after the grace period; return when none is left.
 
-    Args:
-        living: returns the processes that are still to be ended, new ones included.
-        grace_s: returns the seconds from the beginning to SIGKILL; called repeatedly.
-        stop: end the waiting early when this is set.
+    `living` returns the processes to be ended, new ones included; `stop` ends the waiting early.
     """
     stop = stop or threading.Event()
     begin = time.monotonic()

@@ -139,10 +139,7 @@ def _host_patterns(names: Iterable[str]) -> list[str]:
 
 
 def request_json(url: str, body: Any = None) -> Any:
-    """Send a request to a server of this machine, a POST if there is a body, and return its JSON answer.
-
-    None means that the server did not answer, or answered with an error.
-    """
+    """Send a request to a server of this machine, a POST if there is a body; return its JSON, None if it failed."""
     response = _answer(url, body)
     with contextlib.suppress(ValueError):
         return None if response is None else response.json()

@@ -52,11 +52,8 @@ class Up:
 
     Args:
         data: the data folder or URL; with a URL, files that need a local disk are in the folder `toolformer-remote`.
-        prefect_port: the port of Prefect's server; 0: any free one.
-        mlflow_port: the port of MLflow's server; 0: any free one.
-        view_port: the port of the viewer; 0: any free one.
-        corpus: the corpus that the build form is filled in with.
-        schedule: when to build that corpus, as a cron line in UTC; "": never.
+        prefect_port, mlflow_port, view_port: 0: any free one.
+        corpus: what the build form is filled in with, and what is built at the times of `schedule`, a cron line in UTC.
         watch: a folder; every corpus file that arrives in it is built.
         notify: called with messages for the user.
 
@@ -116,12 +113,7 @@ class Up:
         self.terminated = False  # by SIGTERM: `stop` then takes less than 20 s
 
     def start(self) -> Addresses:
-        """Start everything and wait until it is healthy.
-
-        Raises:
-            UpError: a program did not start; the message names its log.
-            UsageError: the data folder cannot be written.
-        """
+        """Start everything and wait until it is healthy; an UpError names the log of a program that did not start."""
         self.starting = True
         try:
             self._start()

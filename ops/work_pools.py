@@ -20,11 +20,7 @@ _TRACKING = "MLFLOW_TRACKING_URI"
 
 
 def pool_template(tracking: str = "") -> dict[str, Any]:
-    """Return the base job template of a new pool.
-
-    Args:
-        tracking: the MLFLOW_TRACKING_URI of all runs; "": each worker's own.
-    """
+    """Return the base job template of a new pool; `tracking` is as of `close_template`."""
     from prefect.workers.process import ProcessWorker
 
     return close_template(ProcessWorker.get_default_base_job_template(), tracking)

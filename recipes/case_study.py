@@ -108,14 +108,10 @@ def _machine() -> str:
 
 
 def page(recipe: Path, data: Path, gold: Path, around: int = 90) -> str:
-    """Return the page in Markdown.
+    """Return the page in Markdown, of a recipe's file and the data folder in which it was run.
 
-    Args:
-        recipe: its file.
-        data: the data folder that it was run in.
-        gold: holds corpus.jsonl and gold.jsonl, as `recipes/gsm8k.py` writes them.
-        around: characters of the text that are shown in front of a call and after it; 0: its document's address
-            instead.
+    `gold` holds what `recipes/gsm8k.py` writes. `around` characters of the text are shown in front of a call and after
+    it; 0: its document's address instead.
     """
     steps = read_recipe(str(recipe))
     results = (results_folder(steps, str(data)) / "results.md").read_text("utf-8")

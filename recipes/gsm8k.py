@@ -29,13 +29,7 @@ _MOST_SUMS = 2  # of a problem whose answer is wanted at once
 
 
 def with_gold(question: str, solution: str, *, sums: bool) -> tuple[str, list[dict[str, Any]]]:
-    """Return a problem with its solution as a text, and the calls that its marks stand for.
-
-    Args:
-        question: of the problem.
-        solution: with its marks.
-        sums: leave the sums in the text that are marked.
-    """
+    """Return a problem with its solution as a text, with the sums in it or without, and the calls of its marks."""
     text, at, calls = question.strip() + "\n", 0, []
     solution = solution.partition(_ANSWER)[0]
     for mark in _MARK.finditer(solution):
@@ -51,12 +45,7 @@ def with_gold(question: str, solution: str, *, sums: bool) -> tuple[str, list[di
 
 
 def with_answer(question: str, solution: str) -> tuple[str, list[dict[str, Any]]] | None:
-    """Return a problem with its answer alone, and the call that gives it; None: it takes more than two sums, or none.
-
-    Args:
-        question: of the problem.
-        solution: with its marks.
-    """
+    """Return a problem with its answer alone, and the call that gives it; None if that takes no sum or over two."""
     marks = [(mark[1].strip(), mark[2].strip()) for mark in _MARK.finditer(solution)]
     answer = solution.rpartition(_ANSWER)[2].strip()
     if not 0 < len(marks) <= _MOST_SUMS or marks[-1][1] != answer or any(sum_[:1] in "+*/" for sum_, _ in marks):

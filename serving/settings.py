@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from toolformer_core.grounding.scores import Weights
-
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
 from toolformer_core.grounding.encoders import Encoder
 from toolformer_core.grounding.ground import GroundingSettings
 from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.grounding.patterns import STANDARD_PATTERNS, PatternSet
+from toolformer_core.grounding.records import Weights
 from toolformer_core.records import unencodable
 
 

@@ -94,14 +94,7 @@ class _Need:
 class ChainWorld(World):
     """A world whose sentences may be chains, which ask about `chain_facts` subjects of each kind; else as `World`."""
 
-    def __init__(
-        self,
-        name: str,
-        seed: int,
-        phrases: Sequence[tuple[str, str]],
-        facts: int,
-        chain_facts: int,
-    ) -> None:
+    def __init__(self, name: str, seed: int, phrases: Sequence[tuple[str, str]], facts: int, chain_facts: int) -> None:
         super().__init__(name, seed, phrases, facts)
         self._titles = {title for _, title, _ in self.subjects}
         self._known: dict[str, list[_Subject]] = {}
@@ -226,11 +219,10 @@ _DRAWS: Mapping[str, Callable[[ChainWorld, ChainGroup, dt.date], _Need]] = {
 
 
 def is_needed(text: str, slot: Slot) -> bool:
-    """Return whether all calls of a slot are needed; where there is no chain, whether it has one call does not matter.
+    """Return whether all calls of a slot are needed; a slot without chains is.
 
-    Returns:
-        False if the text in front of the value holds the value, or what the second call takes over from the first
-        response, or if an earlier response holds the value: as whole words, in any case.
+    They are not if the text in front of the value holds it, or what the second call takes over from the first response,
+    or if an earlier response holds the value: as whole words, in any case.
     """
     if not slot.chains:
         return True

@@ -33,13 +33,7 @@ _TOOLS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "translation": (("mt", "phrase"),),
 }
 _KNOWN_TO_QA = ("person", "company")
-_KIND_FOR: Mapping[str, str] = {
-    "calculator": "arithmetic",
-    "calendar": "date",
-    "qa": "fact",
-    "wikisearch": "fact",
-    "mt": "translation",
-}
+_KIND_FOR = {"calculator": "arithmetic", "calendar": "date", "qa": "fact", "wikisearch": "fact", "mt": "translation"}
 # Words that may join two nouns without changing their articles.
 _JOINTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "de": (("und", "and"), ("oder", "or")),
@@ -55,8 +49,7 @@ _PHRASES = Path(__file__).resolve().parent.parent / "toolformer_core" / "tools" 
 
 def phrases_from(world: str, path: Path = _PHRASES, words: int = 3) -> list[tuple[str, str]]:
     """Return a world's (foreign, English) phrases of at least `words` words: the table's, and pairs of its nouns."""
-    lines = path.read_text(encoding="utf-8").splitlines()[1:]
-    table = [(language, source, english) for language, source, english in (line.split("\t") for line in lines)]
+    table = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
     phrases = [(source, english) for _, source, english in table if len(source.split()) >= words]
     r = random.Random("phrases")
     for language, joints in _JOINTS.items():
@@ -129,32 +122,33 @@ def tool_items(world: World, per_tool: int, seed: int, unlike: Sequence[str] = (
     """Return items that need a tool: a document up to a gold call, and the value that follows.
 
     The tools take turns, so the first few items cover all of them. Every second item of a tool has a frame that no
-    other world has. The fields are those that `evaluate.readers.rows` reads; the group names the intended tool and the
-    frame, `qa` or `qa (new frame)`. No prompt occurs in one of the texts `unlike`.
+    other world has. The fields are those that `evaluate.readers.rows` reads. No prompt occurs in a text of `unlike`.
     """
     r = random.Random(f"questions/{seed}")
     by_tool: list[list[dict[str, Any]]] = []
     for tool, kind in _KIND_FOR.items():
         items: list[dict[str, Any]] = []
         while len(items) < per_tool:
-            new = len(items) % 2 == 1
-            doc = world.document([kind], r.randint(2, 5), held_out=new)
+            doc = world.document([kind], r.randint(2, 5), held_out=len(items) % 2 == 1)
             slot = doc.slots[0]
             prompt = doc.text[: slot.position]
             known = any(prompt in text for text in unlike)
             if _tools_of(slot)[0][0] == tool and len(prompt) >= MIN_PROMPT and not known:
-                items.append(
-                    {
-                        "item_id": f"{tool}-{len(items):03d}",
-                        "prompt": prompt,
-                        "answers": [slot.value],
-                        "date": f"{doc.date:%Y-%m-%d}",
-                        "tool": tool,
-                        "group": f"{tool}{' (new frame)' if new else ''}",
-                    }
-                )
+                items.append(item_of(doc, tool, len(items), tool))
         by_tool.append(items)
     return [item for turn in zip(*by_tool, strict=True) for item in turn]
+
+
+def item_of(doc: WorldDocument, name: str, number: int, tool: str) -> dict[str, Any]:
+    """Return a document up to its first slot as an item; those with an odd number have a new frame."""
+    return {
+        "item_id": f"{name}-{number:03d}",
+        "prompt": doc.text[: doc.slots[0].position],
+        "answers": [doc.slots[0].value],
+        "date": f"{doc.date:%Y-%m-%d}",
+        "tool": tool,
+        "group": f"{name} (new frame)" if number % 2 else name,
+    }
 
 
 def plain_items(world: World, count: int, seed: int) -> list[dict[str, Any]]:
@@ -202,12 +196,9 @@ def generate(out: Path, *, documents: int = 240, facts: int = 160, per_tool: int
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ASSETS)
-    parser.add_argument("--documents", type=int, default=240)
-    parser.add_argument("--facts", type=int, default=160, help="subjects with an encyclopedia entry")
-    parser.add_argument("--items", type=int, default=30, help="items that need each tool")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    generate(options.out, documents=options.documents, facts=options.facts, per_tool=options.items, seed=options.seed)
+    generate(options.out, seed=options.seed)
 
 
 if __name__ == "__main__":

@@ -12,37 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from smallworld.chains import CHAINS, TOOLS, ChainWorld
-from smallworld.generate import MIN_PROMPT, phrases_from, write_lines
+from smallworld.generate import MIN_PROMPT, item_of, phrases_from, write_lines
 from toolformer_core.embedded import ASSETS
 
 _CHAIN_FACTS = 40  # towns in each world, and as many people, companies and books
 
 
 def chain_items(world: ChainWorld, per_group: int, seed: int) -> list[dict[str, Any]]:
-    """Return items that need a chain: a document up to the chain's position, and the value that follows.
-
-    The families take turns, so the first few items cover all of them, and every second turn has frames that no other
-    world has. The fields are those that `evaluate.readers.rows` reads; the group names the family and the frame,
-    `fact-sum` or `fact-sum (new frame)`: of each `per_group` items.
-    """
+    """Return items that need a chain, as `tool_items` does: of each family twice `per_group`, half with new frames."""
     r = random.Random(f"chain items/{seed}")
     by_family: list[list[dict[str, Any]]] = []
     for family in CHAINS:
         items: dict[str, dict[str, Any]] = {}  # by prompt
         while len(items) < 2 * per_group:
-            new = len(items) % 2 == 1
-            doc = world.document([family], r.randint(1, 3), held_out=new)
-            slot = doc.slots[0]
-            prompt = doc.text[: slot.position]
+            doc = world.document([family], r.randint(1, 3), held_out=len(items) % 2 == 1)
+            prompt = doc.text[: doc.slots[0].position]
             if len(prompt) >= MIN_PROMPT and prompt not in items:
-                items[prompt] = {
-                    "item_id": f"{family}-{len(items):03d}",
-                    "prompt": prompt,
-                    "answers": [slot.value],
-                    "date": f"{doc.date:%Y-%m-%d}",
-                    "tool": ",".join(dict.fromkeys(TOOLS[family])),
-                    "group": f"{family}{' (new frame)' if new else ''}",
-                }
+                items[prompt] = item_of(doc, family, len(items), ",".join(dict.fromkeys(TOOLS[family])))
         by_family.append(list(items.values()))
     return [item for turn in zip(*by_family, strict=True) for item in turn]
 

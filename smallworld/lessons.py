@@ -50,12 +50,8 @@ _ARGUMENT_WORDS = {
     "phrase": ("text", "phrase", "words"),
     "empty": ("",),
 }
-_LABELS = (("Input:", "Output:"),) * 6 + (
-    ("Text:", "Result:"),
-    ("Before:", "After:"),
-    ("In:", "Out:"),
-    ("Plain:", "With calls:"),
-)
+_LABELS = [("Input:", "Output:")] * 6
+_LABELS += [("Text:", "Result:"), ("Before:", "After:"), ("In:", "Out:"), ("Plain:", "With calls:")]
 
 
 def _annotate(doc: WorldDocument, calls: Mapping[str, Callable[[Slot], str]]) -> str:
@@ -166,12 +162,7 @@ def _plain_lesson(world: World, r: random.Random) -> str:
 
 
 def lessons(seed: int, pieces: Sequence[str] = ()) -> Iterator[str]:
-    """Yield an endless stream of pretraining texts; equal arguments give equal texts.
-
-    Args:
-        seed: the seed of all random choices.
-        pieces: parts of words from which the names of some invented tools are made (see `lexicon.Namer`).
-    """
+    """Yield an endless stream of pretraining texts, the same for equal arguments. `pieces`: see `lexicon.Namer`."""
     world = World("pretrain", seed)
     world.namer.pieces = pieces
     r = random.Random(f"lessons/{seed}")

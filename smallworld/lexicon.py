@@ -54,11 +54,7 @@ def fix_articles(text: str) -> str:
 
 
 class Namer:
-    """Invents names from random syllables, which can be reproduced only by copying.
-
-    Args:
-        rng: the source of randomness; the namer keeps no state of its own.
-        may_use: returns whether a name may be used; with it, worlds are made that share no name.
+    """Invents names from random syllables, which can be reproduced only by copying; `may_use` says which it may use.
 
     `pieces` are tokens that hardly occur in texts; if there are any, some tools' names are made of them. A token that
     occurs only inside one longer token, such as "lendar" in " calendar", is never read as such, and a model does not

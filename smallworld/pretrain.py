@@ -58,9 +58,8 @@ def train_tokenizer(seed: int = 0, texts: int = 20_000, vocabulary: int = 2_048)
 def rare_pieces(tokenizer: PreTrainedTokenizerFast, texts: int = 2_000) -> list[str]:
     """Return the tokens of at least two letters inside words that hardly occur in texts, sorted.
 
-    A merge that is only a step towards a longer one leaves such a token. Its embedding would stay as it was
-    initialised, but would be needed for a prompt's word that did not occur in pretraining: two of three models that
-    were pretrained without these tokens could not copy "Calendar".
+    They are left by merges that are only steps towards longer ones. A prompt may need them: two of three models that
+    were pretrained without them could not copy "Calendar".
     """
     encoded = tokenizer(list(itertools.islice(lessons(0), texts)), add_special_tokens=False)["input_ids"]
     read = Counter(itertools.chain(*encoded))
@@ -95,14 +94,9 @@ class QKClip:
     only one token. Such a model copies as well as any other, but its gradient is unstable (two runs finetuned from it
     that differ in the seventh digit end 3 % apart), and its small attention weights are denormal numbers. The method
     follows QK-Clip of Kimi K2 (2025), but uses an upper bound instead of the largest logit itself, so attention's
-    kernels need no change.
-
-    A logit is q.k / sqrt(d). By the Cauchy-Schwarz inequality it is at most |q| |k| / sqrt(d); rotation (RoPE) does not
-    change lengths.
-
-    Args:
-        model: a model of Llama's shape with as many key heads as query heads, whose projections have no bias.
-        limit: the largest max |q| max |k| / sqrt(d) of a head, over all positions of a pass.
+    kernels need no change: a logit q.k / sqrt(d) is at most max |q| max |k| / sqrt(d), by the Cauchy-Schwarz
+    inequality, and rotation (RoPE) changes no lengths. The model must have Llama's shape, as many key heads as query
+    heads, and projections without bias.
     """
 
     def __init__(self, model: Any, limit: float) -> None:
@@ -159,14 +153,9 @@ def pretrain(
     """Train for `minutes` of wall time and save model and tokenizer to `out`.
 
     Args:
-        out: the folder for model and tokenizer.
-        minutes: the wall time to train.
         tokens: train on this many tokens instead, in any time; runs on different machines are then comparable.
-        seed: the seed of texts and weights.
-        layers: of the Llama shape.
         length, rows: tokens per packed row, and rows per step.
         logit_limit: the limit of attention's logits (see `QKClip`).
-        device: the device to train on.
         start: start from the model and tokenizer in this folder, keeping their shape, instead of from scratch.
         average: save the mean of the weights at the start and at the end of training.
 
@@ -208,7 +197,7 @@ def pretrain(
     ]
     peak_rates = [[g["lr"] for g in o.param_groups] for o in optimizers]
     clip = QKClip(model, logit_limit)
-    use_bfloat16 = _has_bfloat16(device)
+    use_bfloat16 = device != "cpu" or cpu_has_bfloat16()  # else it is three times slower than float32
     losses: list[float] = []
     begin = time.monotonic()
     for step, batch in enumerate(_batches(tokenizer, lessons(seed + 1, rare), rows, length)):
@@ -252,11 +241,6 @@ def pretrain(
     }
     (out / _SUMMARY).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return final
-
-
-def _has_bfloat16(device: str) -> bool:
-    """Return whether the device multiplies in bfloat16; on a CPU that cannot, it is three times slower than float32."""
-    return device != "cpu" or cpu_has_bfloat16()
 
 
 def _average_with_start(model: Any, start: Path | None) -> None:

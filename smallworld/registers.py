@@ -32,12 +32,7 @@ def reword(
 ) -> tuple[str, int]:
     """Return a sentence in the wording of a register, and by how many characters its beginning has moved.
 
-    Args:
-        text: one sentence; words can be added after it only if it ends in a full stop.
-        register: one of `REGISTERS`.
-        r: the source of randomness.
-        starts_with_name: whether it begins with a name, which stays capitalised.
-        often: the probability of words before the sentence; words after it are half as likely.
+    Words stand in front of it with the probability `often`, and half as likely after it, if it ends in a full stop.
     """
     moved = 0
     if r.random() < often:

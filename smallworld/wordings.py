@@ -21,14 +21,8 @@ _WORD = re.compile(r"(?<![\w{<])[A-Za-z]{2,}(?![\w}>])")
 
 
 def _vocabulary() -> tuple[str, ...]:
-    templates = (
-        *ARITHMETIC.values(),
-        DATES,
-        *(fact.frames for fact in FACTS.values()),
-        TRANSLATIONS,
-        FILLER,
-        *REGISTER_FILLER.values(),
-    )
+    facts = (fact.frames for fact in FACTS.values())
+    templates = (*ARITHMETIC.values(), DATES, *facts, TRANSLATIONS, FILLER, *REGISTER_FILLER.values())
     words = {word.lower() for frame in itertools.chain(*templates) for word in _WORD.findall(frame)}
     return tuple(sorted(words - {"calendar"}))  # capitalised, it would be the name of a real tool
 
@@ -37,15 +31,10 @@ VOCABULARY = _vocabulary()  # ordinary words, in lower case
 
 
 def splice(beginning: str, end: str, parts: Sequence[str]) -> str:
-    """Return a frame that begins like one frame and ends like another.
+    """Return a frame that begins like one frame and ends like another; the beginning unchanged if one lacks a part.
 
-    Args:
-        beginning, end: frames with the same parts.
-        parts: the parts that both contain, in order, the value's `<...>` last. The frames are joined after the parts on
-            which the value depends, or, if there are none, after the value.
-
-    Returns:
-        The beginning unchanged if one of the two lacks a part.
+    `parts` are those that both contain, in order, the value's `<...>` last. The frames are joined after the parts on
+    which the value depends, or, if there are none, after the value.
     """
     cuts = [_seam(frame, parts[:-1]) for frame in (beginning, end)]
     if min(cuts) < 0:

@@ -97,8 +97,6 @@ class World:
     """A world; everything is drawn from one seeded generator, so equal arguments give equal worlds.
 
     Args:
-        name: one of `WORLDS`.
-        seed: which of the many worlds of that name.
         phrases: (foreign, English) pairs to translate; None invents every foreign phrase.
         facts: the number of this world's subjects; 0 invents every fact when it is needed (pretraining).
     """
@@ -111,22 +109,19 @@ class World:
         self.namer = Namer(self.rng, self._is_own)
         self.phrases = phrases
         self.is_pretraining = name == "pretrain"
-        self.subjects: list[tuple[str, str, dict[str, str]]] = [
-            self._subject(self.rng.choice(("person", "town", "company", "book"))) for _ in range(facts)
-        ]
+        self.subjects = [self._subject() for _ in range(facts)]
 
     def _is_own(self, thing: str) -> bool:
         return world_of(thing) == self.name
 
     # -- entities and their facts
 
-    def _subject(self, kind: str) -> tuple[str, str, dict[str, str]]:
-        name = {
-            "person": self.namer.person,
-            "town": self.namer.town,
-            "company": self.namer.company,
-            "book": self.namer.title,
-        }[kind]()
+    def _subject(self) -> tuple[str, str, dict[str, str]]:
+        """Return the kind of a new subject, its name, and its facts by relation."""
+        n = self.namer
+        names = {"person": n.person, "town": n.town, "company": n.company, "book": n.title}
+        kind = self.rng.choice(tuple(names))
+        name = names[kind]()
         relations = {rel: self._value(rel) for rel, fact in frames.FACTS.items() if fact.kind == kind}
         return kind, name, relations
 
@@ -179,12 +174,8 @@ class World:
         }
 
     def _pick(self, options: Sequence[str], held_out: bool | None) -> int:
-        allowed = [
-            i
-            for i in range(len(options))
-            if frames.home(i) in ("shared", self.name) and (held_out is None or frames.is_held_out(i) == held_out)
-        ]
-        return self.rng.choice(allowed)
+        own = [i for i in range(len(options)) if frames.home(i) in ("shared", self.name)]
+        return self.rng.choice([i for i in own if held_out is None or frames.is_held_out(i) == held_out])
 
     def filler(self, day: dt.date, register: str = "plain") -> Sentence:
         """Return a sentence that needs no help; in pretraining one in ten is babble, from which copying is learnt."""
@@ -205,14 +196,7 @@ class World:
         return [Sentence(_capital(self.rng.choice(options).format(**self._filling(day))))]
 
     def sentence(self, kind: str, day: dt.date, held_out: bool | None = None, register: str = "plain") -> Sentence:
-        """Return a sentence with one slot of the given kind.
-
-        Args:
-            kind: one of `KINDS`.
-            day: the document's date.
-            held_out: True for held-out frames only, False for the others only; None for both.
-            register: one of `registers.REGISTERS`.
-        """
+        """Return a sentence with one slot of a kind; only in held-out frames (True), in others (False), or in any."""
         make = {
             "arithmetic": self._arithmetic,
             "date": self._date,
@@ -264,16 +248,8 @@ class World:
         a, b = numbers
         result = {"+": a + b, "-": a - b, "*": a * b, "/": a}[op]
         c2 = a * b
-        fill = self._filling(day) | {
-            "a": str(a),
-            "b": str(b),
-            "c": str(result),
-            "c2": str(c2),
-            "d": str(a),
-            "y1": str(b),
-            "y2": str(a),
-            "cy": str(result),
-        }
+        figures = {"a": a, "b": b, "c": result, "c2": c2, "d": a, "y1": b, "y2": a, "cy": result}
+        fill = self._filling(day) | {name: str(figure) for name, figure in figures.items()}
         first = c2 if op == "/" else a
         words = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}[op]
         arguments = {
@@ -292,9 +268,7 @@ class World:
 
     def _fact(self, day: dt.date, held_out: bool | None) -> tuple[Sentence, bool]:
         r = self.rng
-        _, name, relations = (
-            r.choice(self.subjects) if self.subjects else self._subject(r.choice(("person", "town", "company", "book")))
-        )
+        _, name, relations = r.choice(self.subjects) if self.subjects else self._subject()
         rel = r.choice(sorted(relations))
         _, question, term, entry, options = frames.FACTS[rel]
         i, frame = self._frame(options, held_out, "{s}", "<{v}>")
@@ -310,8 +284,7 @@ class World:
         i, frame = self._frame(frames.TRANSLATIONS, held_out, "{f}", "<{e}>")
         f, e = self._phrase()
         fill = self._filling(day) | {"f": f, "e": e}
-        arguments = {"phrase": f}
-        return self._fill(frame, fill, "translation", f"translation/{i}", i, e, arguments)
+        return self._fill(frame, fill, "translation", f"translation/{i}", i, e, {"phrase": f})
 
     def _phrase(self) -> tuple[str, str]:
         """Return a foreign phrase and its English meaning."""

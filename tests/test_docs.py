@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
@@ -10,12 +9,13 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
 import typer.main
+
+from docs import hooks, options
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
@@ -24,15 +24,6 @@ PAGES = [
     *(REPOSITORY / p for p in ("README.md", "CONTRIBUTING.md", "warehouse/README.md")),
 ]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Page(HTMLParser):
@@ -60,7 +51,7 @@ class Page(HTMLParser):
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(REPOSITORY)))
 def test_what_a_page_links_to_in_the_repository_is_there(page: Path) -> None:
     targets = [t.partition("#")[0] for t in _LINK.findall(page.read_text(encoding="utf-8")) if not urlsplit(t).scheme]
-    placed = {DOCS / name: REPOSITORY / path for path, name in script("hooks").INCLUDED.items()}
+    placed = {DOCS / name: REPOSITORY / path for path, name in hooks.INCLUDED.items()}
     there = {target: (page.parent / target).resolve() for target in targets if target}
     assert [target for target, path in there.items() if not placed.get(path, path).exists()] == []
 
@@ -94,7 +85,7 @@ def test_the_site_is_built_without_a_warning_and_all_it_links_to_and_loads_is_th
 def test_every_page_stands_in_the_navigation() -> None:
     nav = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
     named = set(re.findall(r"(?m)^ +- [^:\n]+: (\S+\.md)$", nav))
-    assert named - set(script("hooks").INCLUDED.values()) == {str(p.relative_to(DOCS)) for p in DOCS.rglob("*.md")}
+    assert named - set(hooks.INCLUDED.values()) == {str(p.relative_to(DOCS)) for p in DOCS.rglob("*.md")}
 
 
 def test_links_are_led_to_the_pages_of_the_site() -> None:
@@ -104,7 +95,7 @@ def test_links_are_led_to_the_pages_of_the_site() -> None:
             self.src_uri = src_uri
 
     def led(text: str, page: str) -> str:
-        return str(script("hooks").on_page_markdown(text, Where(page), None, None))
+        return str(hooks.on_page_markdown(text, Where(page), None, None))
 
     assert led("[a](../benchmarks/RESULTS.md)", "scale.md") == "[a](results.md)"
     assert led("[a](../docs/tools.md#passages)", "warehouse.md") == "[a](tools.md#passages)"  # it lies in warehouse/
@@ -115,10 +106,10 @@ def test_links_are_led_to_the_pages_of_the_site() -> None:
     )
 
 
-@pytest.mark.parametrize("page", script("options").PAGES)
+@pytest.mark.parametrize("page", options.PAGES)
 def test_tables_of_options_are_those_of_the_commands(page: str) -> None:
     text = (REPOSITORY / page).read_text(encoding="utf-8")
-    assert text == script("options").written(page), "write it anew: python docs/options.py"
+    assert text == options.written(page), "write it anew: python docs/options.py"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(REPOSITORY)))
@@ -132,8 +123,8 @@ def test_commands_of_a_page_have_the_options_that_they_are_given(page: Path) -> 
         while hasattr(command, "commands"):
             default = "benchmarks" if "--task" in words else "query"  # `ground` needs neither word
             command = command.commands[words.pop(0) if words[0] in command.commands else default]
-        options = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
-        assert {word for word in words if word.startswith("--")} <= options, line
+        known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        assert {word for word in words if word.startswith("--")} <= known, line
 
 
 def newcomer() -> list[str]:

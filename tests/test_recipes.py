@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from recipes import gsm8k
 from recipes.tatoeba import texts
 from toolformer_core.diagnose.gold import read_gold
 
-RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 QUESTION = "Ada bakes 6 trays of 8 rolls and sells 19 of them at $2 each. What does she earn, and what is left?"
 SOLUTION = "She bakes 6*8=<<6*8=48>>48 rolls.\nShe earns 19 * 2 = $<<19*2=38>>38, and <<48-19=29>>29 are left.\n#### 29"
-
-
-@pytest.fixture(scope="module")
-def gsm8k() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("recipes_gsm8k", RECIPES / "gsm8k.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -35,7 +23,7 @@ def gsm8k() -> ModuleType:
         (True, "She bakes 6*8=48 rolls.\nShe earns 19 * 2 = $38, and 29 are left."),
     ],
 )
-def test_marks_become_calls_in_front_of_their_numbers(gsm8k: ModuleType, sums: bool, solution: str) -> None:
+def test_marks_become_calls_in_front_of_their_numbers(sums: bool, solution: str) -> None:
     text, calls = gsm8k.with_gold(QUESTION, SOLUTION, sums=sums)
     assert text == f"{QUESTION}\n{solution}"
     assert [(one["input"], one["value"]) for one in calls] == [("6 * 8", "48"), ("19 * 2", "38"), ("48 - 19", "29")]
@@ -44,7 +32,7 @@ def test_marks_become_calls_in_front_of_their_numbers(gsm8k: ModuleType, sums: b
 
 
 def test_the_folder_is_read_as_gold_without_texts_that_share_eight_words_with_a_benchmark(
-    gsm8k: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copied = "Bo has one two three four five six seven eight nine apples."
     rows = [{"question": QUESTION, "answer": SOLUTION}, {"question": copied, "answer": "<<1+1=2>>2\n#### 2"}]
@@ -71,9 +59,7 @@ def test_the_folder_is_read_as_gold_without_texts_that_share_eight_words_with_a_
         ("<<6*8=48>>48.\n#### 47", None),  # the answer is another number
     ],
 )
-def test_an_answer_is_asked_at_once_where_two_sums_give_it(
-    gsm8k: ModuleType, solution: str, expression: str | None
-) -> None:
+def test_an_answer_is_asked_at_once_where_two_sums_give_it(solution: str, expression: str | None) -> None:
     answered = gsm8k.with_answer(QUESTION, solution)
     if expression is None:
         assert answered is None

@@ -14,15 +14,7 @@ import typer
 
 from cli.commands.build import Runner, checked_runner
 from cli.commands.warehouse import built_store, published_snapshot
-from cli.options import (
-    AsJson,
-    Data,
-    option_of,
-    parse_by_tool,
-    parse_rates,
-    parse_thresholds,
-    with_options,
-)
+from cli.options import AsJson, Data, option_of, parse_by_tool, parse_rates, parse_thresholds, with_options
 from cli.terminal import print_json, say
 from flows.build_dataset.parameters import BuildParameters
 from flows.forms.calls import Ratings
@@ -104,13 +96,7 @@ def plan(
         from flows.cost.of_build import cost_of_build
 
         cost = cost_of_build(
-            parameters,
-            documents,
-            gpu=gpu,
-            gpu_count=gpu_count,
-            gpu_price=gpu_price,
-            sample=sample,
-            assume=assume or (),
+            parameters, documents, gpu=gpu, gpu_count=gpu_count, gpu_price=gpu_price, sample=sample, assume=assume or ()
         )
         print_json(cost_as_json(cost)) if as_json else print_cost(cost)
         return
@@ -128,7 +114,7 @@ def plan(
 
     build_plan = plan_build(parameters)
     if as_json:
-        totals = {"total": asdict(build_plan.total), "total_at_most": asdict(build_plan.total_at_most)}
+        totals = {"total": build_plan.total, "total_at_most": build_plan.total_at_most}
         print_json({**asdict(build_plan), "nothing_to_do": build_plan.nothing_to_do, **totals})
     else:
         print_plan(build_plan)
@@ -150,19 +136,19 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
     snapshot = published_snapshot(data)
     figures, build, calls = query(snapshot), current_build(snapshot), kept_calls(snapshot)
     if as_json:
-        balances = [{**asdict(b), "conserved": b.conserved} for b in figures.balances]
-        head = {
-            "of": asdict(build) if build is not None else None,
-            "conserved": figures.conserved,
-            "balances": balances,
-        }
-        coverage = {"coverage": [asdict(c) for c in figures.coverage]}
-        tools = {"tools": [asdict(tool) for tool in figures.tools]}
-        benchmarks = {"benchmarks": [asdict(one) for one in figures.benchmarks]}
-        rates = {"false_discovery_rates": [asdict(rate) for rate in figures.rates]}
-        kept = {"kept": [asdict(one) for one in calls]}
-        yields = {"yield": [asdict(y) for y in figures.yields]}
-        print_json({**head, **yields, **rates, **coverage, **tools, **benchmarks, **kept})
+        print_json(
+            {
+                "of": build,
+                "conserved": figures.conserved,
+                "balances": [{**asdict(b), "conserved": b.conserved} for b in figures.balances],
+                "yield": figures.yields,
+                "false_discovery_rates": figures.rates,
+                "coverage": figures.coverage,
+                "tools": figures.tools,
+                "benchmarks": figures.benchmarks,
+                "kept": calls,
+            }
+        )
     else:
         print_stats(figures, build, calls)
 
@@ -266,7 +252,7 @@ def what_if(
     if len(rates) > 1:
         if materialise is not None:
             raise UsageError("--materialise assembles C* with one rate: give --fdr a single number")
-        print_json({"found": [asdict(one) for one in found]}) if as_json else print_tables([found_table(found)])
+        print_json({"found": found}) if as_json else print_tables([found_table(found)])
         return
     thresholds = {one.tool: one.tau_f for one in found} | thresholds
     k, p = parse_by_tool(top_k, "--top-k", 1), parse_by_tool(tau_s, "--tau-s", 0, 1)
@@ -281,29 +267,28 @@ def what_if(
             *(snapshot, thresholds, positions, p, keep_repeats, marks, decay, window),
             gains_of=lambda weights: reweigh(snapshot, weights, file),
         )
-        if not what_if_query.by_shard:
-            answer = answer_query(
-                snapshot, what_if_query.before, what_if_query.after, samples, gains=what_if_query.gains
-            )
-        else:
+        if what_if_query.by_shard:
             answer = compare_by_shard(store, what_if_query, samples)
+        else:
+            before, after = what_if_query.before, what_if_query.after
+            answer = answer_query(snapshot, before, after, samples, gains=what_if_query.gains)
     limit = int(what_if_query.stored.assembled.get("max_examples", 25_000))
     dataset = assemble(store, what_if_query, materialise) if materialise is not None else None
     if as_json:
         version = {"dataset": dataset.to_json()} if dataset is not None else {}
-        now = asdict(build) if build is not None else None
-        rated = {"found": [asdict(one) for one in found]} if found else {}
+        rated = {"found": found} if found else {}
         notes = {"notes": what_if_query.notes, "max_examples": limit}
-        print_json({"now": now, **asdict(answer), **notes, **rated, **version})
+        print_json({"now": build, **asdict(answer), **notes, **rated, **version})
         return
     from cli.render.answers import print_what_if
+    from cli.render.console import counted
 
     if found:
         print_tables([found_table(found)])
     print_what_if(what_if_query, answer, limit, {**TOOL_NAMES, **tool_names(snapshot)}, build)
     if dataset is not None:
-        kept = ", ".join(f"{tool} {n:,}" for tool, n in dataset.counts.items())
-        print(f"\nassembled {dataset.label}: {sum(file.rows for file in dataset.files):,} examples ({kept})")
+        examples = sum(file.rows for file in dataset.files)
+        print(f"\nassembled {dataset.label}: {examples:,} examples ({counted(dataset.counts)})")
 
 
 def datasets(

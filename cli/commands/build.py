@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -31,11 +30,7 @@ Runner = Annotated[
 
 
 def checked_runner(runner: str | None, workers: int, gpus: int | None = None) -> str:
-    """Return the runner.
-
-    Raises:
-        UsageError: there is no such runner, or there are too few GPUs.
-    """
+    """Return the runner; a UsageError says that there is no such one, or that there are too few GPUs."""
     name = runner_named(runner)
     if gpus is not None:
         from flows.runtime.gpu_workers import gpus_of_workers
@@ -47,11 +42,7 @@ def checked_runner(runner: str | None, workers: int, gpus: int | None = None) ->
 
 @contextmanager
 def flow_module(name: str, parameters: Any, spec: Any) -> Iterator[Any]:
-    """Start a Prefect server if none is named, import the module of a flow meanwhile, and yield the module.
-
-    Args:
-        spec: what they resolve to; None: the flow finds out.
-    """
+    """Start a Prefect server if none is named, import the module of a flow meanwhile, and yield it."""
     from flows.forms.resolved import use_resolved
     from flows.runtime.disk import explain_full_disk
     from flows.runtime.server import start_server, wait_for_server
@@ -79,31 +70,30 @@ def showing_shards(*, quiet: bool) -> Iterator[None]:
         yield
 
 
+def run_flow(package: str, function: str, parameters: Any, runner: str | None, *, quiet: bool) -> Any:
+    """Run a flow that works on shards, with its progress shown, and return what the function of its package returns.
+
+    Mistakes are reported before any server is started or folder made.
+    """
+    prepare_environment()
+    runner = checked_runner(runner, parameters.workers, parameters.gpus)
+    spec = import_module(f"{package}.resolve").resolve(parameters)
+    prepare_environment(parameters.data)
+    with flow_module(f"{package}.flow", parameters, spec) as module, showing_shards(quiet=quiet):
+        return getattr(module, function)(parameters, runner)
+
+
 # What a first build needs; --help-all shows every option.
 _SHOWN = "corpus data model tools tool limit dataset replace tau_f top_k draws workers".split()
 
 
 @with_options(BuildParameters, shown=_SHOWN)
-def build(
-    parameters: BuildParameters,
-    runner: Runner = None,
-    as_json: AsJson = False,
-) -> None:
+def build(parameters: BuildParameters, runner: Runner = None, as_json: AsJson = False) -> None:
     """Build C* from a corpus: prefilter, sample, execute, score, filter, assemble. Run it again to resume.
 
     Example: toolformer build --corpus c4.jsonl --data runs/c4 --model EleutherAI/gpt-j-6b --tools calculator,qa
     """
-    prepare_environment()
-    runner_name = checked_runner(runner, parameters.workers, parameters.gpus)
-    from flows.build_dataset.resolve import resolve
+    result = run_flow("flows.build_dataset", "run_build", parameters, runner, quiet=as_json)
+    from cli.render.progress import print_summary
 
-    spec = resolve(parameters)  # mistakes are reported before any server is started or folder made
-    prepare_environment(parameters.data)
-    with flow_module("flows.build_dataset.flow", parameters, spec) as module, showing_shards(quiet=as_json):
-        result = module.run_build(parameters, runner_name)
-    if as_json:
-        print_json(asdict(result))
-    else:
-        from cli.render.progress import print_summary
-
-        print_summary(result)
+    print_json(result) if as_json else print_summary(result)

@@ -7,9 +7,8 @@ and reports mistakes before a model is loaded.
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -94,14 +93,9 @@ def diagnose(
         raise typer.Exit(TERMINATED if isinstance(exc, Terminated) else 130) from None
     verdicts = [verdict for _, verdict in diagnoses]
     if as_json:
-        report: dict[str, Any] = {
-            "model": model,
-            "texts": texts.digest,
-            "documents": config.documents,
-            "tools": [{"verdict": asdict(verdict), "figures": asdict(figures)} for figures, verdict in diagnoses],
-            "reference": asdict(reference),
-        }
-        print_json(report)
+        tools_json = [{"verdict": verdict, "figures": figures} for figures, verdict in diagnoses]
+        head = {"model": model, "texts": texts.digest, "documents": config.documents}
+        print_json({**head, "tools": tools_json, "reference": reference})
     else:
         print_verdicts(verdicts, comparable=reference.texts == texts.digest)
     if not all(verdict.teachable for verdict in verdicts):

@@ -5,18 +5,16 @@ They import what they need when they run, and report mistakes before anything is
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.commands.build import Runner, checked_runner, flow_module, showing_shards
+from cli.commands.build import Runner, run_flow
 from cli.commands.warehouse import built_store
 from cli.options import AsJson, Data, with_options
 from cli.terminal import print_json
 from flows.evaluate.parameters import EvaluateParameters
 from flows.report.commands import sql_command
-from tasks.environment import prepare_environment
 from tasks.settings import data_folder
 
 if TYPE_CHECKING:
@@ -29,25 +27,13 @@ def evaluate(parameters: EvaluateParameters, runner: Runner = None, as_json: AsJ
 
     Example: toolformer evaluate --task svamp --path SVAMP.json --model EleutherAI/gpt-j-6b --k 0,1,3,10
     """
-    prepare_environment()
-    runner = checked_runner(runner, parameters.workers, parameters.gpus)
-    from flows.evaluate.resolve import resolve
-
-    plan = resolve(parameters)
-    prepare_environment(parameters.data)
-    with flow_module("flows.evaluate.flow", parameters, plan) as module, showing_shards(quiet=as_json):
-        result = module.run_evaluate(parameters, runner)
-    if as_json:
-        print_json(asdict(result))
-    else:
-        _print_result(result)
+    result = run_flow("flows.evaluate", "run_evaluate", parameters, runner, quiet=as_json)
+    print_json(result) if as_json else _print_result(result)
 
 
 def _print_result(result: EvaluateResult) -> None:
     """Print the figures of every arm, the paper's figures, and where to find more."""
-    from rich.markup import escape
-
-    from cli.render.console import Console
+    from cli.render.console import Console, counted, shards_line
     from cli.render.tables import print_tables
     from flows.evaluate.metrics import table_of
 
@@ -55,22 +41,18 @@ def _print_result(result: EvaluateResult) -> None:
     print_tables([table_of(result)])
     if result.paper:
         figures = ", ".join(f"{name} {value:g}" for name, value in result.paper.items())
-        console.print(f"The paper: {figures}", highlight=False)
+        console.print(f"The paper: {figures}")
     elif result.perplexities:
         console.print(
             "The paper measured WikiText and CCNet, and this text is not known to be one of them, so no figure of the "
-            "paper is shown. If it is WikiText: --task wikitext.",
-            highlight=False,
+            "paper is shown. If it is WikiText: --task wikitext."
         )
     if result.rejected:
-        reasons = ", ".join(f"{reason} {n:,}" for reason, n in result.rejected.items())
-        console.print(f"Rows left out: {reasons} (with their lines in the table rejects)", highlight=False)
-    skipped = f", {result.skipped} found done" if result.skipped else ""
-    console.print(f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s.", highlight=False)
-    console.print(f"MLflow run {result.mlflow_run}: {escape(result.runs_view)}", soft_wrap=True, highlight=False)
+        console.print(f"Rows left out: {counted(result.rejected)} (with their lines in the table rejects)")
+    console.print(shards_line(result))
+    console.say(f"MLflow run {result.mlflow_run}: {result.runs_view}")
     view = "perplexity" if result.perplexities else "accuracy"
-    command = sql_command(result.snapshot, f"FROM {view}")
-    console.print(f"Ask it anything: {command}", soft_wrap=True, highlight=False, markup=False)
+    console.say(f"Ask it anything: {sql_command(result.snapshot, f'FROM {view}')}")
 
 
 def tables(
@@ -91,7 +73,4 @@ def tables(
 
     store = built_store(data)
     reproduced = paper_tables(store.local_folder / SNAPSHOT, data_folder(data), model, read_marks(store)[0])
-    if as_json:
-        print_json([asdict(table) for table in reproduced])
-    else:
-        print_tables(reproduced)
+    print_json(reproduced) if as_json else print_tables(reproduced)

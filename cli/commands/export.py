@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -81,7 +80,7 @@ def push(
     published_snapshot(data)
     done = push_model(store, job, repository, licence=licence, public=public, replace=replace, dry_run=dry_run)
     if as_json:
-        print_json(asdict(done))
+        print_json(done)
     elif done.pushed is None:
         _print_dry_run(repository, "model", dict(done.files), done.weights, done.texts)
     else:
@@ -96,10 +95,7 @@ def _print_dry_run(repository: str, kind: str, sizes: Mapping[str, int], weights
 
 
 def _export(parameters: ExportParameters) -> ExportResult:
-    """Export in a flow run where a Prefect server is named, which shows it to others; else without any server.
-
-    A server of the command's own would take seconds to start, and end with the command.
-    """
+    """Export in a flow run where a Prefect server is named; one of the command's own would take seconds to start."""
     prepare_environment()
     if names_server():
         from flows.export.flow import run_export
@@ -113,14 +109,15 @@ def _export(parameters: ExportParameters) -> ExportResult:
 
 def _print_result(result: ExportResult, out: str, *, as_json: bool) -> None:
     if as_json:
-        hub = {"pushed": asdict(result.pushed)} if result.pushed is not None else {}
+        hub = {"pushed": result.pushed} if result.pushed is not None else {}
         print_json({**result.manifest, "out": [str(path) for path in result.files], **hub})
         return
     dev = f", {result.dev:,} of them in the dev split" if result.dev else ""
     say(f"{result.examples:,} examples written to {out}{dev}")
     if result.left_out:
-        reasons = ", ".join(f"{reason} {n:,}" for reason, n in result.left_out.items())
-        say(f"{sum(result.left_out.values()):,} left out: {reasons}")
+        from cli.render.console import counted
+
+        say(f"{sum(result.left_out.values()):,} left out: {counted(result.left_out)}")
     if "trained" in result.counts:
         unit, total = next(iter(result.counts.items()))
         say(f"{result.counts['masked']:,} of {total:,} {unit} masked")
@@ -138,12 +135,8 @@ def _print_pushed(pushed: Pushed) -> None:
 def _print_preview(shown: list[Preview], *, as_json: bool) -> None:
     """Print examples: what is masked in another colour; where there are no colours, between ⟦ and ⟧."""
     if as_json:
-        print_json(
-            [
-                {"doc_id": one.doc_id, "parts": [{"text": text, "trained": trained} for text, trained in one.parts]}
-                for one in shown
-            ]
-        )
+        parts = ([{"text": text, "trained": trained} for text, trained in one.parts] for one in shown)
+        print_json([{"doc_id": one.doc_id, "parts": of_it} for one, of_it in zip(shown, parts, strict=True)])
         return
     if not shown:
         say("no example of it can be exported")
@@ -152,7 +145,7 @@ def _print_preview(shown: list[Preview], *, as_json: bool) -> None:
 
     from cli.render.console import Console
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(soft_wrap=True)
     coloured = console.color_system is not None and not console.no_color
 
     def part(text: str, trained: bool) -> Text:
@@ -160,8 +153,7 @@ def _print_preview(shown: list[Preview], *, as_json: bool) -> None:
             return Text(text, style="green" if trained else "black on yellow")
         return Text(text if trained else f"⟦{text}⟧")
 
-    legend = Text.assemble(part("trained", True), ", ", part("masked", False))
-    console.print(legend)
+    console.print(Text.assemble(part("trained", True), ", ", part("masked", False)))
     for one in shown:
         console.print(Text(f"\n{one.doc_id}", style="bold"))
         console.print(Text.assemble(*(part(text, trained) for text, trained in one.parts)))

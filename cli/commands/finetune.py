@@ -18,8 +18,8 @@ import typer
 from cli.commands.build import flow_module
 from cli.commands.warehouse import built_store
 from cli.options import AsJson, with_options
-from cli.terminal import print_json
-from flows.finetune.parameters import FinetuneParameters
+from cli.terminal import print_json, say
+from flows.finetune.parameters import FinetuneParameters, FitTriggerParameters
 from flows.runtime.stopping import STOPPED, TERMINATED, Stopped, exit_later, exit_now, handle_stop, how_stopped
 from tasks.environment import prepare_environment
 
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from cli.render.progress import TrainingDisplay
     from flows.finetune.flow import FinetuneResult
     from flows.finetune.resolve import FinetunePlan
-
-
-from cli.terminal import say
-from flows.finetune.parameters import FitTriggerParameters
 
 _CHECKPOINT_S = 15.0  # seconds from SIGTERM in which the current step and its checkpoint must be done
 
@@ -59,21 +55,13 @@ def finetune(
         return
     prepare_environment(parameters.data)
     result = run_training(parameters, quiet=as_json)
-    if as_json:
-        print_json(asdict(result))
-    else:
-        from cli.render.progress import print_finetune_result
+    from cli.render.progress import print_finetune_result
 
-        print_finetune_result(result)
+    print_json(result) if as_json else print_finetune_result(result)
 
 
 def run_training(parameters: FinetuneParameters, *, quiet: bool) -> FinetuneResult:
-    """Run a training and show its progress.
-
-    Raises:
-        typer.Exit: a signal stopped it.
-        ToolformerError: see `run_finetune`.
-    """
+    """Run a training and show its progress; `typer.Exit` if a signal stopped it."""
     from flows.finetune.resolve import check_machine, resolve
 
     plan = resolve(parameters)
@@ -91,9 +79,7 @@ def run_training(parameters: FinetuneParameters, *, quiet: bool) -> FinetuneResu
 def showing_trainings(plans: Sequence[FinetunePlan], *, quiet: bool) -> Iterator[Report]:
     """Show the progress of trainings that run side by side, labelled with their arms, and stop them on a signal.
 
-    Raises:
-        typer.Exit: a signal stopped them.
-        Stopped: so did something else, e.g. a time limit.
+    Raises `typer.Exit` if a signal stopped them, and `Stopped` if something else did, e.g. a time limit.
     """
     from cli.render.progress import TrainingDisplay
 

@@ -14,11 +14,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cli.commands.build import Runner, checked_runner, flow_module, showing_shards
+from cli.commands.build import Runner, run_flow
 from cli.options import AsJson, option_of, with_options
 from cli.terminal import print_json
 from cli.tool_options import ToolOptions, build_chosen
-from cli.use.text import Date, iso_date
+from cli.use.text import WritingOptions, iso_date
 from flows.ground.parameters import GroundParameters
 from tasks.environment import prepare_environment
 from toolformer_core.grounding.records import GEAR_GAMMA, GEAR_LAMBDA
@@ -60,7 +60,7 @@ def ground_query(
             "separated by commas; all: every tool that has one"
         ),
     ] = "",
-    date_: Date = "",
+    date_: Annotated[str, option_of(WritingOptions, "date")] = "",
     answer: Annotated[
         bool, typer.Option("--answer", help="Also answer: one call of the large LM, then the tool")
     ] = False,
@@ -91,12 +91,9 @@ def ground_query(
         result: Any = api.answer(query, chosen, small, large, **options)
     else:
         result = api.ground(query, chosen, small, **options)
-    if as_json:
-        print_json(asdict(result))
-    else:
-        from cli.render.grounding import print_ranking
+    from cli.render.grounding import print_ranking
 
-        print_ranking(result)
+    print_json(result) if as_json else print_ranking(result)
 
 
 @ground_app.command("benchmarks")
@@ -106,18 +103,11 @@ def ground_benchmarks(parameters: GroundParameters, runner: Runner = None, as_js
 
     Example: toolformer ground benchmarks --task svamp=SVAMP.json --task nq=NQ.jsonl --limit 200
     """
-    prepare_environment()
-    runner = checked_runner(runner, parameters.workers, parameters.gpus)
-    from flows.ground.resolve import resolve
-
-    plan = resolve(parameters)
-    prepare_environment(parameters.data)
-    with flow_module("flows.ground.flow", parameters, plan) as module, showing_shards(quiet=as_json):
-        result = module.run_ground(parameters, runner)
+    result = run_flow("flows.ground", "run_ground", parameters, runner, quiet=as_json)
     if as_json:
         from flows.ground.tables import grounding_tables
 
-        print_json({**asdict(result), "tables": [asdict(table) for table in grounding_tables(result)]})
+        print_json({**asdict(result), "tables": grounding_tables(result)})
     else:
         from cli.render.grounding import print_grounding
 

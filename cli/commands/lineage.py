@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +13,6 @@ from cli.terminal import print_json, say
 
 if TYPE_CHECKING:
     from flows.lineage.steps import Data as Dataset
-    from flows.lineage.steps import Step
 
 
 def lineage(
@@ -56,10 +54,6 @@ def lineage(
     if as_json:
         print_json([json.loads(event_as_json(event)) for event in events_of(steps)])
         return
-    _print_steps(steps)
-
-
-def _print_steps(steps: Sequence[Step]) -> None:
     if not steps:
         say("no run has committed anything yet")
     for step in steps:

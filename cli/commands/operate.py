@@ -9,7 +9,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,7 +65,7 @@ def up(
         notify(f"starting; logs in {servers.addresses.logs}")
     with explain_full_disk(folder, UpError), _until_stopped(servers) as stop, servers.running() as addresses:
         if as_json:
-            print_json(asdict(addresses), indent=None)
+            print_json(addresses, indent=None)
         else:
             _print_addresses(addresses)
         servers.supervise(stop)
@@ -142,7 +141,7 @@ def doctor(
     failed = sum(finding.level == "fail" for finding in findings)
     warned = sum(finding.level == "warn" for finding in findings)
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json(findings)
     else:
         print(f"\n{failed} failed, {warned} to know of" if failed or warned else "\nall is well")
     if failed:

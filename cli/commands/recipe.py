@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -61,14 +61,11 @@ def run(
         from flows.recipe.plan import plan_recipe
 
         planned = plan_recipe(parameters)
-        print_json(asdict(planned)) if as_json else _print_plan(planned)
+        print_json(planned) if as_json else _print_plan(planned)
         return
     name = checked_runner(runner, workers=1)
     result = run_and_show(parameters, name, quiet=as_json)
-    if as_json:
-        print_json(asdict(result))
-    else:
-        _print_result(result, parameters.data)
+    print_json(result) if as_json else _print_result(result, parameters.data)
 
 
 def _print_plan(plan: RecipePlan) -> None:
@@ -92,8 +89,7 @@ def _print_plan(plan: RecipePlan) -> None:
     console.print(table)
     for missing, steps in needed.items():
         more = f" and {len(steps) - _NAMED} more" if len(steps) > _NAMED else ""
-        line = f"not on this machine: {missing} (needed by {', '.join(steps[:_NAMED])}{more})"
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        console.say(f"not on this machine: {missing} (needed by {', '.join(steps[:_NAMED])}{more})")
     for step in plan.steps:
         if step.build is not None:
             console.print(f"\n[bold]{escape(step.step)}[/bold]")
@@ -114,33 +110,21 @@ def _print_result(result: RecipeResult, data: str) -> None:
         if not isinstance(one, BuildResult):
             continue
         for line in one.nothing_kept:
-            console.print(f"{step}: {line}", soft_wrap=True, highlight=False, markup=False)
+            console.say(f"{step}: {line}")
         current = current_build(one.snapshot)
         if current is not None and current.run_id == one.run_id:  # the snapshot shows one build
             print_best_calls(one)
             print_view_command(data)
     steps = f"{len(result.results)} step{'s' * (len(result.results) != 1)}"
-    console.print(f"{escape(result.name)}: {steps}, {result.seconds:.0f} s.", highlight=False)
+    console.print(f"{escape(result.name)}: {steps}, {result.seconds:.0f} s.")
     if result.left_out:
-        left_out = f"Left out, as they need what is missing: {', '.join(result.left_out)}"
-        console.print(left_out, soft_wrap=True, highlight=False, markup=False)
-    site = result.page.removesuffix(".md") + ".html"
-    console.print(f"Results: {escape(result.page)} and {escape(site)}", soft_wrap=True, highlight=False)
-    console.print(
-        f"MLflow run {result.mlflow_run}, with those of the steps below it: {escape(result.runs_view)}",
-        soft_wrap=True,
-        highlight=False,
-    )
+        console.say(f"Left out, as they need what is missing: {', '.join(result.left_out)}")
+    console.say(f"Results: {result.page} and {result.page.removesuffix('.md')}.html")
+    console.say(f"MLflow run {result.mlflow_run}, with those of the steps below it: {result.runs_view}")
 
 
 def run_and_show(parameters: RecipeParameters, runner: str | None = None, *, quiet: bool) -> RecipeResult:
-    """Check a recipe, run it, and show the progress of its steps.
-
-    Raises:
-        UsageError: something in it is wrong; nothing was started or written.
-        typer.Exit: a signal stopped its trainings.
-        Stopped: so did something else.
-    """
+    """Check a recipe, which starts nothing if something is wrong, run it, and show the progress of its steps."""
     from flows.recipe.resolve import resolve
 
     recipe = resolve(parameters)
@@ -195,7 +179,7 @@ def demo(
     table = demo_table(items, plain_items, perplexity)
     trainings = [results[f"finetune.{arm}"] for arm in ("toolformer", "cc")]
     if as_json:
-        print_json({"table": [asdict(row) for row in table], "trainings": [asdict(result) for result in trainings]})
+        print_json({"table": table, "trainings": trainings})
     else:
         from cli.render.progress import print_demo, print_summary
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -107,7 +106,13 @@ def tools_new(
     from toolformer_core.errors import UsageError
     from toolformer_core.tools.custom.scaffold import new_mcp_tool, new_python_tool
 
-    files = _mcp_files(name, mcp, new_mcp_tool) if mcp else new_python_tool(name)
+    if mcp:
+        from toolformer_core.tools.mcp import mcp_tool
+
+        tool = mcp_tool(mcp)
+        files = new_mcp_tool(name, mcp, tool.description, tool.form.template)
+    else:
+        files = new_python_tool(name)
     if existing := [file for file in files if os.path.lexists(file)]:  # also a link that leads to nothing
         raise UsageError(f"{', '.join(existing)} exist already; choose another name or folder")
     for file, text in files.items():
@@ -118,24 +123,7 @@ def tools_new(
     say(f"wrote {', '.join(files)}; try it with: toolformer tools test {reference} ...{todo}")
 
 
-def _mcp_files(name: str, reference: str, describe: Any) -> dict[str, str]:
-    from toolformer_core.tools.mcp import mcp_tool
-
-    tool = mcp_tool(reference)
-    files: dict[str, str] = describe(name, reference, tool.description, tool.form.template)
-    return files
-
-
-index_app = typer.Typer(help="Build search indexes on disk, shared by processes.", no_args_is_help=True)
-
-
-class SourceFormat(StrEnum):
-    """The files in which an encyclopedia is published."""
-
-    dump = "dump"
-    kilt = "kilt"
-    psgs = "psgs"
-    jsonl = "jsonl"
+index_app = typer.Typer(no_args_is_help=True)
 
 
 @index_app.callback()
@@ -156,7 +144,8 @@ def index_wikipedia(
     out: Annotated[Path, typer.Option(help="Folder of the index")],
     limit: Annotated[int | None, typer.Option(min=1, help="Index at most this many passages, for a trial")] = None,
     format_: Annotated[
-        SourceFormat | None, typer.Option("--format", help="What SRC is (default: recognised by its first bytes)")
+        Literal["dump", "kilt", "psgs", "jsonl"] | None,
+        typer.Option("--format", help="What SRC is (default: recognised by its first bytes)"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -166,17 +155,16 @@ def index_wikipedia(
 
     Example: toolformer index wikipedia enwiki-latest-pages-articles.xml.bz2 --out enwiki
     """
+    from cli.render.console import counted
     from cli.render.index_progress import IndexDisplay
     from toolformer_core.tools.search.index_writer import build_index, finished_index
     from toolformer_core.tools.search.passage_sources import open_source
 
-    opened = open_source(source, format_.value if format_ else None)
-    found = finished_index(opened, out, limit)
-    if found is None:
+    opened = open_source(source, format_)
+    found = info = finished_index(opened, out, limit)
+    if info is None:
         with IndexDisplay(opened.identity.bytes, limit, quiet=as_json) as display, exit_on_signal(display):
             info = build_index(opened, out, limit=limit, on_progress=display)
-    else:
-        info = found
     if as_json:
         summary = {name: value for name, value in asdict(info).items() if name not in ("files", "identity")}
         print_json({"folder": str(out), "built": found is None, "bytes": sum(info.files.values()), **summary})
@@ -185,4 +173,4 @@ def index_wikipedia(
     state = "is finished already" if found is not None else "is finished"
     say(f"the index in {out} {state}: {info.passages:,} passages of {info.source}, {size:,.1f} MB, {info.digest}")
     if info.left_out:
-        say("left out:", ", ".join(f"{reason} {n:,}" for reason, n in sorted(info.left_out.items())))
+        say(f"left out: {counted(dict(sorted(info.left_out.items())))}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.commands.warehouse import built_store, published_snapshot
+from cli.commands.warehouse import built_store, check_new, published_snapshot
 from cli.options import AsJson, Data
-from cli.terminal import only_finite, print_json
+from cli.terminal import as_plain, print_json, say
 from tasks.environment import prepare_environment
 from tasks.settings import data_folder
 from toolformer_core.errors import UsageError
@@ -59,7 +58,7 @@ def view(
     server = ViewerServer(folder, host, port)
     if not is_loopback(host):
         warning = f"warning: {host} can be reached from other machines, and the viewer asks nobody for a password"
-        print(warning, file=sys.stderr)
+        say(warning, error=True)
     print(f"the viewer of {folder}: {server.url}; Ctrl-C ends it", flush=True)
     server.serve_until_ended()
 
@@ -81,8 +80,7 @@ def report(
     from viewer.report import report_page
     from warehouse.queries import current_build
 
-    if out.exists():
-        raise UsageError(f"{out} exists already; name another, or remove it first")
+    check_new(out)
     if not out.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {out.absolute().parent}")
     store = built_store(data)
@@ -121,11 +119,11 @@ def marks(
         thresholds = [float(part) for part in tau.split(",") if part.strip()]
     except ValueError:
         raise UsageError(f"--tau: {tau!r} is no list of numbers; write e.g. 0.5,1,2") from None
-    if export is not None and export.exists():
-        raise UsageError(f"{export} exists already; name another, or remove it first")
+    if export is not None:
+        check_new(export)
     found = judgements(built_store(data), published_snapshot(data), thresholds)
     if export is not None:
-        export.write_text("".join(json.dumps(only_finite(_row(call))) + "\n" for call in found.calls), encoding="utf-8")
+        export.write_text("".join(json.dumps(_row(call)) + "\n" for call in found.calls), encoding="utf-8")
     if as_json:
         print_json({**asdict(found), "calls": len(found.calls), "users": found.users})
         return
@@ -134,31 +132,29 @@ def marks(
         print(f"{export}: {len(found.calls):,} marked calls")
 
 
-def _row(call: JudgedCall) -> dict[str, Any]:
-    return {**asdict(call.call), "gain": call.gain, "verdicts": dict(call.verdicts), "judgement": call.judgement}
+def _row(call: JudgedCall) -> Any:
+    judged = {"gain": call.gain, "verdicts": dict(call.verdicts), "judgement": call.judgement}
+    return as_plain({**asdict(call.call), **judged})
 
 
 def _print_judgements(found: Judgements) -> None:
     """Print who has marked how many calls, the precision of every tool, and the agreement of every two people."""
     from rich.markup import escape
 
-    from cli.render.console import Console, narrow_table
+    from cli.render.console import Console, counted, narrow_table
 
     console = Console()
     if not found.calls:
         console.print("nobody has judged a call yet: toolformer view, page Judge")
         return
-    users = ", ".join(f"{escape(user)} {n:,}" for user, n in found.users.items())
-    console.print(f"{len(found.calls):,} marked calls; of {users}", highlight=False, soft_wrap=True)
+    console.say(f"{len(found.calls):,} marked calls; of {counted(found.users)}")
     unknown = sum(call.gain is None for call in found.calls)
     if unknown:
-        console.print(f"{unknown:,} of them are not among the current scores", highlight=False)
+        console.print(f"{unknown:,} of them are not among the current scores")
     if found.damaged:
-        console.print(f"[yellow]{found.damaged:,} lines in marks/ are no marks[/yellow]", highlight=False)
-    table = narrow_table("Precision of the judged calls (* the threshold of the current C*)")
-    table.add_column("tool")
-    for name in ("tau_f", "right", "wrong", "open", "precision", "95 % interval"):
-        table.add_column(name, justify="right")
+        console.print(f"[yellow]{found.damaged:,} lines in marks/ are no marks[/yellow]")
+    headers = ("tau_f", "right", "wrong", "open", "precision", "95 % interval")
+    table = narrow_table("Precision of the judged calls (* the threshold of the current C*)", ["tool"], headers)
     for one in found.precisions:
         judged = not math.isnan(one.precision)
         table.add_row(
@@ -170,10 +166,7 @@ def _print_judgements(found: Judgements) -> None:
         )
     console.print(table)
     if found.agreements:
-        table = narrow_table("Agreement")
-        table.add_column("of")
-        for name in ("calls", "same verdict", "Cohen's kappa"):
-            table.add_column(name, justify="right")
+        table = narrow_table("Agreement", ["of"], ["calls", "same verdict", "Cohen's kappa"])
         for pair in found.agreements:
             kappa = "" if math.isnan(pair.kappa) else f"{pair.kappa:.2f}"
             table.add_row(escape(f"{pair.first}, {pair.second}"), f"{pair.calls:,}", f"{pair.same:,}", kappa)

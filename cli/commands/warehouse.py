@@ -10,7 +10,6 @@ import csv
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from shlex import quote
@@ -23,14 +22,12 @@ from cli.terminal import print_json, say, visible
 from tasks.settings import data_folder, seconds, shared_catalog
 
 if TYPE_CHECKING:
-    from warehouse.audit import Damage
     from warehouse.catalog import Catalog
     from warehouse.errors import LockHeldError
     from warehouse.gc import Garbage
     from warehouse.queries.guarded import Rows
     from warehouse.store import Store
 
-_UNITS = ("B", "kB", "MB", "GB")
 _MANY_ROWS = 100_000  # copying a table with at least this many rows is announced, as it takes a moment
 _SHOWN_ROWS = 100  # of a printed table
 _CELL_CHARS = 60
@@ -38,11 +35,7 @@ _MAX_TIMEOUT_S = 7 * 24 * 3600.0  # a week; a timer cannot take any number of se
 
 
 def built_store(data: str | None) -> Store:
-    """Return the store of a data folder in which something was built.
-
-    Raises:
-        UsageError: nothing was built there.
-    """
+    """Return the store of a data folder; a UsageError says that nothing was built there."""
     from toolformer_core.errors import UsageError
     from warehouse.store import Store
 
@@ -53,11 +46,7 @@ def built_store(data: str | None) -> Store:
 
 
 def published_snapshot(data: str | None) -> Path:
-    """Return the published snapshot of a data folder.
-
-    Raises:
-        UsageError: nothing was built, or nothing is published.
-    """
+    """Return the published snapshot of a data folder; a UsageError says that there is none."""
     from toolformer_core.errors import UsageError
     from warehouse.snapshot.publish import SNAPSHOT
 
@@ -67,12 +56,20 @@ def published_snapshot(data: str | None) -> Path:
     return path
 
 
+def check_new(file: Path) -> None:
+    """Raise a UsageError if a file that is to be written is there already."""
+    from toolformer_core.errors import UsageError
+
+    if file.exists():
+        raise UsageError(f"{file} exists already; name another, or remove it first")
+
+
 def _open_catalog(store: Store, rebuild: bool = False) -> Catalog:
     """Open and lock the catalog; if a flow holds it, wait."""
     from warehouse.catalog import Catalog
 
     def report_wait(error: LockHeldError) -> None:
-        print(f"waiting at most {seconds('wait'):.0f} s: {error}", file=sys.stderr, flush=True)
+        say(f"waiting at most {seconds('wait'):.0f} s: {error}", error=True)
 
     location = shared_catalog() or store.local_folder / "catalog.duckdb"
     return Catalog(location, store=store, rebuild=rebuild, wait_s=seconds("wait"), on_wait=report_wait)
@@ -100,23 +97,19 @@ def reconcile(
         counts = open_catalog.counts()
         publish(store, open_catalog, store.local_folder, anew=True)
     if as_json:
-        print_json({**counts, **({"damaged": [asdict(damage) for damage in damages]} if check else {})})
+        print_json(counts | ({"damaged": damages} if check else {}))
     else:
         print(
             f"{counts['commits']:,} commits, {counts['runs']:,} runs and {counts['datasets']:,} dataset records found"
         )
-        _print_damages(damages)
+        for damage in damages:
+            say(f"damaged  {damage.path} {damage.why}")
+        for name in sorted({name for damage in damages for name in damage.datasets}):
+            print(
+                f"{name} depends on what is damaged: run the build that made it again, and what is missing is done anew"
+            )
     if damages:
         raise typer.Exit(1)
-
-
-def _print_damages(damages: Iterable[Damage]) -> None:
-    datasets: set[str] = set()
-    for damage in damages:
-        say(f"damaged  {damage.path} {damage.why}")
-        datasets |= set(damage.datasets)
-    for name in sorted(datasets):
-        print(f"{name} depends on what is damaged: run the build that made it again, and what is missing is done anew")
 
 
 def gc(
@@ -139,11 +132,8 @@ def gc(
 
     store = built_store(data)
     with _open_catalog(store) if delete else contextlib.nullcontext() as open_catalog:
-        if (
-            open_catalog is not None
-            and not open_catalog.is_duckdb
-            and (runs := active_runs(store, unfinished_days=unfinished_days))
-        ):
+        shared = open_catalog is not None and not open_catalog.is_duckdb
+        if shared and (runs := active_runs(store, unfinished_days=unfinished_days)):
             raise UsageError(
                 f"runs go on, or were killed: {', '.join(runs)}; let them finish, or say by --unfinished-days from "
                 "what age on a run is taken for dead"
@@ -153,12 +143,12 @@ def gc(
             delete_garbage(store, open_catalog, garbage)
     total = sum(item.bytes for item in garbage)
     if as_json:
-        print_json({"deleted": delete, "bytes": total, "files": [asdict(item) for item in garbage]})
+        print_json({"deleted": delete, "bytes": total, "files": garbage})
         return
-    _print_garbage(garbage)
     if not garbage:
         print("nothing to remove: every file is needed")
         return
+    _print_garbage(garbage)
     state = "removed" if delete else "to be removed: run it again with --delete"
     print(f"{len(garbage):,} files, {_format_size(total)} {state}")
 
@@ -188,8 +178,7 @@ def pack(
     snapshot = published_snapshot(data)
     if problem := database_problem(out.absolute()):
         raise UsageError(problem)
-    if out.exists():
-        raise UsageError(f"{out} exists already; name another, or remove it first")
+    check_new(out)
 
     def announce(table: str, rows: int) -> None:
         if rows >= _MANY_ROWS:
@@ -215,24 +204,20 @@ def _print_garbage(garbage: Iterable[Garbage]) -> None:
     groups: dict[tuple[str, str, str], list[Garbage]] = defaultdict(list)
     for item in garbage:
         groups[item.kind, item.path.rpartition("/")[0], item.why].append(item)
-    rows: list[tuple[Any, ...]] = [
+    rows = [
         (kind, folder, f"{len(items):,}", _format_size(sum(item.bytes for item in items)), reason)
         for (kind, folder, reason), items in groups.items()
     ]
-    if rows:
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        for kind, folder, files, size, reason in rows:
-            say(
-                f"{kind:<{widths[0]}}  {folder:<{widths[1]}}  {files:>{widths[2]}} files  {size:>{widths[3]}}  {reason}"
-            )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for kind, folder, files, size, reason in rows:
+        say(f"{kind:<{widths[0]}}  {folder:<{widths[1]}}  {files:>{widths[2]}} files  {size:>{widths[3]}}  {reason}")
 
 
 def _format_size(size: float) -> str:
-    for unit in _UNITS:
-        if size < 1000 or unit == _UNITS[-1]:
-            break
-        size /= 1000
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+    if size < 1000:
+        return f"{size:.0f} B"
+    power = next((power for power in (1, 2) if size < 1000 ** (power + 1)), 3)
+    return f"{size / 1000**power:.1f} {('kB', 'MB', 'GB')[power - 1]}"
 
 
 def sql(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from cli.render.console import Console, narrow_table
+from cli.render.console import Console, narrow_table, stages_table
 from toolformer_core.syntax import written_calls
 from warehouse.commits import Dataset
 
@@ -37,10 +37,7 @@ _HEADERS = {
 def print_plan(plan: Plan) -> None:
     """Print what a build would do per stage and tool, why, and what it is expected to cost."""
     console = Console()
-    table = narrow_table("What this build would do")
     stages_by_reason: dict[str, list[str]] = {}  # printed below the table, which has room for figures alone
-    for name in ("stage", "tool"):
-        table.add_column(name, no_wrap=True)
     rows: list[tuple[str, ...]] = []
     for stage in plan.stages:
         reasons = [f"{reason} ({n:,})" if n < stage.shards else reason for reason, n in stage.because.items()]
@@ -51,36 +48,30 @@ def print_plan(plan: Plan) -> None:
             reason = "; ".join([*reasons[:_MAX_REASONS], *more])
             stages_by_reason.setdefault(reason, []).append(f"{stage.stage} {stage.tool}".strip())
     headers = ("shards", "cached", "to do", "depends", "seconds", "LM tokens", "kB")
-    filled = [i for i in range(2, 2 + len(headers)) if any(row[i] for row in rows)]
-    for i in filled:
-        table.add_column(headers[i - 2], justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row[:2], *(row[i] for i in filled))
-    console.print(table)
+    console.print(stages_table("What this build would do", headers, rows))
     for reason, stages in stages_by_reason.items():
-        console.print(f"{escape(reason)}: {', '.join(stages)}", highlight=False)
+        console.print(f"{escape(reason)}: {', '.join(stages)}")
     for note in plan.notes:
-        console.print(f"[yellow]{escape(note)}[/yellow]", highlight=False, soft_wrap=True)
+        console.say(note, "yellow")
     if plan.nothing_to_do:
         console.print("Nothing is left to do: every shard is found done, and no model would be loaded.")
         return
     estimates = [stage.estimate for stage in plan.stages if stage.estimate is not None]
     unknown = [f"{stage.stage} {stage.tool}".strip() for stage in plan.stages if stage.to_do and stage.estimate is None]
     if any(stage.to_do for stage in plan.stages):
-        console.print(f"To do: {_format_total(plan.total)}.", highlight=False)
+        console.print(f"To do: {_format_total(plan.total)}.")
     if any(stage.depends for stage in plan.stages):
         at_most = _format_total(plan.total_at_most)
         console.print(
-            f"depends: found done if the stages before give the same rows as last time; otherwise, in all: {at_most}.",
-            highlight=False,
+            f"depends: found done if the stages before give the same rows as last time; otherwise, in all: {at_most}."
         )
     if unknown:
-        console.print(f"No past run to estimate from: {', '.join(unknown)}.", highlight=False)
+        console.print(f"No past run to estimate from: {', '.join(unknown)}.")
     if plan.pilot:
-        console.print("Run a pilot, then plan again:", highlight=False)
-        console.print(f"  {plan.pilot}", soft_wrap=True, highlight=False, markup=False)
+        console.print("Run a pilot, then plan again:")
+        console.say(f"  {plan.pilot}")
     if any(not estimate.same_draws for estimate in estimates):
-        console.print("Estimated in part from runs with other k and m, in proportion to k * m.", highlight=False)
+        console.print("Estimated in part from runs with other k and m, in proportion to k * m.")
     if any(not estimate.same_model for estimate in estimates):
         console.print("Estimated in part from runs with another model.")
 
@@ -105,23 +96,19 @@ def print_document_trace(trace: DocumentTrace) -> None:
     explanation = trace.explanation
     if (document := explanation.document) is not None:
         origin = f"{document['source']}:{document['line']}  {document['url'] or ''}".rstrip()
-        console.print(f"[bold]{document['doc_id']}[/bold]  {escape(origin)}", highlight=False)
-        console.print(escape(document["text"]), highlight=False)
+        console.print(f"[bold]{document['doc_id']}[/bold]  {escape(origin)}")
+        console.print(escape(document["text"]))
     if (dropped := explanation.dropped) is not None:
-        console.print(
-            f"[bold]{dropped['doc_id']}[/bold]  {escape(dropped['source'])}:{dropped['line']}", highlight=False
-        )
-        console.print(escape(dropped["beginning"]), highlight=False)
-        console.print(
-            f"[yellow]dropped as {escape(dropped['reason'])}[/yellow]: {escape(dropped['detail'])}", highlight=False
-        )
+        console.print(f"[bold]{dropped['doc_id']}[/bold]  {escape(dropped['source'])}:{dropped['line']}")
+        console.print(escape(dropped["beginning"]))
+        console.print(f"[yellow]dropped as {escape(dropped['reason'])}[/yellow]: {escape(dropped['detail'])}")
         return
     if near := explanation.near_duplicates:
         _print_rows(console, "near-duplicates dropped", near, ("doc_id", "likeness", "source", "line"))
     if trace.not_annotated:
         tools = ", ".join(trace.not_annotated)
         reason = "they had enough examples before its shard (--stop-when-full)"
-        console.print(f"[yellow]not annotated for {tools}: {reason}[/yellow]", highlight=False, soft_wrap=True)
+        console.say(f"not annotated for {tools}: {reason}", "yellow")
     _print_rows(console, "prefilter", explanation.prefiltered, ("tool", "kept", "reason", "context"))
     form = ("p_form",) if any("p_form" in row for row in trace.positions) else ()
     columns = ("tool", "rank", "position", "p", *form, "draws", "parsed")
@@ -149,7 +136,7 @@ def print_document_trace(trace: DocumentTrace) -> None:
         _print_rows(console, stage, rows, [name for name in rows[0] if name != "doc_id"] if rows else ())
     for example in explanation.examples:
         console.print("\n[bold]in C*[/bold]")
-        console.print(escape(example["text"]), highlight=False)
+        console.print(escape(example["text"]))
     datasets = [{"dataset": f"{d['name']}@{d['version']}", "calls": len(d["calls"])} for d in explanation.datasets]
     _print_rows(console, "datasets", datasets, ("dataset", "calls"))
     _print_rows(console, "checkpoints", trace.checkpoints, ("folder", "arm", "dataset", "used"))
@@ -169,7 +156,7 @@ def _gain(call: Mapping[str, Any]) -> Any:
 
 def _print_rows(console: Console, title: str, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
     if not rows:
-        console.print(f"\n[bold]{escape(title)}[/bold]: nothing", highlight=False)
+        console.print(f"\n[bold]{escape(title)}[/bold]: nothing")
         return
     table = narrow_table(title)
     for name in columns:
@@ -186,20 +173,14 @@ def _format_value(value: Any) -> str:
 def print_what_if(
     query: WhatIfQuery, answer: WhatIf, limit: int, names: Mapping[str, str], build: CurrentBuild | None = None
 ) -> None:
-    """Print what other thresholds would keep.
+    """Print what other thresholds would keep, in comparison with those of `build`.
 
-    Args:
-        answer: the yields under both, and calls that would be added or removed.
-        names: the tools' names in calls, by key.
-        build: the run and dataset that the other thresholds are compared with.
+    `limit` is the most examples of a tool in C*; `names` are the tools' names in calls, by key.
     """
     console = Console()
     if build is not None:
-        console.print(escape(f"now: {build}"), soft_wrap=True, highlight=False)
-    table = narrow_table("Examples with calls, before and after")
-    table.add_column("tool")
-    for name in ("tau_f", "examples", "calls"):
-        table.add_column(name, justify="right")
+        console.say(f"now: {build}")
+    table = narrow_table("Examples with calls, before and after", ["tool"], ["tau_f", "examples", "calls"])
     for change in answer.changes:
         before, after = change.before, change.after
         table.add_row(
@@ -214,9 +195,9 @@ def print_what_if(
             console.print(f"\n[bold]{title}[/bold] (the largest gains among them, in nats)")
             _print_calls(console, samples, names)
     if any(change.after.examples > limit for change in answer.changes):
-        console.print(f"\nOf each tool at most {limit:,} examples go into C*.", highlight=False)
+        console.print(f"\nOf each tool at most {limit:,} examples go into C*.")
     for note in query.notes:
-        console.print(f"[yellow]{escape(note)}[/yellow]", highlight=False, soft_wrap=True)
+        console.say(note, "yellow")
 
 
 def _format_change(before: str, after: str) -> str:
@@ -228,11 +209,8 @@ def _print_calls(console: Console, samples: Iterable[Sample], names: Mapping[str
         context = (sample.before[-_CONTEXT_CHARACTERS:], sample.after[:_CONTEXT_CHARACTERS])
         before, after = (escape(" ".join(text.split())) for text in context)
         call = escape(written_calls(sample.links, names))
-        console.print(
-            f"  {sample.gain:+.2f}  {sample.doc_id[:8]}  …{before}[bold cyan]{call}[/bold cyan] {after}…",
-            soft_wrap=True,
-            highlight=False,
-        )
+        line = f"  {sample.gain:+.2f}  {sample.doc_id[:8]}  …{before}[bold cyan]{call}[/bold cyan] {after}…"
+        console.print(line, soft_wrap=True)
 
 
 def print_datasets(versions: Iterable[tuple[Dataset, Sequence[str]]]) -> None:
@@ -242,23 +220,17 @@ def print_datasets(versions: Iterable[tuple[Dataset, Sequence[str]]]) -> None:
     """
     console = Console()
     for dataset, missing in versions:
-        console.print(f"[bold]{escape(dataset.label)}[/bold]  {dataset.created[:19]}", highlight=False, soft_wrap=True)
+        console.print(f"[bold]{escape(dataset.label)}[/bold]  {dataset.created[:19]}", soft_wrap=True)
         kept = ", ".join(
             f"{tool} {n:,} (tau_f {dataset.thresholds.get(tool, 0):g})" for tool, n in dataset.counts.items()
         )
-        card = {
-            "examples": kept,
-            "model": dataset.model,
-            "corpus": dataset.corpus,
-            "licence": dataset.licence,
-            "run": dataset.run_id,
-        }
-        for name, value in card.items():
+        values = (kept, dataset.model, dataset.corpus, dataset.licence, dataset.run_id)
+        for name, value in zip(("examples", "model", "corpus", "licence", "run"), values, strict=True):
             if value:
-                console.print(f"  {name:<9} {escape(value)}", highlight=False, soft_wrap=True)
+                console.say(f"  {name:<9} {value}")
         if missing:
             damage = (
                 f"{len(missing)} of {len(dataset.files)} files gone or cut short: toolformer reconcile --check, then "
                 "build again"
             )
-            console.print(f"  [red]damaged   {damage}[/red]", highlight=False, soft_wrap=True)
+            console.say(f"  damaged   {damage}", "red")

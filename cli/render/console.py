@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import rich.console
 from rich.box import SIMPLE_HEAD
@@ -23,7 +23,14 @@ from flows.runtime.progress import Lines
 
 
 class Console(rich.console.Console):
-    """A console on which every control character of a printed text is visible."""
+    """A console on which every control character of a printed text is visible, and numbers have no colours."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"highlight": False, **options})
+
+    def say(self, text: str, style: str | None = None) -> None:
+        """Print a text as it stands, without line breaks, so that it can be copied."""
+        self.print(text, style=style, soft_wrap=True, markup=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Render as Rich does, with each text made `visible`."""
@@ -31,18 +38,40 @@ class Console(rich.console.Console):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
-def narrow_table(title: str) -> Table:
-    """Return an empty table with little space between columns, for terminals of 80 columns."""
-    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+def narrow_table(
+    title: str = "", texts: Sequence[str] = (), figures: Sequence[str] = (), no_wrap: bool = False, gap: int = 1
+) -> Table:
+    """Return a table with little space between columns, for terminals of 80 columns: columns of texts, then figures."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False)
+    for name in texts:
+        table.add_column(name, no_wrap=no_wrap)
+    for name in figures:
+        table.add_column(name, justify="right", no_wrap=no_wrap)
+    return table
+
+
+def stages_table(title: str, figures: Sequence[str], rows: Sequence[Sequence[str]], gap: int = 1) -> Table:
+    """Return a table of stages, tools and their figures, without the columns of figures in which nothing stands."""
+    filled = [i for i in range(len(figures)) if any(row[2 + i] for row in rows)]
+    table = narrow_table(title, ("stage", "tool"), [figures[i] for i in filled], no_wrap=True, gap=gap)
+    for row in rows:
+        table.add_row(*row[:2], *(row[2 + i] for i in filled), style="bold" if row[0] == "in all" else "")
+    return table
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Return names with their counts on one line."""
+    return ", ".join(f"{name} {n:,}" for name, n in counts.items())
+
+
+def shards_line(result: Any) -> str:
+    """Return how many shards a flow's result took, and how long."""
+    skipped = f", {result.skipped} found done" if result.skipped else ""
+    return f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s."
 
 
 class Display(ABC):
-    """Progress on standard error: bars on a terminal, elsewhere lines. A class that extends it says which.
-
-    Args:
-        quiet: show nothing (for `--json`).
-        clock: monotonic seconds.
-    """
+    """Progress on standard error: bars on a terminal, elsewhere lines, which a class that extends it makes."""
 
     def __init__(
         self,
@@ -71,7 +100,7 @@ class Display(ABC):
         self.bars.stop()
 
     def _print(self, line: str) -> None:
-        self.console.print(line, soft_wrap=True, highlight=False, markup=False)
+        self.console.say(line)
 
     @abstractmethod
     def _due_lines(self, due: bool) -> list[str]:

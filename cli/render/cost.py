@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
 
-from cli.render.console import Console
+from cli.render.console import Console, stages_table
 
 if TYPE_CHECKING:
     from flows.cost.of_build import CostPlan
@@ -53,10 +51,12 @@ def print_cost(plan: CostPlan) -> None:
     console = Console()
 
     def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True)
+        console.print(text, soft_wrap=True)
 
-    say(f"[bold]{amount(plan.documents)} documents, {escape(plan.model)}, {escape(plan.where)}[/bold]")
-    _print_stages(console, plan)
+    console.say(f"{amount(plan.documents)} documents, {plan.model}, {plan.where}", "bold")
+    rows = [(one.stage, one.tool, *(amount(getattr(one, name)) for name in _FIGURES)) for one in plan.stages]
+    rows.append(("in all", "", *(amount(plan.sum(name)) for name in _FIGURES)))
+    console.print(stages_table("What each stage costs", tuple(_FIGURES.values()), rows, gap=0))
     if plan.sample:
         say(f"Measured from the sample build: {escape(plan.sample)}.")
     else:
@@ -64,7 +64,7 @@ def print_cost(plan: CostPlan) -> None:
     parts = {"ingest": plan.ingest_hours, **plan.hours}
     say("Hours on the clock: " + ", ".join(f"{escape(name)} {hours(value)}" for name, value in parts.items()) + ".")
     say(f"[bold]Wall time {hours(plan.wall_hours)}[/bold]: ingest, then the longest of the others.")
-    say(f"[bold]Bottleneck: {escape(plan.bottleneck)}.[/bold]")
+    console.say(f"Bottleneck: {plan.bottleneck}.", "bold")
     say(f"[bold]Money {plan.build_money:,.2f}[/bold]: all cards and cores for the wall time.")
     t = plan.training
     where = f"{t.gpu_hours:,.1f} GPU hours" if t.gpu_hours else f"{t.cpu_hours:,.1f} core hours"
@@ -76,18 +76,4 @@ def print_cost(plan: CostPlan) -> None:
     names = max(len(line.name) for line in plan.assumptions)
     units = max(len(line.unit) for line in plan.assumptions)
     for line in plan.assumptions:
-        row = f"{line.name:<{names}} {line.value:>13,.6g} {line.unit:<{units}} {line.origin:<8}  {line.source}"
-        console.print(row, highlight=False, soft_wrap=True, markup=False)
-
-
-def _print_stages(console: Console, plan: CostPlan) -> None:
-    rows = [(one.stage, one.tool, *(amount(getattr(one, name)) for name in _FIGURES)) for one in plan.stages]
-    rows.append(("in all", "", *(amount(plan.sum(name)) for name in _FIGURES)))
-    used = [0, 1, *(column for column in range(2, 2 + len(_FIGURES)) if any(row[column] for row in rows))]
-    headers = ("stage", "tool", *_FIGURES.values())
-    table = Table(title="What each stage costs", title_justify="left", box=SIMPLE_HEAD, padding=0, pad_edge=False)
-    for column in used:
-        table.add_column(headers[column], justify="right" if column > 1 else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(row[column] for column in used), style="bold" if row is rows[-1] else "")
-    console.print(table)
+        console.say(f"{line.name:<{names}} {line.value:>13,.6g} {line.unit:<{units}} {line.origin:<8}  {line.source}")

@@ -40,7 +40,7 @@ class DiagnosisDisplay(Display):
             clock=clock,
             transient=True,
         )
-        self.stdout = Console(highlight=False, soft_wrap=True)
+        self.stdout = Console(soft_wrap=True)
         self._rows: dict[str, TaskID] = {}
         self._status = "loading the model"
         self._started = clock()  # when the current tool was begun
@@ -51,11 +51,8 @@ class DiagnosisDisplay(Display):
                 self._rows[tool] = self.bars.add_task(tool, total=total)
                 self._started = self.clock()
             self.bars.update(self._rows[tool], completed=done)
-            self._status = (
-                f"{tool:<10} {done} of {total} texts sampled"
-                if done < total
-                else f"{tool:<10} texts sampled, calls being scored"
-            )
+            sampled = f"{done} of {total} texts sampled" if done < total else "texts sampled, calls being scored"
+            self._status = f"{tool:<10} {sampled}"
             if done == total and not self.console.is_terminal:
                 self.lines.say(f"{tool:<10} {done} texts sampled")
 

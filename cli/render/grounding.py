@@ -6,7 +6,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from cli.render.console import Console
+from cli.render.console import Console, counted, shards_line
 from cli.render.tables import print_tables
 from flows.ground.metrics import GroundResult
 from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table
@@ -33,7 +33,7 @@ def print_ranking(result: GroundedQuery | GroundedAnswer) -> None:
         called = f"{query.tool}({result.call}) -> " if query.tool and not result.failure else ""
         lines.append(f"Answer: {called}{result.text}" if not result.failure else f"No answer: {result.failure}")
     for line in lines:
-        console.print(escape(line), soft_wrap=True, highlight=False)
+        console.say(line)
 
 
 def _short(text: str) -> str:
@@ -48,7 +48,7 @@ def print_grounding(result: GroundResult) -> None:
     print_tables([*tables, cost_table(result)])
     console = Console()
     for line in _lines(result):
-        console.print(escape(line), soft_wrap=True, highlight=False)
+        console.say(line)
 
 
 def _lines(result: GroundResult) -> list[str]:
@@ -60,13 +60,13 @@ def _lines(result: GroundResult) -> list[str]:
         )
     for one in result.tasks:
         if one.rejected:
-            reasons = ", ".join(f"{reason} {n:,}" for reason, n in one.rejected.items())
-            lines.append(f"{one.task}: rows left out: {reasons} (with their lines in the table rejects)")
-    skipped = f", {result.skipped} found done" if result.skipped else ""
-    lines.append(f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s.")
-    lines.append(f"MLflow run {result.mlflow_run}: {result.runs_view}")
-    lines.append(f"Try other weights: {sql_command(result.snapshot, 'FROM grounding_accuracy(0.5, 1)')}")
-    return lines
+            lines.append(f"{one.task}: rows left out: {counted(one.rejected)} (with their lines in the table rejects)")
+    return [
+        *lines,
+        shards_line(result),
+        f"MLflow run {result.mlflow_run}: {result.runs_view}",
+        f"Try other weights: {sql_command(result.snapshot, 'FROM grounding_accuracy(0.5, 1)')}",
+    ]
 
 
 def _percent(share: float) -> str:

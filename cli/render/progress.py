@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cli.render.console import Console, Display, narrow_table
+from cli.render.console import Console, Display, counted, narrow_table, shards_line
 from flows.report.commands import sql_command
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, duration, passes_quarter
 from toolformer_core.config import TOOL_NAMES
@@ -30,12 +29,7 @@ if TYPE_CHECKING:
 
 
 class BuildDisplay(Display):
-    """Shows the progress of each stage on standard error: bars on a terminal, elsewhere the lines of
-    `flows.runtime.progress`.
-
-    Args:
-        pulse: describes the work under way; default: that of this process.
-    """
+    """Shows the progress of each stage: bars on a terminal, elsewhere the lines of `flows.runtime.progress`."""
 
     def __init__(
         self, quiet: bool = False, clock: Callable[[], float] = time.monotonic, pulse: Pulse | None = None
@@ -182,8 +176,8 @@ def print_finetune_result(result: FinetuneResult) -> None:
     console.print(table)
     if result.skipped:
         console.print("Nothing was left to do: this training was found finished.")
-    for line in (f"Model: {result.model}", f"Compare the runs: {result.runs_view}"):
-        console.print(escape(line), soft_wrap=True, highlight=False)  # not wrapped, so that they can be copied
+    console.say(f"Model: {result.model}")
+    console.say(f"Compare the runs: {result.runs_view}")
 
 
 _BEST_CALLS = 3  # printed after a build
@@ -195,10 +189,8 @@ def print_demo(rows: Sequence[DemoRow], data: str, runs_view: str, model: str, v
     console = Console()
     tools = [tool for tool in TOOL_NAMES if any(tool in row.right for row in rows)]
     title = "Held-out items answered right, percent, by the tool they ask for"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
-    table.add_column("arm", no_wrap=True)
-    for name in (*(_SHORT_NAMES.get(tool, tool) for tool in tools), "all", "called", "idle", "dev ppl"):
-        table.add_column(name, justify="right", no_wrap=True)
+    headers = (*(_SHORT_NAMES.get(tool, tool) for tool in tools), "all", "called", "idle", "dev ppl")
+    table = narrow_table(title, ["arm"], headers, no_wrap=True, gap=0)
     for row in rows:
         name = f"{row.arm}, k = {row.k}" if row.k else row.arm
         figures = [f"{row.right[tool]:.1f}" if tool in row.right else "-" for tool in (*tools, "all")]
@@ -210,20 +202,18 @@ def print_demo(rows: Sequence[DemoRow], data: str, runs_view: str, model: str, v
     console.print(
         "cc is M + CC: trained on the same documents without their calls. called: percent of items with a call;\n"
         "idle: the same of items that ask for no tool. dev ppl: perplexity of the development documents, "
-        "calls disabled.",
-        highlight=False,
+        "calls disabled."
     )
     command = shlex.join(["toolformer", "generate", "The sum of 27 and 8 is", "--stop", ".", "--model", model])
     print_view_command(data)
-    console.print(f"Compare the runs: {runs_view}", soft_wrap=True, highlight=False, markup=False)
-    console.print(f"Try the model: {command}", soft_wrap=True, highlight=False, markup=False)
-    console.print(verdict, style="bold", highlight=False)
+    console.say(f"Compare the runs: {runs_view}")
+    console.say(f"Try the model: {command}")
+    console.print(verdict, style="bold")
 
 
 def print_view_command(data: str) -> None:
     """Print the command that shows C* in a browser."""
-    look = shlex.join(["toolformer", "view", "--data", data])
-    Console().print(f"Look at C*, and judge its calls: {look}", soft_wrap=True, highlight=False, markup=False)
+    Console().say(f"Look at C*, and judge its calls: {shlex.join(['toolformer', 'view', '--data', data])}")
 
 
 def print_summary(result: BuildResult) -> None:
@@ -236,30 +226,22 @@ def print_summary(result: BuildResult) -> None:
     else:  # another run began later, or has ended since
         console.print(escape(f"The snapshot now shows {current}; for this build see toolformer datasets."))
     for line in result.nothing_kept:
-        console.print(f"{escape(line)}", soft_wrap=True, highlight=False)
-    kept = ", ".join(f"{tool} {n:,}" for tool, n in result.counts.items())
+        console.say(line)
     console.print(
         f"\nC* is dataset [bold]{escape(result.dataset)}@{result.version}-{result.made}[/bold]: "
-        f"{result.examples:,} documents with calls ({kept})",
-        highlight=False,
+        f"{result.examples:,} documents with calls ({counted(result.counts)})"
     )
     if result.done == 0:
         console.print(f"Nothing was left to do: all {result.skipped} shards were found done, no model was loaded.")
     else:
-        skipped = f", {result.skipped} found done" if result.skipped else ""
-        console.print(f"{result.done} shards worked on{skipped}, {result.seconds:.0f} s.")
-    command = sql_command(result.snapshot, "FROM yield_by_threshold")
-    console.print(f"Ask it anything: {command}", soft_wrap=True, highlight=False, markup=False)
+        console.print(shards_line(result))
+    console.say(f"Ask it anything: {sql_command(result.snapshot, 'FROM yield_by_threshold')}")
     if result.runs_view:
-        console.print(f"Compare the runs: {result.runs_view}", soft_wrap=True, highlight=False, markup=False)
+        console.say(f"Compare the runs: {result.runs_view}")
 
 
 def print_best_calls(result: BuildResult) -> None:
-    """Print the most helpful kept calls; if none was kept, the best of all calls, labelled as such.
-
-    Args:
-        result: of the build that the snapshot shows.
-    """
+    """Print the most helpful kept calls; if none was kept, the best of all. The snapshot must show this build."""
     console = Console()
     samples = queries.samples(result.snapshot, _BEST_CALLS, kept=bool(result.examples))
     if samples:
@@ -269,52 +251,32 @@ def print_best_calls(result: BuildResult) -> None:
     for sample in samples:
         before, after = escape(sample.before.replace("\n", " ")), escape(sample.after.replace("\n", " "))
         call = escape(written_calls(sample.links, names))
-        console.print(
-            f"  {sample.gain:+.2f}  …{before}[bold cyan]{call}[/bold cyan]{after}…", soft_wrap=True, highlight=False
-        )
+        console.print(f"  {sample.gain:+.2f}  …{before}[bold cyan]{call}[/bold cyan]{after}…", soft_wrap=True)
 
 
 def print_stats(
     stats: queries.Stats, build: queries.CurrentBuild | None = None, kept: Sequence[queries.KeptCalls] = ()
 ) -> None:
-    """Print the rows of every stage by what became of them, and the yield per tool and threshold.
-
-    Args:
-        build: the run that they belong to, printed first; None: not printed.
-        kept: the calls in C*, by tool.
-    """
+    """Print the run, the rows of every stage by what became of them, and the yield per tool and threshold."""
     console = Console()
     if build is not None:
-        console.print(escape(str(build)), soft_wrap=True, highlight=False)
-    table = Table(
-        title="Rows: in = kept + dropped + failed", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for name in ("stage", "tool", "unit"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("in", justify="right")
-    table.add_column("kept", justify="right")
+        console.say(str(build))
+    table = narrow_table("Rows: in = kept + dropped + failed", ("stage", "tool", "unit"), ("in", "kept"), no_wrap=True)
     table.add_column("dropped and failed, by reason")
     for counts in stats.balances:
-        reasons = [f"{reason} {n:,}" for reason, n in (*counts.dropped.items(), *counts.failed.items())]
+        reasons = ", ".join(filter(None, map(counted, (counts.dropped, counts.failed))))
         warning = "" if counts.conserved else "  [red]does not add up[/red]"
-        figures = (f"{counts.rows_in:,}", f"{counts.kept:,}", ", ".join(reasons) + warning)
+        figures = (f"{counts.rows_in:,}", f"{counts.kept:,}", reasons + warning)
         table.add_row(counts.stage, counts.tool, counts.unit, *figures)
     console.print(table)
     for one in stats.benchmarks:
-        console.print(
-            f"{escape(one.benchmark)}: {one.found:,} of {one.items:,} items stood in the corpus, "
-            + (
-                f"{one.documents:,} documents dropped, not annotated"
-                if one.calls is None
-                else f"{one.calls:,} kept calls dropped"
-            ),
-            highlight=False,
-        )
+        documents = f"{one.documents:,} documents dropped, not annotated"
+        dropped = documents if one.calls is None else f"{one.calls:,} kept calls dropped"
+        items = f"{one.found:,} of {one.items:,} items stood in the corpus"
+        console.print(f"{escape(one.benchmark)}: {items}, {dropped}")
     if kept:
-        distinct = narrow_table("Calls kept, and how many of their inputs and responses are distinct")
-        distinct.add_column("tool")
-        for name in ("calls", "inputs", "responses"):
-            distinct.add_column(name, justify="right")
+        title = "Calls kept, and how many of their inputs and responses are distinct"
+        distinct = narrow_table(title, ["tool"], ["calls", "inputs", "responses"])
         for tool in kept:
             distinct.add_row(tool.tool, f"{tool.calls:,}", f"{tool.inputs:,}", f"{tool.responses:,}")
         console.print(distinct)
@@ -328,7 +290,7 @@ def print_stats(
         rates = {(r.tool, r.tau_f): "-" if r.rate is None else f"{r.rate:.3f}" for r in stats.rates}
         console.print(_by_threshold("Estimated rate of false discoveries", rates))
     for coverage in stats.coverage:
-        console.print(f"[yellow]{escape(str(coverage))}[/yellow]", highlight=False, soft_wrap=True)
+        console.say(str(coverage), "yellow")
 
 
 def _by_threshold(title: str, values: Mapping[tuple[str, float], str]) -> Table:
@@ -345,10 +307,8 @@ def _by_threshold(title: str, values: Mapping[tuple[str, float], str]) -> Table:
 
 def _tools_table(tools: Iterable[queries.ToolCosts]) -> Table:
     """Return the calls of each tool that was called; what costs nothing has no cost."""
-    table = Table(title="Calls of tools, in milliseconds", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("tool", no_wrap=True)
-    for name in ("questions", "known", "calls", "retries", "p50", "p95", "p99", "cost"):
-        table.add_column(name, justify="right")
+    headers = ("questions", "known", "calls", "retries", "p50", "p95", "p99", "cost")
+    table = narrow_table("Calls of tools, in milliseconds", ["tool"], headers)
     for tool in tools:
         if tool.calls:
             counts = (tool.questions, tool.from_cache or 0, tool.calls, tool.retries or 0)

@@ -17,8 +17,8 @@ def print_tables(tables: Sequence[ResultTable]) -> None:
         columns, rows = _merge_pairs(one)
         legend = " (ours / the paper's)" if len(columns) < len(one.columns) else ""
         name = f"[bold]{one.name}.[/bold] " if one.name else ""
-        console.print(f"{name}{escape(one.title)}{legend}", highlight=False)
-        table = narrow_table("")
+        console.print(f"{name}{escape(one.title)}{legend}")
+        table = narrow_table()
         for index, name in enumerate(columns):
             right = index > 0 and one.name != "Table 10"
             # Table 9 has the longest row names: there the names are wrapped, and figures never are.
@@ -28,7 +28,7 @@ def print_tables(tables: Sequence[ResultTable]) -> None:
             table.add_row(*map(escape, row))
         console.print(table)
         for line in (*one.notes, *(f"-: {command}" for command in one.missing)):
-            console.print(escape(f"  {line}"), soft_wrap=True, highlight=False)
+            console.say(f"  {line}")
         console.print()
 
 

@@ -62,22 +62,12 @@ class ServeOptions(CallOptions):
 
 
 def router_of(
-    options: ServeOptions,
-    tools: Sequence[Tool],
-    model: str,
-    load: Callable[[str], Toolformer],
-    max_rows: int,
+    options: ServeOptions, tools: Sequence[Tool], model: str, load: Callable[[str], Toolformer], max_rows: int
 ) -> RouterSettings | None:
     """Return the router that the options ask for; None if it is off.
 
-    Args:
-        tools: the server's, at least one.
-        load: loads a small model by its name, without tools.
-        max_rows: texts that it writes together.
-
-    Raises:
-        UsageError: an option has no effect without `--router gear`, a model or an encoder cannot be used, or a mocked
-            tool is not there or has no mock response.
+    `load` loads a small model by its name, without tools, which writes `max_rows` texts together. A UsageError names
+    an option without effect, or a model, an encoder or a mocked tool that cannot be used.
     """
     if options.router == "off":
         _check_unused(options)

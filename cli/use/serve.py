@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import with_options
+from cli.options import option_of, with_options
 from cli.tool_options import build_chosen
 from cli.use.router_options import ServeOptions, router_of
-from cli.use.text import Model, Timeout, load_toolformer
+from cli.use.text import Model, WritingOptions, load_toolformer
 from tasks.environment import prepare_environment
 from tasks.settings import api_key as api_key_from
 
@@ -42,7 +42,7 @@ def serve(
     queue: Annotated[int, typer.Option(min=0, help="Texts that may wait for a row; others get 429")] = 256,
     max_rows: Annotated[int, typer.Option(min=1, help="Texts decoded together")] = 32,
     grace: Annotated[float, typer.Option(min=0, help="Seconds open answers have when the server is stopped")] = 10.0,
-    tool_timeout: Timeout = 10.0,
+    tool_timeout: Annotated[float, option_of(WritingOptions, "tool_timeout")] = 10.0,
 ) -> None:
     """Serve the model to OpenAI's clients, with /metrics, /health and a page to try it. Ctrl-C stops it cleanly.
 

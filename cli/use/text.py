@@ -14,6 +14,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
+from pydantic import Field
 
 from cli.options import AsJson, option_of, with_options
 from cli.terminal import print_json, say
@@ -31,33 +32,43 @@ if TYPE_CHECKING:
 _CALL_STYLE, _FAILED_CALL_STYLE, _PROMPT_STYLE = "bold yellow", "bold red", "dim"
 
 Model = Annotated[str, option_of(BuildParameters, "model")]
-TopK = Annotated[
-    int, typer.Option("--k", min=0, help="A call starts where ' [' is among the k most likely tokens (paper: 10)")
-]
-MaxCalls = Annotated[int, typer.Option(min=0, help="Calls per text (paper: 1); later ones may use earlier responses")]
-NoTools = Annotated[bool, typer.Option("--no-tools", help="No calls at all: the same as --k 0")]
-Temperature = Annotated[float, typer.Option(min=0, help="Of the text; 0 is greedy. Calls are always greedy")]
-TopP = Annotated[float, typer.Option(help="Draw from the most likely tokens whose probabilities sum to this")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the draws")]
-Date = Annotated[str, typer.Option("--date", help="The calendar's date, YYYY-MM-DD (default: today)")]
-Timeout = Annotated[float, typer.Option(help="Seconds a call may take; then its response is empty")]
 
 
-@with_options(CallOptions)
+class WritingOptions(CallOptions):
+    """The tools, and how a model writes."""
+
+    k: int = Field(10, ge=0, description="A call starts where ' [' is among the k most likely tokens (paper: 10)")
+    max_calls: int = Field(1, ge=0, description="Calls per text (paper: 1); later ones may use earlier responses")
+    no_tools: bool = Field(False, description="No calls at all: the same as `k` 0")
+    temperature: float = Field(0.0, ge=0, description="Of the text; 0 is greedy. Calls are always greedy")
+    top_p: float = Field(1.0, description="Draw from the most likely tokens whose probabilities sum to this")
+    seed: int = Field(0, ge=0, description="Of the draws")
+    date: str = Field("", description="The calendar's date, YYYY-MM-DD (default: today)")
+    tool_timeout: float = Field(10.0, description="Seconds a call may take; then its response is empty")
+
+    def settings(self, max_new_tokens: int, stop: Iterable[str] = ()) -> GenerationSettings:
+        """Return the settings of the engine, without the thresholds of calls."""
+        from toolformer_core.decode.records import GenerationSettings
+
+        return GenerationSettings(
+            max_new_tokens=max_new_tokens,
+            top_k=0 if self.no_tools else self.k,
+            max_calls=self.max_calls,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            seed=self.seed,
+            stop=tuple(stop),
+            context=iso_date(self.date),
+        )
+
+
+@with_options(WritingOptions)
 def generate(
-    options: CallOptions,
+    options: WritingOptions,
     text: Annotated[str, typer.Argument(help="What the model goes on from; - reads it from standard input")],
     model: Model = "embedded",
-    k: TopK = 10,
-    max_calls: MaxCalls = 1,
-    no_tools: NoTools = False,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of text; calls and responses come on top")] = 64,
-    temperature: Temperature = 0.0,
-    top_p: TopP = 1.0,
-    seed: Seed = 0,
     stop: Annotated[list[str] | None, typer.Option(help="A string that ends the text; may be repeated")] = None,
-    date_: Date = "",
-    tool_timeout: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
     """Complete a text, calling tools on the way; calls are highlighted.
@@ -67,25 +78,13 @@ def generate(
     Example: toolformer generate "The sum of 27 and 8 is" --model toolformer-data/finetunes/demo-toolformer-*/model
     """
     prepare_environment()
-    from toolformer_core.decode.records import GenerationSettings
-
-    settings = GenerationSettings(
-        max_new_tokens=max_new_tokens,
-        top_k=0 if no_tools else k,
-        max_calls=max_calls,
-        temperature=temperature,
-        top_p=top_p,
-        seed=seed,
-        stop=tuple(stop or ()),
-        context=iso_date(date_),
-    )
-    prompt = (
-        _check_utf8(_configure_stdin().read().rstrip("\n"), "standard input")
-        if text == "-"
-        else _check_utf8(text, "TEXT")
-    )
+    settings = options.settings(max_new_tokens, stop or ())
+    if text == "-":
+        prompt = _check_utf8(_configure_stdin().read().rstrip("\n"), "standard input")
+    else:
+        prompt = _check_utf8(text, "TEXT")
     loaded_tools, settings = _build_tools(options, model, settings)
-    with contextlib.closing(load_toolformer(model, loaded_tools, tool_timeout)) as toolformer:
+    with contextlib.closing(load_toolformer(model, loaded_tools, options.tool_timeout)) as toolformer:
         if as_json:
             (generation,) = toolformer.generate([prompt], settings)
             shown = {name: value for name, value in asdict(generation).items() if name != "ids"}
@@ -96,20 +95,12 @@ def generate(
         _print_events(console, toolformer.stream(prompt, settings))
 
 
-@with_options(CallOptions)
+@with_options(WritingOptions)
 def chat(
-    options: CallOptions,
+    options: WritingOptions,
     model: Model = "embedded",
     system: Annotated[str, typer.Option(help="A text that stands before all turns")] = "",
-    k: TopK = 10,
-    max_calls: MaxCalls = 1,
-    no_tools: NoTools = False,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer; calls come on top")] = 128,
-    temperature: Temperature = 0.0,
-    top_p: TopP = 1.0,
-    seed: Seed = 0,
-    date_: Date = "",
-    tool_timeout: Timeout = 10.0,
 ) -> None:
     """Chat with the model. /reset starts anew, /exit or Ctrl-D leaves, Ctrl-C ends an answer.
 
@@ -119,20 +110,9 @@ def chat(
     Example: toolformer chat --model runs/model     or: printf 'What is 27 + 8?\\n' | toolformer chat --model runs/model
     """
     prepare_environment()
-    from toolformer_core.decode.records import GenerationSettings
-
-    settings = GenerationSettings(
-        max_new_tokens=max_new_tokens,
-        top_k=0 if no_tools else k,
-        max_calls=max_calls,
-        temperature=temperature,
-        top_p=top_p,
-        seed=seed,
-        context=iso_date(date_),
-    )
     _check_utf8(system, "--system")
-    loaded_tools, settings = _build_tools(options, model, settings)
-    with contextlib.closing(load_toolformer(model, loaded_tools, tool_timeout)) as toolformer:
+    loaded_tools, settings = _build_tools(options, model, options.settings(max_new_tokens))
+    with contextlib.closing(load_toolformer(model, loaded_tools, options.tool_timeout)) as toolformer:
         session = _Chat(toolformer, settings, system, _new_console())
         if sys.stdin.isatty():
             print("/reset forgets, /exit or Ctrl-D leaves, Ctrl-C ends an answer", file=sys.stderr)
@@ -148,11 +128,7 @@ def chat(
 
 
 def iso_date(text: str) -> str:
-    """Return the calendar's date as YYYY-MM-DD; an empty text means today.
-
-    Raises:
-        UsageError: the text is not a date.
-    """
+    """Return the calendar's date as YYYY-MM-DD; an empty text means today, and what is no date is a UsageError."""
     from toolformer_core.errors import UsageError
     from toolformer_core.records import day_of
 
@@ -236,13 +212,7 @@ def _print_events(console: Console, events: Iterable[DecodeEvent]) -> None:
 
 
 def _read_lines() -> Iterator[str]:
-    """Yield the lines that the user types, or those of a pipe.
-
-    A typed line that is not UTF-8 is only reported: the user can type it again.
-
-    Raises:
-        UsageError: a line of a pipe is not UTF-8.
-    """
+    """Yield the lines that the user types, or those of a pipe. A typed line that is not UTF-8 can be typed again."""
     from toolformer_core.errors import UsageError
 
     if not sys.stdin.isatty():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from certify.__main__ import TableRow, as_json, failed, table_lines
+from certify.__main__ import TableRow, failed, table_lines
 from certify.cases import _OWN_TEMPLATES, DATASET_INFO, LOADERS, Expectation
 from certify.checks import Finding, check
 from certify.environments import pinned
@@ -86,10 +86,10 @@ def test_users_of_llamafactory_are_told_what_is_certified() -> None:
     assert json.loads(block) == {"cstar": DATASET_INFO}
 
 
-@pytest.mark.parametrize("loader", LOADERS, ids=lambda loader: loader.key)
-def test_every_package_of_an_environment_is_pinned(loader: Any) -> None:
-    assert pinned(loader.key, loader.key)
-    lines = (ROOT / "certify" / "requirements" / f"{loader.key}.txt").read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize("loader", LOADERS)
+def test_every_package_of_an_environment_is_pinned(loader: str) -> None:
+    assert pinned(loader, loader)
+    lines = (ROOT / "certify" / "requirements" / f"{loader}.txt").read_text(encoding="utf-8").splitlines()
     assert all(name and version and ";" not in version for name, _, version in (line.partition("==") for line in lines))
     assert not [line for line in lines if "nvidia" in line or "cuda" in line or "triton" in line]
 
@@ -106,5 +106,3 @@ def test_the_table() -> None:
     assert lines[3].endswith("|         |           |         |        | not installed: no \\| such version |")
     assert not failed(rows)
     assert failed([*rows, TableRow("TRL", "1.0", fails=True)])
-    assert as_json(rows)["ok"] is True
-    assert as_json(rows)["rows"][0]["trained"] == 1_234

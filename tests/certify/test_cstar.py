@@ -28,7 +28,7 @@ def test_cases_have_an_expectation_for_every_row_of_their_file(tokenizers: Path,
     files = Files(tmp_path / "exports", tokenizers)
     export_all(difficult_cstar(tmp_path / "data", documents=2), files.exports, files.tokenizers)
     cases = list(cases_of(files))
-    assert {case.loader for case in cases} == {loader.key for loader in LOADERS}
+    assert {case.loader for case in cases} == set(LOADERS)
     assert {case.file for case in cases} == set(EXPORTS)
     # six difficult texts and two documents; in one of them a call stands within a word, so it has no conversation
     assert {len(case.expected) for case in cases} == {8, 7}

@@ -130,16 +130,9 @@ def test_hints_ask_the_snapshot_for_a_view_with_rows(built: Built, capsys: pytes
     assert f"toolformer sql 'FROM yield_by_threshold' --data {data}\n" in capsys.readouterr().out
     figures = ArmPerplexity("p", "base", "m", parameters=7, texts=1, tokens=2, perplexity=3.0)
     about: dict[str, Any] = {"run_id": "r", "task": "perplexity", "title": "Perplexity", "source": "wiki", "items": 1}
-    left: dict[str, Any] = {
-        "snapshot": "w.duckdb",
-        "tracking": "t",
-        "mlflow_run": "m",
-        "runs_view": "v",
-        "done": 1,
-        "skipped": 0,
-        "seconds": 1.0,
-    }
-    cli_evaluate._print_result(EvaluateResult(**about, **left, rejected={}, arms=(), perplexities=(figures,), paper={}))
+    about |= {"snapshot": "w.duckdb", "tracking": "t", "mlflow_run": "m", "runs_view": "v"}
+    about |= {"done": 1, "skipped": 0, "seconds": 1.0, "rejected": {}, "arms": (), "paper": {}}
+    cli_evaluate._print_result(EvaluateResult(**about, perplexities=(figures,)))
     assert "toolformer sql 'FROM perplexity' --data ." in capsys.readouterr().out
 
 

@@ -24,26 +24,15 @@ def items(tmp_path: Path) -> Path:
 
 
 def test_evaluate_and_tables_as_json_and_in_print(prefect_server: None, run: Run, items: Path, tmp_path: Path) -> None:
-    asked = [
-        "evaluate",
-        "--task",
-        "small-world",
-        "--path",
-        items,
-        "--data",
-        tmp_path / "d",
-        "--tools",
-        "calculator",
-        "--k",
-        "1,0",
-    ]
-    code, out, _ = run(*asked, "--max-new-tokens", 5, "--json")
+    asked = ["--path", items, "--data", tmp_path / "d", *"--tools calculator --k 1,0 --max-new-tokens 5".split()]
+    asked = ["evaluate", "--task", "small-world", *asked]
+    code, out, _ = run(*asked, "--json")
     assert code == 0
     told = json.loads(out)
     assert [(a["arm"], a["k"], a["items"]) for a in told["arms"]] == [("base", 0, 2), ("base+tools", 1, 2)]
     assert told["rejected"] == {"no_prompt": 1}
     assert "NaN" not in out
-    code, out, _ = run(*asked, "--max-new-tokens", 5)
+    code, out, _ = run(*asked)
     assert code == 0
     assert "The small world items.jsonl: percent right of 2 items" in out
     assert "base+tools, k=1" in out

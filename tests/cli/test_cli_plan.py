@@ -96,20 +96,8 @@ def test_no_model_library_is_loaded(nowhere: tuple[str, str]) -> None:
 
 
 def test_amounts_and_hours_as_a_person_reads_them() -> None:
-    assert [amount(value) for value in (0, 0.123, 5, 99.4, 1234, 12_345, 3.9e6, 4.4e12)] == [
-        "",
-        "0.12",
-        "5",
-        "99",
-        "1,234",
-        "12.3k",
-        "3.9M",
-        "4.4T",
-    ]
-    assert [hours(value) for value in (0.002, 0.5, 5, 100, 2400)] == [
-        "7.2 s",
-        "30 min",
-        "5.0 h",
-        "4.2 days",
-        "100.0 days",
-    ]
+    assert amount(0) == ""
+    amounts = " ".join(map(amount, (0.123, 5, 99.4, 1234, 12_345, 3.9e6, 4.4e12)))
+    assert amounts == "0.12 5 99 1,234 12.3k 3.9M 4.4T"
+    said = ", ".join(map(hours, (0.002, 0.5, 5, 100, 2400)))
+    assert said == "7.2 s, 30 min, 5.0 h, 4.2 days, 100.0 days"

@@ -22,27 +22,16 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 NASTY = "-a%20b %3F#[x]*'\"; $HOME&{y}:@=~ e\u0301\U0001f642 "
-BUILD = [
-    "--tools",
-    "calculator,calendar",
-    "--shard-documents",
-    6,
-    "--top-k",
-    3,
-    "--draws",
-    2,
-    "--tau-f",
-    "calendar=0.2",
-]
-TRAIN = ["finetune", "--profile", "cpu", "--steps", 2, "--batch", 2, "--sequence-length", 256]
+BUILD = "--tools calculator,calendar --shard-documents 6 --top-k 3 --draws 2 --tau-f calendar=0.2".split()
+TRAIN = "finetune --profile cpu --steps 2 --batch 2 --sequence-length 256".split()
 
 
-def use(run: Run, data: Path, corpus: Path, *more: list[object]) -> list[Said]:
+def use(run: Run, data: Path, corpus: Path, *more: list[str]) -> list[Said]:
     """Build, ask and export there; what cannot be used is refused by each command, and nothing is made."""
     out = data / f"{data.name[:40]}.txt"
-    commands = [["build", "--corpus", corpus, *BUILD], ["stats"], ["sql", "FROM kept_calls"]]
+    commands = [["build", "--corpus", str(corpus), *BUILD], ["stats"], ["sql", "FROM kept_calls"]]
     told = []
-    for command in (*commands, ["export", "--format", "text", out], *more):
+    for command in (*commands, ["export", "--format", "text", str(out)], *more):
         os.environ.pop("PREFECT_HOME", None)  # the folder of the one before; `run` restores the environment
         told.append(said := run(*command, f"--data={data}"))
         if database_problem(data):
@@ -85,6 +74,7 @@ def words_after(label: str, printed: str) -> list[str]:
 def test_commands_that_are_printed_can_be_pasted(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path / NASTY)
     said = run("view", "--data", folder)
+    assert (said.code, said.err.startswith(f"error: there is no folder {folder}; ")) == (2, True)
     assert words_after("; toolformer ", said.err.partition(" makes one")[0]) == ["build", "--data", folder]
     print_demo([], folder, "as [b]it[/b] is", folder, "All is well.")
     look, compare, generate, verdict = capsys.readouterr().out.splitlines()[-4:]

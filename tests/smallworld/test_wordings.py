@@ -11,20 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smallworld.chains import CHAINS
 from smallworld.frames import ARITHMETIC, DATES, FACTS, TRANSLATIONS, is_held_out
 from smallworld.lessons import lessons
 from smallworld.lexicon import GOODS, PLACES, THINGS
 from smallworld.registers import FILLER, REGISTER_FILLER
 from smallworld.wordings import VOCABULARY, replace_words, splice
 
-FRAMES = [*itertools.chain(*ARITHMETIC.values()), *DATES, *itertools.chain(*(f.frames for f in FACTS.values()))]
-FRAMES += TRANSLATIONS
+GROUPS = (*ARITHMETIC.values(), DATES, *(fact.frames for fact in FACTS.values()), TRANSLATIONS)
 PART = re.compile(r"<[^>]*>|\{\w+\}")
 
 
 def frames(held_out: bool) -> list[str]:
-    groups = (*ARITHMETIC.values(), DATES, *(fact.frames for fact in FACTS.values()), TRANSLATIONS)
-    return [frame for group in groups for i, frame in enumerate(group) if is_held_out(i) == held_out]
+    return [frame for group in GROUPS for i, frame in enumerate(group) if is_held_out(i) == held_out]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_a_frame_begins_as_one_and_ends_as_another(
     assert splice(beginning, end, parts) == expected
 
 
-@given(st.sampled_from(FRAMES), st.floats(0, 1), st.integers(0, 1000))
+@given(st.sampled_from(list(itertools.chain(*GROUPS))), st.floats(0, 1), st.integers(0, 1000))
 def test_parts_and_punctuation_stay_where_words_give_way(frame: str, share: float, seed: int) -> None:
     other = replace_words(frame, share, random.Random(seed), lambda: "zûf")
     assert PART.findall(other) == PART.findall(frame)
@@ -84,12 +83,13 @@ def test_every_word_gives_way_or_none() -> None:
     assert 400 < unknown < 600  # of 1,500 a third, give or take five standard deviations of 18
 
 
-def test_what_is_held_out_is_said_in_words_that_pretraining_has() -> None:
+def test_what_is_held_out_and_chains_are_said_in_words_that_pretraining_has() -> None:
     def words(texts: Iterable[str]) -> set[str]:
         return {word.lower() for text in texts for word in re.findall("[A-Za-z]{3,}", PART.sub("_", text))}
 
     told = words(itertools.chain(frames(held_out=False), FILLER, *REGISTER_FILLER.values(), PLACES, GOODS, THINGS))
-    assert words(frames(held_out=True)) - told == set()
+    chains = [frame for family in CHAINS.values() for group in family.values() for frame in group.frames]
+    assert words([*frames(held_out=True), *chains]) - told == set()
     assert words(frames(held_out=True)) - words(frames(held_out=False))  # some words only fillers have
 
 

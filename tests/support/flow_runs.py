@@ -6,7 +6,7 @@ What a fixture needs is imported when it is asked for: the core's tests pass whe
 from __future__ import annotations
 
 import gzip
-import importlib.util
+import importlib
 import json
 import os
 import shutil
@@ -107,13 +107,7 @@ def as_built(built: tuple[BuildResult, Path, list[str]], tmp_path: Path) -> Path
 @pytest.fixture(scope="session")
 def screenshots() -> ModuleType:
     """The script that takes the documentation's pictures."""
-    spec = importlib.util.spec_from_file_location("screenshots", Path(__file__).parents[2] / "docs" / "screenshots.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("docs.screenshots")
 
 
 @pytest.fixture

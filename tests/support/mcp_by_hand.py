@@ -22,29 +22,14 @@ from typing import Any
 PAGE = 5  # tools in a page of the list
 ONE_TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 NOTHING = {"type": "object", "properties": {}}
+REPEATED = {"text": {"type": "string"}, "times": {"type": "integer", "minimum": 1}}
 TOOLS: dict[str, dict[str, Any]] = {
     "echo": ONE_TEXT,
-    "repeat": {
-        "type": "object",
-        "properties": {"text": {"type": "string"}, "times": {"type": "integer", "minimum": 1}},
-        "required": ["text", "times"],
-    },
-    "pid": NOTHING,
-    "never": NOTHING,
-    "die": NOTHING,
-    "hold": NOTHING,
-    "environment": NOTHING,
+    "repeat": {"type": "object", "properties": REPEATED, "required": ["text", "times"]},
+    **dict.fromkeys(("pid", "never", "die", "hold", "environment"), NOTHING),
     "failing": ONE_TEXT,
-    "refused": NOTHING,
-    "structured": NOTHING,
-    "lax": NOTHING,
-    "long": NOTHING,
-    "half": NOTHING,
-    "latin": NOTHING,
-    "shapeless": NOTHING,
-    "closed": NOTHING,
-    "late": NOTHING,
-    "noisy": NOTHING,
+    **dict.fromkeys(("refused", "structured", "lax", "long", "half", "latin", "shapeless"), NOTHING),
+    **dict.fromkeys(("closed", "late", "noisy"), NOTHING),
     "checked": ONE_TEXT,
 }
 RESULT = {"type": "string", "pattern": "^(a+)+$"}  # with backtracking, 2^n ways through n letters
@@ -81,10 +66,8 @@ def content_of(tool: str, given: dict[str, Any]) -> dict[str, Any]:
         case "noisy":
             return text("said")
         case "checked":
-            return {
-                "content": [],
-                **({"structuredContent": {"result": given["text"]}} if given["text"] != "none" else {}),
-            }
+            structured = {} if given["text"] == "none" else {"structuredContent": {"result": given["text"]}}
+            return {"content": [], **structured}
     raise AssertionError(tool)
 
 

@@ -91,19 +91,7 @@ class Running:
 def started(data: Path, *options: str) -> Iterator[Running]:
     """Start it on free ports, beside its data folder, and see that nothing of it is left, however the test ends."""
     errors = data.with_name(f"{data.name}-errors.txt")
-    words = [
-        "up",
-        "--data",
-        data.name,
-        "--prefect-port",
-        "0",
-        "--mlflow-port",
-        "0",
-        "--view-port",
-        "0",
-        "--json",
-        *options,
-    ]
+    words = ["up", "--data", data.name, *"--prefect-port 0 --mlflow-port 0 --view-port 0 --json".split(), *options]
     with errors.open("w") as stream:
         process = subprocess.Popen(
             toolformer(*words), env=variables(), stdout=subprocess.PIPE, stderr=stream, text=True, cwd=data.parent

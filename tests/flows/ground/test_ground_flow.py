@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
 
-from cli.terminal import only_finite
+from cli.terminal import as_plain
 from flows.ground.flow import run_ground
 from flows.ground.metrics import GroundResult
 from flows.ground.parameters import GroundParameters
@@ -164,7 +164,7 @@ def test_other_weights_need_no_shard_but_gears_answers(done: Ran) -> None:
     assert (again.done, again.skipped) == (0, result.done)
     same = {"snapshot", "mlflow_run", "run_id", "seconds", "done", "skipped"}
     figures = [{k: v for k, v in asdict(one).items() if k not in same} for one in (again, result)]
-    assert only_finite(figures[0]) == only_finite(figures[1])
+    assert as_plain(figures[0]) == as_plain(figures[1])
     other = run_ground(parameters.model_copy(update={"gamma": 0.3, "threshold": None}))
     assert other.done == 2 * 3  # the answers of gear, three shards of each benchmark
     more = run_ground(parameters.model_copy(update={"answers": False, "task": ["small-world"]}))
