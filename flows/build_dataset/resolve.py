@@ -106,7 +106,7 @@ def resolve(p: BuildParameters) -> BuildSpec:
         tool_digests={key: tool.fingerprint for key, tool in built.items()},
         prompts={key: prompt_for(tool, prompts) for key, tool in built.items()},
         chain_prompts={key: chain_prompt_for(tool, prompts) for key, tool in built.items() if p.chain_depth > 1},
-        candidates=(p.candidates, file_digest(p.candidates)) if p.candidates else None,
+        candidates=(p.candidates, file_digest(Path(p.candidates))) if p.candidates else None,
         filters={key: declaration_of(tool).filter for key, tool in built.items() if key not in TOOL_NAMES},
         tool_settings=settings,
         ingest=ingest,
