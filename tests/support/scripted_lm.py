@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ToolformerError
@@ -212,3 +213,9 @@ def _cut(text: str, max_tokens: int) -> Draw:
     text = text[: starts[max_tokens]] if len(starts) > max_tokens else text
     close = find_close(text)
     return Draw(text, False) if close is None else Draw(text[:close], True)
+
+
+def use_model(patch: pytest.MonkeyPatch, model: ScriptedLM) -> None:
+    """Have builds in this process ask a model."""
+    for stage in ("sample", "extend", "score"):
+        patch.setattr(f"tasks.stages.{stage}.model_of", lambda spec: model)
