@@ -152,7 +152,6 @@ def sampling(p: BuildParameters, built: Mapping[str, Tool]) -> tuple[dict[str, S
 
 
 def _check_combinations(p: BuildParameters) -> None:
-    """Check that each option does something beside the others."""
     if p.rates and not p.decoys_of_a_call:
         raise UsageError(
             "--tau-f fdr=... finds thresholds by decoys, and --decoys 0 scores none: leave one of them out"

@@ -179,7 +179,6 @@ def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5) -> WhatIf:
 
 
 def _sample(store: Store, call: ScoredCall, shard: Shard) -> Sample:
-    """Return a call with the text around it."""
     documents = store.read(shard.documents, columns=["doc_id", "text"])
     text: str = documents["text"][documents["doc_id"].to_pylist().index(call.doc_id)].as_py()
     around = text[max(0, call.position - WIDTH) : call.position], text[call.position : call.position + WIDTH]

@@ -151,7 +151,6 @@ def _grounding(
 
 
 def _examples(task: Task, path: Path | None, p: GroundParameters) -> tuple[tuple[str, str], ...]:
-    """Return question and answer of the held-out items, which few-shot shows."""
     items: Sequence[Item] = [row for row in read(task, path) if isinstance(row, Item)]
     held_out = select_items(items, seed=p.seed, limit=p.limit, held_out=EXAMPLES).held_out
     return tuple((query_of(task, item).text, item.answers[0]) for item in held_out if item.answers)

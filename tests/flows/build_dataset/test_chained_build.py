@@ -17,7 +17,7 @@ from flows.build_dataset.what_if_query import ask
 from flows.report.judging import judgements
 from tests.support.commands import Run
 from tests.support.scripted_lm import ScriptedLM, use_model
-from tests.support.small_builds import small_build
+from tests.support.small_builds import small_build, write_jsonl
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.base import ScoreRequest
 from viewer.app import make_app
@@ -61,9 +61,8 @@ def model() -> ScriptedLM:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
-    path.write_text(json.dumps({"text": TEXT, "url": "https://news.example/2023/01/30/a.html"}) + "\n")
-    return path
+    row = {"text": TEXT, "url": "https://news.example/2023/01/30/a.html"}
+    return write_jsonl(tmp_path_factory.mktemp("corpus") / "corpus.jsonl", [row])
 
 
 def parameters(corpus: Path, data: Path, **changes: object) -> BuildParameters:

@@ -15,7 +15,7 @@ from flows.build_dataset.what_if_query import ask
 from tasks.shards import arrow as translate
 from tests.support.commands import Run
 from tests.support.scripted_lm import ScriptedLM, use_model
-from tests.support.small_builds import small_build
+from tests.support.small_builds import small_build, write_jsonl
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.base import ScoreRequest
 from warehouse.queries import rows_of, stats
@@ -57,9 +57,7 @@ def scripted() -> ScriptedLM:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    return path
+    return write_jsonl(tmp_path_factory.mktemp("corpus") / "corpus.jsonl", TEXTS)
 
 
 def asked(corpus: Path, data: Path, **changes: object) -> BuildParameters:

@@ -18,7 +18,7 @@ from tasks.shards.stage import Shard
 from tasks.specs.example_limit import shard_order
 from tests.support.commands import Run
 from tests.support.scripted_lm import ScriptedLM, use_model
-from tests.support.small_builds import small_build
+from tests.support.small_builds import small_build, write_jsonl
 from tests.support.stage_runs import run_all
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import ScoreRequest
@@ -80,10 +80,8 @@ class Model(ScriptedLM):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
     rows = [{"text": TEXT.format(n), "url": f"https://news.example/2023/01/30/{n}.html"} for n in range(6)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_jsonl(tmp_path_factory.mktemp("corpus") / "corpus.jsonl", rows)
 
 
 def asked(corpus: Path, data: Path, **changes: object) -> BuildParameters:
