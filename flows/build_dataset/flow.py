@@ -198,7 +198,6 @@ def _why_rejected(store: Store, ingested: ShardResult) -> str:
 
 
 def _first_detail(store: Store, ingested: ShardResult) -> str:
-    """Return what is said of the first row without a text, in front of the advice."""
     commit = store.read_commit(ingested.key)
     files = [file for file in commit.files if file.path.startswith("rejects/")] if commit is not None else []
     rows = (row for file in files for row in store.read(file, columns=["reason", "detail"]).to_pylist())

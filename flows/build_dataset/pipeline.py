@@ -112,7 +112,6 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
 
 
 def _cut(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> list[tuple[Shard, ...]]:
-    """Cut shards, in order, into the groups of which each stage is a task."""
     tasks_a_group = len(build_stages(spec, "tool")) * len(spec.tools) + len(build_stages(spec, "shard"))
     most = tasks_at_most() // tasks_a_group
     return shard_groups(shards, seconds_per_document(ledger.snapshot), at_once=tasks_at_once(workers), most=most)

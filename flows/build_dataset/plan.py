@@ -181,7 +181,6 @@ class _Planner:
         return any(digests <= set(commit.inputs) for commit in fitting)
 
     def _changed_parts(self, commit: Commit, spec: ShardSpec, unknown: Iterable[str]) -> tuple[str, ...]:
-        """Return the known parts of the fingerprint in which the commit differs from the spec."""
         return tuple(name for name in changed_parts(commit.parts, spec.all_parts()) if name not in set(unknown))
 
     def _reasons(self, spec: ShardSpec, unknown: tuple[str, ...]) -> tuple[str, ...]:
@@ -238,7 +237,6 @@ class _Planner:
             self.transient[inputs.tool, result is None] += failures
 
     def _transient_notes(self) -> Iterable[str]:
-        """Yield a note per tool with such failures."""
         for (tool, again), failures in sorted(self.transient.items()):
             if again:
                 yield f"--answers retry: {failures:,} calls of {tool} that failed for passing reasons are retried"
@@ -261,7 +259,6 @@ class _Planner:
     def _add_assembly(
         self, shards: list[Shard], results: Mapping[str, _Results], tools: Mapping[str, tuple[str, ...]]
     ) -> None:
-        """Plan `assemble` and the stages after it for all shards."""
         spec = self.spec
         scored = {shard: _score_results(shard_results) for shard, shard_results in results.items()}
         expected = {shard: spec.chains.depth * len(of_shard) for shard, of_shard in tools.items()}

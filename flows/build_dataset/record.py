@@ -4,20 +4,16 @@ They are read and written here alone, so that their keys are known in one place;
 (`tool_names`) and the list of runs read the manifest itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from flows.build_dataset.parameters import BuildParameters
 from tasks.specs.build_spec import BuildSpec
 from tasks.specs.mark_filter import MarkFilter
 from toolformer_core.annotate.decoys import Estimate, FoundThreshold
+from toolformer_core.lm.remote.identity import RemoteModel
 from warehouse.store import Store
-
-if TYPE_CHECKING:
-    from toolformer_core.lm.remote.identity import RemoteModel
 
 _FOUND = "found_thresholds"
 _REMOTE = "remote_model"
@@ -29,7 +25,7 @@ class BuildRecord:
     parameters: Mapping[str, Any]  # of the run's manifest
 
     @classmethod
-    def begun(cls, p: BuildParameters, spec: BuildSpec) -> BuildRecord:
+    def begun(cls, p: BuildParameters, spec: BuildSpec) -> Self:
         """Return the record of a build that begins."""
         found = {
             "data": spec.store().root,  # a URL may hold keys
@@ -41,18 +37,18 @@ class BuildRecord:
         return cls({**p.model_dump(mode="json"), **found})
 
     @classmethod
-    def of_run(cls, store: Store, run_id: str) -> BuildRecord:
+    def of_run(cls, store: Store, run_id: str) -> Self:
         """Return the record of a run; an empty one if the run is gone."""
         return cls(next((run.parameters for run in store.runs([run_id])), {}))
 
-    def with_found(self, found: Sequence[FoundThreshold]) -> BuildRecord:
+    def with_found(self, found: Sequence[FoundThreshold]) -> Self:
         """Return the record with the thresholds that were found for promised rates."""
-        return BuildRecord({**self.parameters, **({_FOUND: [asdict(one) for one in found]} if found else {})})
+        return type(self)({**self.parameters, **({_FOUND: [asdict(one) for one in found]} if found else {})})
 
-    def assembled_anew(self, marks: MarkFilter | None, **changes: Any) -> BuildRecord:
+    def assembled_anew(self, marks: MarkFilter | None, **changes: Any) -> Self:
         """Return the record of an assembly of the same scores, with parameters changed."""
         ratings = "all" if marks is None else marks.keep
-        return BuildRecord({**self.parameters, "ratings": ratings, **_marked(marks), **changes})
+        return type(self)({**self.parameters, "ratings": ratings, **_marked(marks), **changes})
 
     @property
     def tool_names(self) -> dict[str, str]:
@@ -70,8 +66,6 @@ class BuildRecord:
     @property
     def remote(self) -> RemoteModel | None:
         """Which model the server served; None: it was loaded here."""
-        from toolformer_core.lm.remote.identity import RemoteModel
-
         given = self.parameters.get(_REMOTE)
         return RemoteModel.from_json(given) if given else None
 

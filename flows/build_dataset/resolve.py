@@ -153,27 +153,19 @@ def sampling(p: BuildParameters, built: Mapping[str, Tool]) -> tuple[dict[str, S
 
 
 def _check_combinations(p: BuildParameters) -> None:
-    """Check that each option does something beside the others."""
     if p.rates and not p.decoys_of_a_call:
         raise UsageError(
             "--tau-f fdr=... finds thresholds by decoys, and --decoys 0 scores none: leave one of them out"
         )
-    if not p.stop_when_full:
-        return
-    if p.chain_depth > 1:
+    if p.stop_when_full and p.chain_depth > 1:
         raise UsageError(
             "--stop-when-full ends each tool by itself, and chains need the responses of all tools: leave one out"
         )
-    late = {
-        "--max-same-call drops some of them": p.max_same_call is not None,
-        "--tau-f fdr=... finds thresholds": bool(p.rates),
-    }
-    for what, given in late.items():
-        if given:
-            raise UsageError(
-                f"--stop-when-full counts examples while calls are scored, and {what} when all are: leave one of them "
-                "out"
-            )
+    late = "--max-same-call drops some of them" if p.max_same_call else "--tau-f fdr=... finds thresholds"
+    if p.stop_when_full and (p.max_same_call or p.rates):
+        raise UsageError(
+            f"--stop-when-full counts examples while calls are scored, and {late} when all are: leave one of them out"
+        )
 
 
 def _after_all_calls(store: Store) -> str:

@@ -111,7 +111,6 @@ def call_settings(store: Store, dataset: Dataset) -> dict[str, dict[str, Any]]:
 
 
 def _is_current(snapshot: Path, dataset: Dataset) -> bool:
-    """Return whether the snapshot's figures describe this version."""
     if not snapshot.is_file():
         return False
     values = {"name": dataset.name, "version": dataset.version, "made": dataset.made}

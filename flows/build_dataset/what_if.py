@@ -4,8 +4,6 @@ No model is loaded. What other thresholds would keep is in `what_if_query`. A ne
 as in a build, in a run of its own that lists the commits it uses.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +33,30 @@ from warehouse.store import Store
 from warehouse.what_if import Change, StoredScores, WhatIf, stored_scores
 
 __all__ = ["compare_by_shard", "materialise", "thresholds_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class _BaseRun:
+    """The run whose scores are used, and the results from which a new version is assembled."""
+
+    run: Run
+    record: BuildRecord
+    shards: list[Shard]
+    scored: dict[str, list[ShardResult]]  # shard -> results of `score`, one per tool and depth of chains
+    sampled: dict[str, list[ShardResult]]  # shard -> results of `sample`, one per tool
+    not_annotated: dict[str, list[str]]  # shard -> tools that had enough examples before it
+    shared_words: dict[str, Any]  # document -> see `BuildSpec`
+    reused: list[ShardResult]  # of all stages but `assemble`
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        return tuple(self.record.tool_names)
+
+    def inputs(self, assembly: AssemblySpec, shard: Shard) -> Inputs[AssemblySpec]:
+        files = {"ingest": (shard.documents,), **files_by_stage(self.scored[shard.name])}
+        if assembly.config.top_k:
+            files["sample"] = files_of(self.sampled[shard.name])
+        return Inputs(assembly, shard.name, files=files)
 
 
 def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -> list[FoundThreshold]:
@@ -157,7 +179,6 @@ def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5) -> WhatIf:
 
 
 def _sample(store: Store, call: ScoredCall, shard: Shard) -> Sample:
-    """Return a call with the text around it."""
     documents = store.read(shard.documents, columns=["doc_id", "text"])
     text: str = documents["text"][documents["doc_id"].to_pylist().index(call.doc_id)].as_py()
     around = text[max(0, call.position - WIDTH) : call.position], text[call.position : call.position + WIDTH]
@@ -184,30 +205,6 @@ def _assembly(store: Store, query: WhatIfQuery, base: _BaseRun, *, after: bool, 
         not_annotated=base.not_annotated,
         mask_pii=base.record.parameters.get("mask_pii", False),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _BaseRun:
-    """The run whose scores are used, and the results from which a new version is assembled."""
-
-    run: Run
-    record: BuildRecord
-    shards: list[Shard]
-    scored: dict[str, list[ShardResult]]  # shard -> results of `score`, one per tool and depth of chains
-    sampled: dict[str, list[ShardResult]]  # shard -> results of `sample`, one per tool
-    not_annotated: dict[str, list[str]]  # shard -> tools that had enough examples before it
-    shared_words: dict[str, Any]  # document -> see `BuildSpec`
-    reused: list[ShardResult]  # of all stages but `assemble`
-
-    @property
-    def tools(self) -> tuple[str, ...]:
-        return tuple(self.record.tool_names)
-
-    def inputs(self, assembly: AssemblySpec, shard: Shard) -> Inputs[AssemblySpec]:
-        files = {"ingest": (shard.documents,), **files_by_stage(self.scored[shard.name])}
-        if assembly.config.top_k:
-            files["sample"] = files_of(self.sampled[shard.name])
-        return Inputs(assembly, shard.name, files=files)
 
 
 def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:

@@ -123,7 +123,6 @@ def ask(
 
 
 def _marks_note(marked_out: Mapping[str, int], marks: MarkFilter | None) -> str:
-    """Return that the current C* lacks calls that are counted here."""
     options = " and ".join(_MARK_OPTIONS[reason] for reason in marked_out)
     note = (
         f"the current C* was assembled with {options}, which left out {sum(marked_out.values()):,} scored calls by "
@@ -154,7 +153,6 @@ def _narrowed(
 
 
 def _by_tool(value: Number | Mapping[str, Number] | None, tools: Collection[str]) -> dict[str, Number]:
-    """Return a parameter by tool: one value is that of every tool."""
     if value is None:
         return {}
     return dict(value) if isinstance(value, Mapping) else dict.fromkeys(tools, value)

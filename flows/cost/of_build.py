@@ -198,7 +198,6 @@ class _Run:
         return self.lines.add(Assumption(name, value, unit, origin, source))
 
     def _tools(self) -> list[_Tool]:
-        """Return the tools with the settings that a build would resolve them to."""
         configs, tau_f = sampling(self.p, chosen_tools(self.p)[0])
         return [_Tool(key, config, tau_f_for(key, tau_f), self) for key, config in configs.items()]
 
@@ -304,7 +303,6 @@ class _Run:
         return self.shape.flops_per_token(preceding, 1 / copies)
 
     def _drawn_token_s(self, draws_a_text: float) -> float:
-        """Return the seconds of one card for a token that is drawn."""
         single, shape = self.single, self.shape
         scanned = single("text_copies") * self.text_tokens + single("prompt_tokens")
         compute = shape.flops_per_token(scanned) / (1e12 * self.tflops * single("mfu"))

@@ -123,7 +123,6 @@ def _found(
 
 
 def _certify(store: Store, found: Sequence[Certificate]) -> None:
-    """Keep certificates, and write the cards of the datasets anew."""
     for one in found:
         write_certificate(store, one)
     certified = {(one.dataset, one.version) for one in found}

@@ -151,17 +151,14 @@ def arm_figures(
 
 
 def _of_several(evaluation: Evaluation) -> list[str]:
-    """Return the column of all calls, where an item may have more than one."""
     return ["calls"] if evaluation.max_calls > 1 else []
 
 
 def _calculations(calls: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
-    """Return input and response of the calls of the calculator."""
     return tuple((call["input"], call["response"] or "") for call in calls if call["tool"] == "calculator")
 
 
 def _calls(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return an item's calls for which a tool was asked, in order."""
     calls = row["calls"] if "calls" in row else [{**row, "requested": row["called"]}]
     return [call for call in calls if call["requested"]]
 

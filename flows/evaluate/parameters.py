@@ -59,7 +59,6 @@ class EvaluateParameters(fields.ToolChoice):
     k: Annotated[
         list[Annotated[int, WithJsonSchema({"type": "integer", "minimum": 0})]],
         fields.WholeNumbers,
-        fields.benchmark_names,
         fields.Option(note="; separated by commas, e.g. 0,1,3,10"),
     ] = Field(
         [10],

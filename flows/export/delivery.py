@@ -58,7 +58,6 @@ def uploads_of(result: ExportResult) -> dict[str, Path]:
 
 
 def _record(store: Store, result: ExportResult) -> None:
-    """Record an export in the data folder, for lineage. A failure is only logged: the files exist."""
     manifest, pushed = result.manifest, result.pushed
     export = Export(
         dataset=result.dataset.replace("@", "/", 1),

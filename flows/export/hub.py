@@ -181,5 +181,4 @@ def _asking(name: str) -> Iterator[HfApi]:
 
 
 def _line(exc: Any, token: str) -> str:
-    """Return the first line of a message, without the token."""
     return next(iter(str(exc).replace(token, "***").strip().splitlines()), type(exc).__name__)

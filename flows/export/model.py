@@ -104,7 +104,6 @@ def push_model(
 
 
 def _training(store: Store, job: str) -> dict[str, Any]:
-    """Return the record of a training by its name or a path."""
     found = {one["job"]: one for one in trainings(store)}
     path = Path(job)
     name = path.parent.name if path.name == "model" else path.name

@@ -48,12 +48,7 @@ from toolformer_core.finetune.events import read_events
 from warehouse.errors import LockHeldError, WarehouseError
 from warehouse.store import Store
 
-__all__ = [
-    "FinetuneResult",
-    "finetune",
-    "reporting_events_to",
-    "run_finetune",
-]
+__all__ = ["FinetuneResult", "finetune", "reporting_events_to", "run_finetune"]
 
 _FLOW_NOTE = "flow_run"  # in the job's folder: the flow run that follows it
 
@@ -210,7 +205,6 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
 
 
 def _record(folder: Path, store: Store) -> None:
-    """Record the training in the warehouse. A failure is only logged: the checkpoint exists."""
     try:
         if (training := finished_finetune(folder)) is not None:
             record_training(store, training)

@@ -60,6 +60,5 @@ def _absolute(path: str | None) -> Path | None:
 
 
 def _folder_or_name(text: str | None) -> str | None:
-    """Return a folder or file with its whole path; a hub name or URL as it is."""
     folder = Path(text).expanduser() if text else None
     return str(folder.absolute()) if folder is not None and folder.exists() else text

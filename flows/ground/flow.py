@@ -117,7 +117,6 @@ def _submit(done: Sequence[TaskShards], ledger: Ledger) -> dict[GroundingRun | C
 
 
 def _read_by(answer: AnswerRun, plan: TaskPlan, futures: Mapping[Any, _Futures]) -> dict[str, _Futures]:
-    """Return what the stage reads of earlier ones for one method's answers."""
     if answer.method in ("gear", "cosine"):
         return {GROUND.name: futures[plan.grounding]}
     choice = next((one for one in plan.choices if one.method == answer.method), None)

@@ -202,7 +202,6 @@ def _task_figures(store: Store, one: TaskShards, rows: _Rows) -> TaskFigures:
 
 
 def _answered(store: Store, shards: Sequence[ShardResult]) -> Accuracy:
-    """Return the share of right answers, of the queries whose benchmark has answers."""
     rows = [row for table in _tables(store, shards) for row in table.select(["answers", "correct"]).to_pylist()]
     return accuracy(row["correct"] for row in rows if row["answers"])
 

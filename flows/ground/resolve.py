@@ -52,20 +52,6 @@ class GroundingPlan:
 EXAMPLES = 3  # held-out items that few-shot shows
 
 
-@dataclass(frozen=True, slots=True)
-class _Models:
-    small: NamedModel
-    large: NamedModel
-    toolformer: NamedModel | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Tools:
-    keys: tuple[str, ...]
-    settings: ToolSettings
-    mocked: tuple[str, ...]
-
-
 def resolve(p: GroundParameters) -> GroundingPlan:
     """Look up every name, compute every digest, and fill in every setting.
 
@@ -77,11 +63,25 @@ def resolve(p: GroundParameters) -> GroundingPlan:
     named = [_task_and_path(text) for text in p.task]
     if len({task.name for task, _ in named}) < len(named):
         raise UsageError("a benchmark is named twice; ground its other files in a run of their own")
-    models, tools, run_id = _models(p), _chosen_tools(p), new_run_id()
-    weights = Weights(p.gamma, p.smoothing, p.threshold)
-    plans = [_task_plan(p, run_id, task, path, models, tools, weights) for task, path in named]
-    data = absolute_data(p.data)
-    return GroundingPlan(run_id, data, tuple(plans), weights, tracking_uri(p.data))
+    small = _model(p.model)
+    large = small if p.large_model is None else _model(p.large_model)
+    by_model = {"lm": small} if p.toolformer is None else {"lm": small, "toolformer": _model(p.toolformer)}
+    methods = [method for method in METHODS if method != "toolformer" or method in by_model] if p.answers else []
+    library, run_id, weights = _library(p), new_run_id(), Weights(p.gamma, p.smoothing, p.threshold)
+    plans = []
+    for task, path in named:
+        grounding = _grounding(p, run_id, task, path, small, *library)
+        examples = _examples(task, path, p) if p.answers else ()
+        choices = tuple(ChoiceRun(grounding, method, model) for method, model in by_model.items())
+        answers = tuple(AnswerRun(grounding, method, large, weights, examples) for method in methods)
+        plans.append(TaskPlan(task, grounding, choices, answers))
+    return GroundingPlan(run_id, absolute_data(p.data), tuple(plans), weights, tracking_uri(p.data))
+
+
+def _model(given: str) -> NamedModel:
+    name = trained_model(given)
+    check_model(name)
+    return NamedModel(name, model_digest(name))
 
 
 def _task_and_path(text: str) -> tuple[Task, Path | None]:
@@ -94,18 +94,8 @@ def _task_and_path(text: str) -> tuple[Task, Path | None]:
     return task, Path(path).expanduser().absolute() if path else None
 
 
-def _models(p: GroundParameters) -> _Models:
-    def named(given: str) -> NamedModel:
-        name = trained_model(given)
-        check_model(name)
-        return NamedModel(name, model_digest(name))
-
-    small = named(p.model)
-    large = named(p.large_model) if p.large_model is not None else small
-    return _Models(small, large, named(p.toolformer) if p.toolformer is not None else None)
-
-
-def _chosen_tools(p: GroundParameters) -> _Tools:
+def _library(p: GroundParameters) -> tuple[tuple[str, ...], ToolSettings, tuple[str, ...]]:
+    """Return the tools' keys, where they find their data, and which of them are mocked."""
     built, settings = chosen_tools(p)
     keys = list(built)
     mocked = [key.strip().lower() for key in p.mock]
@@ -116,24 +106,24 @@ def _chosen_tools(p: GroundParameters) -> _Tools:
         added = distractors(p.distractors, p.seed)
         keys += [tool.key for tool in added]
         mocked += [tool.key for tool in added] if every else []
-    return _Tools(tuple(keys), settings, tuple(mocked))
+    return tuple(keys), settings, tuple(mocked)
 
 
-def _task_plan(
+def _grounding(
     p: GroundParameters,
     run_id: str,
     task: Task,
     path: Path | None,
-    models: _Models,
-    tools: _Tools,
-    weights: Weights,
-) -> TaskPlan:
+    small: NamedModel,
+    keys: tuple[str, ...],
+    where: ToolSettings,
+    mocked: tuple[str, ...],
+) -> GroundingRun:
     goes_on = task.name in EMBEDDED  # its items are the beginnings of texts, not questions
     demonstrations: DemonstrationKind = p.demonstrations or ("annotation" if goes_on else "questions")
-    where = tools.settings
     if task.passages is not None and where.passages is None:
         where = replace(where, passages=task.passages)
-    library = tools_of(tools.keys, where, demonstrations, tools.mocked)
+    library = tools_of(keys, where, demonstrations, mocked)
     prompt = p.answer_prompt if p.answer_prompt is not None else ("{query}" if goes_on else None)
     settings = GroundingSettings(
         max_answer_tokens=p.max_answer_tokens, max_call_tokens=p.max_call_tokens, call_top_p=p.call_top_p
@@ -149,25 +139,17 @@ def _task_plan(
         seed=p.seed,
         held_out=EXAMPLES,
     )
-    grounding = GroundingRun(
+    return GroundingRun(
         benchmark=benchmark,
-        library=ToolLibrary(tuple((one.key, one.digest) for one in library), where, demonstrations, tools.mocked),
-        small=models.small,
+        library=ToolLibrary(tuple((one.key, one.digest) for one in library), where, demonstrations, mocked),
+        small=small,
         encoder=NamedModel(p.encoder, encoder_digest(p.encoder) if p.encoder else ""),
         patterns=patterns_named(p.patterns),
         settings=settings if prompt is None else replace(settings, answer_prompt=prompt),
     )
-    choices = [ChoiceRun(grounding, "lm", models.small)]
-    if models.toolformer is not None:
-        choices.append(ChoiceRun(grounding, "toolformer", models.toolformer))
-    methods = [method for method in METHODS if method != "toolformer" or models.toolformer is not None]
-    examples = _examples(task, path, p) if p.answers else ()
-    answers = [AnswerRun(grounding, method, models.large, weights, examples) for method in methods]
-    return TaskPlan(task, grounding, tuple(choices), tuple(answers) if p.answers else ())
 
 
 def _examples(task: Task, path: Path | None, p: GroundParameters) -> tuple[tuple[str, str], ...]:
-    """Return question and answer of the held-out items, which few-shot shows."""
     items: Sequence[Item] = [row for row in read(task, path) if isinstance(row, Item)]
     held_out = select_items(items, seed=p.seed, limit=p.limit, held_out=EXAMPLES).held_out
     return tuple((query_of(task, item).text, item.answers[0]) for item in held_out if item.answers)

@@ -163,7 +163,6 @@ def _type(kind: Any) -> str:
 
 
 def _sources(run: Run, commits: Sequence[Commit]) -> Iterator[Data]:
-    """Yield what a stage read from outside of the store: a corpus, or a benchmark."""
     for commit in commits:
         if commit.stage == "ingest":
             rows = sum(balance.rows_in for balance in commit.balances)
@@ -241,7 +240,6 @@ def _common_parts(commits: Sequence[Commit]) -> dict[str, str]:
 
 
 def _work(run: Run, commits: Sequence[Commit]) -> dict[str, Any]:
-    """Return how many commits a run made, how many it found done, and the seconds that the former took."""
     made = [commit for commit in commits if commit.run_id == run.run_id]
     reused, seconds = len(commits) - len(made), round(sum(commit.seconds for commit in made), 3)
     return {"commits": len(commits), "reused": reused, "seconds": seconds, "versions": _versions(made)}

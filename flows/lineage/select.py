@@ -60,7 +60,6 @@ class _Records:
         return next((dataset for dataset in self.datasets if (dataset.name, dataset.version) == named), None)
 
     def _cstar(self, dataset: Dataset | None, name: str, version: str) -> Data:
-        """Return a version of C*, by its record if that is still here."""
         at = table_at(self.store, "datasets", name)
         if dataset is None:
             return Data(*at, kind="TABLE", version=version)
@@ -131,7 +130,6 @@ class _Records:
 
 
 def _exported(export: Export) -> Iterator[Data]:
-    """Yield the files of an export, and the repository on the hub that they were pushed to."""
     for file in export.files:
         digest, rows, size = str(file["sha256"]), file.get("rows"), file["bytes"]
         at = place(str(Path(export.folder) / str(file["name"])))

@@ -170,7 +170,6 @@ def fit(parameters: FitTriggerParameters) -> TriggerResult:
 
 
 def _export(form: ExportParameters) -> ExportResult:
-    """Export a dataset, unless the same export lies there."""
     earlier = None
     if not form.push:
         earlier = written_earlier(Store(form.data), form.dataset, Path(form.out), form.settings())
@@ -188,7 +187,6 @@ _FLOWS: dict[str, Callable[[Any], Any]] = {
 
 
 def _add(done: _Done, step: Step, result: Any, store: Store, run: Any) -> None:
-    """Note what a step came to, in the page and in MLflow."""
     gives: dict[str, str] = {}
     children: tuple[str, ...] = (getattr(result, "mlflow_run", ""),)
     if isinstance(result, BuildResult) and not result.examples:

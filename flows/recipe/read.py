@@ -91,7 +91,6 @@ def _flow_of(name: str, place: Place) -> str:
 
 
 def _unit(name: str, flow: str, entry: Entry, shared: Mapping[str, Any], top: Named) -> list[Step]:
-    """Return the steps that stand under one name: one, or a finetuning of each of several arms."""
     kind = KINDS[flow]
     own = {} if is_empty(entry.node) else entries(entry.node, name)
     for parameter, one in own.items():
@@ -134,7 +133,6 @@ def _with_references(units: Mapping[str, list[Step]]) -> dict[str, list[Step]]:
 
 
 def _names_step(value: str, wanted: str, steps: Mapping[str, Step], place: Place) -> bool:
-    """Return whether a value names a step that gives what is wanted."""
     givers = [name for name, step in steps.items() if wanted in step.kind.gives]
     if value in givers:
         return True

@@ -104,7 +104,6 @@ def missing_here(step: Step) -> list[str]:
 
 
 def _absent(step: Step) -> list[str]:
-    """Return the parameters of a step that name a model of the hub, or files, that are not on this machine."""
     texts = {name: value for name, value in step.values.items() if isinstance(value, str)}
     models = [name for name in texts if name in _HUB or step.kind.takes.get(name) == MODEL]
     absent = [name for name in models if _is_on_hub_alone(texts[name])]

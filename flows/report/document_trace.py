@@ -61,13 +61,11 @@ def trace_document(store: Store, snapshot: Path, doc_id: str) -> DocumentTrace:
 
 
 def _is_similar(doc_id: str, requested: str) -> bool:
-    """Return whether an id contains most of the requested characters, in the same order."""
     matcher = SequenceMatcher(None, doc_id[: len(requested) + 1], requested, autojunk=False)
     return sum(block.size for block in matcher.get_matching_blocks()) >= _MIN_SIMILARITY * len(requested) > 0
 
 
 def _positions(explanation: Explanation) -> tuple[dict[str, Any], ...]:
-    """Return the sampled positions, with how many calls were drawn and parsed at each."""
     out: dict[tuple[str, int], dict[str, Any]] = {}
     for row in _first_calls(explanation):
         fresh = {"tool": row["tool"], "rank": row["rank"], "position": row["position"], "p": math.exp(row["log_p"])}
@@ -80,7 +78,6 @@ def _positions(explanation: Explanation) -> tuple[dict[str, Any], ...]:
 
 
 def _first_calls(explanation: Explanation) -> list[dict[str, Any]]:
-    """Return the draws at positions of the text, without those after another call."""
     return [row for row in explanation.sampled if not row.get("preceding_calls")]
 
 
@@ -127,7 +124,6 @@ def _checkpoints(store: Store, explanation: Explanation) -> tuple[dict[str, Any]
 
 
 def _held_out(training: FinishedTraining, text: str) -> bool:
-    """Return whether a document is one of a training's development texts (one text per line)."""
     path = training.folder / "dev.jsonl"
     if not path.is_file() or not 0 < path.stat().st_size < _MAX_SEARCHED_BYTES:
         return False

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from toolformer_core.errors import ToolformerError
@@ -199,3 +200,9 @@ def _cut(text: str, max_tokens: int) -> Draw:
     text = text[: starts[max_tokens]] if len(starts) > max_tokens else text
     close = find_close(text)
     return Draw(text, False) if close is None else Draw(text[:close], True)
+
+
+def use_model(patch: pytest.MonkeyPatch, model: ScriptedLM) -> None:
+    """Have builds in this process ask a model."""
+    for stage in ("sample", "extend", "score"):
+        patch.setattr(f"tasks.stages.{stage}.model_of", lambda spec: model)

@@ -1,14 +1,25 @@
 """What the tests of this folder ask `build_dataset` for: two tools, few draws, three shards."""
 
-from __future__ import annotations
-
+import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from flows.build_dataset.flow import BuildResult
 from flows.build_dataset.parameters import BuildParameters
 from tasks.shards import arrow
 from toolformer_core.records import Example
 from warehouse.commits import Dataset
 from warehouse.store import Store
+
+Built = tuple[BuildResult, Path, list[str]]  # what the fixture `built` gives: the build, its folder, its progress
+
+
+def write_jsonl(path: Path, rows: Iterable[Any]) -> Path:
+    """Write a JSON object a line; a text is a row of its own."""
+    objects = ({"text": row} if isinstance(row, str) else row for row in rows)
+    path.write_text("".join(json.dumps(one) + "\n" for one in objects), encoding="utf-8")
+    return path
 
 
 def small_build(documents: Path, data_folder: Path, **changes: object) -> BuildParameters:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import save_file
 
-from flows.build_dataset.flow import BuildResult, _why_rejected, run_build
+from flows.build_dataset.flow import _why_rejected, run_build
 from flows.build_dataset.resolve import resolve
 from flows.export.find import find_dataset
 from flows.export.run import export_dataset
 from flows.runtime.ledger import Ledger
-from tests.support.small_builds import examples_in, small_build
+from tests.support.small_builds import Built, examples_in, small_build
 from tests.support.stage_runs import ingest
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import ModelError, UsageError
@@ -22,8 +22,6 @@ from warehouse.commits import Run
 from warehouse.errors import StoreError
 from warehouse.queries import rows_of, samples, stats
 from warehouse.store import Store
-
-Built = tuple[BuildResult, Path, list[str]]
 
 
 def test_every_row_is_accounted_for(built: Built) -> None:

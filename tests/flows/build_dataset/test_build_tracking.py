@@ -11,16 +11,13 @@ import pytest
 from mlflow import MlflowClient
 
 from flows.build_dataset import flow
-from flows.build_dataset.flow import BuildResult
 from flows.build_dataset.tracking import track_build, try_to_track_build
 from flows.export.find import find_dataset
 from tasks.tracking import Tracking
-from tests.support.small_builds import small_build
+from tests.support.small_builds import Built, small_build
 from warehouse.commits import Dataset
 from warehouse.queries import rows_of, stats, yield_by_threshold
 from warehouse.store import Store
-
-Built = tuple[BuildResult, Path, list[str]]
 
 
 @pytest.fixture

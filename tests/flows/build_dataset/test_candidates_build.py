@@ -1,6 +1,5 @@
 """`--candidates`: calls of a file are executed and scored in place of sampled ones."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.plan import plan_build
 from flows.build_dataset.resolve import resolve
-from tests.support.small_builds import small_build
+from tests.support.small_builds import small_build, write_jsonl
 from toolformer_core.annotate.ingest import read_corpus
 from toolformer_core.config import IngestConfig
 from toolformer_core.diagnose.gold import read_gold
@@ -28,8 +27,7 @@ def test_gold_calls_are_scored_and_kept_by_their_gain(
         {"url": urls[call.doc_id], "calls": [{"tool": call.tool, "input": call.input, "position": call.position}]}
         for call in gold
     ]
-    file = tmp_path / "calls.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    file = write_jsonl(tmp_path / "calls.jsonl", rows)
     asked = small_build(few_documents, tmp_path / "data", tools=["calculator"], candidates=str(file))
     result = run_build(asked)
 
@@ -50,7 +48,7 @@ def test_gold_calls_are_scored_and_kept_by_their_gain(
     assert min(row["gain"] for row in kept) >= 0.5  # the calculator's tau_f
     assert {shard.state for shard in plan_build(asked).shards} == {"cached"}
 
-    file.write_text(json.dumps(rows[0]) + "\n", encoding="utf-8")  # other calls are other work
+    write_jsonl(file, rows[:1])  # other calls are other work
     assert "cached" not in {s.state for s in plan_build(asked).shards if s.stage == "sample"}
 
 

@@ -16,8 +16,8 @@ from flows.build_dataset.what_if import compare_by_shard, materialise
 from flows.build_dataset.what_if_query import ask
 from flows.report.judging import judgements
 from tests.support.commands import Run
-from tests.support.scripted_lm import ScriptedLM
-from tests.support.small_builds import small_build
+from tests.support.scripted_lm import ScriptedLM, use_model
+from tests.support.small_builds import small_build, write_jsonl
 from toolformer_core.errors import UsageError
 from toolformer_core.lm.base import ScoreRequest
 from viewer.app import make_app
@@ -61,9 +61,8 @@ def model() -> ScriptedLM:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
-    path.write_text(json.dumps({"text": TEXT, "url": "https://news.example/2023/01/30/a.html"}) + "\n")
-    return path
+    row = {"text": TEXT, "url": "https://news.example/2023/01/30/a.html"}
+    return write_jsonl(tmp_path_factory.mktemp("corpus") / "corpus.jsonl", [row])
 
 
 def parameters(corpus: Path, data: Path, **changes: object) -> BuildParameters:
@@ -75,13 +74,8 @@ def parameters(corpus: Path, data: Path, **changes: object) -> BuildParameters:
 def chained(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     data = tmp_path_factory.mktemp("chained")
     with pytest.MonkeyPatch.context() as patch:
-        use(patch)
+        use_model(patch, model())
         return run_build(parameters(corpus, data, chain_depth=2)), data
-
-
-def use(patch: pytest.MonkeyPatch) -> None:
-    for stage in ("sample", "extend", "score"):
-        patch.setattr(f"tasks.stages.{stage}.model_of", lambda spec: model())
 
 
 def text_of(data: Path) -> str:
@@ -153,7 +147,7 @@ def test_without_chains_nothing_is_done_again_but_c_star(
     _, data = chained
     plan = plan_build(parameters(corpus, data))
     assert {shard.stage: shard.state for shard in plan.shards if shard.state != CACHED}.keys() == {"assemble"}
-    use(monkeypatch)
+    use_model(monkeypatch, model())
     own = tmp_path / "single"
     run_build(parameters(corpus, own, tau_f={"calendar": 0.5}))
     assert text_of(own) == TEXT[:AT] + TODAY + TEXT[AT:]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.build_dataset.flow import run_build
-from tests.support.small_builds import small_build
+from tests.support.small_builds import small_build, write_jsonl
 from tests.support.tiny_checkpoints import save_nllb, save_span_model
 from toolformer_core.annotate.execute import execute
 from toolformer_core.config import ExecuteConfig
@@ -52,13 +52,12 @@ def test_a_build_asks_its_engines(prefect_server: None, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(SpanReader, "read", reading)
     monkeypatch.setattr(M2M100Translator, "translate", translating)
-    corpus = tmp_path / "corpus.jsonl"
     with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:
         texts = [json.loads(line)["text"] for line in itertools.islice(lines, 16)]
     texts += [
         f"The sign in the village says: {words}. Nobody in the town knew what the sign says." for words in FOREIGN
     ]
-    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", texts)
     engines = {"qa_reader": str(tmp_path / "bert"), "translator": str(tmp_path / "nllb")}
     asked = {"tools": ["qa", "mt"], "shard_documents": 20, "top_k": 3, "draws": 2}
     result = run_build(small_build(corpus, tmp_path / "data", **asked, **engines))

@@ -16,6 +16,7 @@ from flows.build_dataset.what_if_query import ask
 from tasks.specs.build_spec import tool_of
 from tests.support import mcp_by_hand
 from tests.support.commands import Run
+from tests.support.small_builds import write_jsonl
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import PromptError, ToolError, UnknownNameError, UsageError
 from toolformer_core.tools.custom import python_tool as custom
@@ -35,8 +36,7 @@ def folder(tmp_path: Path) -> Path:
         f"The road from the mill to the town is {n} miles long, that is {n * 1.609344:.1f} km, and was built in stages."
         for n in (34, 118, 261)
     ]
-    rows = [{"text": text} for text in (*roads, "Nothing here is far away.")]
-    (tmp_path / "roads.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    write_jsonl(tmp_path / "roads.jsonl", [*roads, "Nothing here is far away."])
     return tmp_path
 
 
@@ -111,9 +111,8 @@ def test_the_command_builds_tools_and_starts_servers_once(
     miles = f"{folder}/miles.py:miles"
     calls = [{"tool": tool, "input": text, "position": 4} for tool, text in (("miles", "34 miles"), ("echo", "a road"))]
     row = {"url": "http://roads", "text": "The road from the mill to the town is 34 miles long."}
-    corpus, candidates = folder / "corpus.jsonl", folder / "calls.jsonl"
-    corpus.write_text(json.dumps(row) + "\n", "utf-8")
-    candidates.write_text(json.dumps({"url": row["url"], "calls": calls}) + "\n", "utf-8")
+    corpus = write_jsonl(folder / "corpus.jsonl", [row])
+    candidates = write_jsonl(folder / "calls.jsonl", [{"url": row["url"], "calls": calls}])
     words = ["--corpus", str(corpus), "--candidates", str(candidates), "--prompts", str(folder), "--tool", miles]
     (folder / "echo.txt").write_text("[Echo(1)] {text}", "utf-8")
     said = run("build", *words, "--tool", echo, "--data", str(folder / "data"), "--json")

@@ -82,20 +82,20 @@ def one_newer_document(asked: BuildParameters, tmp_path: Path) -> BuildParameter
     return one_more_document(asked, tmp_path, date="2025-06-01")
 
 
-def another_model(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
-    folder = tmp_path / "model"
-    shutil.copytree(MODEL, folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps({**config, "note": "another"}), encoding="utf-8")
-    return asked.model_copy(update={"model": str(folder)})
+def with_a_note_in(file: str) -> Callable[[BuildParameters, Path], BuildParameters]:
+    """A copy of the model that differs in one file."""
+
+    def change(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
+        folder = tmp_path / "model"
+        shutil.copytree(MODEL, folder)
+        config = json.loads((folder / file).read_text(encoding="utf-8"))
+        (folder / file).write_text(json.dumps({**config, "note": "another"}), encoding="utf-8")
+        return asked.model_copy(update={"model": str(folder)})
+
+    return change
 
 
-def another_tokenizer(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
-    folder = tmp_path / "model"
-    shutil.copytree(MODEL, folder)
-    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "note": "another"}), encoding="utf-8")
-    return asked.model_copy(update={"model": str(folder)})
+another_model, another_tokenizer = with_a_note_in("config.json"), with_a_note_in("tokenizer_config.json")
 
 
 # What is changed -> what is to do, per stage, of 1 + 4 * 2 * 3 + 3 shards; and why. A text of which the prefilter keeps

@@ -14,8 +14,8 @@ from flows.build_dataset.what_if import materialise, thresholds_for
 from flows.build_dataset.what_if_query import ask
 from tasks.shards import arrow as translate
 from tests.support.commands import Run
-from tests.support.scripted_lm import ScriptedLM
-from tests.support.small_builds import small_build
+from tests.support.scripted_lm import ScriptedLM, use_model
+from tests.support.small_builds import small_build, write_jsonl
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.lm.base import ScoreRequest
 from warehouse.queries import rows_of, stats
@@ -44,24 +44,20 @@ def log_probs(asked: ScoreRequest) -> list[float]:
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch)
+    use_model(monkeypatch, scripted())
 
 
-def use(patch: pytest.MonkeyPatch) -> None:
-    lm = ScriptedLM(
+def scripted() -> ScriptedLM:
+    return ScriptedLM(
         {("calculator", text): {AT: -0.1} for text in TEXTS},
         {("calculator", text, AT): [f"Calculator({30 + n} - 12)]"] for n, text in enumerate(TEXTS)},
         log_probs,
     )
-    for stage in ("sample", "score"):
-        patch.setattr(f"tasks.stages.{stage}.model_of", lambda spec: lm)
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    return path
+    return write_jsonl(tmp_path_factory.mktemp("corpus") / "corpus.jsonl", TEXTS)
 
 
 def asked(corpus: Path, data: Path, **changes: object) -> BuildParameters:
@@ -73,7 +69,7 @@ def asked(corpus: Path, data: Path, **changes: object) -> BuildParameters:
 def promised(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     data = tmp_path_factory.mktemp("promised")
     with pytest.MonkeyPatch.context() as patch:
-        use(patch)
+        use_model(patch, scripted())
         return run_build(asked(corpus, data)), data
 
 

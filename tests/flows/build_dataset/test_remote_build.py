@@ -1,6 +1,5 @@
 """A build whose model lives behind a server: the same C* as with the model here; no result of two models."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from flows.build_dataset.plan import plan_build
 from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.versions import card_of
 from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
+from tests.support.small_builds import write_jsonl
 from tests.tiny import tiny_lm
 from toolformer_core.embedded import MODEL
 from toolformer_core.errors import ModelError
@@ -55,9 +55,7 @@ def server(embedded: TransformersLM) -> Iterator[FakeVllm]:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    path = tmp_path / "corpus.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    return path
+    return write_jsonl(tmp_path / "corpus.jsonl", TEXTS)
 
 
 def parameters(corpus: Path, data: Path, **changes: object) -> BuildParameters:

@@ -1,6 +1,5 @@
 """How many documents a shard takes with `--shard-documents auto`, and that the same corpus gives the same number."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,11 @@ from cli.options import filled
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.shard_size import auto_shard_documents, documents_per_shard
+from tests.support.small_builds import write_jsonl
 from toolformer_core.config import IngestConfig
 from toolformer_core.errors import UsageError
 
 MANY = 10**9
-
-
-def write(path: Path, texts: list[str]) -> str:
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-    return str(path)
 
 
 def test_a_shard_is_some_tens_of_seconds_of_work() -> None:
@@ -46,26 +41,25 @@ def test_longer_documents_and_fewer_documents_never_make_larger_shards(one: floa
 
 def test_the_corpus_alone_decides(tmp_path: Path) -> None:
     # 4 texts of 10 characters: fewer than are sampled, so there are 4 documents
-    short = write(tmp_path / "short.jsonl", ["ten chars!"[:9] + str(n) for n in range(4)])
+    short = str(write_jsonl(tmp_path / "short.jsonl", ["ten chars!"[:9] + str(n) for n in range(4)]))
     assert auto_shard_documents(short, "d1", IngestConfig()) == 16
-    # 600 texts of 100,000 characters, 60 MB: 30 s / 5.05 s = 6 documents, and 16 is the least
     # 600 texts of 900 characters, 0.54 MB: 30 / 0.095 = 316 -> 256; 600 / 16 = 38 shards are the most there can be
-    longer = write(tmp_path / "longer.jsonl", [f"{n:0900}" for n in range(600)])
+    longer = str(write_jsonl(tmp_path / "longer.jsonl", [f"{n:0900}" for n in range(600)]))
     assert auto_shard_documents(longer, "d2", IngestConfig()) == 16
     # 20,000 texts of 100 characters, in lines of 113 bytes: 22,600 documents are estimated; 30 / 0.055 = 545 -> 512,
     # with which there would be 44 shards; with 256 there are 88
-    many = write(tmp_path / "many.jsonl", [f"{n:0100}" for n in range(20_000)])
+    many = str(write_jsonl(tmp_path / "many.jsonl", [f"{n:0100}" for n in range(20_000)]))
     assert auto_shard_documents(many, "d3", IngestConfig()) == 256
     assert auto_shard_documents(many, "d3", IngestConfig(limit=2_000)) == 16  # 2,000 / 32 = 62.5 shards, too few
     assert auto_shard_documents(many, "d3", IngestConfig(shard_documents=7)) == 256
 
 
 def test_a_corpus_without_a_usable_document_is_left_to_the_build(tmp_path: Path) -> None:
-    assert auto_shard_documents(write(tmp_path / "c.jsonl", [" "]), "d", IngestConfig()) == 256
+    assert auto_shard_documents(str(write_jsonl(tmp_path / "c.jsonl", [" "])), "d", IngestConfig()) == 256
 
 
 def test_a_build_resolves_auto_once_and_the_same_every_time(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "c.jsonl", [f"{n:0100}" for n in range(20_000)])
+    corpus = str(write_jsonl(tmp_path / "c.jsonl", [f"{n:0100}" for n in range(20_000)]))
     asked = BuildParameters(corpus=corpus, data=str(tmp_path / "d"), shard_documents="auto", workers=2)
     assert resolve(asked).ingest.shard_documents == 256
     given = BuildParameters(corpus=corpus, data=str(tmp_path / "d"), shard_documents=256, workers=8)

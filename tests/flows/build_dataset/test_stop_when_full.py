@@ -17,8 +17,8 @@ from flows.build_dataset.what_if_query import ask
 from tasks.shards.stage import Shard
 from tasks.specs.example_limit import shard_order
 from tests.support.commands import Run
-from tests.support.scripted_lm import ScriptedLM
-from tests.support.small_builds import small_build
+from tests.support.scripted_lm import ScriptedLM, use_model
+from tests.support.small_builds import small_build, write_jsonl
 from tests.support.stage_runs import run_all
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import ScoreRequest
@@ -80,10 +80,8 @@ class Model(ScriptedLM):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
     rows = [{"text": TEXT.format(n), "url": f"https://news.example/2023/01/30/{n}.html"} for n in range(6)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_jsonl(tmp_path_factory.mktemp("corpus") / "corpus.jsonl", rows)
 
 
 def asked(corpus: Path, data: Path, **changes: object) -> BuildParameters:
@@ -95,18 +93,12 @@ def scored_by_runs(store: Store) -> list[tuple[str, str]]:
     return sorted({(k.tool, k.shard) for one in store.runs() for k in one.commits if k.stage == "score"})
 
 
-def use(monkeypatch: pytest.MonkeyPatch, model: Model) -> Model:
-    for stage in ("sample", "score"):
-        monkeypatch.setattr(f"tasks.stages.{stage}.model_of", lambda spec: model)
-    return model
-
-
 @pytest.fixture(scope="module")
 def filled(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The build, one task at a time, and its data folder."""
     data = tmp_path_factory.mktemp("filled")
     with pytest.MonkeyPatch.context() as patch:
-        use(patch, Model())
+        use_model(patch, Model())
         return run_build(asked(corpus, data, workers=1)), data
 
 
@@ -143,7 +135,7 @@ def test_stages_stop_with_enough_examples_and_every_page_says_so(filled: Built, 
 def test_the_same_bytes_with_more_tasks_at_once(
     filled: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(monkeypatch, Model())
+    use_model(monkeypatch, Model())
     many = run_build(asked(corpus, tmp_path / "many", workers=8))
     assert many.version == filled[0].version
     store = Store(tmp_path / "many")
@@ -160,10 +152,10 @@ def test_the_same_bytes_with_more_tasks_at_once(
 def test_the_same_bytes_when_it_breaks(
     filled: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(monkeypatch, Model(breaks_after=3))
+    use_model(monkeypatch, Model(breaks_after=3))
     with pytest.raises(ModelError, match="went down"):
         run_build(asked(corpus, tmp_path / "broken", workers=1))
-    use(monkeypatch, Model())
+    use_model(monkeypatch, Model())
     broken = run_build(asked(corpus, tmp_path / "broken", workers=2))
     assert broken.version == filled[0].version
     assert broken.skipped > 0
@@ -203,7 +195,7 @@ def test_a_raised_limit_that_ended_within_a_shard_is_told(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tmp_path / "data"
-    use(monkeypatch, Model())
+    use_model(monkeypatch, Model())
     plain = {"tools": ["calculator"], "shard_documents": 2, "stop_when_full": False, "max_examples": 100}
     run_all(resolve(asked(corpus, data, limit=3, **plain)))
     (note,) = plan_build(asked(corpus, data, limit=4, **plain)).notes

@@ -8,30 +8,26 @@ from typing import Any
 
 import pytest
 
-from flows.build_dataset.flow import BuildResult, run_build
+from flows.build_dataset.flow import run_build
 from flows.build_dataset.versions import check_replaced
 from flows.build_dataset.what_if import materialise
 from flows.build_dataset.what_if_query import ask
 from flows.export.find import find_dataset
 from tests.support.commands import Run
-from tests.support.small_builds import small_build
+from tests.support.small_builds import Built, small_build, write_jsonl
 from toolformer_core.errors import UsageError
 from warehouse.catalog import Catalog
 from warehouse.gc import find_garbage
 from warehouse.queries import current_build, rows_of
 from warehouse.store import Store
 
-Built = tuple[BuildResult, Path, list[str]]
 
-
-def corpus(folder: Path, name: str, *texts: str) -> Path:
-    path = folder / name
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-    return path
+def cat(folder: Path) -> Path:
+    return write_jsonl(folder / "cat.jsonl", ["A cat sat on the mat."])
 
 
 def test_no_other_corpus_takes_a_versions_place_unasked(few_documents: Path, as_built: Path, tmp_path: Path) -> None:
-    store, other = Store(as_built), corpus(tmp_path, "other.jsonl", "Of 7 and 5 the sum is 12.")
+    store, other = Store(as_built), write_jsonl(tmp_path / "other.jsonl", ["Of 7 and 5 the sum is 12."])
     check_replaced(store, small_build(few_documents, as_built))
     check_replaced(store, small_build(few_documents, as_built, tau_f={"calendar": 0.5}))
     (tmp_path / "link.jsonl").symlink_to(few_documents)
@@ -90,8 +86,8 @@ def test_two_thresholds_that_keep_the_same_calls_keep_a_record_each(run: Run, as
 
 @pytest.mark.slow
 def test_empty_ones_of_two_corpora_are_told_apart(prefect_server: None, tmp_path: Path) -> None:
-    asked = small_build(corpus(tmp_path, "cat.jsonl", "A cat sat on the mat."), tmp_path / "data")
-    other = corpus(tmp_path, "dog.jsonl", "A dog ran over the hill.", "It barked at the birds.")
+    asked = small_build(cat(tmp_path), tmp_path / "data")
+    other = write_jsonl(tmp_path / "dog.jsonl", ["A dog ran over the hill.", "It barked at the birds."])
     first = run_build(asked)
     second = run_build(asked.model_copy(update={"corpus": str(other)}))
     store = Store(asked.data)
@@ -112,7 +108,7 @@ def test_a_run_that_ends_meanwhile_leaves_the_card_of_another_alone(
     prefect_server: None, few_documents: Path, built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tmp_path / "data"
-    asked = small_build(corpus(tmp_path, "cat.jsonl", "A cat sat on the mat."), data, dataset="cat")
+    asked = small_build(cat(tmp_path), data, dataset="cat")
     shutil.copytree(built[1].with_name(f"{built[1].name}-as-built"), data)
     few = small_build(few_documents, data)
     real, left = Catalog.close, ["few", "cat"]
@@ -149,7 +145,7 @@ def test_a_run_that_began_later_and_ended_sooner_leaves_the_card_of_another_alon
         return real(*about)
 
     monkeypatch.setattr(running, "open_run", opening)
-    result = run_build(small_build(corpus(tmp_path, "cat.jsonl", "A cat sat on the mat."), as_built, dataset="cat"))
+    result = run_build(small_build(cat(tmp_path), as_built, dataset="cat"))
     card = (as_built / "datasets" / "cat" / f"{result.version}.md").read_text(encoding="utf-8")
     assert "| cat.jsonl | 1 |" in card
     assert "few.jsonl" not in card

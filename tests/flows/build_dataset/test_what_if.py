@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from flows.build_dataset.flow import BuildResult, run_build
+from flows.build_dataset.flow import run_build
 from flows.build_dataset.plan import plan_build
 from flows.build_dataset.resolve import resolve
 from flows.build_dataset.versions import card_of
 from flows.build_dataset.what_if import materialise
 from flows.build_dataset.what_if_query import ask
-from tests.support.small_builds import examples_in, small_build
+from tests.support.small_builds import Built, examples_in, small_build
 from toolformer_core.errors import UsageError
 from toolformer_core.prompts.load import load_prompt, prompt_from_text
 from warehouse.catalog import Catalog
@@ -20,8 +20,6 @@ from warehouse.commits import Dataset
 from warehouse.queries import current_build, rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
-
-Built = tuple[BuildResult, Path, list[str]]
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from tasks.specs.evaluation_spec import Benchmark
 from tasks.stages.benchmark import BENCHMARK
 from tasks.training.registry import MLFLOW_NOTE, finished_finetunes, newest_pair, trained_model
 from tests.support.finished_job import a_finished_job
+from tests.support.small_builds import write_jsonl
 from toolformer_core.embedded import MODEL
 from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
 from toolformer_core.evaluate.figures import measured_text
@@ -269,7 +270,7 @@ def test_of_a_folder_a_limit_asks_a_sample_and_says_so(tmp_path: Path, monkeypat
     folder.mkdir()
     for relation in ("P19", "P20", "P27"):
         rows = [{"sub_label": f"Ona {n}", "obj_label": "Tarn", "uuid": f"{relation}-{n}"} for n in range(5)]
-        (folder / f"{relation}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_jsonl(folder / f"{relation}.jsonl", rows)
 
     def items(**changes: Any) -> tuple[Benchmark, ShardResult, list[str]]:
         return read_items(asked(folder, tmp_path / "data", task="lama-trex", shard_items=3, **changes))
@@ -292,8 +293,7 @@ def test_tasks_do_not_offer_what_gives_the_answer_away(problems: Path, tmp_path:
     every = ["calculator", "calendar", "wikisearch", "qa", "mt"]
     plan = resolve(asked(problems, tmp_path, tools=every, k=[3]))
     assert {e.arm: (e.k, e.offered) for e in plan.evaluations} == {"base": (0, ()), "base+tools": (3, tuple(every))}
-    questions = tmp_path / "questions.jsonl"
-    questions.write_text(json.dumps({"question": "Who?", "answer": ["x"]}) + "\n")
+    questions = write_jsonl(tmp_path / "questions.jsonl", [{"question": "Who?", "answer": ["x"]}])
     plan = resolve(asked(questions, tmp_path, task="nq", tools=every, max_new_tokens=None))
     assert plan.evaluations[1].offered == ("calculator", "calendar", "wikisearch", "mt")
     assert plan.evaluations[1].max_new_tokens == 96

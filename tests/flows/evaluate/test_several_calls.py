@@ -13,6 +13,7 @@ from flows.evaluate.flow import run_evaluate
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.resolve import resolve
 from tasks.specs.evaluation_spec import Evaluation
+from tests.support.small_builds import write_jsonl
 from toolformer_core.decode.records import Generation, GenerationSettings, ToolCall
 from toolformer_core.embedded import CHAIN_PASSAGES
 from toolformer_core.lm.load import load_model
@@ -40,8 +41,7 @@ def test_the_tasks_own_passages_are_searched_unless_others_are_named(tmp_path: P
     def passages(**changes: Any) -> Path | None:
         return resolve(asked(tmp_path, **changes)).evaluations[1].tool_settings.passages
 
-    mine = tmp_path / "mine.jsonl"
-    mine.write_text(json.dumps({"title": "Velden", "text": "Velden was founded in 1820."}) + "\n")
+    mine = write_jsonl(tmp_path / "mine.jsonl", [{"title": "Velden", "text": "Velden was founded in 1820."}])
     assert passages() == CHAIN_PASSAGES
     assert passages(passages=str(mine)) == mine
     assert passages(task="small-world") is None

@@ -14,7 +14,6 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-from flows.build_dataset.flow import BuildResult
 from flows.finetune.flow import FinetuneResult, reporting_events_to, run_finetune
 from flows.finetune.parameters import FinetuneParameters
 from flows.finetune.resolve import check_machine, resolve
@@ -26,6 +25,7 @@ from tasks.training.outcome import TrainingError, outcome_of
 from tasks.training.starting import launch
 from tests.support.commands import Run
 from tests.support.servers_up import toolformer, variables
+from tests.support.small_builds import Built, write_jsonl
 from tests.tasks.launch.launch_cases import slurm_commands
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.events import read_events
@@ -35,7 +35,6 @@ from toolformer_core.syntax import find_calls, strip
 from warehouse.queries import rows_of
 from warehouse.store import Store
 
-Built = tuple[BuildResult, Path, list[str]]
 NAMES = ["Calculator", "Calendar"]
 ROOT = Path(__file__).parents[3]
 
@@ -300,7 +299,7 @@ def test_what_is_finished_needs_no_gpu_any_more(built: Built, tmp_path: Path, mo
         check_machine(plan)
     plan.spec.folder.mkdir(parents=True)
     events = [{"event": "started"}, {"event": "finished", "step": 8, "best_step": 4, "best_perplexity": 2.0}]
-    (plan.spec.folder / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
+    write_jsonl(plan.spec.folder / "events.jsonl", events)
     check_machine(plan)
 
 
@@ -347,7 +346,7 @@ class DiesAtOnce:
 
 def test_an_attempt_that_dies_without_a_word_is_not_taken_for_the_one_before(tmp_path: Path) -> None:
     said = [{"event": "started"}, {"event": "stopped", "step": 3}]
-    (tmp_path / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in said), encoding="utf-8")
+    write_jsonl(tmp_path / "events.jsonl", said)
     handle = launch(DiesAtOnce(), tmp_path, 1)
     with pytest.raises(TrainingError, match="without a word"):
         follow(DiesAtOnce(), handle, tmp_path, lambda events: None, every_s=0.01)

@@ -19,6 +19,7 @@ from tasks.training.registry import MLFLOW_NOTE, FinishedTraining, finished_fine
 from tasks.training.trigger import TRIGGER_FILE, held_out_examples, read_trigger
 from tests.core.decode.writers import after, merging, writing_lm
 from tests.support.commands import Run
+from tests.support.small_builds import write_jsonl
 from toolformer_core.decode.openings import names_of
 from toolformer_core.errors import UsageError
 from toolformer_core.records import Example
@@ -36,7 +37,7 @@ def finished(data: Path, seed: int, arm: str = "toolformer") -> FinishedTraining
     plan = resolve(FinetuneParameters(data=str(data), steps=8, seed=seed, arm=arm, profile="cpu"))  # type: ignore[arg-type]
     write_job_folder(plan.spec, Store(str(data)))
     shutil.copytree(plan.spec.model, plan.spec.folder / "model")
-    (plan.spec.folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
+    write_jsonl(plan.spec.folder / "events.jsonl", EVENTS)
     found = finished_finetune(plan.spec.folder)
     assert found is not None
     return found

@@ -1,6 +1,5 @@
 """The flow `ground` on the embedded model: two small benchmarks, a stop half-way, what MLflow and SQL hold."""
 
-import json
 import pickle
 from collections import Counter
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from flows.ground.tables import confusion_table, cost_table, grounding_tables, s
 from flows.runtime.ledger import reporting_to
 from tasks.shards import arrow
 from tasks.shards.run_shard import ShardResult
+from tests.support.small_builds import write_jsonl
 from toolformer_core.embedded import CHAIN_PASSAGES
 from toolformer_core.errors import CorpusError, ModelError, UnknownNameError, UsageError
 from toolformer_core.evaluate.items import Item
@@ -51,9 +51,7 @@ def queries(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"item_id": f"q{n}", "query": query, "tools": tools, "answers": [answer], "date": "2024-05-02"}
         for n, (query, tools, answer) in enumerate(QUERIES)
     ]
-    path = tmp_path_factory.mktemp("benchmarks") / "queries.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"answers": ["x"]}]), encoding="utf-8")
-    return path
+    return write_jsonl(tmp_path_factory.mktemp("benchmarks") / "queries.jsonl", [*rows, {"answers": ["x"]}])
 
 
 def asked(path: Path, data: Path, /, **changes: Any) -> GroundParameters:
@@ -281,8 +279,7 @@ def test_few_shot_shows_held_out_items_that_are_never_asked(queries: Path, tmp_p
 
 
 def test_queries_without_answers_are_no_examples(tmp_path: Path) -> None:
-    path = tmp_path / "queries.jsonl"
-    path.write_text("".join(json.dumps({"query": f"What is {n}?", "tools": []}) + "\n" for n in range(5)))
+    path = write_jsonl(tmp_path / "queries.jsonl", [{"query": f"What is {n}?", "tools": []} for n in range(5)])
     (plan,) = resolve(asked(path, tmp_path)).tasks
     assert {run.examples for run in plan.answers} == {()}
 

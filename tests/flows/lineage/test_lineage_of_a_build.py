@@ -15,13 +15,12 @@ from flows.build_dataset.flow import BuildResult
 from flows.lineage.events import as_json, events_of
 from flows.lineage.select import steps_of
 from tests.support.openlineage_rules import check_event
+from tests.support.small_builds import Built
 from toolformer_core.finetune.recipe import Recipe
 from warehouse.commits import Run
 from warehouse.queries import stats
 from warehouse.records import write_training
 from warehouse.store import Store
-
-Built = tuple[BuildResult, Path, list[str]]
 
 
 def test_the_chain_of_a_build(built: Built, as_built: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from flows.recipe.flow import run_recipe
 from flows.recipe.parameters import SHIPPED, RecipeParameters
 from recipes import case_study, gsm8k
+from tests.support.small_builds import write_jsonl
 
 pytestmark = pytest.mark.slow
 
@@ -33,8 +34,7 @@ def test_the_study_runs(
     monkeypatch.chdir(tmp_path)
     study = Path("case-study")
     (study / "texts" / "math").mkdir(parents=True)
-    train = study / "texts" / "math" / "gsm8k.train.jsonl"
-    train.write_text("".join(json.dumps(row) + "\n" for row in problems(10)))
+    train = write_jsonl(study / "texts" / "math" / "gsm8k.train.jsonl", problems(10))
     monkeypatch.setattr(sys, "argv", ["gsm8k.py", str(train), "--out", str(study / "gsm8k")])
     gsm8k.main()
     svamp = [{"ID": "1", "Body": "A box holds 7 pens.", "Question": "How many are in 3 boxes?", "Answer": 21}]

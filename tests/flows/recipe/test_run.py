@@ -104,9 +104,7 @@ def bytes_of(result: RecipeResult, data: Path) -> dict[str, Any]:
     }
 
 
-def test_a_plan_says_what_is_done_and_what_waits(
-    whole: Whole,
-) -> None:
+def test_a_plan_says_what_is_done_and_what_waits(whole: Whole) -> None:
     parameters, before, result = whole
     assert [(step.step, step.done, step.waits_for) for step in before.steps] == [
         ("build", False, ()),
@@ -185,9 +183,7 @@ def test_a_page_holds_the_steps_that_are_done(tmp_path: Path) -> None:
     assert "<p>1 of 2 steps are done.</p>" in site.read_text(encoding="utf-8")
 
 
-def test_mlflow_and_prefect_show_a_run_with_its_steps(
-    whole: Whole,
-) -> None:
+def test_mlflow_and_prefect_show_a_run_with_its_steps(whole: Whole) -> None:
     parameters, _, result = whole
     data = Path(parameters.data)
     client = MlflowClient(f"sqlite:///{data / 'mlflow.db'}")
