@@ -1,16 +1,4 @@
-"""An evaluation in plain values that travel to workers: a benchmark, an arm of a model, and the resources they name.
-
-An *arm* is a model with or without tools:
-
-    | arm                  | model               | tools | k     |
-    |----------------------|---------------------|-------|-------|
-    | base                 | M                   | off   | 0     |
-    | base+tools           | M                   | on    | given |
-    | cc                   | M + CC              | off   | 0     |
-    | toolformer           | M finetuned on C*   | on    | given |
-    | toolformer-trigger   | M finetuned on C*   | on    | given |  and p(" [") at least theta_tool
-    | toolformer-disabled  | M finetuned on C*   | off   | 0     |
-"""
+"""An evaluation in plain values that travel to workers: a benchmark, an arm of a model, and the resources they name."""
 
 from __future__ import annotations
 
@@ -42,7 +30,8 @@ if TYPE_CHECKING:
 EVALUATE_VERSION, PERPLEXITY_VERSION = "4", "2"
 
 TRIGGER_ARM = "toolformer-trigger"
-# Arm -> (which model, tools on)
+# An arm is a model, as it was (`base`) or finetuned on the plain texts (`cc`) or on C* (`toolformer`), with tools or
+# without (k is 0); that of the trigger calls a tool only where p(" [") is at least theta_tool.
 ARMS: Mapping[str, tuple[str, bool]] = {
     "base": ("base", False),
     "base+tools": ("base", True),
