@@ -168,7 +168,10 @@ class AnswerRun(_OfGrounding):
 
     def parts(self) -> dict[str, str]:
         """Return the named parts of a shard's fingerprint besides the rows that are read."""
-        settings = {"gear": [asdict(self.weights)], "few-shot": [[list(pair) for pair in self.examples]]}
+        settings: dict[str, list[Any]] = {
+            "gear": [asdict(self.weights)],
+            "few-shot": [[list(pair) for pair in self.examples]],
+        }
         return self.parts_of(self.large, settings.get(self.method, []))
 
 
