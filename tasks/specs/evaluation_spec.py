@@ -103,22 +103,28 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmRun:
-    """One arm put to one benchmark."""
+class OfBenchmark:
+    """What is made of a benchmark's items."""
 
     benchmark: Benchmark
-    evaluation: Evaluation
 
     @property
     def run_id(self) -> str:
         return self.benchmark.run_id
 
+    def store(self) -> Store:
+        return self.benchmark.store()
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRun(OfBenchmark):
+    """One arm put to one benchmark."""
+
+    evaluation: Evaluation
+
     @property
     def name(self) -> str:
         return self.evaluation.name(self.benchmark)
-
-    def store(self) -> Store:
-        return self.benchmark.store()
 
 
 def source_digest(task: Task, path: Path | None) -> str:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from tasks.settings import qa_credentials
 from tasks.shards.model_thread import named_model
-from tasks.specs.evaluation_spec import Benchmark
+from tasks.specs.evaluation_spec import OfBenchmark
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import ToolError
 from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, encoder_named
@@ -75,19 +75,14 @@ class ToolLibrary:
 
 
 @dataclass(frozen=True, slots=True)
-class GroundingRun:
+class GroundingRun(OfBenchmark):
     """One benchmark, grounded in one library."""
 
-    benchmark: Benchmark
     library: ToolLibrary
     small: NamedModel
     encoder: NamedModel
     patterns: PatternSet
     settings: GroundingSettings
-
-    @property
-    def run_id(self) -> str:
-        return self.benchmark.run_id
 
     @property
     def name(self) -> str:
@@ -104,9 +99,6 @@ class GroundingRun:
             "library": self.library.digest,
             "settings": canonical_json(self.settings),
         }
-
-    def store(self) -> Store:
-        return self.benchmark.store()
 
 
 @dataclass(frozen=True, slots=True)
