@@ -73,7 +73,6 @@ class LaunchRequest:
         return [*self.program, str(self.folder)]
 
     def check_folder(self) -> None:
-        """Raise a UsageError if there is no job folder."""
         if not self.folder.is_dir():
             raise UsageError(f"there is no job folder {self.folder}: write the job before it is launched")
 

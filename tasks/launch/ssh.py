@@ -150,7 +150,6 @@ class SshLauncher(ProcessLauncher):
         return ["ssh", "-oBatchMode=yes", *shlex.split(self.ssh_args), "-oServerAliveInterval=30", *words]
 
     def _nodes(self, request: LaunchRequest) -> dict[str, int]:
-        """Return the number of processes of each node, in the order of `hosts`."""
         if not self.hosts:
             raise UsageError("name the nodes in `hosts`, e.g. 'node1 slots=8'")
         nodes: dict[str, int] = {}
@@ -169,7 +168,6 @@ class SshLauncher(ProcessLauncher):
         script = f"test -d {folder} || exit 91; command -v {python} >/dev/null || exit 92"
 
         def check(node: str) -> str:
-            """Return what is wrong with a node; "" if nothing is."""
             try:
                 completed = self.run(*self._ssh("-oConnectTimeout=10", node, script))
             except LostError as exc:  # nothing was started
