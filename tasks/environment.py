@@ -53,7 +53,7 @@ def prepare_environment(data: str | None = None) -> None:
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("GOMP_SPINCOUNT", str(spin_count()))
-    # This process has not read the variable at its start, and glibc takes it before there are threads; others ignore it.
+    # This process has not read the variable at its start, and glibc takes it only before there are threads.
     with contextlib.suppress(OSError, AttributeError, TypeError, ValueError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, int(os.environ["MALLOC_ARENA_MAX"]))
     _ask_loopback_directly()
