@@ -5,8 +5,6 @@ in the job folder. It writes no stop file: to end a job gently the caller writes
 at once. A launcher's own files lie in the job folder's `launch/`; the program's exit code, if recorded, in `exit`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -4,8 +4,6 @@ A script on this machine holds an ssh to every node. If a node fails or no longe
 the job on the others. The ranks carry the job's mark in their environment; only processes with that mark are ended.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import uuid

@@ -15,8 +15,6 @@ A *method* chooses a tool for a query, or none:
 Scores are stored in parts, so gamma, lambda and the threshold belong to `AnswerRun` alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
