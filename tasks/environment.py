@@ -53,7 +53,9 @@ def prepare_environment(data: str | None = None) -> None:
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("GOMP_SPINCOUNT", str(spin_count()))
-    _limit_memory_pools(os.environ["MALLOC_ARENA_MAX"])
+    # This process has not read the variable at its start, and glibc takes it only before there are threads.
+    with contextlib.suppress(OSError, AttributeError, TypeError, ValueError):
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, int(os.environ["MALLOC_ARENA_MAX"]))
     _ask_loopback_directly()
     if data is not None and "PREFECT_API_URL" not in os.environ:
         home = Path(os.environ.setdefault("PREFECT_HOME", str(_server_home(data))))
@@ -61,12 +63,6 @@ def prepare_environment(data: str | None = None) -> None:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise UsageError(f"the data folder {data} cannot be written: {exc.strerror}") from exc
-
-
-def _limit_memory_pools(most: str) -> None:
-    """Limit the pools of this process, which read no such variable at its start; glibc needs it before any threads."""
-    with contextlib.suppress(OSError, AttributeError, TypeError, ValueError):
-        ctypes.CDLL(None).mallopt(_ARENA_MAX, int(most))
 
 
 def spin_count() -> int:

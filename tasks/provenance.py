@@ -10,7 +10,6 @@ _RECORDED = ("toolformer-platform", "torch", "transformers", "pyarrow", "duckdb"
 
 
 def host() -> str:
-    """Return this machine's name."""
     return platform.node()
 
 

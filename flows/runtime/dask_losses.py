@@ -93,7 +93,6 @@ class WorkerWatch:
         self._said = line
 
     def looking(self, every_s: float) -> AbstractContextManager[None]:
-        """Look at once and then periodically, from a thread, while this block runs."""
 
         def look() -> float:
             self.look()

@@ -44,8 +44,6 @@ _requested: ContextVar[str | None] = ContextVar("runner", default=None)
 
 @dataclass(slots=True)
 class _DaskRun:
-    """A flow's use of Dask."""
-
     runner: str
     chosen: Any  # Prefect's task runner, which starts a cluster when its client is first used
     gpus: int | None  # workers with a GPU that are expected; None: as many as there are

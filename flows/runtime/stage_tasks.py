@@ -116,5 +116,4 @@ def named_for(run: str, shards: Sequence[Shard]) -> list[Shard]:
 
 
 def results_of(futures: Iterable[PrefectFuture[GroupResult]]) -> list[ShardResult]:
-    """Return the results of groups that have finished, shard by shard."""
     return [result for future in futures for result in future.result().shards if result is not None]

@@ -5,8 +5,6 @@ in the job folder. It writes no stop file: to end a job gently the caller writes
 at once. A launcher's own files lie in the job folder's `launch/`; the program's exit code, if recorded, in `exit`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -73,7 +71,6 @@ class LaunchRequest:
         return [*self.program, str(self.folder)]
 
     def check_folder(self) -> None:
-        """Raise a UsageError if there is no job folder."""
         if not self.folder.is_dir():
             raise UsageError(f"there is no job folder {self.folder}: write the job before it is launched")
 

@@ -7,8 +7,6 @@ period. When several machines append to one file on NFS, lines get lost; so only
 node 3, for example, to `log-3.txt`.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 Every launch uses free ports of its own, so jobs can run side by side. The program finds out how many GPUs there are.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import uuid

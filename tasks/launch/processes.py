@@ -5,8 +5,6 @@ processes of a job carry the job's mark in their environment. So they are recogn
 given to another process, or a child has left its parent's process group as torchrun's workers do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import signal

@@ -6,8 +6,6 @@ after a signal, torchrun would give them only 30 s. Clusters without accounting 
 exit code in the job folder.
 """
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -4,8 +4,6 @@ A script on this machine holds an ssh to every node. If a node fails or no longe
 the job on the others. The ranks carry the job's mark in their environment; only processes with that mark are ended.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import uuid
@@ -150,7 +148,6 @@ class SshLauncher(ProcessLauncher):
         return ["ssh", "-oBatchMode=yes", *shlex.split(self.ssh_args), "-oServerAliveInterval=30", *words]
 
     def _nodes(self, request: LaunchRequest) -> dict[str, int]:
-        """Return the number of processes of each node, in the order of `hosts`."""
         if not self.hosts:
             raise UsageError("name the nodes in `hosts`, e.g. 'node1 slots=8'")
         nodes: dict[str, int] = {}
@@ -169,7 +166,6 @@ class SshLauncher(ProcessLauncher):
         script = f"test -d {folder} || exit 91; command -v {python} >/dev/null || exit 92"
 
         def check(node: str) -> str:
-            """Return what is wrong with a node; "" if nothing is."""
             try:
                 completed = self.run(*self._ssh("-oConnectTimeout=10", node, script))
             except LostError as exc:  # nothing was started

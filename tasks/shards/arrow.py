@@ -58,7 +58,6 @@ def stage_table(stage: str, records: Iterable[_Record]) -> pa.Table:
 
 
 def _rows(table: pa.Table, names: Iterable[str]) -> Iterable[tuple[Any, ...]]:
-    """Return a table's rows as tuples of these columns."""
     return zip(*(_values(table, name) for name in names), strict=True)
 
 
@@ -165,7 +164,6 @@ def items_of(table: pa.Table) -> list[Item]:
 def groundings_table(
     name: str, task: str, queries: Sequence[LabelledQuery], groundings: Sequence[Grounding], patterns: Sequence[str]
 ) -> pa.Table:
-    """Return groundings as a table, one row per query and tool."""
     rows: list[dict[str, Any]] = []
     for query, g in zip(queries, groundings, strict=True):
         about = {"grounding": name, "task": task, **_query_columns(query), "context": query.query.context}
@@ -200,7 +198,6 @@ def choices_table(
 
 
 def choices_of(table: pa.Table) -> list[tuple[str, tuple[str, ...], str | None]]:
-    """Return item id, right tools and chosen tool of each row."""
     return [(row["item_id"], tuple(row["right_tools"]), row["tool"]) for row in table.to_pylist()]
 
 

@@ -211,8 +211,6 @@ def tokens_of_resident() -> int:
 
 
 class _HeldScan(ScanWrapper[Scan]):
-    """A scan whose draws are made in the model's thread."""
-
     def __init__(self, inner: Scan, do: Callable[[Callable[[], list[Draw]]], list[Draw]]) -> None:
         super().__init__(inner)
         self._do = do

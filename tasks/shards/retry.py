@@ -28,12 +28,10 @@ TRANSIENT = "transient"  # the counter of a commit of `execute`: failures that n
 
 
 def transient_failures(commit: Commit) -> int:
-    """Return the number of failures of a commit that need not come again."""
     return int(commit.counters.get(TRANSIENT, 0))
 
 
 def asks_again(spec: BuildSpec, commit: Commit) -> bool:
-    """Return whether a build asks the transient failures of a commit again."""
     return commit.run_id != spec.run_id and commit.created < spec.retry_failures_before
 
 

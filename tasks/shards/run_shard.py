@@ -101,8 +101,6 @@ def on_shard_done(listener: Callable[[ShardResult], None]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ActiveShard:
-    """A shard that this process is running."""
-
     stage: str
     tool: str
     shard: str

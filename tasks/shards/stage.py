@@ -176,7 +176,6 @@ def count_failed(unit: str, problems: Iterable[str]) -> RowCounts:
 
 
 def nonzero(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts that are not 0, sorted by name."""
     return {reason: n for reason, n in sorted(counts.items()) if n}
 
 

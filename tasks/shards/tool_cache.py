@@ -53,8 +53,6 @@ Question = tuple[str, str]  # input, context
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """Answers found in the cache."""
-
     known: dict[Question, Execution]
     answered: float  # time of the oldest of them, seconds since 1970; infinity if there are none
 

@@ -1,16 +1,4 @@
-"""An evaluation in plain values that travel to workers: a benchmark, an arm of a model, and the resources they name.
-
-An *arm* is a model with or without tools:
-
-    | arm                  | model               | tools | k     |
-    |----------------------|---------------------|-------|-------|
-    | base                 | M                   | off   | 0     |
-    | base+tools           | M                   | on    | given |
-    | cc                   | M + CC              | off   | 0     |
-    | toolformer           | M finetuned on C*   | on    | given |
-    | toolformer-trigger   | M finetuned on C*   | on    | given |  and p(" [") at least theta_tool
-    | toolformer-disabled  | M finetuned on C*   | off   | 0     |
-"""
+"""An evaluation in plain values that travel to workers: a benchmark, an arm of a model, and the resources they name."""
 
 from __future__ import annotations
 
@@ -40,7 +28,8 @@ if TYPE_CHECKING:
 EVALUATE_VERSION, PERPLEXITY_VERSION = "4", "2"
 
 TRIGGER_ARM = "toolformer-trigger"
-# Arm -> (which model, tools on)
+# An arm is a model, as it was (`base`) or finetuned on the plain texts (`cc`) or on C* (`toolformer`), with tools or
+# without (k is 0); that of the trigger calls a tool only where p(" [") is at least theta_tool.
 ARMS: Mapping[str, tuple[str, bool]] = {
     "base": ("base", False),
     "base+tools": ("base", True),
@@ -112,22 +101,28 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmRun:
-    """One arm put to one benchmark."""
+class OfBenchmark:
+    """What is made of a benchmark's items."""
 
     benchmark: Benchmark
-    evaluation: Evaluation
 
     @property
     def run_id(self) -> str:
         return self.benchmark.run_id
 
+    def store(self) -> Store:
+        return self.benchmark.store()
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRun(OfBenchmark):
+    """One arm put to one benchmark."""
+
+    evaluation: Evaluation
+
     @property
     def name(self) -> str:
         return self.evaluation.name(self.benchmark)
-
-    def store(self) -> Store:
-        return self.benchmark.store()
 
 
 def source_digest(task: Task, path: Path | None) -> str:

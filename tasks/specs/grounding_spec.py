@@ -15,8 +15,6 @@ A *method* chooses a tool for a query, or none:
 Scores are stored in parts, so gamma, lambda and the threshold belong to `AnswerRun` alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -27,7 +25,7 @@ from numpy.typing import NDArray
 
 from tasks.settings import qa_credentials
 from tasks.shards.model_thread import named_model
-from tasks.specs.evaluation_spec import Benchmark
+from tasks.specs.evaluation_spec import OfBenchmark
 from toolformer_core.config import canonical_json
 from toolformer_core.errors import ToolError
 from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, encoder_named
@@ -75,19 +73,14 @@ class ToolLibrary:
 
 
 @dataclass(frozen=True, slots=True)
-class GroundingRun:
+class GroundingRun(OfBenchmark):
     """One benchmark, grounded in one library."""
 
-    benchmark: Benchmark
     library: ToolLibrary
     small: NamedModel
     encoder: NamedModel
     patterns: PatternSet
     settings: GroundingSettings
-
-    @property
-    def run_id(self) -> str:
-        return self.benchmark.run_id
 
     @property
     def name(self) -> str:
@@ -104,9 +97,6 @@ class GroundingRun:
             "library": self.library.digest,
             "settings": canonical_json(self.settings),
         }
-
-    def store(self) -> Store:
-        return self.benchmark.store()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +158,10 @@ class AnswerRun(_OfGrounding):
 
     def parts(self) -> dict[str, str]:
         """Return the named parts of a shard's fingerprint besides the rows that are read."""
-        settings = {"gear": [asdict(self.weights)], "few-shot": [[list(pair) for pair in self.examples]]}
+        settings: dict[str, list[Any]] = {
+            "gear": [asdict(self.weights)],
+            "few-shot": [[list(pair) for pair in self.examples]],
+        }
         return self.parts_of(self.large, settings.get(self.method, []))
 
 

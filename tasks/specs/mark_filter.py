@@ -24,7 +24,6 @@ class MarkFilter:
 
     @property
     def reason(self) -> str:
-        """Why a call is left out."""
         return MARK_REASONS[self.keep == "accepted"]
 
     def reasons(self, calls: Iterable[ScoredCall]) -> list[str]:

@@ -41,7 +41,6 @@ def decide_thresholds(spec: BuildSpec, scored: Mapping[str, Sequence[ShardResult
 def gains_by_tool(
     store: Store, scored: Mapping[str, Sequence[ShardResult]], tools: Iterable[str]
 ) -> dict[str, GainsOfTool]:
-    """Read the gains of the tools' calls and decoys."""
     collected = {tool: GainCollector() for tool in tools}
     for results in scored.values():
         for result in results:

@@ -106,7 +106,6 @@ _LAST = threading.local()  # the judged calls of the shard at hand: its fingerpr
 
 
 def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
-    """Read and judge a shard's scored calls."""
     assembly, config = inputs.spec, inputs.spec.config
     read = partial(arrow.scored_of, log_probs=assembly.weights is not None)
     calls = [call for stage in SCORES for call in inputs.records(stage, read)]

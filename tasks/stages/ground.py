@@ -30,7 +30,6 @@ from warehouse.commits import RowCounts
 
 
 def labelled_queries(run: GroundingRun, items: Sequence[Item]) -> list[arrow.LabelledQuery]:
-    """Return the queries of items, with the tools that are right."""
     task = task_named(run.benchmark.task)
     return [arrow.LabelledQuery(item.item_id, query_of(task, item), right_tools(task, item)) for item in items]
 

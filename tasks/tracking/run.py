@@ -55,7 +55,6 @@ class TrackedRun:
 
     @cached_property
     def experiment_id(self) -> str:
-        """The experiment that holds the run."""
         with as_tracking_error("finding the run"):
             return str(self.client.get_run(self.run_id).info.experiment_id)
 

@@ -142,12 +142,10 @@ def held_out_documents(dataset: Dataset, store: Store, most: int, seed: int) -> 
 
 
 def texts_digest(texts: Sequence[str]) -> str:
-    """Return the digest of texts that a job's card records."""
     return digest_of("texts", *texts)[:16]
 
 
 def _documents(dataset: Dataset, store: Store) -> Iterator[Any]:
-    """Yield the documents that the dataset's run read, with and without calls."""
     runs = (run for run in store.runs() if run.run_id == dataset.run_id)
     for key in (key for run in runs for key in run.commits if key.stage == "ingest"):
         commit = store.find(key.stage, key.tool, key.shard, key.fingerprint)

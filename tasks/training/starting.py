@@ -138,7 +138,6 @@ def is_unanswered(record: Mapping[str, Any]) -> bool:
 
 
 def _has_ended(folder: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether the recorded launch has reported its end."""
     return _end_index(folder) > int(record.get("events", 0))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -67,76 +68,53 @@ def draws(kept: int, dropped: int) -> RowCounts:
 
 
 @pytest.fixture
-def client() -> FakeClient:
-    return FakeClient()
+def board() -> Any:
+    return ProgressArtifacts("build-dataset", {"sample": 4}, FakeClient(), RUN, logging.getLogger("run"), Clock())
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def totals() -> dict[str, int]:
-    return {"sample": 4}
-
-
-@pytest.fixture
-def board(client: FakeClient, clock: Clock, totals: dict[str, int]) -> ProgressArtifacts:
-    return ProgressArtifacts("build-dataset", totals, client, RUN, logging.getLogger("run"), clock)
-
-
-def test_a_stage_tells_shards_rows_and_the_time_left(
-    board: ProgressArtifacts, client: FakeClient, clock: Clock
-) -> None:
+def test_a_stage_tells_shards_rows_and_the_time_left(board: Any) -> None:
     board.update()
-    assert client.shown() == {"build-dataset-01-sample": (0.0, "0 of 4 shards")}
+    assert board.client.shown() == {"build-dataset-01-sample": (0.0, "0 of 4 shards")}
     board.note(done("sample", 1, RowCounts("documents", 60, 50, {"no_position": 10}), draws(30, 70)))
-    clock.now += 20.0
+    board.clock.now += 20.0
     board.update()
     # one shard in 20 s, three to go: 60 s
     told = "1 of 4 shards; 60 documents, 50 kept; 100 draws, 30 kept; 60 s left"
-    assert client.shown() == {"build-dataset-01-sample": (25.0, told)}
-    assert [a["flow_run_id"] for a in client.artifacts.values()] == [RUN]
+    assert board.client.shown() == {"build-dataset-01-sample": (25.0, told)}
+    assert [a["flow_run_id"] for a in board.client.artifacts.values()] == [RUN]
 
 
-def test_what_was_found_done_counts_but_promises_no_speed(
-    board: ProgressArtifacts, client: FakeClient, clock: Clock
-) -> None:
+def test_what_was_found_done_counts_but_promises_no_speed(board: Any) -> None:
     board.update()
     board.note(done("sample", 1, draws(5, 5), skipped=True))
     board.note(done("sample", 2, draws(1, 9), skipped=True))
-    clock.now += 1.0
+    board.clock.now += 1.0
     board.update()
-    assert client.shown()["build-dataset-01-sample"] == (50.0, "2 of 4 shards (2 found done); 20 draws, 6 kept")
+    assert board.client.shown()["build-dataset-01-sample"] == (50.0, "2 of 4 shards (2 found done); 20 draws, 6 kept")
     board.note(done("sample", 3, draws(0, 0)))
-    clock.now += 299.0
+    board.clock.now += 299.0
     board.update()
     # one shard was worked on in 300 s, one is left
-    assert client.shown()["build-dataset-01-sample"][1].endswith("5 min left")
+    assert board.client.shown()["build-dataset-01-sample"][1].endswith("5 min left")
 
 
-def test_shards_cost_no_request_and_only_news_are_sent(
-    board: ProgressArtifacts, client: FakeClient, totals: dict[str, int]
-) -> None:
+def test_shards_cost_no_request_and_only_news_are_sent(board: Any) -> None:
     board.update()
     for number in range(4):
         board.note(done("sample", number, draws(1, 0)))
-    assert client.sent == 1
+    assert board.client.sent == 1
     board.update()
-    assert client.shown()["build-dataset-01-sample"] == (100.0, "4 of 4 shards; 4 draws, 4 kept")
+    assert board.client.shown()["build-dataset-01-sample"] == (100.0, "4 of 4 shards; 4 draws, 4 kept")
     board.update()
-    assert client.sent == 2
-    totals["assemble"] = 1  # expected only now
+    assert board.client.sent == 2
+    board.totals["assemble"] = 1  # expected only now
     board.update()
-    assert client.shown()["build-dataset-02-assemble"] == (0.0, "0 of 1 shards")
-    assert client.sent == 3
+    assert board.client.shown()["build-dataset-02-assemble"] == (0.0, "0 of 1 shards")
+    assert board.client.sent == 3
 
 
-def test_a_server_that_does_not_answer_is_told_of_once(
-    board: ProgressArtifacts, client: FakeClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    client.broken = True
+def test_a_server_that_does_not_answer_is_told_of_once(board: Any, caplog: pytest.LogCaptureFixture) -> None:
+    board.client.broken = True
     with caplog.at_level(logging.INFO):
         board.update()
         board.note(done("sample", 1, draws(1, 0)))
@@ -148,24 +126,20 @@ def test_a_server_that_does_not_answer_is_told_of_once(
     ]
 
 
-def test_the_log_is_told_of_quarters_and_once_a_minute(
-    client: FakeClient, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    board = ProgressArtifacts(
-        "evaluate", {"evaluate": 100}, client, RUN, logging.getLogger("run"), clock, lambda: "at work: x"
-    )
+def test_the_log_is_told_of_quarters_and_once_a_minute(board: Any, caplog: pytest.LogCaptureFixture) -> None:
+    board = replace(board, totals={"evaluate": 100}, pulse=lambda: "at work: x")
     with caplog.at_level(logging.INFO):
         for shard in range(40):
             board.update()
             board.note(done("evaluate", shard))
-            clock.now += 10.0
-        assert client.sent == 40  # the page is renewed all the same
+            board.clock.now += 10.0
+        assert board.client.sent == 40  # the page is renewed all the same
         told = [r.message.partition(" shards")[0] for r in caplog.records]
         # when it begins, six shards later each (a minute), and at 25, from where the minute is counted anew
         assert told == [f"evaluate: {n} of 100" for n in (0, 6, 12, 18, 24, 25, 31, 37)]
         caplog.clear()
         for _ in range(12):  # a shard that takes two minutes
-            clock.now += 10.0
+            board.clock.now += 10.0
             board.update()
         # the last line was said at 37 shards, 30 s before
         assert [r.message.partition(";")[0] for r in caplog.records] == ["evaluate: 40 of 100 shards", "at work: x"]

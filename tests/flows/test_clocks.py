@@ -14,7 +14,7 @@ from flows.build_dataset.resolve import resolve
 from flows.export.find import find_dataset
 from flows.report import judging
 from flows.runtime.ledger import open_run, reporting_to
-from tasks.shards.run_shard import ShardResult, result_of
+from tasks.shards.run_shard import result_of
 from tests.support.small_builds import small_build
 from viewer.data import ViewedData
 from warehouse import marks
@@ -29,14 +29,10 @@ from warehouse.what_if import stored_scores
 TODAY, EARLIER = "2024-05-03T12:00:00+00:00", "2024-05-01T12:00:00+00:00"  # the clock is set back by two days
 
 
-def silent(stage: str, finished: int, total: int, done: ShardResult) -> None:
-    """Outside a flow there is no logger of the run's."""
-
-
 def ran(store: Store, run: Run, commits: list[Commit], dataset: str = "") -> Dataset | None:
     """One run, from its beginning to its end."""
     results = [result_of(commit, skipped=False) for commit in commits]
-    with reporting_to(silent), open_run(store, run) as ledger:
+    with reporting_to(lambda *_: None), open_run(store, run) as ledger:  # outside a flow there is no logger
         for result in results:
             ledger.expect(result.key.stage, 1)
             ledger.add(result)

@@ -12,6 +12,7 @@ from flows.build_dataset.flow import run_build
 from flows.build_dataset.parameters import BuildParameters
 from flows.runtime import runners
 from ops.ports import free_port
+from tests.support.small_builds import small_build
 from toolformer_core.errors import UsageError
 
 
@@ -22,24 +23,11 @@ def test_dask_and_threads_give_the_same_dataset(
     monkeypatch.setattr(runners, "_TASKS", 2)  # one to annotate, one to assemble: both shards are of one group
     monkeypatch.setattr(runners, "_PER_THREAD", 1)
     results, ask_for_version = [], []
-    usual = runners._collecting_less
-    monkeypatch.setattr(
-        runners,
-        "_collecting_less",
-        lambda: ask_for_version.append(PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED.value()) or usual(),
-    )
+    usual, asks = runners._collecting_less, PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED.value
+    monkeypatch.setattr(runners, "_collecting_less", lambda: ask_for_version.append(asks()) or usual())
     for runner in ("threads", "dask"):
-        asked = BuildParameters(
-            corpus=str(few_documents),
-            data=str(tmp_path / runner),
-            tools=["calendar"],
-            shard_documents=8,
-            top_k=2,
-            draws=1,
-            tau_f={"calendar": -1.0},
-            workers=1,
-        )
-        results.append(run_build(asked, runner))
+        changes = {"tools": ["calendar"], "shard_documents": 8, "tau_f": {"calendar": -1.0}, "workers": 1}
+        results.append(run_build(small_build(few_documents, tmp_path / runner, top_k=2, draws=1, **changes), runner))
     threads, dask = results
     assert threads.examples > 0
     assert ask_for_version == [True, False]  # see the test of an outage below

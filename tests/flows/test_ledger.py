@@ -32,13 +32,9 @@ REPOSITORY = str(Path(__file__).resolve().parents[2])
 RUN = Run("r1", "build-dataset", "2024-01-01", None, "running", {}, "c", "m")
 
 
-def silent(stage: str, finished: int, total: int, done: ShardResult) -> None:
-    """Outside a flow there is no logger of the run's."""
-
-
 @pytest.fixture
 def telling() -> Iterator[None]:
-    with reporting_to(silent):
+    with reporting_to(lambda *_: None):  # outside a flow there is no logger of the run's
         yield
 
 
@@ -59,9 +55,9 @@ def finish(ledger: Ledger, number: int) -> None:
 
 def documents(ledger: Ledger) -> int:
     """As a reader sees them now."""
-    return (
-        int(rows_of(ledger.snapshot, "SELECT count(*) AS n FROM documents")[0]["n"]) if ledger.snapshot.exists() else 0
-    )
+    if not ledger.snapshot.exists():
+        return 0
+    return int(rows_of(ledger.snapshot, "SELECT count(*) AS n FROM documents")[0]["n"])
 
 
 @pytest.fixture
@@ -120,27 +116,23 @@ def test_a_snapshot_that_takes_long_is_refreshed_seldom(
     assert published == [1020.0, 1083.0]  # 1020 + 3 + 59 + 1
 
 
-def test_a_shard_noted_as_it_finishes_is_counted_once(tmp_path: Path) -> None:
+def test_a_shard_noted_as_it_finishes_is_counted_once(timed: Ledger, now: list[float]) -> None:
     told: list[str] = []
-
-    def progress(stage: str, finished: int, total: int, done: ShardResult) -> None:
-        told.append(f"{stage} {finished}/{total}")
-
-    store = Store(tmp_path)
-    with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog, reporting_to(progress):
-        ledger = Ledger(store, catalog, RUN, refresh_s=0.0, clock=lambda: 0.0)  # no snapshot takes long
-        ledger.expect("ingest", 2)
-        early, late = finished(store, 1), finished(store, 2)
-        ledger.note(early)  # by the thread at work
+    with reporting_to(lambda stage, finished, total, done: told.append(f"{stage} {finished}/{total}")):
+        timed.expect("ingest", 2)
+        early, late = finished(timed.store, 1), finished(timed.store, 2)
+        now[0] += 20.0
+        timed.note(early)  # by the thread at work
         assert told == ["ingest 1/2"]
-        assert documents(ledger) == 0  # that thread has better things to do than to publish
-        ledger.add(early)  # by the flow, when the whole task has ended
-        ledger.add(late)  # of a task in another process: the flow is the first to hear
-        ledger.add(late)  # as a result of two waits: for the scores, and for C* as a whole
+        assert documents(timed) == 0  # that thread has better things to do than to publish
+        timed.add(early)  # by the flow, when the whole task has ended
+        now[0] += 20.0
+        timed.add(late)  # of a task in another process: the flow is the first to hear
+        timed.add(late)  # as a result of two waits: for the scores, and for C* as a whole
         assert told == ["ingest 1/2", "ingest 2/2"]
-        assert documents(ledger) == 2
-        ledger.record("completed")
-        assert len(ledger.run.commits) == 2
+        assert documents(timed) == 2
+        timed.record("completed")
+        assert len(timed.run.commits) == 2
 
 
 def test_a_thread_asks_while_a_run_goes_on(tmp_path: Path, telling: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,9 +193,8 @@ def test_a_run_that_is_not_given_the_folder_says_who_has_it(
     with Catalog(tmp_path / "catalog.duckdb"):
         with pytest.raises(LockHeldError, match=f"process {os.getpid()}"), open_run(Store(tmp_path), RUN):
             raise AssertionError("not reached")
-        assert (
-            f"waiting at most 0 s: {tmp_path / 'catalog.duckdb.lock'} is held by process {os.getpid()}" in caplog.text
-        )
+        lock = tmp_path / "catalog.duckdb.lock"
+        assert f"waiting at most 0 s: {lock} is held by process {os.getpid()}" in caplog.text
         assert left.exists()  # nothing is touched before its turn has come
     with open_run(Store(tmp_path), RUN):
         assert not left.exists()

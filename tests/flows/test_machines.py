@@ -23,7 +23,7 @@ from warehouse.queries import rows_of
 from warehouse.store import Store
 
 pytestmark = [
-    pytest.mark.slow,  # two processes load a model each; `tests/tasks/test_leased_shards.py` asks the same of shards
+    pytest.mark.slow,  # two processes load a model each; `tests/tasks/test_hosts.py` asks the same of shards
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning"),
 ]
 

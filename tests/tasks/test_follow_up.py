@@ -65,6 +65,16 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: Flaky) -> Iterat
         pool.close()
 
 
+@pytest.fixture
+def once_busy(spec: BuildSpec, tool: Flaky) -> BuildSpec:
+    """A build of which one call was refused for a passing reason; now the tool answers."""
+    tool.said = {"2": BUSY}
+    run_all(spec)
+    tool.said = {}
+    tool.asked.clear()
+    return spec
+
+
 def again(spec: BuildSpec, run_id: str) -> BuildSpec:
     return replace(spec, run_id=run_id, retry_failures_before=LATER)
 
@@ -112,11 +122,8 @@ def test_only_what_failed_for_a_passing_reason_is_asked_again(spec: BuildSpec, t
     assert counts == RowCounts("calls", 3, 2, failed={"bad_input": 1})
 
 
-def test_the_earlier_commit_stays_and_the_later_one_stands(spec: BuildSpec, tool: Flaky) -> None:
-    tool.said = {"2": BUSY}
-    run_all(spec)
+def test_the_earlier_commit_stays_and_the_later_one_stands(spec: BuildSpec, once_busy: BuildSpec) -> None:
     before = commits(spec)["r"]
-    tool.said = {}
     mended = run_all(again(spec, "r2"))
     kept = commits(spec)
     assert kept["r"] == before
@@ -170,30 +177,23 @@ def execute_inputs(spec: BuildSpec) -> Inputs[BuildSpec]:
     return Inputs(spec, shard.name, "calculator", {"ingest": (shard.documents,), **files})
 
 
-def test_two_builds_that_ask_again_at_the_same_time_compute_one_shard(spec: BuildSpec, tool: Flaky) -> None:
-    tool.said = {"2": BUSY}
-    run_all(spec)
+def test_two_builds_that_ask_again_at_the_same_time_compute_one_shard(spec: BuildSpec, once_busy: BuildSpec) -> None:
     keys = {EXECUTE.shard_spec(last_inputs(EXECUTE, execute_inputs(again(spec, run)))).key for run in ("r2", "r3")}
     assert len(keys) == 1
     assert keys != {EXECUTE.shard_spec(execute_inputs(spec)).key}
 
 
-def test_a_damaged_commit_is_done_anew_instead_of_followed(spec: BuildSpec, tool: Flaky) -> None:
-    tool.said = {"2": BUSY}
-    (file,) = next(result for result in run_all(spec) if result.key.stage == "execute").files
+def test_a_damaged_commit_is_done_anew_instead_of_followed(spec: BuildSpec, once_busy: BuildSpec) -> None:
+    (file,) = commits(spec)["r"].files
     path = Path(spec.data) / file.path
     path.chmod(0o600)
     path.write_bytes(bytes(file.bytes))
-    tool.said = {}
     results = run_all(again(spec, "r2"))
     assert {i: e.response for i, e in executed(spec, results).items()} == {"1": "2", "2": "2", "3": "2"}
     assert "follows" not in commits(spec)["r2"].parts
 
 
-def test_garbage_collection_keeps_what_a_current_commit_follows(spec: BuildSpec, tool: Flaky) -> None:
-    tool.said = {"2": BUSY}
-    run_all(spec)
-    tool.said = {}
+def test_garbage_collection_keeps_what_a_current_commit_follows(spec: BuildSpec, once_busy: BuildSpec) -> None:
     results = run_all(again(spec, "r2"))
     store = spec.store()
     store.write_run(make_run("r2", [result.key for result in results]))

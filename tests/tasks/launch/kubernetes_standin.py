@@ -25,15 +25,8 @@ NOW = "2026-01-02T03:04:05Z"
 
 class Refusal(Exception):
     def __init__(self, code: int, reason: str, message: str) -> None:
-        self.body = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": message,
-            "reason": reason,
-            "code": code,
-        }
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        self.body = {**status, "message": message, "reason": reason, "code": code}
 
 
 class StandInCluster:
@@ -122,38 +115,23 @@ class StandInCluster:
 
     def set_pod(self, name: str, phase: str, state: dict[str, Any] | None = None, **more: Any) -> None:
         """Make a pod of the one job, or change it; `state` is its container's."""
-        (_, space, job), owner = next((k, o) for k, o in self.objects.items() if k[0] == "jobs")
+        job = self.job()["metadata"]
         status: dict[str, Any] = {"phase": phase, **more}
         if state is not None:
             waiting = {"name": "trainer", "ready": False, "restartCount": 0, "image": "i", "imageID": "i"}
             status["containerStatuses"] = [{**waiting, "state": state}]
-        self.objects["pods", space, name] = {
+        self.objects["pods", job["namespace"], name] = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "namespace": space,
-                "labels": {"job-name": job},
-                "ownerReferences": [_owner(owner)],
-            },
+            "metadata": {"name": name, "namespace": job["namespace"], "labels": {"job-name": job["name"]}},
             "spec": {"containers": [{"name": "trainer", "image": "i"}]},
             "status": status,
         }
 
     def collect(self) -> None:
-        """Remove what is being deleted, and what it owns."""
-        gone = {o["metadata"].get("uid") for o in self.objects.values() if "deletionTimestamp" in o["metadata"]}
-
-        def stays(value: dict[str, Any]) -> bool:
-            owners = {owner["uid"] for owner in value["metadata"].get("ownerReferences", [])}
-            return value["metadata"].get("uid") not in gone and not owners & gone
-
-        self.objects = {key: value for key, value in self.objects.items() if stays(value)}
-
-
-def _owner(value: dict[str, Any]) -> dict[str, str]:
-    own = {key: value[key] for key in ("apiVersion", "kind")}
-    return own | {key: value["metadata"][key] for key in ("name", "uid")}
+        """Remove the one job, which is being deleted, and its pods."""
+        assert "deletionTimestamp" in self.job()["metadata"]
+        self.objects.clear()
 
 
 def command(manifest: dict[str, Any], index: int) -> tuple[list[str], dict[str, str]]:

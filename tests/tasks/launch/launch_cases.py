@@ -102,6 +102,17 @@ def slurm_commands(folder: Path) -> tuple[Path, Path]:
     return table, commands
 
 
+def writing_its_rank(*names: str) -> str:
+    """Return a program that writes these variables into the job folder, and exits as FAILS says."""
+    return f"""
+import os, pathlib, sys
+told, rank = [os.environ.get(name, "-") for name in {names}], os.environ.get("RANK", "-")
+pathlib.Path(sys.argv[1], f"rank-{{rank}}").write_text(" ".join(told))
+print("rank", rank, "of", os.environ.get("WORLD_SIZE"))
+sys.exit(int(os.environ.get("FAILS", "0")))
+"""
+
+
 @contextmanager
 def stranger(**variables: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that belongs to no job, and must live until the end of the block."""

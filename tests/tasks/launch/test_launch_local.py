@@ -14,15 +14,12 @@ import pytest
 from tasks.launch import processes
 from tasks.launch.base import LaunchError, LaunchRequest
 from tasks.launch.local import LocalLauncher, side_by_side
-from tests.tasks.launch.launch_cases import stranger, wait_for_file, wait_until_ended
+from tests.tasks.launch.launch_cases import stranger, wait_for_file, wait_until_ended, writing_its_rank
 from toolformer_core.errors import UsageError
 
-WRITES_ITS_RANK = """
-import os, pathlib, sys
-folder = pathlib.Path(sys.argv[1])
-names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "DS_ACCELERATOR", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "NOTE")
-(folder / f"rank-{os.environ.get('RANK', '-')}").write_text(" ".join(os.environ.get(name, "-") for name in names))
-"""
+WRITES_ITS_RANK = writing_its_rank(
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "DS_ACCELERATOR", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "NOTE")
+)
 ONE_RANK_DIES = """
 import os, pathlib, signal, sys, time
 started = pathlib.Path(sys.argv[1], "started")

@@ -9,16 +9,9 @@ import pytest
 
 from tasks.launch.base import LaunchError, LaunchRequest, LostError
 from tasks.launch.slurm import SlurmLauncher
-from tests.tasks.launch.launch_cases import slurm_commands, wait_for_file, wait_until_ended
+from tests.tasks.launch.launch_cases import slurm_commands, wait_for_file, wait_until_ended, writing_its_rank
 from toolformer_core.errors import UsageError
 
-WRITES_ITS_RANK = """
-import os, pathlib, sys
-names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "DS_ACCELERATOR", "NOTE")
-told = " ".join(os.environ.get(name, "-") for name in names)
-pathlib.Path(sys.argv[1], f"rank-{os.environ['RANK']}").write_text(told)
-print("rank", os.environ["RANK"])
-"""
 # What the training program does: after every step it looks whether it is to stop.
 STOPS_WHEN_TOLD = """
 import pathlib, sys, time
@@ -61,7 +54,7 @@ def plant(table: Path, folder: Path, **facts: object) -> str:
 
 def test_two_nodes_meet(table, job):
     (table / "hold").touch()
-    request = job(WRITES_ITS_RANK)
+    request = job(writing_its_rank("RANK", "WORLD_SIZE", "LOCAL_RANK", "DS_ACCELERATOR", "NOTE"))
     launcher = SlurmLauncher(
         nodes=2,
         setup=("export NOTE=overridden",),
@@ -78,7 +71,7 @@ def test_two_nodes_meet(table, job):
         '0 2 0 cpu it\'s "$HOME" `id`',
         '1 2 0 cpu it\'s "$HOME" `id`',
     }
-    assert {"rank 0", "rank 1"} <= set((request.folder / "log.txt").read_text().splitlines())
+    assert {"rank 0 of 2", "rank 1 of 2"} <= set((request.folder / "log.txt").read_text().splitlines())
     script = (request.folder / "launch/job.sbatch").read_text()
     assert script in launcher.preview(request)
 

@@ -210,12 +210,6 @@ def test_nodes_are_asked_before_anything_is_started(sshd, quick, tmp_path):
     assert sorted(path.name for path in request.folder.iterdir()) == ["rank.sh"]
 
 
-def test_without_ssh(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match=r"ssh is not on this machine's PATH: install an ssh client"):
-        SshLauncher(("node1",)).submit(LaunchRequest("job", tmp_path))
-
-
 @pytest.mark.parametrize(
     ("launcher", "told"),
     [

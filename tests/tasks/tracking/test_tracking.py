@@ -108,16 +108,18 @@ def test_a_database_whose_making_was_cut_short_takes_no_name_and_is_made_again(t
         assert store._is_whole(kept)
 
 
-def test_the_table_of_runs_is_opened_by_a_command_or_at_a_server():
-    def view(uri):
+def test_the_table_of_runs_is_opened_by_a_command_or_at_a_server_which_alone_has_an_address():
+    def run_at(uri):
         run = TrackedRun(SimpleNamespace(tracking_uri=uri), "1a")
         run.experiment_id = "7"
-        return run.runs_view
+        return run
 
     table = "#/experiments/7/runs?workflowType=machine_learning"
-    assert view("http://m.example/") == f"http://m.example/{table}"
+    served, alone = run_at("http://m.example/"), run_at("sqlite:////a b/mlflow.db")
+    assert served.runs_view == f"http://m.example/{table}"
     command = "mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db'"
-    assert view("sqlite:////a b/mlflow.db") == f"{command}, then http://127.0.0.1:5000/{table}"
+    assert alone.runs_view == f"{command}, then http://127.0.0.1:5000/{table}"
+    assert (served.address, alone.address) == ("http://m.example/#/experiments/7/runs/1a", None)
 
 
 def test_an_experiment_opens_at_its_runs(tracking):
@@ -222,21 +224,6 @@ def test_all_runs_of_a_data_folder_are_one_experiment(tmp_path: Path) -> None:
     assert project("s3://bucket/corpora/c4/?endpoint_override=10.0.0.5") == "c4"
     assert project("s3://bucket") == "bucket"
     assert project("/") == "toolformer"
-
-
-def test_a_server_shows_a_run_at_its_address_and_a_database_has_none(tracking: Tracking) -> None:
-    run = start(tracking)
-    assert run.address is None
-
-    class Served:
-        """A client of a server: it knows the same runs."""
-
-        tracking_uri = "http://127.0.0.1:5000/"
-        get_run = tracking.client.get_run
-
-    served = TrackedRun(Served(), run.run_id)  # type: ignore[arg-type] # what of a client `address` asks
-    experiment = tracking.client.get_run(run.run_id).info.experiment_id
-    assert served.address == f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{run.run_id}"
 
 
 def test_histograms_stand_below_each_other_and_colour_what_is_kept() -> None:

@@ -214,15 +214,14 @@ def test_the_arms_of_one_dataset_share_a_figure(tracking, client, monkeypatch):
         return curves(title, y_label, series)
 
     monkeypatch.setattr("tasks.tracking.figures.curves", drawn)
-    cc = start(tracking, name="plain", tags={"arm": "cc", "dataset_digest": "d1"})
-    cc.record([evaluated(0, 8.0), evaluated(2, 7.5)])
-    cc.finish("FINISHED")
-    failed = start(tracking, name="broken", tags={"arm": "cc", "dataset_digest": "d1"})
-    failed.record([evaluated(0, 8.0)])
-    failed.finish("FAILED")
-    other = start(tracking, name="other", tags={"arm": "cc", "dataset_digest": "d2"})
-    other.record([evaluated(0, 9.0)])
-    other.finish("FINISHED")
+    for name, digest, perplexity, status in (
+        ("plain", "d1", 7.5, "FINISHED"),
+        ("broken", "d1", 7.5, "FAILED"),
+        ("other", "d2", 9.0, "FINISHED"),
+    ):
+        cc = start(tracking, name=name, tags={"arm": "cc", "dataset_digest": digest})
+        cc.record([evaluated(0, 8.0), evaluated(2, perplexity)])
+        cc.finish(status)
     run = start(tracking, name="calls", tags={"arm": "toolformer", "dataset_digest": "d1"})
     run.record([evaluated(0, 8.0), evaluated(2, 7.0)])
     run.figures()
