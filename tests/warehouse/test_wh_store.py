@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
-from wh_fixtures import make_commit, make_run, put, table
+from wh_fixtures import environment, make_commit, make_run, put, table
 
 from warehouse.commits import (
     Commit,
@@ -336,9 +336,7 @@ def test_a_full_disk_is_a_store_error_and_leaves_nothing(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize(("at", "temporary"), [("in_data", 1), ("before_commit", 0), ("in_commit", 1)])
 def test_a_writer_killed_at_any_step_leaves_nothing_that_counts(tmp_path: Path, at: str, temporary: int) -> None:
-    here = Path(__file__).resolve()
-    places = [str(here.parents[1]), str(here.parents[2])]
-    child = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), *places], env={**os.environ, "AT": at})
+    child = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), at], env=environment())
     assert child.returncode == -9
     store = Store(tmp_path)
     assert store.find("ingest", "", "s0", FP) is None
@@ -353,14 +351,11 @@ def test_a_writer_killed_at_any_step_leaves_nothing_that_counts(tmp_path: Path, 
 
 KILLED = """
 import os, signal, sys
-sys.path[:0] = sys.argv[2:]
-from wh_fixtures import table, put
+from wh_fixtures import put
 from warehouse.store import Store
-import warehouse.files.base, warehouse.store
-store = Store(sys.argv[1])
-at = os.environ["AT"]
+store, at = Store(sys.argv[1]), sys.argv[2]
 if at == "before_commit":
-    warehouse.store.Store.commit = lambda self, commit: os.kill(os.getpid(), signal.SIGKILL)
+    Store.commit = lambda self, commit: os.kill(os.getpid(), signal.SIGKILL)
 else:
     real, left = os.link, [1 if at == "in_data" else 2]
     def dying(a, b):

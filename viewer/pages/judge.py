@@ -34,13 +34,10 @@ def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
     own = [one.call for one in said.calls if user in one.verdicts and one.call.tool == tool]
     last = _last_mark(viewed, user)
     drawn = viewed.calls().draw(now, tool, seed, [(call.doc_id, call.position) for call in own], _WIDTH)
-    found = drawn.call
     shown: dict[str, Any] = {}
-    if found is not None:
-        shown = {
-            "written": written_calls(found.links, names),
-            "digest": CallIdentity(found.doc_id, tool, found.position, found.input, found.response).digest,
-        }
+    if (found := drawn.call) is not None:
+        call = CallIdentity(found.doc_id, tool, found.position, found.input, found.response)
+        shown = {"written": written_calls(found.links, names), "digest": call.digest}
     return {
         "tool": tool,
         "tools": list(now.tau_f),

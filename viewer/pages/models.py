@@ -52,8 +52,9 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         second = second or _key(max(sides.values(), key=lambda side: side.arm == "toolformer"))
         first = first or _key(baseline(sides.values(), _side(sides, second)))
         query = Query([*query.values.items(), ("a", first), ("b", second)])  # its links stay with these two
+    tasks_of = {key: ", ".join(sorted({task for task, _ in side.evaluations})) for key, side in sides.items()}
     shown = {
-        "sides": {key: f"{_label(side)} ({_tasks(side)})" for key, side in sides.items()},
+        "sides": {key: f"{_label(side)} ({tasks_of[key]})" for key, side in sides.items()},
         "a": first,
         "b": second,
         "words": WORDS,
@@ -123,10 +124,6 @@ def _origin(viewed: ViewedData, side: EvaluatedSide) -> str:
     """Return an arm's label, with the version of C* on which its model was finetuned if that is known."""
     version = viewed.trained_on().get(str(Path(side.model).expanduser().absolute()))
     return _label(side) + (f" (finetuned on {version})" if version else "")
-
-
-def _tasks(side: EvaluatedSide) -> str:
-    return ", ".join(sorted({task for task, _ in side.evaluations}))
 
 
 def _side(sides: Mapping[str, EvaluatedSide], key: str) -> EvaluatedSide:

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
-from wh_fixtures import make_commit, make_run, put, scored, table
+from wh_fixtures import make_run, put, scored
 
 from warehouse.catalog import Catalog
-from warehouse.commits import Commit, fingerprint
+from warehouse.commits import Commit
 from warehouse.errors import CorruptDataError, StoreError
 from warehouse.files.remote import RemoteFiles, object_creator
 from warehouse.queries import rows_of
@@ -193,16 +193,6 @@ def test_where_a_half_written_file_can_be_seen_it_has_another_name(tmp_path: Pat
     (left,) = files.stale_temporaries(-1.0)  # ... and is swept
     files.delete(left)
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
-
-
-def test_a_commit_whose_data_is_not_there_is_refused(url: str) -> None:
-    store = Store(url)
-    parts = {"config": "c1", "code": "score"}
-    file = store.write("score", "qa", "s0", fingerprint(parts), table("score", [scored("d", "qa", 0, 1.0)]))
-    store.files.delete(file.path)
-    with pytest.raises(StoreError, match="data comes first"):
-        store.commit(make_commit("score", "qa", "s0", [file], parts=parts))
-    assert list(store.commits()) == []
 
 
 def test_damage_is_found_and_set_aside(url: str) -> None:

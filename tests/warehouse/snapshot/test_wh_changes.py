@@ -145,11 +145,8 @@ def test_a_snapshot_of_one_run_asks_only_for_facts_that_the_published_one_lacks(
 
         monkeypatch.setattr(Catalog, "facts_of", facts_of)
         with run_snapshot(store, catalog, "r1") as own:
-            assert [row["doc_id"] for row in rows_of(own, "SELECT doc_id FROM scored ORDER BY ALL")] == [
-                "d1",
-                "d2",
-                "d3",
-            ]
+            shown = rows_of(own, "SELECT doc_id FROM scored ORDER BY ALL")
+            assert [row["doc_id"] for row in shown] == ["d1", "d2", "d3"]
             assert rows_of(own, "SELECT run_id FROM facts.runs") == [{"run_id": "r1"}]
     assert asked == [0, 1]  # which commits are the run's, and then of these the one that is new
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-from wh_fixtures import CountingFiles, make_run, put, scored
+from wh_fixtures import CountingFiles, make_run, program, put, scored
 
 from warehouse.errors import SnapshotError
 from warehouse.queries import rows_of
@@ -95,7 +93,6 @@ def test_a_snapshot_that_was_replaced_while_it_was_opened_is_opened_again(
 READER = """
 import os, select, sys
 os.nice(10)
-sys.path.insert(0, sys.argv[2])
 from warehouse.queries import rows_of
 print("ready", flush=True)
 while not select.select([sys.stdin], [], [], 0)[0]:
@@ -116,20 +113,19 @@ def test_readers_never_see_a_half_written_snapshot(tmp_path: Path) -> None:
         return publish(store, None)
 
     path = grow(0)
-    command = [sys.executable, "-c", READER, str(path), str(Path(__file__).resolve().parents[3])]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with duckdb.connect(str(path), read_only=True) as held:  # open for the whole time, and blocking nothing
-        readers = [subprocess.Popen(command, text=True, **pipes) for _ in range(2)]  # type: ignore[call-overload]
-        for reader in readers:
-            assert reader.stdout.readline() == "ready\n"
-        looks: list[list[int]] = [[], []]
+    looks: dict[Any, list[int]] = {}
+    with (
+        duckdb.connect(str(path), read_only=True) as held,  # open for the whole time, and blocking nothing
+        program(READER, path) as one,
+        program(READER, path) as other,
+    ):
         for i in range(1, 11):
             grow(i)
-            for reader, seen in zip(readers, looks, strict=True):
-                seen.append(int(reader.stdout.readline()))  # so each has looked as often as the file was renewed
-        for reader, seen in zip(readers, looks, strict=True):
-            out, err = reader.communicate("stop\n")
-            assert (reader.returncode, err) == (0, "")
+            for reader in (one, other):  # each has looked as often as the file was renewed
+                looks.setdefault(reader, []).append(int(reader.stdout.readline()))
+        for reader, seen in looks.items():
+            out, _ = reader.communicate("stop\n")
+            assert reader.returncode == 0
             seen += map(int, out.split())
             assert seen == sorted(seen)  # and never saw an older state after a newer one
         assert held.execute("SELECT count(*) FROM documents").fetchone() == (2,)
