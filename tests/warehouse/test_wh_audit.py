@@ -186,9 +186,10 @@ def test_a_damaged_catalog_is_set_aside_and_rebuilt(tmp_path: Path) -> None:
     with Catalog(path, store=store) as catalog:
         whole = catalog.facts()
     path.write_bytes(b"not a database" * 1000)
-    with pytest.raises(CatalogError, match="toolformer reconcile rebuilds it"):
+    with pytest.raises(CatalogError, match="toolformer reconcile rebuilds it") as caught:
         Catalog(path)
-    with Catalog(path, store=store) as catalog:
+    assert type(caught.value) is CatalogError
+    with Catalog(path, store=store) as catalog:  # the lock is free again
         assert catalog.facts() == whole
     assert (tmp_path / "quarantine" / "catalog.duckdb").read_bytes().startswith(b"not a database")
 

@@ -10,21 +10,16 @@ import pytest
 from wh_fixtures import make_commit, make_run, program, put, put_dataset, scored
 
 from tests.support.postgres import asked, schema
+from tests.warehouse.test_wh_catalog import rows
 from warehouse.catalog import Catalog
 from warehouse.commits import DataFile, RowCounts
 from warehouse.errors import CatalogError
-from warehouse.facts import Facts
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 OTHERS = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
 FILE = DataFile("shards/score/qa/s0.parquet", "d1", 3, 9)
-
-
-def rows(facts: Facts) -> dict[str, list[str]]:
-    """All rows of all tables, in one order."""
-    return {name: sorted(map(repr, table.to_pylist())) for name, table in facts.items()}
 
 
 def filled(store: Store) -> None:
@@ -52,16 +47,6 @@ def test_it_holds_what_a_catalog_on_duckdb_holds(postgres: str, tmp_path: Path) 
         other = publish(store, own, tmp_path / "other")
     sql = "SELECT tool, tau_f, examples, calls FROM yield_by_threshold ORDER BY ALL"
     assert rows_of(one, sql) == rows_of(other, sql) != []
-
-
-def test_recording_twice_is_recording_once(postgres: str, tmp_path: Path) -> None:
-    commit = make_commit("score", "qa", "s0", [FILE], balances=[RowCounts("calls", 5, 3, {"x": 1}, {"timeout": 1})])
-    with Catalog(postgres) as catalog:
-        catalog.record([commit])
-        before = rows(catalog.facts())
-        catalog.record([commit, commit])
-        assert rows(catalog.facts()) == before
-    assert len(before["balances"]) == 4  # in, kept, dropped x, failed timeout
 
 
 def test_a_transaction_that_the_server_cuts_begins_again(

@@ -253,8 +253,8 @@ def test_a_writer_that_was_held_up_replaces_no_data(tmp_path: Path, monkeypatch:
     assert not list(fast.files.stale_temporaries(0))
 
 
-def test_a_writer_that_was_held_up_replaces_no_commit(tmp_path: Path) -> None:
-    fast = Store(tmp_path)
+def test_a_writer_that_was_held_up_replaces_no_commit(store: Store) -> None:
+    fast = store
 
     class HeldUp(Store):
         def commit(self, commit: Commit) -> Commit:
@@ -262,7 +262,7 @@ def test_a_writer_that_was_held_up_replaces_no_commit(tmp_path: Path) -> None:
             self.standing = super().commit(commit)
             return self.standing
 
-    slow = HeldUp(tmp_path)
+    slow = HeldUp("", files=store.files)
     put(slow, "ingest", "", "s0", ROWS)
     assert list(fast.commits()) == [slow.first] == [slow.standing]
     assert fast.damage(slow.first) == {}

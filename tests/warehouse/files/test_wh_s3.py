@@ -13,7 +13,6 @@ import pytest
 from wh_fixtures import make_run, put, scored
 
 from warehouse.catalog import Catalog
-from warehouse.commits import Commit
 from warehouse.errors import CorruptDataError, StoreError
 from warehouse.files.remote import RemoteFiles, object_creator
 from warehouse.queries import rows_of
@@ -73,20 +72,6 @@ def test_over_https_an_object_is_put_without_what_older_servers_do_not_know(monk
     [headers] = sent
     assert headers["if-none-match"] in ("*", b"*")
     assert headers.keys().isdisjoint({"content-encoding", "x-amz-trailer", "x-amz-sdk-checksum-algorithm"})
-
-
-def test_a_writer_that_was_held_up_replaces_nothing(url: str) -> None:
-    fast = Store(url)
-
-    class HeldUp(Store):
-        def commit(self, commit: Commit) -> Commit:
-            self.first = put(fast, "score", "qa", "s0", [scored("d", "qa", 0, 1.0)])
-            return super().commit(commit)
-
-    slow = HeldUp(url)
-    put(slow, "score", "qa", "s0", [scored("d", "qa", 0, 2.0)])
-    assert list(fast.commits()) == [slow.first]
-    assert fast.damage(slow.first) == {}
 
 
 def test_of_two_workers_on_one_shard_of_which_one_stalls_the_committed_bytes_stay(

@@ -103,26 +103,6 @@ def test_a_gain_that_is_not_a_number_is_seen(tmp_path: Path, gains: list[float])
     assert duckdb.execute(f"SELECT count(*) FROM '{tmp_path}/other.parquet' WHERE {MEASURED}").fetchone() == (known,)
 
 
-def test_what_comes_and_goes_by_hand(tmp_path: Path) -> None:
-    # d1@0: the calculator's 1.0 wins over qa's 0.6; d1@1: qa 0.9; d2@0: calculator 0.4
-    rows: Rows = {
-        "calculator": [{"doc_id": "d1", "position": 0, "gain": 1.0}, {"doc_id": "d2", "position": 0, "gain": 0.4}],
-        "qa": [{"doc_id": "d1", "position": 0, "gain": 0.6}, {"doc_id": "d1", "position": 1, "gain": 0.9}],
-    }
-    store, run = Store(tmp_path), list[Commit]()
-    put(store, "ingest", "", "corpus", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
-    write(store, "s0", rows, run)
-    before, after = CallFilter({"calculator": 0.5, "qa": 0.5}), CallFilter({"calculator": 1.2, "qa": 0.8})
-    found = what_if(publish(store, None), before, after)
-    assert [(c.before.calls, c.after.calls) for c in found.changes] == [(1, 0), (1, 1)]
-    assert found.comes == ()
-    # the calculator's call goes; qa's at the same place never stood, so it does not go, nor does it come
-    assert [(s.tool, s.doc_id, s.position, s.gain) for s in found.goes] == [("calculator", "d1", 0, 1.0)]
-    assert (found.goes[0].before, found.goes[0].after) == ("", "text of d1")
-    back = what_if(publish(store, None), after, before)
-    assert [(s.tool, s.gain) for s in back.comes] == [("calculator", 1.0)]
-
-
 def test_a_call_comes_and_goes_with_its_rivals(tmp_path: Path) -> None:
     # d1@0: the calculator's 1.0 over qa's 0.6 over mt's 0.55; d1@1: qa's 0.9 over mt's 0.7; d2@0: qa alone, 0.8
     rows: Rows = {
