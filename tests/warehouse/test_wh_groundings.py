@@ -17,7 +17,7 @@ from toolformer_core.grounding.records import Grounding, Query, ToolScore
 from toolformer_core.grounding.scores import Weights
 from warehouse.commits import Commit
 from warehouse.queries import rows_of
-from warehouse.schema import empty_table
+from warehouse.schema import STAGES
 from warehouse.snapshot.publish import publish
 from warehouse.snapshot.views import statements
 from warehouse.store import Store
@@ -73,7 +73,7 @@ some = st.lists(st.builds(grounding, counts, st.fixed_dictionaries({"a": score, 
 def macros() -> Iterator[duckdb.DuckDBPyConnection]:
     """An empty database with the macros."""
     with duckdb.connect() as connection:
-        connection.register("groundings", empty_table("ground"))
+        connection.register("groundings", STAGES["ground"].schema.empty_table())
         for name in ("grounding_scores", "grounding_accuracy"):
             macro = statements()[name]
             connection.execute(f"CREATE MACRO {name}({macro.parameters}) AS TABLE {macro.sql}")

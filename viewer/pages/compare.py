@@ -63,7 +63,6 @@ def _pair(label: str) -> tuple[str, str]:
 
 
 def _differing(viewed: ViewedData, first: str, second: str) -> list[tuple[str, str, str]]:
-    """Return the parameters in which the runs that made two versions differ: name, and the values of both."""
     made = {f"{row['name']}@{row['version']}": row for row in reversed(viewed.versions())}  # the newest counts
     told = []
     for label in (first, second):
@@ -90,7 +89,6 @@ def _only_set(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Return a parameter as people write it."""
     if value is None or value == {}:
         return "-"
     if isinstance(value, dict):
@@ -101,7 +99,6 @@ def _shown(value: Any) -> str:
 
 
 def _document(viewed: ViewedData, query: Query, labels: tuple[str, str], doc_id: str) -> dict[str, Any]:
-    """Return a document's texts in both versions."""
     texts = []
     for label in labels:
         example = example_of(viewed.snapshot, *_pair(label), doc_id)

@@ -139,7 +139,6 @@ def _same(call: Mapping[str, Any], other: Mapping[str, Any] | None) -> bool:
 
 
 def _links(call: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return tool, input and response of a call and of those in front of it in its chain."""
     return [(one["tool"], one["input"], one["response"]) for one in (*(call.get("preceding_calls") or ()), call)]
 
 
@@ -175,7 +174,6 @@ def _start(query: Query, text: str, chosen: Mapping[str, Any] | None) -> int:
 
 
 def _sections(query: Query, doc_id: str, text: str, start: int) -> list[tuple[str, str]]:
-    """Return links to the parts before and behind the one that is shown."""
     parts = {}
     if start > 0:
         parts["before this"] = max(0, start - _MAX_CHARS)
@@ -192,7 +190,6 @@ def _panel(
     chosen: Mapping[str, Any],
     version: str,
 ) -> dict[str, Any]:
-    """Return everything about one call."""
     document = trace.explanation.document or {}
     build = viewed.build()
     texts = token_texts(build.model, document["text"], chosen) if build else None
@@ -224,7 +221,6 @@ def _panel(
 
 
 def _dropped(trace: DocumentTrace) -> dict[str, list[dict[str, Any]]]:
-    """Return what each stage dropped of the document, in the order of the stages."""
     explanation = trace.explanation
     return {
         "prefilter": [row for row in explanation.prefiltered if not row["kept"]],

@@ -121,7 +121,6 @@ def _label(side: EvaluatedSide) -> str:
 
 
 def _origin(viewed: ViewedData, side: EvaluatedSide) -> str:
-    """Return an arm's label, with the version of C* on which its model was finetuned if that is known."""
     version = viewed.trained_on().get(str(Path(side.model).expanduser().absolute()))
     return _label(side) + (f" (finetuned on {version})" if version else "")
 
@@ -133,7 +132,6 @@ def _side(sides: Mapping[str, EvaluatedSide], key: str) -> EvaluatedSide:
 
 
 def _table(query: Query, counts: Sequence[ChangeCount]) -> list[dict[str, Any]]:
-    """Return a row for each task and tool: how many items have which change, and links to them."""
     rows: dict[tuple[str, str], dict[str, int]] = {}
     for one in counts:
         rows.setdefault((one.task, one.tool), {})[one.change] = one.items

@@ -25,7 +25,6 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
 
 
 def _charts(viewed: ViewedData, funnel: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the charts of each tool; of one whose calls are not scored yet, the funnel alone."""
     try:
         tau_f: Mapping[str, float] = viewed.thresholds().before.tau_f
     except UsageError:  # nothing is scored yet

@@ -229,7 +229,6 @@ class LocalFiles:
 
     @contextlib.contextmanager
     def _told(self, what: str, path: str) -> Iterator[None]:
-        """Have errors say what could not be done with a path."""
         try:
             yield
         except OSError as exc:

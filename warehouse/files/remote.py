@@ -123,7 +123,6 @@ class RemoteFiles:
 
     @contextmanager
     def _told(self, what: str, path: str) -> Iterator[None]:
-        """Have errors say what could not be done with a path."""
         try:
             yield
         except (OSError, pa.ArrowException) as exc:

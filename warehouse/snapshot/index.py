@@ -57,8 +57,6 @@ _PRECEDING_TOOLS = "[one.tool FOR one IN preceding_calls]"
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file of scored calls, or of chains."""
-
     slot: int  # the first one of its commit
     path: str
     rows: int
@@ -79,7 +77,6 @@ def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 
 
 def _add_gains(connection: duckdb.DuckDBPyConnection, store: Store, repeats: Sequence[str]) -> None:
-    """Add the rows of the changed shards."""
     sources = connection.execute(_SQL["sources"], {"scores": list(_STAGES)}).fetchall()
     [(first,)] = connection.execute("SELECT coalesce(max(slot), -1) + 1 FROM facts.slots").fetchall()
     slots = _Slots(first)
@@ -142,7 +139,6 @@ class _Slots:
 
 
 def _batches(rows: Sequence[Any], slots: dict[str, int]) -> Iterator[list[_Source]]:
-    """Group the files of calls into batches of whole shards."""
     batch: list[_Source] = []
     for _, of_shard in itertools.groupby(rows, lambda row: row[0]):
         own = [
@@ -195,7 +191,6 @@ LEFT JOIN ({openers}) AS l ON l.doc_id = c.doc_id AND l.tool = c.preceding_tools
 
 
 def _gains_sql(calls: str, ranks: str) -> str:
-    """Return the query for the rows of `gains`: the best calls of their slots, in order of precedence."""
     return f"""
 WITH calls AS (
     FROM ({calls})
@@ -224,7 +219,6 @@ def _chain_slots(reader: duckdb.DuckDBPyConnection, files: str, chains: Sequence
 
 
 def _used(given: Mapping[str, Any], sql: str) -> dict[str, Any]:
-    """Return the parameters that a query has."""
     return {name: value for name, value in given.items() if f"${name}[" in sql}
 
 

@@ -112,7 +112,6 @@ def _drop(connection: duckdb.DuckDBPyConnection, name: str) -> None:
 
 
 def _comment(connection: duckdb.DuckDBPyConnection, name: str, kind: str) -> None:
-    """Comment on a table or view over files, and on its columns or those of any view."""
     if name in _ABOUT:
         connection.execute(f"COMMENT ON {kind} {name} IS {sql_text(_ABOUT[name])}")
     about = column_comments()
