@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from warehouse.schema import CHAIN_DEPTHS, columns, table_of
-from warehouse.snapshot.document_locations import update_document_locations
 from warehouse.snapshot.outcomes import YIELDS, Tools, best, columns_of, filter_of_current, yields
 from warehouse.snapshot.relations import execute_with, parquet_sql, sql_text
 from warehouse.snapshot.remote import connect
@@ -33,6 +32,8 @@ FORMAT = f"9, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ b
 BIN_NATS = 0.5  # the width of a bin of gains
 _LAST_BIN = 1000  # in both directions
 _BATCH = 50_000  # rows that are read at once: more cost memory and save no time
+_DOCUMENTS = 400_000  # ... of documents
+_UNSORTED = 200_000  # documents that may stay unsorted: finding an id among them takes a few milliseconds
 _COMMITTED = 250_000  # rows after which a transaction ends, as it holds what it has inserted in memory
 _MEMORY = "512MB"  # for reading and sorting; the rest goes to disk
 
@@ -73,7 +74,7 @@ def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     scores = f"({', '.join(map(sql_text, _STAGES))})"
     connection.execute(_SQL["changed"].format(repeats=f"[{', '.join(map(sql_text, repeats))}]", scores=scores))
     _add_gains(connection, store, repeats)
-    update_document_locations(connection, store)
+    _update_document_locations(connection, store)
 
 
 def _add_gains(connection: duckdb.DuckDBPyConnection, store: Store, repeats: Sequence[str]) -> None:
@@ -239,3 +240,34 @@ def _read_intact(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
     if rows.num_rows:
         execute_with(connection, f"INSERT INTO facts.{table} SELECT * FROM _rows", rows)
+
+
+def _update_document_locations(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
+    """Make `facts.document_files` and `facts.document_locations` those of the current files of documents.
+
+    Documents of new files are appended, sorted among themselves. Once there are more appended documents than sorted
+    ones, all are sorted again: finding an id reads few rows, and each id is written a few times at most.
+    """
+    for name in ("document_tables", "current_files", "remove_gone"):
+        connection.execute(_SQL[name])
+    new: list[tuple[int, str]] = sorted(connection.execute(_SQL["add_files"]).fetchall())
+    if not new:
+        return
+    [(before,)] = connection.execute("SELECT count(*) FROM facts.document_locations").fetchall()
+    documents = parquet_sql(store.locate(path) for _, path in new)
+    sql = f"SELECT doc_id, $files[file_index::BIGINT + 1]::INTEGER AS file FROM {documents} ORDER BY ALL"
+    with connect(store, {"memory_limit": _MEMORY}) as reader:
+        for batch in reader.sql(sql, params={"files": [number for number, _ in new]}).to_arrow_reader(_DOCUMENTS):
+            rows = pa.Table.from_batches([batch])
+            execute_with(connection, "INSERT INTO facts.document_locations SELECT * FROM _rows", rows)
+    [(after,)] = connection.execute("SELECT count(*) FROM facts.document_locations").fetchall()
+    name = "sorted locations"
+    known = connection.execute("SELECT value::BIGINT FROM facts.about WHERE name = $name", {"name": name}).fetchall()
+    in_order = known[0][0] if known else 0  # rows from the beginning
+    if not before:
+        in_order = after
+    elif after - in_order > max(in_order, _UNSORTED):
+        connection.execute(_SQL["sort"])
+        in_order = after
+    connection.execute("DELETE FROM facts.about WHERE name = $name", {"name": name})
+    connection.execute("INSERT INTO facts.about VALUES ($name, $rows)", {"name": name, "rows": str(in_order)})

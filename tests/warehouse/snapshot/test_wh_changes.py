@@ -16,7 +16,7 @@ from warehouse.catalog import Catalog
 from warehouse.commits import Commit
 from warehouse.facts import Facts
 from warehouse.queries import rows_of, samples, yield_by_threshold
-from warehouse.snapshot import document_locations
+from warehouse.snapshot import index
 from warehouse.snapshot import publish as publishing
 from warehouse.snapshot.publish import publish, run_snapshot
 from warehouse.snapshot.relations import parquet_sql
@@ -168,7 +168,7 @@ def test_many_files_are_listed_instead_of_looked_at_one_by_one(tmp_path: Path, m
 
 
 def test_documents_are_sorted_again_once_many_were_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document_locations, "_UNSORTED", 3)
+    monkeypatch.setattr(index, "_UNSORTED", 3)
     store, orders = Store(tmp_path), []
     for shard, ids in (("s0", ["m", "n"]), ("s1", ["a", "z"]), ("s2", ["b", "c"])):
         put(store, "ingest", "", shard, [{"doc_id": one} for one in ids])
