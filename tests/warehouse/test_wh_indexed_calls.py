@@ -14,7 +14,7 @@ from wh_fixtures import put, scored
 
 from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.indexed_calls import CallPage, IndexedCalls, Outcome
-from warehouse.queries import Sample, Yield
+from warehouse.queries import Sample
 from warehouse.queries.documents import DocumentFilter, example_of, find_documents
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
@@ -43,8 +43,7 @@ def published(store: Store, rows: Rows) -> Path:
     documents = [{"doc_id": one, "text": "0123456789"} for one in ("d1", "d2", "d3")]
     first = put(store, "ingest", "", "s0", documents)
     for tool, own in rows.items():
-        full = [scored(r.pop("doc_id"), tool, r.pop("position"), r.pop("gain"), **r) for r in map(dict, own)]
-        full = [{**row, "window_end": row["position"] + 2} for row in full]
+        full = [{**scored(tool=tool, **row), "window_end": row["position"] + 2} for row in own]
         put(store, "sample", tool, "s0", [{**row, "rank": row["position"], "outcome": "ok"} for row in full])
         put(store, "score", tool, "s0", full, inputs=(first.files[0].digest,))
     return publish(store, None)
@@ -84,29 +83,6 @@ def test_pages_of_moved_calls_are_what_if_s_lists(rows: Rows, tau: float, qa: fl
         before, after = CallFilter({"calculator": 0.5, "qa": 0.5}), CallFilter({"calculator": tau, "qa": qa})
         answer = what_if(path, before, after, 100)
         assert moved(path, before, after, n) == [list(answer.comes), list(answer.goes)]
-
-
-def test_yields_by_hand(tmp_path: Path) -> None:
-    call = {"doc_id": "d1", "input": "a", "gain": 1.0}
-    rows: Rows = {
-        # d1: at 0 QA gains more, and the call at 5 makes d1 an example all the same; d2: alone, below
-        "calculator": [
-            {**call, "position": 0},
-            {**call, "position": 5, "gain": 0.7, "input": "b"},
-            {**call, "doc_id": "d2", "position": 0, "gain": 0.2},
-        ],
-        "qa": [{**call, "position": 0, "gain": 1.5}],
-    }
-    path = published(Store(tmp_path), rows)
-    index = IndexedCalls(path)
-
-    def counted(calculator: float, qa: float) -> list[Yield]:
-        return index.yields(CallFilter({"calculator": calculator, "qa": qa}))
-
-    assert counted(0.5, 0.5) == [Yield("calculator", 0.5, 1, 1), Yield("qa", 0.5, 1, 1)]
-    assert counted(0.5, 2.0) == [Yield("calculator", 0.5, 1, 2), Yield("qa", 2.0, 0, 0)]  # QA's call gives way
-    assert counted(0.8, 2.0)[0] == Yield("calculator", 0.8, 1, 1)  # d1 through the call at 0 alone
-    assert counted(0.1, 0.5)[0] == Yield("calculator", 0.1, 2, 2)
 
 
 def test_calls_that_gain_alike_are_told_apart(tmp_path: Path) -> None:

@@ -258,8 +258,7 @@ def _update_document_locations(connection: duckdb.DuckDBPyConnection, store: Sto
     sql = f"SELECT doc_id, $files[file_index::BIGINT + 1]::INTEGER AS file FROM {documents} ORDER BY ALL"
     with connect(store, {"memory_limit": _MEMORY}) as reader:
         for batch in reader.sql(sql, params={"files": [number for number, _ in new]}).to_arrow_reader(_DOCUMENTS):
-            rows = pa.Table.from_batches([batch])
-            execute_with(connection, "INSERT INTO facts.document_locations SELECT * FROM _rows", rows)
+            _insert(connection, "document_locations", pa.Table.from_batches([batch]))
     [(after,)] = connection.execute("SELECT count(*) FROM facts.document_locations").fetchall()
     name = "sorted locations"
     known = connection.execute("SELECT value::BIGINT FROM facts.about WHERE name = $name", {"name": name}).fetchall()

@@ -105,18 +105,6 @@ def test_of_two_workers_on_one_shard_of_which_one_stalls_the_committed_bytes_sta
         assert rows_of(publish(other, catalog, other.local_folder), "SELECT gain FROM scored") == [{"gain": 1.0}]
 
 
-def test_the_snapshot_lies_in_a_folder_of_the_urls_own(url: str, tmp_path: Path) -> None:
-    store = Store(url)
-    for number in range(2):
-        put(store, "score", "qa", f"s{number}", [scored(f"d{number}", "qa", 0, 1.0)])
-    with Catalog(store.local_folder / "catalog.duckdb", store=store) as catalog:
-        path = publish(store, catalog, store.local_folder)
-    assert path.parent.parent == tmp_path / "toolformer-remote"
-    assert path.parent.name.startswith(store.root.partition("://")[2].replace("/", "-"))
-    assert rows_of(path, "SELECT doc_id FROM scored ORDER BY doc_id") == [{"doc_id": "d0"}, {"doc_id": "d1"}]
-    assert not [p for p in tmp_path.iterdir() if p.name != "toolformer-remote"]
-
-
 def test_two_urls_have_two_folders_here(url: str, tmp_path: Path) -> None:
     # also where the names that people read are the same
     one, other = Store(url), Store(url.replace("/c4", "-c4", 1))

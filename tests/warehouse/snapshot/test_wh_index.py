@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from wh_fixtures import make_run, put, put_dataset, scored
 
-from tasks.shards import arrow as translate
-from tests.support.plain_filter import plain_survivors
 from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.commits import Commit
-from warehouse.indexed_calls import IndexedCalls
-from warehouse.queries import Yield, rows_of, yield_by_threshold
+from warehouse.queries import rows_of, yield_by_threshold
 from warehouse.queries.explain import explain, ids_with_prefix, nearest_ids
 from warehouse.snapshot import index
 from warehouse.snapshot.publish import publish
@@ -36,58 +30,13 @@ GAINS = f"SELECT {COLUMNS} FROM facts.gains JOIN facts.slots USING (slot)"
 Rows = dict[str, list[dict[str, Any]]]  # tool -> scored calls
 
 
-def calls() -> st.SearchStrategy[Rows]:
-    """Few documents, positions and gains, so that calls meet at a position and gain alike."""
-    one = st.fixed_dictionaries(
-        {
-            "doc_id": st.sampled_from(["d1", "d2"]),
-            "position": st.integers(0, 2),
-            "gain": st.sampled_from([-1.0, 0.5, 1.0, 1.5, float("nan")]),
-            "input": st.sampled_from(["a", "b"]),
-            "seen_before": st.booleans(),
-            "seen_after": st.booleans(),
-        }
-    )
-    return st.fixed_dictionaries({tool: st.lists(one, max_size=6) for tool in TOOLS})
-
-
-def write(store: Store, shard: str, rows: Rows, run: list[Commit], window: int | None = None) -> None:
-    """One shard: draws whose rank is the position, of log p = -rank, and scored calls whose windows are so long."""
+def write(store: Store, shard: str, rows: Rows, run: list[Commit]) -> None:
+    """One shard: draws whose rank is the position, of log p = -rank, and scored calls."""
     for tool, own in rows.items():
-        full = [scored(r.pop("doc_id"), tool, r.pop("position"), r.pop("gain"), **r) for r in map(dict, own)]
-        full = [{**row, "log_p": -float(row["position"])} for row in full]
-        full = [{**row, "window_end": None if window is None else row["position"] + window} for row in full]
+        full = [{**scored(tool=tool, **row), "log_p": -float(row["position"])} for row in own]
         places = sorted({(row["doc_id"], row["position"]) for row in full})
         drawn = [{"doc_id": d, "tool": tool, "position": p, "rank": p, "log_p": -float(p)} for d, p in places]
         run += [put(store, "sample", tool, shard, drawn), put(store, "score", tool, shard, full)]
-
-
-WINDOWS = st.sampled_from([None, 1, 2, 3])
-TAUS = st.fixed_dictionaries({tool: st.sampled_from([-2.0, 0.5, 1.0, 1.2]) for tool in TOOLS})
-
-
-@settings(max_examples=6, deadline=None)
-@given(calls(), TAUS, st.sampled_from([None, 1, 2]), st.sampled_from([None, 0.3, 0.9]), WINDOWS, st.booleans())
-def test_yields_are_those_of_the_method(
-    rows: Rows, tau: dict[str, float], k: int | None, tau_s: float | None, window: int | None, keep_repeats: bool
-) -> None:
-    """The index gives what the plain rule keeps."""
-    top_k = {} if k is None else dict.fromkeys(TOOLS, k)
-    floors = {} if tau_s is None else dict.fromkeys(TOOLS, tau_s)
-    with tempfile.TemporaryDirectory() as folder:
-        store, run = Store(folder), list[Commit]()
-        write(store, "s0", rows, run, window)
-        own = [c for commit in run if commit.stage == "score" for c in translate.scored_of(store.read(commit.files[0]))]
-        ranks = {(c.tool, c.doc_id, c.position): c.position for c in own}
-        choice = CallFilter(tau, top_k, floors, frozenset(TOOLS if keep_repeats else ()))
-        kept = plain_survivors(own, choice, ranks)
-        path = publish(store, None)
-        expected = [
-            Yield(tool, tau[tool], len({c.doc_id for c in mine}), len(mine))
-            for tool in TOOLS
-            for mine in [[c for c in kept if c.tool == tool]]
-        ]
-        assert IndexedCalls(path).yields(choice) == expected
 
 
 @pytest.mark.parametrize("gains", [[-1.0, math.nan], [0.5, math.nan, -1.0], [math.nan], [math.inf, math.nan, 0.5]])

@@ -12,7 +12,6 @@ import pytest
 from wh_fixtures import make_commit, make_run, put, put_dataset, scored, table
 
 from toolformer_core.annotate.call_filter import CallFilter
-from warehouse.catalog import Catalog
 from warehouse.commits import Commit, RowCounts, fingerprint
 from warehouse.errors import SnapshotError
 from warehouse.indexed_calls import IndexedCalls
@@ -195,17 +194,6 @@ def test_without_runs_the_newest_commit_of_a_shard_is_current(tmp_path: Path) ->
     put(store, "score", "qa", "s0", [scored("d1", "qa", 1, 1.0)], parts={"config": "b"}, created="2024-01-02")
     put(store, "score", "qa", "s0", [scored("d1", "qa", 1, 9.0)], parts={"config": "a"}, created="2024-01-01")
     assert rows_of(publish(store, None), "SELECT gain FROM scored") == [{"gain": 1.0}]
-
-
-def test_a_catalog_and_the_store_publish_the_same(tmp_path: Path) -> None:
-    store = Store(tmp_path / "data")
-    build(store)
-    with Catalog(tmp_path / "data" / "catalog.duckdb") as catalog:
-        catalog.reconcile(store)
-        one, two = publish(store, catalog, tmp_path / "a"), publish(store, None, tmp_path / "b")
-    for view in ("shards", "drops", "runs", "datasets", "lineage", "scored", "best_calls"):
-        sql = f"SELECT * FROM {view} ORDER BY ALL"
-        assert str(rows_of(one, sql)) == str(rows_of(two, sql)), view
 
 
 def test_lineage_names_every_commit_a_dataset_rests_on(snapshot: Path) -> None:
