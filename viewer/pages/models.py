@@ -16,7 +16,6 @@ from warehouse.queries.item_changes import (
     ChangeCount,
     EvaluatedSide,
     ItemPlace,
-    SideResult,
     changed_items,
 )
 
@@ -92,7 +91,10 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
             {
                 "item": item,
                 "prompt": item.prompt[:_MAX_CHARS],
-                "sides": [side and _result(side, names) for side in (item.first, item.second)],
+                "sides": [
+                    side and {"result": side, "pieces": pieces_with_calls(side.continuation[:_MAX_CHARS], names)}
+                    for side in (item.first, item.second)
+                ],
             }
             for item in items
         ],
@@ -143,7 +145,3 @@ def _table(query: Query, counts: Sequence[ChangeCount]) -> list[dict[str, Any]]:
         {"task": task, "tool": tool, "cells": [(own.get(one, 0), href(task, tool, one)) for one in CHANGES]}
         for (task, tool), own in rows.items()
     ]
-
-
-def _result(side: SideResult, names: Mapping[str, str]) -> dict[str, Any]:
-    return {"result": side, "pieces": pieces_with_calls(side.continuation[:_MAX_CHARS], names)}

@@ -179,25 +179,10 @@ def test_prompts_are_told_with_their_text_if_it_is_stored(store: Store) -> None:
 
 
 def a_training(job: str, **more: Any) -> Training:
-    told: dict[str, Any] = {
-        "run_id": "0a1b",
-        "arm": "toolformer",
-        "dataset": "cstar",
-        "version": "v1",
-        "model": "embedded",
-        "model_digest": "d0",
-        "recipe": {"steps": 8},
-        "steps": 8,
-        "train_loss": 1.5,
-        "dev_loss": 2.0,
-        "dev_perplexity": 7.4,
-        "base_perplexity": 9.0,
-        "best_step": 4,
-        "best_perplexity": 7.0,
-        "checkpoint": f"finetunes/{job}/model",
-        "seconds": 12.5,
-        "finished": CREATED,
-    }
+    told = {"run_id": "0a1b", "arm": "toolformer", "dataset": "cstar", "version": "v1", "finished": CREATED}
+    told |= {"model": "embedded", "model_digest": "d0", "checkpoint": f"finetunes/{job}/model", "seconds": 12.5}
+    told |= {"recipe": {"steps": 8}, "steps": 8, "train_loss": 1.5, "dev_loss": 2.0, "dev_perplexity": 7.4}
+    told |= {"base_perplexity": 9.0, "best_step": 4, "best_perplexity": 7.0}
     return Training(job=job, **(told | more))
 
 
