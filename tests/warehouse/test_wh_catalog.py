@@ -66,8 +66,7 @@ def test_runs_and_datasets_are_replaced_by_their_names(place: Path | str) -> Non
     assert facts["dataset_files"].num_rows == 1
 
 
-def test_reconcile_rebuilds_from_the_commits_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_reconcile_rebuilds_from_the_commits_alone(store: Store, tmp_path: Path) -> None:
     commits = [put(store, "ingest", "", f"s{i}", [{"doc_id": f"d{i}"}]) for i in range(3)]
     run = make_run("r", [c.key for c in commits])
     store.write_run(run)

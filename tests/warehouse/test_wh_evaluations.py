@@ -35,8 +35,7 @@ def answered(store: Store, evaluation: str, number: int, rows: list[dict[str, An
     return put(store, "evaluate", "", f"{evaluation}-{number}", rows, parts=parts, config=told(evaluation), **more)
 
 
-def test_accuracy_by_hand(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_accuracy_by_hand(store: Store) -> None:
     rows = [
         predicted("a", "e1", right=True, tool="calculator"),
         predicted("b", "e1", right=False, tool="calculator", failure="empty"),
@@ -93,8 +92,7 @@ def test_several_calls_of_an_item_are_counted_and_stand_beside_evaluations_of_on
     assert rows_of(path, "SELECT calls FROM predictions WHERE evaluation = 'e1'") == [{"calls": None}] * 2
 
 
-def test_the_newest_completed_run_of_an_evaluation_counts_and_others_stay(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_the_newest_completed_run_of_an_evaluation_counts_and_others_stay(store: Store) -> None:
     morning = answered(store, "e1", 0, [predicted("a", "e1", right=True), predicted("b", "e1", right=True)])
     other = answered(store, "e2", 0, [predicted("a", "e2", right=False)])
     store.write_run(make_run("r1", [morning.key, other.key], MORNING, flow="evaluate"))
@@ -107,8 +105,7 @@ def test_the_newest_completed_run_of_an_evaluation_counts_and_others_stay(tmp_pa
     assert found == {"e1": (1, 0, dt.datetime(2024, 5, 2, 20)), "e2": (1, 0, dt.datetime(2024, 5, 2, 8))}
 
 
-def test_an_evaluation_that_never_ended_is_seen_but_is_no_figure(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_an_evaluation_that_never_ended_is_seen_but_is_no_figure(store: Store) -> None:
     half = answered(store, "e1", 0, [predicted("a", "e1", right=True)])
     store.write_run(make_run("r1", [half.key], flow="evaluate", state="failed"))
     path = publish(store, None)
@@ -118,8 +115,7 @@ def test_an_evaluation_that_never_ended_is_seen_but_is_no_figure(tmp_path: Path)
     assert accuracies(path) == []
 
 
-def test_a_build_and_an_evaluation_do_not_hide_each_other(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_build_and_an_evaluation_do_not_hide_each_other(store: Store) -> None:
     document = {"doc_id": "d1", "text": "1 + 1 is 2"}
     build = put(store, "ingest", "", "s0", [document])
     scores = put(
@@ -137,8 +133,7 @@ def test_a_build_and_an_evaluation_do_not_hide_each_other(tmp_path: Path) -> Non
     assert nearest_call(path, "mt", 0.0) is None
 
 
-def test_perplexity_is_over_all_tokens(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_perplexity_is_over_all_tokens(store: Store) -> None:
     about = {"evaluation": "p1", "task": "perplexity", "arm": "base", "k": 0, "parameters": 7, "source": "wiki"}
     rows = [
         {**about, "item_id": "a", "nll": 3.0, "tokens": 3, "characters": 9},

@@ -68,8 +68,7 @@ def test_a_transaction_that_the_server_cuts_begins_again(
     assert "it is tried again" in caplog.text
 
 
-def test_what_a_killed_flow_left_unrecorded_is_found_by_the_next(postgres: str, tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_what_a_killed_flow_left_unrecorded_is_found_by_the_next(postgres: str, store: Store) -> None:
     with Catalog(postgres, store=store) as catalog:
         empty = catalog.facts()["commits"]
         assert (empty.num_rows, empty.schema.field("rows").type) == (0, pa.int64())
@@ -116,8 +115,7 @@ def test_processes_that_write_at_once_lose_nothing(postgres: str, tmp_path: Path
     assert len(asked(postgres, f"SELECT * FROM {schema(tmp_path)}.commit_parts")) == 120 * 2
 
 
-def test_reconcile_while_another_writes_and_reads(postgres: str, tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_reconcile_while_another_writes_and_reads(postgres: str, store: Store) -> None:
     filled(store)
     with Catalog(postgres, store=store) as one, Catalog(postgres, store=store) as other:
         for _ in range(3):

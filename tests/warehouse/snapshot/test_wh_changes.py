@@ -99,8 +99,7 @@ def test_step_by_step_and_from_nothing_give_the_same(steps: list[tuple[str, str,
         assert contents(path) == contents(anew)
 
 
-def test_a_shard_that_is_computed_again_under_the_same_name_is_read_again(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_shard_that_is_computed_again_under_the_same_name_is_read_again(store: Store) -> None:
     first = put(store, "score", "qa", "s0", [scored("d", "qa", 0, 1.0)], created="2024-01-01T00:00:00+00:00")
     assert yield_by_threshold(publish(store, None))[2].calls == 0  # at 2.0
     store.files.delete(f"commits/{first.id}.json")
@@ -125,9 +124,8 @@ def test_a_snapshot_of_one_run_leaves_the_others_out(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_of_one_run_asks_only_for_facts_that_the_published_one_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path)
     keys = [put(store, "score", "qa", f"s{n}", [scored(f"d{n}", "qa", 0, 1.0)]).key for n in range(3)]
     store.write_run(make_run("r0", keys[:2]))
     asked: list[int] = []

@@ -129,8 +129,7 @@ def test_a_file_that_cannot_be_read_is_left_out_and_called_broken(tmp_path: Path
     assert rows_of(path, "SELECT tool FROM shards WHERE NOT intact") == [{"tool": "qa"}]
 
 
-def test_a_document_is_found_in_its_shard_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_document_is_found_in_its_shard_alone(store: Store, tmp_path: Path) -> None:
     ids = {"part-00000": ["aa1", "ab2"], "part-00001": ["ab3", "b4"]}
     files = tuple(
         file

@@ -32,8 +32,7 @@ def test_a_refresh_looks_only_at_files_that_are_new(tmp_path: Path) -> None:
     assert len(files.looks) == 3
 
 
-def test_a_file_that_is_gone_since_is_found_out_by_a_refresh(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_file_that_is_gone_since_is_found_out_by_a_refresh(store: Store, tmp_path: Path) -> None:
     commits = [put(store, "score", "qa", f"s{n}", [scored(f"d{n}", "qa", 1, 2.0)]) for n in range(2)]
     store.write_run(make_run("r", [commit.key for commit in commits]))
     publish(store, None)
@@ -44,9 +43,8 @@ def test_a_file_that_is_gone_since_is_found_out_by_a_refresh(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("damaged", "published"), [(1, True), (2, False)])
 def test_nothing_is_published_that_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int, published: bool
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int, published: bool
 ) -> None:
-    store = Store(tmp_path)
     first = publish(store, None).stat().st_ino
     real, written = snapshot_module._write, []
 
