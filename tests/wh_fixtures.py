@@ -1,7 +1,5 @@
 """Makers of small, hand-countable warehouses, shared by the tests of this folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Two evaluated arms in the viewer: counts with links, items side by side, filters, pages, hostile texts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a browser may be made to do with the viewer, and what its SQL cell may do."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from pathlib import Path

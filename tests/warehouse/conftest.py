@@ -1,7 +1,5 @@
 """What most tests of the warehouse begin with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Damage is found by its digest when it is read, set aside with a note and told; it is never read silently."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import logging

@@ -1,7 +1,5 @@
 """The catalog is an index: idempotent, exclusive, and rebuilt from the commits alone."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Records of what was done: conservation, round trips, digests."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import orjson

@@ -1,7 +1,5 @@
 """A warehouse whose process is killed, or whose disk is full, at every step there is: see `crashing`."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Evaluations in the snapshot: figures by hand, which run counts, and builds and evaluations beside each other."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from pathlib import Path

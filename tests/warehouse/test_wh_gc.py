@@ -1,7 +1,5 @@
 """What nothing refers to is found and taken away; what a dataset, an evaluation or unfinished work needs never is."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

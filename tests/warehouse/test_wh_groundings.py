@@ -1,7 +1,5 @@
 """Groundings in the snapshot: scores in SQL against the core's, figures by hand, and which run counts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Chains in the snapshot's index: yields and lists are those of the method, with single calls beside the chains."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Lists of calls and documents in pages: every one on exactly one page, whatever a page holds."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two evaluated arms item by item: what turned right or wrong, counted by hand, and pages of the items."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Marks: what was acknowledged is there, whoever dies or writes at the same time; the last one of a user counts."""
 
-from __future__ import annotations
-
 import multiprocessing
 import subprocess
 import sys

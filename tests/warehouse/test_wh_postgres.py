@@ -1,7 +1,5 @@
 """The catalog on a real PostgreSQL: the same rows as on DuckDB, for several processes that write at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Data first, commit last; what is broken is found, set aside and never read."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import os

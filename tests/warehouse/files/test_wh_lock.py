@@ -1,7 +1,5 @@
 """Two processes and one data folder: the second waits and is told for whom, or gives up and says so."""
 
-from __future__ import annotations
-
 import fcntl
 import math
 import os

@@ -1,7 +1,5 @@
 """A snapshot of data on a URL: the index is here, the data stays there and is read as queries need it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an analyst reads: times, versions of C*, kept calls, costs, prompts and trainings, worked out by hand."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

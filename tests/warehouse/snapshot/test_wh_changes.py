@@ -1,7 +1,5 @@
 """A snapshot that is changed step by step shows what one written from nothing shows, and only what is new is read."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The snapshot's index: yields as the method counts them, taken over where nothing changed, a document found."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One file for an analyst: it answers what the snapshot answers, alone, and names no path of the machine."""
 
-from __future__ import annotations
-
 import shutil
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Publishing: a refresh does no more than it must, nothing unreadable is published, and readers see whole snapshots."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The published snapshot: what users see, while flows run, worked out by hand on a small warehouse."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

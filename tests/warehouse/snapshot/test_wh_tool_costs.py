@@ -1,7 +1,5 @@
 """The view `tool_costs`: counters of several shards added up, percentiles from classes of durations, old commits."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
