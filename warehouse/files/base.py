@@ -54,9 +54,6 @@ class Files(Protocol):
     def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
         """Yield the paths of all files below a folder with what `stat` says of each, in any order."""
 
-    def get_range(self, path: str, start: int, length: int) -> bytes | None:
-        """Return `length` bytes of a file from a position, fewer at its end; None if there is no such file."""
-
     def move(self, path: str, target: str) -> None:
         """Rename a file; do nothing if there is no such file."""
 
@@ -202,12 +199,6 @@ class LocalFiles:
             with self._told("look at", path), contextlib.suppress(FileNotFoundError):  # it was renamed meanwhile
                 result = os.stat(f"{self.root}/{path}")
                 yield path, (result.st_size, result.st_mtime)
-
-    def get_range(self, path: str, start: int, length: int) -> bytes | None:
-        with self._told("read", path), contextlib.suppress(FileNotFoundError), self._at(path).open("rb") as stream:
-            stream.seek(start)
-            return stream.read(length)
-        return None
 
     def move(self, path: str, target: str) -> None:
         with self._told("move", path), contextlib.suppress(FileNotFoundError):

@@ -100,6 +100,7 @@ class RemoteFiles:
                 yield info.path[len(self._base) + 1 :], _stat(info)
 
     def get_range(self, path: str, start: int, length: int) -> bytes | None:
+        """Return `length` bytes of a file from a position, fewer at its end; None if there is no such file."""
         with self._told("read", path), suppress(FileNotFoundError), self._fs.open_input_file(self._at(path)) as stream:
             return bytes(stream.read_at(length, start))
         return None
