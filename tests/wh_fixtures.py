@@ -1,7 +1,5 @@
 """Makers of small, hand-countable warehouses, shared by the tests of this folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -111,14 +109,18 @@ def put_dataset(store: Store, name: str, commits: Iterable[Commit], run_id: str 
     return store.write_dataset(Dataset(name, **(given | told | more)))
 
 
+def environment() -> dict[str, str]:
+    """The environment of another process that imports this module and the repository's."""
+    tests = Path(__file__).resolve().parent
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests, tests.parent)))}
+
+
 @contextmanager
 def program(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     """Another process that runs some Python, from its first line of output on; in the end it is killed."""
-    tests = Path(__file__).resolve().parent
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests, tests.parent)))}
     command = [sys.executable, "-c", code, *map(str, arguments)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=environment, **pipes) as process:
+    with subprocess.Popen(command, env=environment(), **pipes) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline()

@@ -25,7 +25,7 @@ from viewer.materialising import Materialiser
 from viewer.pages import calls, compare, document, documents, judge, models, overview, sql, thresholds
 from viewer.query import NotThereError, Query, WrongQueryError
 from viewer.rendering import render
-from viewer.security import Guard, is_from_elsewhere
+from viewer.security import guard, is_from_elsewhere
 from warehouse.errors import SnapshotError, WarehouseError
 
 _THREADS = 4  # requests answered at a time; DuckDB uses all cores for each
@@ -56,7 +56,7 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
         yield
 
     app = FastAPI(title="Toolformer viewer", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.add_middleware(Guard)
+    app.middleware("http")(guard)
     app.add_middleware(OwnOriginOnly, hosts=hosts, origins=origins, advice=_ADVICE)
     app.mount("/static", StaticFiles(packages=[("viewer", "static")]), name="static")
     _add_error_handlers(app)
@@ -80,7 +80,7 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
     @app.get("/sql")
     def show_sql(request: Request) -> Response:
         query = _query(request)
-        answer = None if is_from_elsewhere(dict(request.headers)) else sql.answer_to(viewed, query)
+        answer = None if is_from_elsewhere(request.headers) else sql.answer_to(viewed, query)
         return _shown("sql.html", "/sql", viewed, lambda v, q: sql.page(v, q, answer), query)
 
     @app.get("/judge")

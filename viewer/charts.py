@@ -71,7 +71,6 @@ def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, floa
 
 
 def _place(bins: Sequence[GainBin], gain: float) -> float:
-    """Return the x of a gain; gains beyond the chart stand at its edge."""
     inner = [one for one in bins if one.low is not None and one.high is not None]
     if not inner or inner[0].low is None or inner[-1].high is None or inner[0].high is None:
         return 0.0

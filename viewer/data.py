@@ -4,6 +4,7 @@ Every request opens the published snapshot anew, so a snapshot that a flow publi
 that cost time and depend on the snapshot alone are kept until it is replaced. This module knows no HTTP.
 """
 
+import json
 import shutil
 import tempfile
 import threading
@@ -88,7 +89,11 @@ class ViewedData:
         return self._known("names", lambda: {**TOOL_NAMES, **tool_names(self.snapshot)})
 
     def versions(self) -> list[dict[str, Any]]:
-        return self._known("versions", lambda: rows_of(self.snapshot, _SQL["versions"]))
+        def read() -> list[dict[str, Any]]:
+            rows = rows_of(self.snapshot, _SQL["versions"])
+            return [{**row, **{name: json.loads(row[name]) for name in ("counts", "thresholds")}} for row in rows]
+
+        return self._known("versions", read)
 
     def runs(self) -> list[dict[str, Any]]:
         return self._known("runs", lambda: rows_of(self.snapshot, _SQL["runs"], {"limit": _MAX_RUNS}))

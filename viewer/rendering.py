@@ -51,8 +51,9 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.filters |= {"shown": shown, "nats": "{:+.3f}".format, "number": "{:,}".format, "short": "{:g}".format}
-    environment.globals |= {"link": link, "document_link": document_link, "tool_class": tool_class}
-    environment.globals |= {"sample_link": _sample_link, "parts": environment.get_template("parts.html").module}
+    links = {"link": link, "document_link": document_link, "sample_link": _sample_link}
+    environment.globals |= {**links, "tool_class": tool_class}
+    environment.globals["parts"] = environment.get_template("parts.html").module  # which has the globals so far
     return environment
 
 

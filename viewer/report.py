@@ -43,8 +43,6 @@ class _Shown(NamedTuple):
 
 @dataclass(slots=True)
 class _Tool:
-    """What the version holds of one tool."""
-
     examples: int
     gains: list[float]
     right: int = 0
@@ -94,7 +92,6 @@ def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0
 
 
 def _read(store: Store, dataset: Dataset, most: int, seed: int) -> tuple[dict[str, _Tool], dict[str, list[_Shown]]]:
-    """Return what the version's files hold of each tool, and the calls that are shown, file by file."""
     said = {call: judge(users.values()) for call, users in standing(read_marks(store)[0]).items()}
     tools: dict[str, _Tool] = {}
     shown: dict[str, list[_Shown]] = {}
@@ -122,7 +119,6 @@ def _drawn(text: str, call: Mapping[str, Any], identity: CallIdentity, seed: int
 
 
 def _bins(tool: str, gains: Iterable[float]) -> list[GainBin]:
-    """Return a histogram of gains; the first and the last bin are open."""
     number = int((_HIGH - _LOW) / _WIDTH)
     counts = Counter(max(-1, min(number, int((gain - _LOW) // _WIDTH))) for gain in gains)
     edges = [None, *(_LOW + _WIDTH * n for n in range(number + 1)), None]
@@ -130,7 +126,6 @@ def _bins(tool: str, gains: Iterable[float]) -> list[GainBin]:
 
 
 def _balances(store: Store, dataset: Dataset) -> list[dict[str, Any]]:
-    """Return where the rows of the run that made the version went, by stage, tool and unit."""
     order = ["ingest", "prefilter", "sample", "execute", "score", "assemble"]
     keys = [key for run in store.runs([dataset.run_id]) for key in run.commits]
     keys.sort(key=lambda one: ((order.index(one.stage) if one.stage in order else len(order)), one.tool, one.shard))

@@ -1,4 +1,4 @@
-"""ASGI middleware: what a browser may do with the pages, and what may be sent to them.
+"""Middleware: what a browser may do with the pages, and what may be sent to them.
 
     | refused                                                                                     | status |
     |---------------------------------------------------------------------------------------------|--------|
@@ -9,8 +9,11 @@
 Every response forbids the browser scripts, styles and connections beyond this server, and to show it in a frame.
 """
 
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from collections.abc import Mapping
+
+from starlette.middleware.base import RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 
 MAX_BODY = 1 << 16  # bytes
 
@@ -24,38 +27,25 @@ HEADERS = {
 }
 
 
-class Guard:
-    """Passes requests on to `app`, except those that it refuses."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *own]}
-            await send(message)
-
-        await (_refusal(scope) or self._app)(scope, receive, send_with_headers)
+async def guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """Pass a request on, unless it is refused; add the headers to the response."""
+    response = _refusal(request) or await call_next(request)
+    response.headers.update(HEADERS)
+    return response
 
 
-def is_from_elsewhere(headers: dict[str, str]) -> bool:
+def is_from_elsewhere(headers: Mapping[str, str]) -> bool:
     """Return whether a page of another origin made a browser send a request."""
     return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
 
-def _refusal(scope: Scope) -> PlainTextResponse | None:
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    followed = scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
+def _refusal(request: Request) -> PlainTextResponse | None:
+    headers = request.headers
+    followed = request.method == "GET" and headers.get("sec-fetch-mode") == "navigate"
     framed = headers.get("sec-fetch-dest", "document") != "document"
     if is_from_elsewhere(headers) and (not followed or framed):
         return PlainTextResponse("this server takes requests from its own pages; others may only link to it\n", 403)
-    if scope["method"] not in ("GET", "HEAD"):
+    if request.method not in ("GET", "HEAD"):
         size = headers.get("content-length", "")
         if not size.isdigit() or int(size) > MAX_BODY:
             return PlainTextResponse(f"send a form of at most {MAX_BODY:,} bytes\n", 413)

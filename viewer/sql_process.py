@@ -8,7 +8,8 @@ interrupted when its time is over, and its process is killed if it does not end 
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ _GRACE_S = 10.0  # for the process to start, and to end after the interrupt
 class SqlAnswer:
     """The first rows of a query, or why there are none."""
 
-    columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str | None, ...], ...] = ()  # cells as text; None: NULL
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str | None]] = ()  # cells as text; None: NULL
     more: bool = False  # whether there are further rows
     problem: str = ""
 
@@ -43,15 +44,14 @@ def ask_in_process(snapshot: Path, sql: str, timeout_s: float = TIMEOUT_S) -> Sq
             timeout=timeout_s + _GRACE_S,
             cwd=Path(__file__).parents[1],  # where no file of the user's is imported as a module
         )
-        said = json.loads(done.stdout)
+        return SqlAnswer(**json.loads(done.stdout))
     except subprocess.TimeoutExpired:
         return SqlAnswer(problem=f"the query took longer than {timeout_s:g} s and was ended")
     except ValueError:
         return SqlAnswer(problem="the query's process ended without an answer: it may have needed too much memory")
-    return SqlAnswer(tuple(said["columns"]), tuple(tuple(row) for row in said["rows"]), said["more"], said["problem"])
 
 
-def _answer(snapshot: Path, sql: str, timeout_s: float) -> dict[str, Any]:
+def _answer(snapshot: Path, sql: str, timeout_s: float) -> SqlAnswer:
     from warehouse.errors import WarehouseError
     from warehouse.queries.guarded import run_query
 
@@ -63,11 +63,9 @@ def _answer(snapshot: Path, sql: str, timeout_s: float) -> dict[str, Any]:
                 size += sum(len(cell or "") for cell in shown[-1])
                 if size > _MAX_ANSWER // 4:
                     break
-            columns = list(rows.columns)
+            return SqlAnswer(rows.columns, shown[:MAX_ROWS], len(shown) > MAX_ROWS or size > _MAX_ANSWER // 4)
     except WarehouseError as exc:
-        return {"columns": [], "rows": [], "more": False, "problem": " ".join(str(exc).split())}
-    more = len(shown) > MAX_ROWS or size > _MAX_ANSWER // 4
-    return {"columns": columns, "rows": shown[:MAX_ROWS], "more": more, "problem": ""}
+        return SqlAnswer(problem=" ".join(str(exc).split()))
 
 
 def _cell(value: Any) -> str | None:
@@ -81,7 +79,7 @@ def main() -> None:
     """Answer the query on standard input; the arguments are the snapshot and the seconds that it may take."""
     snapshot, timeout_s = sys.argv[1:]
     sql = sys.stdin.buffer.read().decode(errors="replace")
-    sys.stdout.write(json.dumps(_answer(Path(snapshot), sql, float(timeout_s))))
+    sys.stdout.write(json.dumps(asdict(_answer(Path(snapshot), sql, float(timeout_s)))))
 
 
 if __name__ == "__main__":

@@ -256,7 +256,6 @@ class Catalog:
 
     @contextlib.contextmanager
     def _write(self) -> Iterator[sa.Connection]:
-        """Run one transaction; only one writer at a time."""
         try:
             with (
                 self._write_lock,

@@ -93,7 +93,6 @@ def dataset_commits(dataset: Dataset, commits: Mapping[str, Commit], runs: Itera
 
 
 def _current(facts: Facts) -> set[str]:
-    """Return the ids of the commits that a snapshot of these facts shows."""
     with duckdb.connect() as connection:
         connection.execute("CREATE SCHEMA facts")
         for name in ("commits", "runs", "run_commits"):

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.annotate.call_filter import CallFilter, Mask
-from warehouse.queries import Sample, Yield, calls_with_text, open_snapshot, rows_in, table_in
-from warehouse.queries.calls import WIDTH
+from warehouse.queries import Sample, Yield, open_snapshot, rows_in
+from warehouse.queries.calls import WIDTH, calls_with_text
+from warehouse.queries.rows import table_in
 from warehouse.reweighting import STORED, Gains
 from warehouse.snapshot.outcomes import columns_of
 

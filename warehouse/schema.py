@@ -183,10 +183,6 @@ def stage_facts(stage: str) -> StageFacts:
         raise StoreError(f"unknown stage {stage!r}; the stages are: {', '.join(STAGES)}") from exc
 
 
-def empty_table(stage: str) -> pa.Table:
-    return stage_facts(stage).schema.empty_table()
-
-
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with exactly the schema's columns, in one chunk; raise `SchemaError` if it does not fit."""
     missing = [name for name in schema.names if name not in table.column_names]

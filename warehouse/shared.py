@@ -98,26 +98,8 @@ def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         raise database_error(f"the catalog {without_secrets(engine.url)}", exc) from exc
 
 
-def _schema_of(url: str, store: Store, wait_s: float) -> str:
-    """Return the schema of a store's tables; create the schema, and the store's name, if there is none."""
-    engine = open_database(url)
-    if wait_s:
-        wait_for_server(engine, wait_s)
-    try:
-        with write_transaction(engine) as connection:  # so that two hosts that start at once agree on one name
-            identity = store.read_json(_IDENTITY)
-            if identity is None:
-                identity = {"id": uuid.uuid4().hex}
-                store.write_json(_IDENTITY, identity)
-            schema = f"toolformer_{identity['id'][:16]}"
-            connection.execute(sa.schema.CreateSchema(schema, if_not_exists=True))
-            return schema
-    finally:
-        engine.dispose()
-
-
 def connect_schema(url: str, store: Store, wait_s: float = LEASE_S, *, wait_now: bool = False) -> sa.Engine:
-    """Return an engine for the schema of a store in a shared database.
+    """Return an engine for the schema of a store, which is created with the store's name if there is none.
 
     Args:
         wait_now: wait for the server at this first connection as well; else an URL with a slip is an error at once.
@@ -126,6 +108,19 @@ def connect_schema(url: str, store: Store, wait_s: float = LEASE_S, *, wait_now:
         CatalogError: the database could not be used.
         StoreError: the store could not be read or written.
     """
-    engine = open_database(url, _schema_of(url, store, wait_s if wait_now else 0.0))
+    first = open_database(url)
+    if wait_now:
+        wait_for_server(first, wait_s)
+    try:
+        with write_transaction(first) as connection:  # so that two hosts that start at once agree on one name
+            identity = store.read_json(_IDENTITY)
+            if identity is None:
+                identity = {"id": uuid.uuid4().hex}
+                store.write_json(_IDENTITY, identity)
+            schema = f"toolformer_{identity['id'][:16]}"
+            connection.execute(sa.schema.CreateSchema(schema, if_not_exists=True))
+    finally:
+        first.dispose()
+    engine = open_database(url, schema)
     wait_for_server(engine, wait_s)
     return engine

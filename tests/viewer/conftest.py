@@ -1,7 +1,5 @@
 """A hand-made data folder: five documents in two shards, their calls, one version of C*, and hostile texts."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

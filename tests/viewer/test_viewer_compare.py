@@ -1,7 +1,5 @@
 """Two versions in the viewer: what differs, and a document of both."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from pathlib import Path

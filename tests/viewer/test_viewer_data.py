@@ -1,7 +1,5 @@
 """Which snapshot a page sees, and which documents: those of the current build, and those of older versions of C*."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the pages show, as CSV and JSON."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

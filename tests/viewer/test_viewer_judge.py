@@ -1,7 +1,5 @@
 """Judging in the viewer: calls drawn in a seeded order, marks under a name, the precision that follows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from html import unescape

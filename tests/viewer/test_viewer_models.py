@@ -1,7 +1,5 @@
 """Two evaluated arms in the viewer: counts with links, items side by side, filters, pages, hostile texts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -42,10 +40,8 @@ def put_evaluations(store: Store) -> None:
     """Write two arms: with tools eleven items turn right, one turns wrong."""
     right = [f"i{number:02}" for number in range(11)]
     without = [{"item_id": item, "correct": False, "continuation": " 5"} for item in right]
-    having = [
-        {"item_id": item, "correct": True, "tool": "calculator", "continuation": " [Calculator(2 + 2) -> 4] 4"}
-        for item in right
-    ]
+    turned = {"correct": True, "tool": "calculator", "continuation": " [Calculator(2 + 2) -> 4] 4"}
+    having = [{"item_id": item, **turned} for item in right]
     without.append({"item_id": HOSTILE, "correct": True, "continuation": f" {HOSTILE}"})
     failed = {"item_id": HOSTILE, "correct": False, "tool": "qa", "failure": "empty", "continuation": " [QA(x) -> ]"}
     put_arm(store, "e1", "toolformer-disabled", 0, without)

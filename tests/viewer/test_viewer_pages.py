@@ -1,7 +1,5 @@
 """The pages over a hand-made data folder: what they show, what they find, and how hostile texts appear."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from html import unescape

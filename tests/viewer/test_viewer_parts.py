@@ -1,7 +1,5 @@
 """The viewer's parts: what a response did to each token, their texts, a chart, the pieces of a document."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit

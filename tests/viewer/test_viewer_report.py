@@ -1,7 +1,5 @@
 """A version's report: its figures, and that it is one file which loads nothing and runs nothing."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

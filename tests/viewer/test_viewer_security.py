@@ -1,7 +1,5 @@
 """What a browser may be made to do with the viewer, and what its SQL cell may do."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from pathlib import Path
@@ -97,7 +95,7 @@ def test_the_questions_of_the_readme_are_links_that_run_them(client: TestClient)
 def test_a_query_only_reads_and_ends(data: Path, sql: str, problem: str) -> None:
     answer = ask_in_process(data / "warehouse.duckdb", sql.format(folder=data), 0.5)
     assert problem in answer.problem
-    assert answer.rows == ()
+    assert not answer.rows
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)

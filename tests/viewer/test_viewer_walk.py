@@ -3,8 +3,6 @@
 Nothing may be logged as an error, nothing may be asked of another machine, and axe-core may find nothing serious.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -9,8 +9,6 @@ program lets one child run into its n-th step, looks at what it left, lets anoth
 compares; it prints a JSON list. `store` is the life without catalog, snapshot and gc: a hundredth of the time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import itertools
@@ -21,7 +19,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 from wh_fixtures import make_commit, make_run, table
@@ -109,7 +107,7 @@ def _at_step(number: int, act: Callable[[], None]) -> Callable[[], bool]:
         def __init__(self, stream: BinaryIO) -> None:
             self.stream = stream
 
-        def __enter__(self) -> Half:
+        def __enter__(self) -> Self:
             return self
 
         def __exit__(self, *about: object) -> None:

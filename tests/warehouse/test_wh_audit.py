@@ -1,7 +1,5 @@
 """Damage is found by its digest when it is read, set aside with a note and told; it is never read silently."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import logging
@@ -65,9 +63,8 @@ def test_damaged_data_is_told_with_who_rests_on_it(tmp_path: Path, damage: Calla
 
 @pytest.mark.parametrize("damage", [truncate, alter])
 def test_damaged_records_are_told(
-    tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+    store: Store, tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = Store(tmp_path)
     documents, _, dataset = build(store)
     name = f"cstar@{dataset.version}"
     records = [f"commits/{documents.id}.json", "runs/r1.json", f"datasets/cstar/{dataset.version}.json"]
@@ -83,8 +80,7 @@ def test_damaged_records_are_told(
     assert store.runs() == store.datasets() == []
 
 
-def test_nothing_in_quarantine_is_overwritten(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_nothing_in_quarantine_is_overwritten(store: Store, tmp_path: Path) -> None:
     for text in (b"first", b"second", b"third"):
         store.files.put("shards/x.parquet", text)
         store.set_aside("shards/x.parquet", "it is no Parquet")
@@ -92,8 +88,7 @@ def test_nothing_in_quarantine_is_overwritten(tmp_path: Path) -> None:
     assert found == {b"first", b"second", b"third"}
 
 
-def test_a_damaged_dataset_says_so_where_it_is_read(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_damaged_dataset_says_so_where_it_is_read(store: Store, tmp_path: Path) -> None:
     _, scores, dataset = build(store)
     assert [t.num_rows for t in store.read_dataset(dataset)] == [1]
     alter(tmp_path / scores.files[0].path)
@@ -103,8 +98,7 @@ def test_a_damaged_dataset_says_so_where_it_is_read(tmp_path: Path) -> None:
         audit(store)
 
 
-def test_what_a_dataset_lacks_is_seen_without_reading_it(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_what_a_dataset_lacks_is_seen_without_reading_it(store: Store, tmp_path: Path) -> None:
     _, scores, dataset = build(store)
     (path,) = (file.path for file in scores.files)
     assert missing_files(store, dataset) == []
@@ -115,8 +109,7 @@ def test_what_a_dataset_lacks_is_seen_without_reading_it(tmp_path: Path) -> None
     assert missing_files(store, dataset) == [path]
 
 
-def test_a_file_is_compared_again_only_when_it_was_written_since(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_file_is_compared_again_only_when_it_was_written_since(store: Store, tmp_path: Path) -> None:
     (file,) = put(store, "ingest", "", "s0", [{"doc_id": "d1"}]).files
     path = tmp_path / file.path
     written = path.stat().st_mtime
@@ -133,8 +126,7 @@ def test_a_file_is_compared_again_only_when_it_was_written_since(tmp_path: Path)
 
 
 @pytest.mark.parametrize("damage", [truncate, alter, Path.unlink], ids=["truncated", "altered", "removed"])
-def test_what_is_damaged_is_not_in_the_tables_of_a_snapshot(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    store = Store(tmp_path)
+def test_what_is_damaged_is_not_in_the_tables_of_a_snapshot(store: Store, damage: Callable[[Path], None]) -> None:
     whole = put(store, "prefilter", "qa", "s0", [{"doc_id": "d1"}])
     hurt = put(store, "prefilter", "mt", "s0", [{"doc_id": "d2"}])
     store.write_run(make_run("r", [whole.key, hurt.key]))
@@ -148,8 +140,7 @@ def test_what_is_damaged_is_not_in_the_tables_of_a_snapshot(tmp_path: Path, dama
     assert rows_of(published, "SELECT tool FROM shards WHERE NOT intact") == [{"tool": "mt"}]
 
 
-def test_a_sweep_never_takes_what_is_being_written(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_sweep_never_takes_what_is_being_written(store: Store, tmp_path: Path) -> None:
     living, dead = temporary_beside(tmp_path / "a.parquet"), temporary_beside(tmp_path / "b.parquet")
     theirs = tmp_path / "model.tmp"  # somebody else's
     for path in (living, dead, theirs):
@@ -186,9 +177,10 @@ def test_a_damaged_catalog_is_set_aside_and_rebuilt(tmp_path: Path) -> None:
     with Catalog(path, store=store) as catalog:
         whole = catalog.facts()
     path.write_bytes(b"not a database" * 1000)
-    with pytest.raises(CatalogError, match="toolformer reconcile rebuilds it"):
+    with pytest.raises(CatalogError, match="toolformer reconcile rebuilds it") as caught:
         Catalog(path)
-    with Catalog(path, store=store) as catalog:
+    assert type(caught.value) is CatalogError
+    with Catalog(path, store=store) as catalog:  # the lock is free again
         assert catalog.facts() == whole
     assert (tmp_path / "quarantine" / "catalog.duckdb").read_bytes().startswith(b"not a database")
 
@@ -214,8 +206,7 @@ def test_a_catalog_is_brought_in_step_with_the_store(tmp_path: Path) -> None:
         assert sorted(map(str, rows.to_pylist())) == sorted(map(str, facts[name].to_pylist())), name
 
 
-def test_altered_data_of_the_same_size_is_kept_from_the_snapshot(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_altered_data_of_the_same_size_is_kept_from_the_snapshot(store: Store, tmp_path: Path) -> None:
     _, scores, _ = build(store)
     assert rows_of(publish(store, None), "SELECT gain FROM scored") == [{"gain": 2.0}]
     alter(tmp_path / scores.files[0].path)

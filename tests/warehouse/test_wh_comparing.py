@@ -1,7 +1,5 @@
 """Two versions of C*: each call is in both or in one, counted and listed once, however the pages are cut."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A warehouse whose process is killed, or whose disk is full, at every step there is: see `crashing`."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wh_fixtures import make_run, put
+from wh_fixtures import environment, make_run, put
 
 from warehouse.catalog import Catalog
 from warehouse.errors import CatalogError, SnapshotError, StoreError, WarehouseError
@@ -20,15 +18,13 @@ from warehouse.snapshot.pack import pack
 from warehouse.snapshot.publish import SNAPSHOT, publish
 from warehouse.store import Store
 
-HERE = Path(__file__).resolve().parent
 STORE_STEPS, FIRST_NAMES = 88, 7  # of two builds, see below; first names that are taken away
 REMEDY = "No space left on device; free some space there and run the same command again"
 
 
 def every_step(kind: str, extent: str, folder: Path) -> list[dict[str, Any]]:
-    places = os.pathsep.join([str(HERE.parent), str(HERE.parents[1])])
-    command = [sys.executable, str(HERE / "crashing.py"), kind, extent, str(folder)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": places}, capture_output=True, text=True)
+    command = [sys.executable, str(Path(__file__).with_name("crashing.py")), kind, extent, str(folder)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return found

@@ -1,7 +1,5 @@
 """Evaluations in the snapshot: figures by hand, which run counts, and builds and evaluations beside each other."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from pathlib import Path
@@ -35,12 +33,7 @@ def answered(store: Store, evaluation: str, number: int, rows: list[dict[str, An
     return put(store, "evaluate", "", f"{evaluation}-{number}", rows, parts=parts, config=told(evaluation), **more)
 
 
-def snapshot_of(store: Store) -> Path:
-    return publish(store, None)
-
-
-def test_accuracy_by_hand(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_accuracy_by_hand(store: Store) -> None:
     rows = [
         predicted("a", "e1", right=True, tool="calculator"),
         predicted("b", "e1", right=False, tool="calculator", failure="empty"),
@@ -50,17 +43,11 @@ def test_accuracy_by_hand(tmp_path: Path) -> None:
     ]
     first, second = answered(store, "e1", 0, rows[:2]), answered(store, "e1", 1, rows[2:])
     store.write_run(make_run("r1", [first.key, second.key], flow="evaluate"))
-    path = snapshot_of(store)
+    path = publish(store, None)
     (one,) = accuracies(path)
     # 2 of 5 right; 3 with a call, of them 2 right; 2 without, of them none
-    assert {k: one[k] for k in ("items", "right", "called", "failed", "parameters", "seconds")} == {
-        "items": 5,
-        "right": 2,
-        "called": 3,
-        "failed": 1,
-        "parameters": 7,
-        "seconds": 3.0,
-    }
+    counts = {"items": 5, "right": 2, "called": 3, "failed": 1, "parameters": 7, "seconds": 3.0}
+    assert one.items() >= counts.items()
     shares = [one[k] for k in ("accuracy", "call_rate", "accuracy_called", "accuracy_uncalled")]
     assert shares == pytest.approx([0.4, 0.6, 2 / 3, 0.0])
     assert [one[k] for k in ("task", "arm", "k", "base", "source", "completed")] == [
@@ -88,7 +75,7 @@ def test_several_calls_of_an_item_are_counted_and_stand_beside_evaluations_of_on
     ]
     several = put(store, "evaluate", "", "e8-0", rows, parts={"evaluation": "e8"}, config=told("e8", max_calls=8))
     store.write_run(make_run("r1", [one.key, several.key], flow="evaluate"))
-    path = snapshot_of(store)
+    path = publish(store, None)
     found = {
         r["evaluation"]: (r["max_calls"], r["called"], r["call_rate"], r["calls_per_item"]) for r in accuracies(path)
     }
@@ -103,8 +90,7 @@ def test_several_calls_of_an_item_are_counted_and_stand_beside_evaluations_of_on
     assert rows_of(path, "SELECT calls FROM predictions WHERE evaluation = 'e1'") == [{"calls": None}] * 2
 
 
-def test_the_newest_completed_run_of_an_evaluation_counts_and_others_stay(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_the_newest_completed_run_of_an_evaluation_counts_and_others_stay(store: Store) -> None:
     morning = answered(store, "e1", 0, [predicted("a", "e1", right=True), predicted("b", "e1", right=True)])
     other = answered(store, "e2", 0, [predicted("a", "e2", right=False)])
     store.write_run(make_run("r1", [morning.key, other.key], MORNING, flow="evaluate"))
@@ -112,24 +98,22 @@ def test_the_newest_completed_run_of_an_evaluation_counts_and_others_stay(tmp_pa
     store.write_run(make_run("r2", [evening.key], EVENING, flow="evaluate"))
     late = answered(store, "e1", 2, [predicted("d", "e1", right=True)])
     store.write_run(make_run("r3", [late.key], "2024-05-02T22:00:00+00:00", flow="evaluate", state="running"))
-    found = {r["evaluation"]: (r["items"], r["right"], r["evaluated"]) for r in accuracies(snapshot_of(store))}
+    found = {r["evaluation"]: (r["items"], r["right"], r["evaluated"]) for r in accuracies(publish(store, None))}
     # times are TIMESTAMP in UTC
     assert found == {"e1": (1, 0, dt.datetime(2024, 5, 2, 20)), "e2": (1, 0, dt.datetime(2024, 5, 2, 8))}
 
 
-def test_an_evaluation_that_never_ended_is_seen_but_is_no_figure(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_an_evaluation_that_never_ended_is_seen_but_is_no_figure(store: Store) -> None:
     half = answered(store, "e1", 0, [predicted("a", "e1", right=True)])
     store.write_run(make_run("r1", [half.key], flow="evaluate", state="failed"))
-    path = snapshot_of(store)
+    path = publish(store, None)
     assert rows_of(path, "SELECT evaluation, items, completed FROM accuracy") == [
         {"evaluation": "e1", "items": 1, "completed": False}
     ]
     assert accuracies(path) == []
 
 
-def test_a_build_and_an_evaluation_do_not_hide_each_other(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_build_and_an_evaluation_do_not_hide_each_other(store: Store) -> None:
     document = {"doc_id": "d1", "text": "1 + 1 is 2"}
     build = put(store, "ingest", "", "s0", [document])
     scores = put(
@@ -138,7 +122,7 @@ def test_a_build_and_an_evaluation_do_not_hide_each_other(tmp_path: Path) -> Non
     store.write_run(make_run("r1", [build.key, scores.key], MORNING))
     answers = answered(store, "e1", 0, [predicted("a", "e1", right=True)])
     store.write_run(make_run("r2", [answers.key], EVENING, flow="evaluate"))
-    path = snapshot_of(store)
+    path = publish(store, None)
     assert [r["doc_id"] for r in rows_of(path, "FROM documents")] == ["d1"]
     assert len(rows_of(path, "FROM predictions")) == 1
     near = nearest_call(path, "calculator", -0.2)  # 0.7 is 0.9 away, -1.0 is 0.8
@@ -147,8 +131,7 @@ def test_a_build_and_an_evaluation_do_not_hide_each_other(tmp_path: Path) -> Non
     assert nearest_call(path, "mt", 0.0) is None
 
 
-def test_perplexity_is_over_all_tokens(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_perplexity_is_over_all_tokens(store: Store) -> None:
     about = {"evaluation": "p1", "task": "perplexity", "arm": "base", "k": 0, "parameters": 7, "source": "wiki"}
     rows = [
         {**about, "item_id": "a", "nll": 3.0, "tokens": 3, "characters": 9},
@@ -158,6 +141,6 @@ def test_perplexity_is_over_all_tokens(tmp_path: Path) -> None:
     config = told("p1", task="perplexity", arm="base", k=0, source="wiki")
     commit = put(store, "perplexity", "", "p1-0", rows, config=config)
     store.write_run(make_run("r1", [commit.key], flow="evaluate"))
-    (one,) = perplexities(snapshot_of(store))
+    (one,) = perplexities(publish(store, None))
     assert (one["texts"], one["tokens"], one["failed"]) == (3, 4, 1)
     assert one["perplexity"] == pytest.approx(math.exp(9 / 4))

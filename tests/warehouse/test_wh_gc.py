@@ -1,7 +1,5 @@
 """What nothing refers to is found and taken away; what a dataset, an evaluation or unfinished work needs never is."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -50,8 +48,7 @@ def take_away(store: Store, **more: float) -> list[str]:
     return [item.path for item in garbage]
 
 
-def test_what_was_superseded_goes_and_what_a_dataset_needs_stays(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_what_was_superseded_goes_and_what_a_dataset_needs_stays(store: Store, tmp_path: Path) -> None:
     named = build(store, "a", 1, dataset="cstar")
     superseded = build(store, "b", 2)
     newest = build(store, "c", 3)
@@ -69,9 +66,7 @@ def test_what_was_superseded_goes_and_what_a_dataset_needs_stays(tmp_path: Path)
     assert audit(store) == []
 
 
-def test_every_evaluation_that_counts_stays(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-
+def test_every_evaluation_that_counts_stays(store: Store) -> None:
     def evaluated(name: str, day: int) -> Commit:
         config = {"evaluation": name, "task": "svamp"}
         commit = put(store, "evaluate", "", f"{name}-0", [], parts={"on": f"{name}{day}"}, config=config)
@@ -85,8 +80,7 @@ def test_every_evaluation_that_counts_stays(tmp_path: Path) -> None:
     assert {c.id for c in store.commits()} == {new.id, other.id, *(c.id for c in built)}
 
 
-def test_unfinished_work_is_kept_for_some_days(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_unfinished_work_is_kept_for_some_days(store: Store) -> None:
     killed = build(store, "a", 1, state="running")  # a run that was killed
     silent = put(store, "score", "mt", "s9", [], run_id="z", created="2024-05-01T12:00:00+00:00")  # before its manifest
     build(store, "b", 2)
@@ -98,8 +92,7 @@ def test_unfinished_work_is_kept_for_some_days(tmp_path: Path) -> None:
     assert active_runs(store, unfinished_days=1.0, now=MAY + 1.1 * DAY_S) == []
 
 
-def test_leftovers_go_by_age_and_quarantine_goes(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_leftovers_go_by_age_and_quarantine_goes(store: Store, tmp_path: Path) -> None:
     (commit, *_) = build(store, "a", 1)
     left = store.write("ingest", "", "s7", "f" * 32, store.read(commit.files[0]))  # data, and its writer was killed
     (tmp_path / "shards" / "x.parquet.99-ab.tmp").write_bytes(b"half")
@@ -123,8 +116,7 @@ def test_leftovers_go_by_age_and_quarantine_goes(tmp_path: Path) -> None:
     assert listed(store) == {}
 
 
-def test_while_a_dataset_s_card_is_lost_whatever_it_may_need_stays(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_while_a_dataset_s_card_is_lost_whatever_it_may_need_stays(store: Store, tmp_path: Path) -> None:
     named = build(store, "a", 1, dataset="cstar")
     build(store, "b", 2)
     (card,) = (tmp_path / "datasets").rglob("*.json")
@@ -141,9 +133,8 @@ def test_while_a_dataset_s_card_is_lost_whatever_it_may_need_stays(tmp_path: Pat
 
 @pytest.mark.parametrize("steps", [1, 3, 4])
 def test_killed_half_way_it_leaves_a_consistent_warehouse(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    store = Store(tmp_path)
     named, gone, newest = build(store, "a", 1, dataset="cstar"), build(store, "b", 2), build(store, "c", 3)
     publish(store, None)
     with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:

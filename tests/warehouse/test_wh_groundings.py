@@ -1,9 +1,6 @@
 """Groundings in the snapshot: scores in SQL against the core's, figures by hand, and which run counts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -16,7 +13,7 @@ from tasks.shards import arrow
 from toolformer_core.grounding.records import Grounding, Query, ToolScore, Weights
 from warehouse.commits import Commit
 from warehouse.queries import rows_of
-from warehouse.schema import empty_table
+from warehouse.schema import STAGES
 from warehouse.snapshot.publish import publish
 from warehouse.snapshot.views import statements
 from warehouse.store import Store
@@ -40,8 +37,7 @@ def grounded(store: Store, name: str, groundings: list[Grounding], right: list[t
 TWO_TOOLS = {"calculator": (0.2, (1, 0)), "qa": (0.4, (0, 3))}
 
 
-def test_scores_and_accuracies_by_hand(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_scores_and_accuracies_by_hand(store: Store) -> None:
     groundings = [grounding((1, 0), TWO_TOOLS), grounding((0, 2), TWO_TOOLS)]
     commit = grounded(store, "g1", groundings, [("calculator",), ("qa", "wikisearch")])
     store.write_run(make_run("r1", [commit.key], flow="ground"))
@@ -72,7 +68,7 @@ some = st.lists(st.builds(grounding, counts, st.fixed_dictionaries({"a": score, 
 def macros() -> Iterator[duckdb.DuckDBPyConnection]:
     """An empty database with the macros."""
     with duckdb.connect() as connection:
-        connection.register("groundings", empty_table("ground"))
+        connection.register("groundings", STAGES["ground"].schema.empty_table())
         for name in ("grounding_scores", "grounding_accuracy"):
             macro = statements()[name]
             connection.execute(f"CREATE MACRO {name}({macro.parameters}) AS TABLE {macro.sql}")
@@ -98,16 +94,14 @@ def test_sql_scores_as_the_core_does(
     assert sum(row[3] for row in found) == len(groundings)
 
 
-def test_equal_scores_are_decided_by_the_order_of_the_library(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_equal_scores_are_decided_by_the_order_of_the_library(store: Store) -> None:
     same = dict.fromkeys(("qa", "calculator", "mt"), (0.5, (1, 1)))
     grounded(store, "g", [grounding((1, 1), same)], [("qa",)])
     rows = rows_of(publish(store, None), "FROM grounding_scores(0.75, 1) WHERE chosen")
     assert [row["tool"] for row in rows] == ["qa"]
 
 
-def test_the_newest_run_of_a_grounding_counts_and_groundings_stand_beside_each_other(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_the_newest_run_of_a_grounding_counts_and_groundings_stand_beside_each_other(store: Store) -> None:
     first = grounded(store, "g1", [grounding((1, 0), TWO_TOOLS)], [("qa",)])
     other = grounded(store, "g2", [grounding((1, 0), TWO_TOOLS)], [("calculator",)])
     store.write_run(make_run("r1", [first.key], "2024-05-02T08:00:00+00:00", flow="ground"))
@@ -117,9 +111,7 @@ def test_the_newest_run_of_a_grounding_counts_and_groundings_stand_beside_each_o
     assert accuracies == {"g1": 0.0, "g2": 1.0}
 
 
-def test_choices_answers_and_costs_by_hand(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-
+def test_choices_answers_and_costs_by_hand(store: Store) -> None:
     def chosen(item: str, tool: str | None, right: list[str]) -> dict[str, Any]:
         about = {"grounding": "g1", "method": "lm", "task": "svamp", "item_id": item, "query": "?"}
         return {**about, "right_tools": right, "tool": tool}

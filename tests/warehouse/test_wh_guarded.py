@@ -1,7 +1,5 @@
 """A user's own query: what it may read, and how it is held within its bounds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

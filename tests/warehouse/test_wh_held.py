@@ -1,7 +1,5 @@
 """Files that another program has open in DuckDB for writing: who is named, and what is done all the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

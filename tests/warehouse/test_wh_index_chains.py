@@ -1,7 +1,5 @@
 """Chains in the snapshot's index: yields and lists are those of the method, with single calls beside the chains."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
@@ -49,7 +47,7 @@ _chain = {**_call, "preceding_calls": st.lists(_link, min_size=1, max_size=2)}
 CHAINS = st.lists(st.fixed_dictionaries(_chain), max_size=8)
 
 
-def written(store: Store, single: Iterable[Row], chains: Iterable[Row]) -> list[Commit]:
+def written(store: Store, single: Iterable[Row], chains: Iterable[Row], window: int | None = 2) -> list[Commit]:
     """One shard of documents "d1" and "d2": draws whose rank is the position, of log p = -rank, and what was scored.
 
     A chain goes on from single calls that were scored; those that are not among the rows gain next to nothing.
@@ -62,22 +60,20 @@ def written(store: Store, single: Iterable[Row], chains: Iterable[Row]) -> list[
     put(store, "ingest", "", "s0", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
     made = []
     for tool in TOOLS:
-        own = [_scored(row) for row in (*single, *starts) if row["tool"] == tool]
+        own = [_scored(row, window) for row in (*single, *starts) if row["tool"] == tool]
         put(store, "sample", tool, "s0", [{**row, "rank": row["position"], "outcome": "ok"} for row in own])
         made.append(put(store, "score", tool, "s0", own))
     for links in (2, 3):
         for tool in TOOLS:
-            own = [_scored(r) for r in chains if r["tool"] == tool and len(r["preceding_calls"]) == links - 1]
+            own = [_scored(r, window) for r in chains if r["tool"] == tool and len(r["preceding_calls"]) == links - 1]
             full = [{**row, "loss_shorter": row["loss_plain"], "log_p": 0.0} for row in own]
             made.append(put(store, f"score_{links}", tool, "s0", full))
     return made
 
 
-def _scored(row: Row) -> Row:
-    """A scored row of a window of two characters."""
-    values = dict(row)
-    call = scored(values.pop("doc_id"), values.pop("tool"), values.pop("position"), values.pop("gain"), **values)
-    return {**call, "log_p": -float(call["position"]), "window_end": call["position"] + 2}
+def _scored(row: Row, window: int | None) -> Row:
+    """A scored row of a window of so many characters."""
+    return {**scored(**row), "log_p": -float(row["position"]), "window_end": window and row["position"] + window}
 
 
 def kept(store: Store, made: Iterable[Commit], call_filter: CallFilter) -> list[ScoredCall]:
@@ -102,13 +98,13 @@ def place(call: ScoredCall | Sample) -> tuple[str, int, tuple[str, ...], str, tu
 
 
 @settings(max_examples=6, deadline=None)
-@given(SINGLE, CHAINS, FILTERS, FILTERS)
+@given(SINGLE, CHAINS, FILTERS, FILTERS, st.sampled_from([None, 1, 2, 3]))
 def test_what_the_index_says_is_what_the_method_keeps(
-    single: list[Row], chains: list[Row], before: CallFilter, after: CallFilter
+    single: list[Row], chains: list[Row], before: CallFilter, after: CallFilter, window: int | None
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
-        made = written(store, single, chains)
+        made = written(store, single, chains, window)
         path = publish(store, None)
         assert rows_of(path, "FROM facts.broken") == []
         was, becomes = (kept(store, made, one) for one in (before, after))
@@ -138,14 +134,9 @@ def test_a_longer_chain_gives_way_where_its_threshold_is_not_reached(tmp_path: P
     # the chain has a call of each tool; without it QA's call stands alone
     assert IndexedCalls(path).yields(low) == [Yield("calculator", 0.5, 1, 1), Yield("qa", 1.0, 1, 1)]
     assert IndexedCalls(path).yields(high) == [Yield("calculator", 1.0, 0, 0), Yield("qa", 1.0, 1, 1)]
-    assert yield_by_threshold(path) == [
-        Yield("calculator", 0.5, 1, 1),
-        Yield("calculator", 1.0, 0, 0),
-        Yield("calculator", 2.0, 0, 0),
-        Yield("qa", 0.5, 1, 1),
-        Yield("qa", 1.0, 1, 1),
-        Yield("qa", 2.0, 0, 0),
-    ]
+    kept = {("calculator", 0.5), ("qa", 0.5), ("qa", 1.0)}
+    places = [(tool, tau) for tool in TOOLS for tau in (0.5, 1.0, 2.0)]
+    assert yield_by_threshold(path) == [Yield(*place, *((1, 1) if place in kept else (0, 0))) for place in places]
     found = what_if(path, low, high)
     assert [(one.tool, one.preceding_calls) for one in found.goes] == [("calculator", (Link("qa", "a", "1"),))]
     assert [(one.tool, one.preceding_calls) for one in found.comes] == [("qa", ())]

@@ -1,8 +1,7 @@
 """Lists of calls and documents in pages: every one on exactly one page, whatever a page holds."""
 
-from __future__ import annotations
-
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from wh_fixtures import put, scored
 
 from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.indexed_calls import CallPage, IndexedCalls, Outcome
-from warehouse.queries import Sample, Yield
+from warehouse.queries import Sample
 from warehouse.queries.documents import DocumentFilter, example_of, find_documents
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
@@ -42,32 +41,36 @@ def published(store: Store, rows: Rows) -> Path:
     documents = [{"doc_id": one, "text": "0123456789"} for one in ("d1", "d2", "d3")]
     first = put(store, "ingest", "", "s0", documents)
     for tool, own in rows.items():
-        full = [scored(r.pop("doc_id"), tool, r.pop("position"), r.pop("gain"), **r) for r in map(dict, own)]
-        full = [{**row, "window_end": row["position"] + 2} for row in full]
+        full = [{**scored(tool=tool, **row), "window_end": row["position"] + 2} for row in own]
         put(store, "sample", tool, "s0", [{**row, "rank": row["position"], "outcome": "ok"} for row in full])
         put(store, "score", tool, "s0", full, inputs=(first.files[0].digest,))
     return publish(store, None)
 
 
-def moved(path: Path, before: CallFilter, after: CallFilter, n: int) -> tuple[list[Sample], list[Sample]]:
+def pages_of(page_after: Callable[[Any], Any]) -> Iterator[Any]:
+    """Yield the pages of a list, given how one is asked for by the end of the page before."""
+    key = None
+    while True:
+        page = page_after(key)
+        yield page
+        if (key := page.last) is None:
+            return
+
+
+def moved(path: Path, before: CallFilter, after: CallFilter, n: int) -> list[list[Sample]]:
     """Return both lists, read page by page."""
-    calls = IndexedCalls(path)
-    out: list[list[Sample]] = []
+    calls, out = IndexedCalls(path), []
     for name in ("comes", "goes"):
-        own: list[Sample] = []
-        key = None
-        while True:
-            pages = calls.moved(before, after, n, **{f"{name}_after": key})
-            page: CallPage = getattr(pages, name)
-            own += page.calls
-            assert len(page.calls) <= n
-            assert len(own) <= page.total
-            key = page.last
-            if key is None:
-                break
-        assert page.total == len(own) or not own
-        out.append(own)
-    return out[0], out[1]
+
+        def page_after(key: Any, name: str = name) -> CallPage:
+            page: CallPage = getattr(calls.moved(before, after, n, **{f"{name}_after": key}), name)
+            return page
+
+        pages = list(pages_of(page_after))
+        assert all(len(page.calls) <= n for page in pages)
+        out.append([call for page in pages for call in page.calls])
+        assert {page.total for page in pages} == {len(out[-1])}
+    return out
 
 
 @settings(max_examples=3, deadline=None)
@@ -77,30 +80,7 @@ def test_pages_of_moved_calls_are_what_if_s_lists(rows: Rows, tau: float, qa: fl
         path = published(Store(folder), rows)
         before, after = CallFilter({"calculator": 0.5, "qa": 0.5}), CallFilter({"calculator": tau, "qa": qa})
         answer = what_if(path, before, after, 100)
-        assert moved(path, before, after, n) == (list(answer.comes), list(answer.goes))
-
-
-def test_yields_by_hand(tmp_path: Path) -> None:
-    call = {"doc_id": "d1", "input": "a", "gain": 1.0}
-    rows: Rows = {
-        # d1: at 0 QA gains more, and the call at 5 makes d1 an example all the same; d2: alone, below
-        "calculator": [
-            {**call, "position": 0},
-            {**call, "position": 5, "gain": 0.7, "input": "b"},
-            {**call, "doc_id": "d2", "position": 0, "gain": 0.2},
-        ],
-        "qa": [{**call, "position": 0, "gain": 1.5}],
-    }
-    path = published(Store(tmp_path), rows)
-    index = IndexedCalls(path)
-
-    def counted(calculator: float, qa: float) -> list[Yield]:
-        return index.yields(CallFilter({"calculator": calculator, "qa": qa}))
-
-    assert counted(0.5, 0.5) == [Yield("calculator", 0.5, 1, 1), Yield("qa", 0.5, 1, 1)]
-    assert counted(0.5, 2.0) == [Yield("calculator", 0.5, 1, 2), Yield("qa", 2.0, 0, 0)]  # QA's call gives way
-    assert counted(0.8, 2.0)[0] == Yield("calculator", 0.8, 1, 1)  # d1 through the call at 0 alone
-    assert counted(0.1, 0.5)[0] == Yield("calculator", 0.1, 2, 2)
+        assert moved(path, before, after, n) == [list(answer.comes), list(answer.goes)]
 
 
 def test_calls_that_gain_alike_are_told_apart(tmp_path: Path) -> None:
@@ -122,14 +102,8 @@ def test_every_call_has_one_outcome_and_is_on_one_page(rows: Rows, tau: float, n
         now, index = CallFilter({"calculator": tau, "qa": 0.5}), IndexedCalls(path)
 
         def listed(outcome: Outcome) -> list[Sample]:
-            out: list[Sample] = []
-            key = None
-            while True:
-                page = index.by_gain(now, n, outcome=outcome, after=key)
-                out += page.calls
-                key = page.last
-                if key is None:
-                    return out
+            pages = pages_of(lambda key: index.by_gain(now, n, outcome=outcome, after=key))
+            return [call for page in pages for call in page.calls]
 
         everything = listed("")
         assert len(everything) == len(set(everything)) == index.by_gain(now, 100).total
@@ -151,26 +125,17 @@ def documents(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8])
 def test_every_document_is_on_one_page(documents: Path, n: int) -> None:
-    ids: list[str] = []
-    key = None
-    while True:
-        page = find_documents(documents, DocumentFilter(text="of"), n, key)
-        ids += [one.doc_id for one in page.documents]
-        key = page.last
-        if key is None:
-            break
-        assert page.full
-    assert ids == ["a", "b", "d", "c", "e", "f", "g"]
+    pages = list(pages_of(lambda key: find_documents(documents, DocumentFilter(text="of"), n, key)))
+    assert all(page.full for page in pages[:-1])
+    assert [one.doc_id for page in pages for one in page.documents] == ["a", "b", "d", "c", "e", "f", "g"]
 
 
 def test_a_search_ends_when_its_time_is_over_and_goes_on_from_there(documents: Path) -> None:
-    page = find_documents(documents, DocumentFilter(text='"Text g"'), 5, seconds=0)
-    assert (page.documents, page.full) == ((), False)  # one file was searched
-    page = find_documents(documents, DocumentFilter(text='"Text g"'), 5, page.last, seconds=0)
-    assert page.documents == ()  # ... and the second
-    page = find_documents(documents, DocumentFilter(text='"Text g"'), 5, page.last, seconds=0)
-    assert [one.doc_id for one in page.documents] == ["g"]
-    assert page.last is None
+    wanted = DocumentFilter(text='"Text g"')
+    first, *others = pages_of(lambda key: find_documents(documents, wanted, 5, key, seconds=0))
+    assert not first.full
+    # one file was searched, the second, and the third
+    assert [[one.doc_id for one in page.documents] for page in (first, *others)] == [[], [], ["g"]]
 
 
 def test_a_host_is_that_of_the_url(documents: Path) -> None:

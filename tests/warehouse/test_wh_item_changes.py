@@ -1,7 +1,5 @@
 """Two evaluated arms item by item: what turned right or wrong, counted by hand, and pages of the items."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +99,7 @@ def test_filters(tmp_path: Path) -> None:
     assert ids(task="other") == []
 
 
-def test_the_newest_evaluation_of_a_benchmark_counts(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_the_newest_evaluation_of_a_benchmark_counts(store: Store) -> None:
     evaluated(store, "e1", 0, [answer("a", right=False)], arm="base")
     evaluated(store, "e2", 1, [answer("a", right=True)], arm="base")
     evaluated(store, "e3", 2, [answer("a", right=True)], arm="base", source="other.json")  # other items
@@ -112,8 +109,7 @@ def test_the_newest_evaluation_of_a_benchmark_counts(tmp_path: Path) -> None:
     assert count_changes(path, side, side) == [ChangeCount("svamp", "", "right_both", 2)]
 
 
-def test_sides_without_a_common_benchmark(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_sides_without_a_common_benchmark(store: Store) -> None:
     evaluated(store, "e1", 0, [answer("a", right=False)], arm="base")
     evaluated(store, "e2", 1, [answer("a", right=True)], arm="toolformer", task="other")
     path = publish(store, None)

@@ -1,7 +1,5 @@
 """Who is at work on what: one holder at a time, until its lease ends; on a real PostgreSQL."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Queries in little memory: the same rows under a limit, and more memory where a limit would fail them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

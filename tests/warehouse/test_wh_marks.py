@@ -1,7 +1,5 @@
 """Marks: what was acknowledged is there, whoever dies or writes at the same time; the last one of a user counts."""
 
-from __future__ import annotations
-
 import multiprocessing
 import subprocess
 import sys
@@ -15,9 +13,8 @@ from warehouse.store import Store
 
 
 def call(position: int = 0, **changes: str) -> CallIdentity:
-    return CallIdentity(
-        **{"doc_id": "d", "tool": "qa", "input": "Wo?", "response": "hier", **changes}, position=position
-    )
+    plain = {"doc_id": "d", "tool": "qa", "input": "Wo?", "response": "hier"}
+    return CallIdentity(**{**plain, **changes}, position=position)
 
 
 @pytest.fixture(params=["folder", "url"])
@@ -41,13 +38,8 @@ def test_what_was_said_is_there(store: Store) -> None:
 
 
 def test_a_user_s_last_verdict_counts() -> None:
-    said: list[tuple[str, int, Verdict]] = [
-        ("a", 0, "accept"),
-        ("b", 0, "reject"),
-        ("a", 0, "unsure"),
-        ("a", 1, "reject"),
-    ]
-    said += [("a", 1, "none"), ("b", 2, "none")]
+    said: list[tuple[str, int, Verdict]] = [("a", 0, "accept"), ("b", 0, "reject"), ("a", 0, "unsure")]
+    said += [("a", 1, "reject"), ("a", 1, "none"), ("b", 2, "none")]
     marks = [Mark(call(position), verdict, user, str(at)) for at, (user, position, verdict) in enumerate(said)]
     assert standing(marks) == {call(0): {"a": "unsure", "b": "reject"}}
 

@@ -1,7 +1,5 @@
 """The catalog on a real PostgreSQL: the same rows as on DuckDB, for several processes that write at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +8,16 @@ import pytest
 from wh_fixtures import make_commit, make_run, program, put, put_dataset, scored
 
 from tests.support.postgres import asked, schema
+from tests.warehouse.test_wh_catalog import rows
 from warehouse.catalog import Catalog
 from warehouse.commits import DataFile, RowCounts
 from warehouse.errors import CatalogError
-from warehouse.facts import Facts
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 OTHERS = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
 FILE = DataFile("shards/score/qa/s0.parquet", "d1", 3, 9)
-
-
-def rows(facts: Facts) -> dict[str, list[str]]:
-    """All rows of all tables, in one order."""
-    return {name: sorted(map(repr, table.to_pylist())) for name, table in facts.items()}
 
 
 def filled(store: Store) -> None:
@@ -54,16 +47,6 @@ def test_it_holds_what_a_catalog_on_duckdb_holds(postgres: str, tmp_path: Path) 
     assert rows_of(one, sql) == rows_of(other, sql) != []
 
 
-def test_recording_twice_is_recording_once(postgres: str, tmp_path: Path) -> None:
-    commit = make_commit("score", "qa", "s0", [FILE], balances=[RowCounts("calls", 5, 3, {"x": 1}, {"timeout": 1})])
-    with Catalog(postgres) as catalog:
-        catalog.record([commit])
-        before = rows(catalog.facts())
-        catalog.record([commit, commit])
-        assert rows(catalog.facts()) == before
-    assert len(before["balances"]) == 4  # in, kept, dropped x, failed timeout
-
-
 def test_a_transaction_that_the_server_cuts_begins_again(
     postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -83,8 +66,7 @@ def test_a_transaction_that_the_server_cuts_begins_again(
     assert "it is tried again" in caplog.text
 
 
-def test_what_a_killed_flow_left_unrecorded_is_found_by_the_next(postgres: str, tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_what_a_killed_flow_left_unrecorded_is_found_by_the_next(postgres: str, store: Store) -> None:
     with Catalog(postgres, store=store) as catalog:
         empty = catalog.facts()["commits"]
         assert (empty.num_rows, empty.schema.field("rows").type) == (0, pa.int64())
@@ -131,8 +113,7 @@ def test_processes_that_write_at_once_lose_nothing(postgres: str, tmp_path: Path
     assert len(asked(postgres, f"SELECT * FROM {schema(tmp_path)}.commit_parts")) == 120 * 2
 
 
-def test_reconcile_while_another_writes_and_reads(postgres: str, tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_reconcile_while_another_writes_and_reads(postgres: str, store: Store) -> None:
     filled(store)
     with Catalog(postgres, store=store) as one, Catalog(postgres, store=store) as other:
         for _ in range(3):

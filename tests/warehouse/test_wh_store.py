@@ -1,7 +1,5 @@
 """Data first, commit last; what is broken is found, set aside and never read."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import os
@@ -12,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
-from wh_fixtures import make_commit, make_run, put, table
+from wh_fixtures import environment, make_commit, make_run, put, table
 
 from warehouse.commits import (
     Commit,
@@ -253,8 +251,8 @@ def test_a_writer_that_was_held_up_replaces_no_data(tmp_path: Path, monkeypatch:
     assert not list(fast.files.stale_temporaries(0))
 
 
-def test_a_writer_that_was_held_up_replaces_no_commit(tmp_path: Path) -> None:
-    fast = Store(tmp_path)
+def test_a_writer_that_was_held_up_replaces_no_commit(store: Store) -> None:
+    fast = store
 
     class HeldUp(Store):
         def commit(self, commit: Commit) -> Commit:
@@ -262,7 +260,7 @@ def test_a_writer_that_was_held_up_replaces_no_commit(tmp_path: Path) -> None:
             self.standing = super().commit(commit)
             return self.standing
 
-    slow = HeldUp(tmp_path)
+    slow = HeldUp("", files=store.files)
     put(slow, "ingest", "", "s0", ROWS)
     assert list(fast.commits()) == [slow.first] == [slow.standing]
     assert fast.damage(slow.first) == {}
@@ -336,9 +334,7 @@ def test_a_full_disk_is_a_store_error_and_leaves_nothing(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize(("at", "temporary"), [("in_data", 1), ("before_commit", 0), ("in_commit", 1)])
 def test_a_writer_killed_at_any_step_leaves_nothing_that_counts(tmp_path: Path, at: str, temporary: int) -> None:
-    here = Path(__file__).resolve()
-    places = [str(here.parents[1]), str(here.parents[2])]
-    child = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), *places], env={**os.environ, "AT": at})
+    child = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), at], env=environment())
     assert child.returncode == -9
     store = Store(tmp_path)
     assert store.find("ingest", "", "s0", FP) is None
@@ -353,14 +349,11 @@ def test_a_writer_killed_at_any_step_leaves_nothing_that_counts(tmp_path: Path, 
 
 KILLED = """
 import os, signal, sys
-sys.path[:0] = sys.argv[2:]
-from wh_fixtures import table, put
+from wh_fixtures import put
 from warehouse.store import Store
-import warehouse.files.base, warehouse.store
-store = Store(sys.argv[1])
-at = os.environ["AT"]
+store, at = Store(sys.argv[1]), sys.argv[2]
 if at == "before_commit":
-    warehouse.store.Store.commit = lambda self, commit: os.kill(os.getpid(), signal.SIGKILL)
+    Store.commit = lambda self, commit: os.kill(os.getpid(), signal.SIGKILL)
 else:
     real, left = os.link, [1 if at == "in_data" else 2]
     def dying(a, b):

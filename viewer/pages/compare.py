@@ -9,7 +9,7 @@ from viewer.data import ViewedData
 from viewer.pages.document import example_pieces
 from viewer.query import NotThereError, Query, WrongQueryError, document_link
 from warehouse.queries import rows_of
-from warehouse.queries.comparing import CallPlace, VersionCall, compare_versions
+from warehouse.queries.comparing import CallPlace, compare_versions
 from warehouse.queries.documents import example_of
 
 _ROWS = 25
@@ -29,13 +29,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     older = labels[labels.index(second) + 1 :] if second in labels else []
     first = first or next((label for label in (*older, *labels) if label != second), "")
     query = Query([*query.values.items(), ("a", first), ("b", second)])  # its links stay with these two
-    shown: dict[str, Any] = {
-        "versions": labels,
-        "a": first,
-        "b": second,
-        "query": query,
-        "found": None,
-    }
+    shown: dict[str, Any] = {"versions": labels, "a": first, "b": second, "query": query, "found": None}
     if not (first and second):
         return shown
     shown["speaks_of"] = f"{first} and {second}"
@@ -50,7 +44,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         (
             name,
             f"Calls of {label} alone",
-            _linked(query, calls),
+            [(call, query.to("/compare", doc=call.place.doc_id, goes=None, comes=None)) for call in calls],
             query.further("/compare", name, calls[-1].place if more else None, name),
         )
         for name, label, calls, more in (
@@ -68,24 +62,15 @@ def _pair(label: str) -> tuple[str, str]:
     return name, version
 
 
-def _linked(query: Query, calls: tuple[VersionCall, ...]) -> list[tuple[VersionCall, str]]:
-    """Return calls with links to their documents in both versions."""
-    return [(call, query.to("/compare", doc=call.place.doc_id, goes=None, comes=None)) for call in calls]
-
-
 def _differing(viewed: ViewedData, first: str, second: str) -> list[tuple[str, str, str]]:
-    """Return the parameters in which the runs that made two versions differ: name, and the values of both."""
     made = {f"{row['name']}@{row['version']}": row for row in reversed(viewed.versions())}  # the newest counts
     told = []
     for label in (first, second):
         rows = rows_of(viewed.snapshot, _PARAMETERS, {"run_id": made[label]["run_id"]})
         record = BuildRecord(json.loads(rows[0]["parameters"] or "{}") if rows else {})
-        told.append(
-            {**record.asked("tau_f"), "thresholds": _plain(made[label]["thresholds"]), "corpus": made[label]["corpus"]}
-        )
-    names = sorted({*told[0], *told[1]})
+        told.append({**record.asked("tau_f"), **{name: made[label][name] for name in ("thresholds", "corpus")}})
     out = []
-    for name in names:
+    for name in sorted({*told[0], *told[1]}):
         one, other = (_only_set(parameters.get(name)) for parameters in told)
         if isinstance(one, dict) and isinstance(other, dict):  # of values by tool, those that differ
             same = {key for key in one if key in other and one[key] == other[key]}
@@ -104,7 +89,6 @@ def _only_set(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Return a parameter as people write it."""
     if value is None or value == {}:
         return "-"
     if isinstance(value, dict):
@@ -114,12 +98,7 @@ def _shown(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-def _plain(column: Any) -> Any:
-    return json.loads(column) if isinstance(column, str) else column
-
-
 def _document(viewed: ViewedData, query: Query, labels: tuple[str, str], doc_id: str) -> dict[str, Any]:
-    """Return a document's texts in both versions."""
     texts = []
     for label in labels:
         example = example_of(viewed.snapshot, *_pair(label), doc_id)

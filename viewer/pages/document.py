@@ -5,8 +5,10 @@ even if it was dropped. What became of each call is `flows.report.document_trace
 explain`'s.
 """
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flows.report.document_trace import KEPT, DocumentTrace, trace_document
@@ -82,7 +84,11 @@ def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
         "chosen": chosen and _panel(viewed, trace, calls, chosen, version),
         "calls": [{**call, "link": _link_to(doc_id, call, version)} for call in calls],
         "tables": {"calls": calls},
-        "dropped": _dropped(trace),
+        "dropped": {
+            "prefilter": [row for row in explanation.prefiltered if not row["kept"]],
+            "sample": [row for row in explanation.sampled if row["outcome"] != "ok"],
+            "execute": [row for row in explanation.executed if row["failure"]],
+        },
         "thresholds": trace.thresholds,
         "fates": FATES,
         "max_rows": _MAX_ROWS,
@@ -125,13 +131,8 @@ def _chained(calls: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _numbered(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return calls with their number among those of their tools at a position: the best is the first."""
-    counts: dict[tuple[str, int], int] = {}
-    out = []
-    for call in calls:
-        place = (_tools(call), call["position"])
-        counts[place] = counts.get(place, -1) + 1
-        out.append({**call, "nth": counts[place]})
-    return out
+    numbers: defaultdict[tuple[str, int], Iterator[int]] = defaultdict(itertools.count)
+    return [{**call, "nth": next(numbers[_tools(call), call["position"]])} for call in calls]
 
 
 def _same(call: Mapping[str, Any], other: Mapping[str, Any] | None) -> bool:
@@ -139,7 +140,6 @@ def _same(call: Mapping[str, Any], other: Mapping[str, Any] | None) -> bool:
 
 
 def _links(call: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return tool, input and response of a call and of those in front of it in its chain."""
     return [(one["tool"], one["input"], one["response"]) for one in (*(call.get("preceding_calls") or ()), call)]
 
 
@@ -175,7 +175,6 @@ def _start(query: Query, text: str, chosen: Mapping[str, Any] | None) -> int:
 
 
 def _sections(query: Query, doc_id: str, text: str, start: int) -> list[tuple[str, str]]:
-    """Return links to the parts before and behind the one that is shown."""
     parts = {}
     if start > 0:
         parts["before this"] = max(0, start - _MAX_CHARS)
@@ -192,7 +191,6 @@ def _panel(
     chosen: Mapping[str, Any],
     version: str,
 ) -> dict[str, Any]:
-    """Return everything about one call."""
     document = trace.explanation.document or {}
     build = viewed.build()
     texts = token_texts(build.model, document["text"], chosen) if build else None
@@ -220,16 +218,6 @@ def _panel(
             for label, other in (("Previous call", at - 1), ("Next call", at + 1))
             if 0 <= other < len(calls)
         ],
-    }
-
-
-def _dropped(trace: DocumentTrace) -> dict[str, list[dict[str, Any]]]:
-    """Return what each stage dropped of the document, in the order of the stages."""
-    explanation = trace.explanation
-    return {
-        "prefilter": [row for row in explanation.prefiltered if not row["kept"]],
-        "sample": [row for row in explanation.sampled if row["outcome"] != "ok"],
-        "execute": [row for row in explanation.executed if row["failure"]],
     }
 
 

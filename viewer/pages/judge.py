@@ -12,7 +12,7 @@ from flows.report.judging import judgements
 from toolformer_core.syntax import written_calls
 from viewer.data import ViewedData
 from viewer.query import NotThereError, Query, WrongQueryError
-from warehouse.marks import CallIdentity, Mark, Verdict, add_marks, read_marks, standing
+from warehouse.marks import CallIdentity, Verdict, add_marks, read_marks, standing
 from warehouse.queries import calls_of_documents
 
 _WIDTH = 600  # characters of text around the call
@@ -32,15 +32,13 @@ def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
     seed = query.whole("seed") or 0
     said = judgements(viewed.store, viewed.snapshot, ())
     own = [one.call for one in said.calls if user in one.verdicts and one.call.tool == tool]
-    last = _last_mark(viewed, user)
+    last = next((one for one in reversed(read_marks(viewed.store)[0]) if one.user == user), None)
+    last = last if last and last.verdict != "none" else None
     drawn = viewed.calls().draw(now, tool, seed, [(call.doc_id, call.position) for call in own], _WIDTH)
-    found = drawn.call
     shown: dict[str, Any] = {}
-    if found is not None:
-        shown = {
-            "written": written_calls(found.links, names),
-            "digest": CallIdentity(found.doc_id, tool, found.position, found.input, found.response).digest,
-        }
+    if (found := drawn.call) is not None:
+        call = CallIdentity(found.doc_id, tool, found.position, found.input, found.response)
+        shown = {"written": written_calls(found.links, names), "digest": call.digest}
     return {
         "tool": tool,
         "tools": list(now.tau_f),
@@ -58,13 +56,6 @@ def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
         "others": [one for one in kept if one != tool],
         **shown,
     }
-
-
-def _last_mark(viewed: ViewedData, user: str) -> Mark | None:
-    """Return what a user said last, unless it was to take something back."""
-    marks, _ = read_marks(viewed.store)
-    last = next((one for one in reversed(marks) if one.user == user), None)
-    return None if last is None or last.verdict == "none" else last
 
 
 def mark(viewed: ViewedData, form: Query, user: str) -> None:

@@ -16,7 +16,6 @@ from warehouse.queries.item_changes import (
     ChangeCount,
     EvaluatedSide,
     ItemPlace,
-    SideResult,
     changed_items,
 )
 
@@ -52,8 +51,9 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         second = second or _key(max(sides.values(), key=lambda side: side.arm == "toolformer"))
         first = first or _key(baseline(sides.values(), _side(sides, second)))
         query = Query([*query.values.items(), ("a", first), ("b", second)])  # its links stay with these two
+    tasks_of = {key: ", ".join(sorted({task for task, _ in side.evaluations})) for key, side in sides.items()}
     shown = {
-        "sides": {key: f"{_label(side)} ({_tasks(side)})" for key, side in sides.items()},
+        "sides": {key: f"{_label(side)} ({tasks_of[key]})" for key, side in sides.items()},
         "a": first,
         "b": second,
         "words": WORDS,
@@ -91,7 +91,10 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
             {
                 "item": item,
                 "prompt": item.prompt[:_MAX_CHARS],
-                "sides": [side and _result(side, names) for side in (item.first, item.second)],
+                "sides": [
+                    side and {"result": side, "pieces": pieces_with_calls(side.continuation[:_MAX_CHARS], names)}
+                    for side in (item.first, item.second)
+                ],
             }
             for item in items
         ],
@@ -120,13 +123,8 @@ def _label(side: EvaluatedSide) -> str:
 
 
 def _origin(viewed: ViewedData, side: EvaluatedSide) -> str:
-    """Return an arm's label, with the version of C* on which its model was finetuned if that is known."""
     version = viewed.trained_on().get(str(Path(side.model).expanduser().absolute()))
     return _label(side) + (f" (finetuned on {version})" if version else "")
-
-
-def _tasks(side: EvaluatedSide) -> str:
-    return ", ".join(sorted({task for task, _ in side.evaluations}))
 
 
 def _side(sides: Mapping[str, EvaluatedSide], key: str) -> EvaluatedSide:
@@ -136,7 +134,6 @@ def _side(sides: Mapping[str, EvaluatedSide], key: str) -> EvaluatedSide:
 
 
 def _table(query: Query, counts: Sequence[ChangeCount]) -> list[dict[str, Any]]:
-    """Return a row for each task and tool: how many items have which change, and links to them."""
     rows: dict[tuple[str, str], dict[str, int]] = {}
     for one in counts:
         rows.setdefault((one.task, one.tool), {})[one.change] = one.items
@@ -148,7 +145,3 @@ def _table(query: Query, counts: Sequence[ChangeCount]) -> list[dict[str, Any]]:
         {"task": task, "tool": tool, "cells": [(own.get(one, 0), href(task, tool, one)) for one in CHANGES]}
         for (task, tool), own in rows.items()
     ]
-
-
-def _result(side: SideResult, names: Mapping[str, str]) -> dict[str, Any]:
-    return {"result": side, "pieces": pieces_with_calls(side.continuation[:_MAX_CHARS], names)}

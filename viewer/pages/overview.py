@@ -1,6 +1,5 @@
 """The first page: the current build by tool, where to start, the versions of C*, and the newest runs."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,10 +13,7 @@ from viewer.rendering import tool_class
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     if not viewed.snapshot.is_file():
         return {"build": None, "tools": [], "document": None, "versions": [], "runs": []}
-    made = [
-        {**row, "counts": _read(row["counts"]), "thresholds": _read(row["thresholds"])} for row in viewed.versions()
-    ]
-    runs, funnel, bins = viewed.runs(), viewed.funnel(), viewed.histogram()
+    made, runs, funnel, bins = viewed.versions(), viewed.runs(), viewed.funnel(), viewed.histogram()
     return {
         "build": viewed.build(),
         "tools": _charts(viewed, funnel),
@@ -29,7 +25,6 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
 
 
 def _charts(viewed: ViewedData, funnel: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the charts of each tool; of one whose calls are not scored yet, the funnel alone."""
     try:
         tau_f: Mapping[str, float] = viewed.thresholds().before.tau_f
     except UsageError:  # nothing is scored yet
@@ -43,7 +38,3 @@ def _charts(viewed: ViewedData, funnel: list[dict[str, Any]]) -> list[dict[str, 
         stages = {stage: rows for stage, rows in row.items() if stage != "tool"}
         charts.append({"key": key, "funnel": funnel_chart(name, stages, colour), "gains": gains})
     return charts
-
-
-def _read(column: Any) -> dict[str, float]:
-    return dict(json.loads(column)) if isinstance(column, str) else dict(column or {})

@@ -102,7 +102,6 @@ def asked(viewed: ViewedData, query: Query) -> tuple[WhatIfQuery, dict[str, Any]
 
 
 def _fields(what_if: WhatIfQuery, tool: str) -> dict[str, Any]:
-    """Return the values of a tool's fields, and how far its sliders go."""
     sampled, after = what_if.stored.sampled[tool], what_if.after
     floor = what_if.stored.floors.get(tool)
     return {
@@ -116,7 +115,6 @@ def _fields(what_if: WhatIfQuery, tool: str) -> dict[str, Any]:
 
 
 def _command(data: str, changes: Mapping[str, Any]) -> str:
-    """Return the command line that answers the same."""
     words = ["toolformer", "what-if"]
     for option in ("--tau", "--top-k", "--tau-s"):
         if values := changes.get(option):

@@ -54,9 +54,6 @@ class Files(Protocol):
     def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
         """Yield the paths of all files below a folder with what `stat` says of each, in any order."""
 
-    def get_range(self, path: str, start: int, length: int) -> bytes | None:
-        """Return `length` bytes of a file from a position, fewer at its end; None if there is no such file."""
-
     def move(self, path: str, target: str) -> None:
         """Rename a file; do nothing if there is no such file."""
 
@@ -182,21 +179,15 @@ class LocalFiles:
             raise StoreError(f"cannot write {target}: {error_line(exc)}") from exc
 
     def get(self, path: str) -> bytes | None:
-        try:
+        with self._told("read", path), contextlib.suppress(FileNotFoundError):
             return self._at(path).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as exc:
-            raise StoreError(f"cannot read {self._at(path)}: {exc.strerror or exc}") from exc
+        return None
 
     def stat(self, path: str) -> tuple[int, float] | None:
-        try:
+        with self._told("look at", path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             result = self._at(path).stat()
             return result.st_size, result.st_mtime
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as exc:
-            raise StoreError(f"cannot look at {self._at(path)}: {exc.strerror or exc}") from exc
+        return None
 
     def walk(self, folder: str, suffix: str = "") -> Iterator[str]:
         for path in self._walk(folder):
@@ -204,51 +195,21 @@ class LocalFiles:
                 yield path
 
     def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
-        pending = [folder]
-        while pending:
-            relative = pending.pop()
-            try:
-                with os.scandir(self._at(relative)) as entries:
-                    for entry in entries:
-                        path = f"{relative}/{entry.name}" if relative else entry.name
-                        if entry.is_dir():
-                            if not entry.is_symlink():  # as `walk` does, which enters no link either
-                                pending.append(path)
-                            continue
-                        with contextlib.suppress(FileNotFoundError):  # it was renamed meanwhile
-                            result = entry.stat()
-                            yield path, (result.st_size, result.st_mtime)
-            except FileNotFoundError:
-                continue
-            except OSError as exc:
-                raise StoreError(f"cannot list {self._at(relative)}: {exc.strerror or exc}") from exc
-
-    def get_range(self, path: str, start: int, length: int) -> bytes | None:
-        try:
-            with self._at(path).open("rb") as stream:
-                stream.seek(start)
-                return stream.read(length)
-        except FileNotFoundError:
-            return None
-        except OSError as exc:
-            raise StoreError(f"cannot read {self._at(path)}: {exc.strerror or exc}") from exc
+        for path in self._walk(folder):
+            with self._told("look at", path), contextlib.suppress(FileNotFoundError):  # it was renamed meanwhile
+                result = os.stat(f"{self.root}/{path}")
+                yield path, (result.st_size, result.st_mtime)
 
     def move(self, path: str, target: str) -> None:
-        try:
+        with self._told("move", path), contextlib.suppress(FileNotFoundError):
             make_folder(self._at(target).parent)
             os.replace(self._at(path), self._at(target))
-        except FileNotFoundError:
-            return
-        except OSError as exc:
-            raise StoreError(f"cannot move {self._at(path)}: {error_line(exc)}") from exc
-        fsync_folder(self._at(target).parent)
-        fsync_folder(self._at(path).parent)
+            fsync_folder(self._at(target).parent)
+            fsync_folder(self._at(path).parent)
 
     def delete(self, path: str) -> None:
-        try:
+        with self._told("delete", path):
             self._at(path).unlink(missing_ok=True)
-        except OSError as exc:
-            raise StoreError(f"cannot delete {self._at(path)}: {error_line(exc)}") from exc
 
     def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
         latest = time.time() - older_than_s
@@ -256,6 +217,13 @@ class LocalFiles:
             with contextlib.suppress(FileNotFoundError):  # its writer has finished, or another sweep was faster
                 if self._at(path).stat().st_mtime <= latest and not self._being_written(path):
                     yield path
+
+    @contextlib.contextmanager
+    def _told(self, what: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            raise StoreError(f"cannot {what} {self._at(path)}: {error_line(exc)}") from exc
 
     def _being_written(self, path: str) -> bool:
         with self._at(path).open("rb") as stream:

@@ -44,10 +44,6 @@ class OverlayFiles:
         yield from ((path, stat) for path, stat in self._data.stats(folder) if path not in hidden)
         yield from written.items()
 
-    def get_range(self, path: str, start: int, length: int) -> bytes | None:
-        data = self._written.get_range(path, start, length)
-        return data if data is not None or path in self._deleted else self._data.get_range(path, start, length)
-
     def move(self, path: str, target: str) -> None:
         """See `Files`; the data folder's file stays."""
         data = self.get(path)

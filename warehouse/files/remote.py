@@ -100,6 +100,7 @@ class RemoteFiles:
                 yield info.path[len(self._base) + 1 :], _stat(info)
 
     def get_range(self, path: str, start: int, length: int) -> bytes | None:
+        """Return `length` bytes of a file from a position, fewer at its end; None if there is no such file."""
         with self._told("read", path), suppress(FileNotFoundError), self._fs.open_input_file(self._at(path)) as stream:
             return bytes(stream.read_at(length, start))
         return None
@@ -123,7 +124,6 @@ class RemoteFiles:
 
     @contextmanager
     def _told(self, what: str, path: str) -> Iterator[None]:
-        """Have errors say what could not be done with a path."""
         try:
             yield
         except (OSError, pa.ArrowException) as exc:

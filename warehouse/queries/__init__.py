@@ -6,9 +6,7 @@ refers to is gone.
 """
 
 from warehouse.queries.builds import (
-    Coverage,
     CurrentBuild,
-    FalseDiscoveryRate,
     KeptCalls,
     StageBalance,
     Stats,
@@ -25,19 +23,16 @@ from warehouse.queries.calls import (
     Link,
     Sample,
     calls_of_documents,
-    calls_with_text,
     gain_histogram,
     nearest_call,
     samples,
     tool_names,
 )
 from warehouse.queries.evaluations import accuracies, call_counts, evaluation_limits, perplexities
-from warehouse.queries.rows import in_little_memory, open_snapshot, rows_in, rows_of, table_in
+from warehouse.queries.rows import in_little_memory, open_snapshot, rows_in, rows_of
 
 __all__ = [
-    "Coverage",
     "CurrentBuild",
-    "FalseDiscoveryRate",
     "GainBin",
     "KeptCalls",
     "Link",
@@ -49,7 +44,6 @@ __all__ = [
     "accuracies",
     "call_counts",
     "calls_of_documents",
-    "calls_with_text",
     "coverage",
     "current_build",
     "evaluation_limits",
@@ -63,7 +57,6 @@ __all__ = [
     "rows_of",
     "samples",
     "stats",
-    "table_in",
     "tool_names",
     "yield_by_threshold",
 ]

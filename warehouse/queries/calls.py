@@ -97,19 +97,7 @@ def gain_histogram(path: str | Path, gain: str = "gain") -> list[GainBin]:
     Another gain than the stored one, as SQL, has every call read.
     """
     sql = _SQL["gains"].format(_BINNED if gain == "gain" else _EACH.format(gain=gain))
-    rows = rows_of(path, sql, {"low": _LOW, "high": _HIGH, "width": _BIN})
-    counts = {(row["tool"], row["bin"]): row["calls"] for row in rows}
-    first, last = round(_LOW / _BIN) - 1, round(_HIGH / _BIN)
-    return [
-        GainBin(
-            tool,
-            None if number == first else number * _BIN,
-            None if number == last else (number + 1) * _BIN,
-            counts.get((tool, number), 0),
-        )
-        for tool in sorted({tool for tool, _ in counts})
-        for number in range(first, last + 1)
-    ]
+    return [GainBin(**row) for row in rows_of(path, sql, {"low": _LOW, "high": _HIGH, "width": _BIN})]
 
 
 def calls_with_text(

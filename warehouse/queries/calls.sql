@@ -35,9 +35,14 @@ FROM scored AS c JOIN documents AS d USING (doc_id) WHERE c.tool = $tool AND $me
 ORDER BY abs(c.gain - $gain), c.doc_id, c."position", c.input LIMIT 1
 
 -- query gains: Calls by gain. Bins include their lower bound; the first and the last are open.
-SELECT tool, least(greatest(floor(gain / $width), $low / $width - 1), $high / $width)::INT AS bin,
-       sum(calls)::BIGINT AS calls
-FROM ({}) GROUP BY ALL ORDER BY tool, bin
+WITH binned AS (
+    SELECT tool, least(greatest(floor(gain / $width), $low / $width - 1), $high / $width)::BIGINT AS bin,
+           sum(calls)::BIGINT AS calls
+    FROM ({}) GROUP BY ALL
+), bins AS (SELECT unnest(range(($low / $width)::BIGINT - 1, ($high / $width)::BIGINT + 1)) AS bin)
+SELECT tool, CASE WHEN bin * $width >= $low THEN bin * $width END AS low,
+       CASE WHEN bin * $width < $high THEN (bin + 1) * $width END AS high, coalesce(calls, 0) AS calls
+FROM (SELECT DISTINCT tool FROM binned) CROSS JOIN bins LEFT JOIN binned USING (tool, bin) ORDER BY tool, bin
 
 -- query picked: The scored rows of calls of the index.
 WITH picked AS (

@@ -65,10 +65,9 @@ def compare_versions(
 ) -> Comparison:
     """Compare two versions of C*; each list begins behind a call of the page before."""
     with open_snapshot(path) as connection:
-        sides = [
-            f"SELECT {side} AS side, * FROM ({_calls_sql(connection, v)})" for side, v in ((1, first), (2, second))
-        ]
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE calls AS {' UNION ALL '.join(sides)}")
+        calls = [_calls_sql(connection, version) for version in (first, second)]
+        sides = " UNION ALL ".join(f"SELECT {side} AS side, * FROM ({sql})" for side, sql in enumerate(calls, 1))
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE calls AS {sides}")
         try:
             tools = tuple(ComparedTool(**row) for row in rows_in(connection, _SQL["counts"]))
             goes, more_goes = _only(connection, 1, n, goes_after)

@@ -142,7 +142,6 @@ def _first_name(after: DocumentKey | None) -> str:
 
 
 def _parts(connection: duckdb.DuckDBPyConnection, wanted: DocumentFilter, first: str) -> Iterator[_Part]:
-    """Yield the files to search, from one name on."""
     root = data_root(connection)
     sql, version = _SQL["current"], {}
     if wanted.version:
@@ -166,7 +165,6 @@ def _search(
     begin: str,
     limit: int,
 ) -> Iterator[FoundDocument]:
-    """Yield the documents of one file that meet the conditions, by id."""
     tables = {table for condition in conditions for table in condition.tables} | {"examples"}
     if not tables - {"examples"} <= part.files.keys():
         return  # nothing was sampled, executed or scored there

@@ -106,7 +106,6 @@ def _kinds_of_statements(sql: str) -> list[duckdb.StatementType]:
 
 
 def _restrict(connection: duckdb.DuckDBPyConnection, snapshot: Path, memory: str) -> None:
-    """Close everything to a connection but the data folder."""
     about = dict(connection.execute("SELECT name, value FROM facts.about").fetchall())
     folder = about.get("data") or str(snapshot.absolute().parent)
     try:

@@ -159,7 +159,6 @@ def _evaluations(first: EvaluatedSide, second: EvaluatedSide) -> dict[str, Any] 
 
 
 def _predictions(connection: duckdb.DuckDBPyConnection, evaluations: Mapping[str, Any]) -> str:
-    """Return SQL of the predictions of some evaluations: their files, or the table of a packed snapshot."""
     wanted = {"evaluations": sorted(set(evaluations["evaluations"]))}
     return files_sql(connection, "predictions", _SQL["files"], wanted) or "(FROM predictions WHERE false)"
 

@@ -86,8 +86,8 @@ def apply_changes(connection: duckdb.DuckDBPyConnection, source: FactsSource) ->
     )
     if facts is not None:
         execute_with(connection, _UPDATE_RUN_COMMITS, facts["run_commits"])
-    tables = ("new_commits", "gone_commits", "new_runs", "gone_runs")
-    return any(connection.execute(f"FROM {table} LIMIT 1").fetchall() for table in tables)
+    differing = ("new_commits", "gone_commits", "new_runs", "gone_runs")
+    return any(connection.execute(f"FROM {table} LIMIT 1").fetchall() for table in differing)
 
 
 def _keys(table: str) -> str:

@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from warehouse.schema import CHAIN_DEPTHS, columns, table_of
-from warehouse.snapshot.document_locations import update_document_locations
 from warehouse.snapshot.outcomes import YIELDS, Tools, best, columns_of, filter_of_current, yields
 from warehouse.snapshot.relations import execute_with, parquet_sql, sql_text
 from warehouse.snapshot.remote import connect
@@ -33,6 +32,8 @@ FORMAT = f"9, duckdb {duckdb.__version__}"  # of the tables; `hash` may differ b
 BIN_NATS = 0.5  # the width of a bin of gains
 _LAST_BIN = 1000  # in both directions
 _BATCH = 50_000  # rows that are read at once: more cost memory and save no time
+_DOCUMENTS = 400_000  # ... of documents
+_UNSORTED = 200_000  # documents that may stay unsorted: finding an id among them takes a few milliseconds
 _COMMITTED = 250_000  # rows after which a transaction ends, as it holds what it has inserted in memory
 _MEMORY = "512MB"  # for reading and sorting; the rest goes to disk
 
@@ -57,8 +58,6 @@ _PRECEDING_TOOLS = "[one.tool FOR one IN preceding_calls]"
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file of scored calls, or of chains."""
-
     slot: int  # the first one of its commit
     path: str
     rows: int
@@ -75,11 +74,10 @@ def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     scores = f"({', '.join(map(sql_text, _STAGES))})"
     connection.execute(_SQL["changed"].format(repeats=f"[{', '.join(map(sql_text, repeats))}]", scores=scores))
     _add_gains(connection, store, repeats)
-    update_document_locations(connection, store)
+    _update_document_locations(connection, store)
 
 
 def _add_gains(connection: duckdb.DuckDBPyConnection, store: Store, repeats: Sequence[str]) -> None:
-    """Add the rows of the changed shards."""
     sources = connection.execute(_SQL["sources"], {"scores": list(_STAGES)}).fetchall()
     [(first,)] = connection.execute("SELECT coalesce(max(slot), -1) + 1 FROM facts.slots").fetchall()
     slots = _Slots(first)
@@ -142,7 +140,6 @@ class _Slots:
 
 
 def _batches(rows: Sequence[Any], slots: dict[str, int]) -> Iterator[list[_Source]]:
-    """Group the files of calls into batches of whole shards."""
     batch: list[_Source] = []
     for _, of_shard in itertools.groupby(rows, lambda row: row[0]):
         own = [
@@ -195,7 +192,6 @@ LEFT JOIN ({openers}) AS l ON l.doc_id = c.doc_id AND l.tool = c.preceding_tools
 
 
 def _gains_sql(calls: str, ranks: str) -> str:
-    """Return the query for the rows of `gains`: the best calls of their slots, in order of precedence."""
     return f"""
 WITH calls AS (
     FROM ({calls})
@@ -224,7 +220,6 @@ def _chain_slots(reader: duckdb.DuckDBPyConnection, files: str, chains: Sequence
 
 
 def _used(given: Mapping[str, Any], sql: str) -> dict[str, Any]:
-    """Return the parameters that a query has."""
     return {name: value for name, value in given.items() if f"${name}[" in sql}
 
 
@@ -245,3 +240,33 @@ def _read_intact(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
     if rows.num_rows:
         execute_with(connection, f"INSERT INTO facts.{table} SELECT * FROM _rows", rows)
+
+
+def _update_document_locations(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
+    """Make `facts.document_files` and `facts.document_locations` those of the current files of documents.
+
+    Documents of new files are appended, sorted among themselves. Once there are more appended documents than sorted
+    ones, all are sorted again: finding an id reads few rows, and each id is written a few times at most.
+    """
+    for name in ("document_tables", "current_files", "remove_gone"):
+        connection.execute(_SQL[name])
+    new: list[tuple[int, str]] = sorted(connection.execute(_SQL["add_files"]).fetchall())
+    if not new:
+        return
+    [(before,)] = connection.execute("SELECT count(*) FROM facts.document_locations").fetchall()
+    documents = parquet_sql(store.locate(path) for _, path in new)
+    sql = f"SELECT doc_id, $files[file_index::BIGINT + 1]::INTEGER AS file FROM {documents} ORDER BY ALL"
+    with connect(store, {"memory_limit": _MEMORY}) as reader:
+        for batch in reader.sql(sql, params={"files": [number for number, _ in new]}).to_arrow_reader(_DOCUMENTS):
+            _insert(connection, "document_locations", pa.Table.from_batches([batch]))
+    [(after,)] = connection.execute("SELECT count(*) FROM facts.document_locations").fetchall()
+    name = "sorted locations"
+    known = connection.execute("SELECT value::BIGINT FROM facts.about WHERE name = $name", {"name": name}).fetchall()
+    in_order = known[0][0] if known else 0  # rows from the beginning
+    if not before:
+        in_order = after
+    elif after - in_order > max(in_order, _UNSORTED):
+        connection.execute(_SQL["sort"])
+        in_order = after
+    connection.execute("DELETE FROM facts.about WHERE name = $name", {"name": name})
+    connection.execute("INSERT INTO facts.about VALUES ($name, $rows)", {"name": name, "rows": str(in_order)})

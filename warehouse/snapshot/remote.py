@@ -5,8 +5,6 @@ environment. A small file is fetched in one request, of a large one the parts th
 kept in memory, within a bound. Nothing is written.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import threading
@@ -15,14 +13,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import duckdb
 
+from warehouse.files.remote import RemoteFiles
 from warehouse.store import Store
-
-if TYPE_CHECKING:
-    from warehouse.files.base import Files
 
 CACHE_BYTES = 64 << 20  # of files that stay in memory, for each connection
 _WHOLE_BYTES = 4 << 20  # files up to this size are fetched whole
@@ -38,8 +34,8 @@ def connect(store: Store, config: dict[str, Any] | None = None) -> duckdb.DuckDB
 
 def register_files(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Let a connection read the files of a store; a local one needs nothing."""
-    if not store.is_local:
-        _register(connection, store.root, lambda: _file_system(lambda: store.files, store.root))
+    if isinstance(files := store.files, RemoteFiles):
+        _register(connection, store.root, lambda: _file_system(lambda: files, store.root))
 
 
 def register_files_of_snapshot(connection: duckdb.DuckDBPyConnection, schema: str = "facts") -> None:
@@ -58,7 +54,7 @@ def _register(connection: duckdb.DuckDBPyConnection, root: str, make: Callable[[
 @lru_cache(maxsize=4)
 def _file_system_at(url: str, root: str) -> Any:
     """Return the file system of the store at a URL; connections of this process share it, and what it keeps."""
-    return _file_system(lru_cache(lambda: Store(url).files), root)
+    return _file_system(lru_cache(lambda: cast(RemoteFiles, Store(url).files)), root)
 
 
 class _Cache:
@@ -91,7 +87,7 @@ class _Cache:
 class _RemoteFile(io.RawIOBase):
     """A file that is read in blocks, each of which is fetched when it is needed and kept in the cache."""
 
-    def __init__(self, files: Files, path: str, size: int, cache: _Cache) -> None:
+    def __init__(self, files: RemoteFiles, path: str, size: int, cache: _Cache) -> None:
         self._files, self._path, self.size, self._cache = files, path, size, cache
         self._block = size if size <= _WHOLE_BYTES else _BLOCK
         self._at = 0
@@ -124,7 +120,7 @@ class _RemoteFile(io.RawIOBase):
         return part
 
 
-def _file_system(open_files: Callable[[], Files], root: str) -> Any:
+def _file_system(open_files: Callable[[], RemoteFiles], root: str) -> Any:
     """Return the file system of one store, below its root alone; its files are opened when the first is read."""
     from fsspec.spec import AbstractFileSystem
 

@@ -90,8 +90,10 @@ def _replace_changed(
     after |= {name: digest(str(schema).encode()) for name, schema in empty.items()}
     after[_OVER_FACTS] = digest(str((statements(), _ABOUT, column_comments())).encode())
     changed = [name for name in after if after[name] != before.get(name) and name != _OVER_FACTS]
+    kinds = _kinds(connection)
     for name in (*changed, *(before.keys() - after.keys())):
-        _drop(connection, name)
+        if name in kinds:
+            connection.execute(f"DROP {kinds[name]} {name}")
     for name in changed:
         if name in wanted:
             connection.execute(f"CREATE VIEW {name} AS {wanted[name]}")
@@ -106,13 +108,7 @@ def _replace_changed(
         connection.execute("INSERT INTO facts.views SELECT unnest($names), unnest($digests)", rows)
 
 
-def _drop(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    if (kind := _kinds(connection).get(name)) is not None:
-        connection.execute(f"DROP {kind} {name}")
-
-
 def _comment(connection: duckdb.DuckDBPyConnection, name: str, kind: str) -> None:
-    """Comment on a table or view over files, and on its columns or those of any view."""
     if name in _ABOUT:
         connection.execute(f"COMMENT ON {kind} {name} IS {sql_text(_ABOUT[name])}")
     about = column_comments()
@@ -151,5 +147,4 @@ def create_views(connection: duckdb.DuckDBPyConnection, partial: bool = False) -
 
 def _kinds(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Return the names of all tables and views that users query, each with VIEW or TABLE."""
-    rows = connection.execute(_SQL["kinds"]).fetchall()
-    return {name: "VIEW" if kind == "VIEW" else "TABLE" for name, kind in rows}
+    return dict(connection.execute(_SQL["kinds"]).fetchall())

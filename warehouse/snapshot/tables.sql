@@ -3,7 +3,7 @@ SELECT table_name, list(DISTINCT path ORDER BY path) AS paths FROM facts.files J
 WHERE rows > 0 AND commit_id NOT IN (FROM facts.broken) GROUP BY table_name
 
 -- query kinds: The tables and views that users query.
-SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'main'
+SELECT table_name, if(table_type = 'VIEW', 'VIEW', 'TABLE') FROM information_schema.tables WHERE table_schema = 'main'
 
 -- query version_parts: The files of every dataset record, with whether an intact commit lists each.
 CREATE OR REPLACE TEMP TABLE version_parts AS

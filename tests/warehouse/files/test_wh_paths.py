@@ -1,7 +1,5 @@
 """Paths of any name in the notations of others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

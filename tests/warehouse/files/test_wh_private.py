@@ -1,7 +1,5 @@
 """Who may read what the warehouse writes: data anybody, databases and records of runs their owner, or a group."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A snapshot of data on a URL: the index is here, the data stays there and is read as queries need it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +72,8 @@ def test_no_data_file_is_copied_here_and_figures_need_the_index_alone(
     snapshot = build(Store(url))
     here = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {path.parent for path in here} == {snapshot.parent}
+    assert snapshot.parent.parent == tmp_path / "toolformer-remote"
+    assert snapshot.parent.name.startswith(Store(url).root.partition("://")[2].replace("/", "-"))
     assert [path for path in here if path.suffix == ".parquet"] == []
     reads = reads_of(monkeypatch)
     assert [(one.tau_f, one.examples) for one in yield_by_threshold(snapshot)] == [(0.5, 3), (1.0, 3), (2.0, 0)]

@@ -1,7 +1,5 @@
 """A snapshot that is changed step by step shows what one written from nothing shows, and only what is new is read."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from warehouse.catalog import Catalog
 from warehouse.commits import Commit
 from warehouse.facts import Facts
 from warehouse.queries import rows_of, samples, yield_by_threshold
-from warehouse.snapshot import document_locations
+from warehouse.snapshot import index
 from warehouse.snapshot import publish as publishing
 from warehouse.snapshot.publish import publish, run_snapshot
 from warehouse.snapshot.relations import parquet_sql
@@ -99,8 +97,7 @@ def test_step_by_step_and_from_nothing_give_the_same(steps: list[tuple[str, str,
         assert contents(path) == contents(anew)
 
 
-def test_a_shard_that_is_computed_again_under_the_same_name_is_read_again(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_shard_that_is_computed_again_under_the_same_name_is_read_again(store: Store) -> None:
     first = put(store, "score", "qa", "s0", [scored("d", "qa", 0, 1.0)], created="2024-01-01T00:00:00+00:00")
     assert yield_by_threshold(publish(store, None))[2].calls == 0  # at 2.0
     store.files.delete(f"commits/{first.id}.json")
@@ -125,9 +122,8 @@ def test_a_snapshot_of_one_run_leaves_the_others_out(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_of_one_run_asks_only_for_facts_that_the_published_one_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path)
     keys = [put(store, "score", "qa", f"s{n}", [scored(f"d{n}", "qa", 0, 1.0)]).key for n in range(3)]
     store.write_run(make_run("r0", keys[:2]))
     asked: list[int] = []
@@ -145,11 +141,8 @@ def test_a_snapshot_of_one_run_asks_only_for_facts_that_the_published_one_lacks(
 
         monkeypatch.setattr(Catalog, "facts_of", facts_of)
         with run_snapshot(store, catalog, "r1") as own:
-            assert [row["doc_id"] for row in rows_of(own, "SELECT doc_id FROM scored ORDER BY ALL")] == [
-                "d1",
-                "d2",
-                "d3",
-            ]
+            shown = rows_of(own, "SELECT doc_id FROM scored ORDER BY ALL")
+            assert [row["doc_id"] for row in shown] == ["d1", "d2", "d3"]
             assert rows_of(own, "SELECT run_id FROM facts.runs") == [{"run_id": "r1"}]
     assert asked == [0, 1]  # which commits are the run's, and then of these the one that is new
 
@@ -171,7 +164,7 @@ def test_many_files_are_listed_instead_of_looked_at_one_by_one(tmp_path: Path, m
 
 
 def test_documents_are_sorted_again_once_many_were_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document_locations, "_UNSORTED", 3)
+    monkeypatch.setattr(index, "_UNSORTED", 3)
     store, orders = Store(tmp_path), []
     for shard, ids in (("s0", ["m", "n"]), ("s1", ["a", "z"]), ("s2", ["b", "c"])):
         put(store, "ingest", "", shard, [{"doc_id": one} for one in ids])

@@ -1,10 +1,7 @@
 """The snapshot's index: yields as the method counts them, taken over where nothing changed, a document found."""
 
-from __future__ import annotations
-
 import math
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +9,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from wh_fixtures import make_run, put, put_dataset, scored
 
-from tasks.shards import arrow as translate
-from tests.support.plain_filter import plain_survivors
 from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.commits import Commit
-from warehouse.indexed_calls import IndexedCalls
-from warehouse.queries import Yield, rows_of, yield_by_threshold
+from warehouse.queries import rows_of, yield_by_threshold
 from warehouse.queries.explain import explain, ids_with_prefix, nearest_ids
 from warehouse.snapshot import index
 from warehouse.snapshot.publish import publish
@@ -36,58 +28,13 @@ GAINS = f"SELECT {COLUMNS} FROM facts.gains JOIN facts.slots USING (slot)"
 Rows = dict[str, list[dict[str, Any]]]  # tool -> scored calls
 
 
-def calls() -> st.SearchStrategy[Rows]:
-    """Few documents, positions and gains, so that calls meet at a position and gain alike."""
-    one = st.fixed_dictionaries(
-        {
-            "doc_id": st.sampled_from(["d1", "d2"]),
-            "position": st.integers(0, 2),
-            "gain": st.sampled_from([-1.0, 0.5, 1.0, 1.5, float("nan")]),
-            "input": st.sampled_from(["a", "b"]),
-            "seen_before": st.booleans(),
-            "seen_after": st.booleans(),
-        }
-    )
-    return st.fixed_dictionaries({tool: st.lists(one, max_size=6) for tool in TOOLS})
-
-
-def write(store: Store, shard: str, rows: Rows, run: list[Commit], window: int | None = None) -> None:
-    """One shard: draws whose rank is the position, of log p = -rank, and scored calls whose windows are so long."""
+def write(store: Store, shard: str, rows: Rows, run: list[Commit]) -> None:
+    """One shard: draws whose rank is the position, of log p = -rank, and scored calls."""
     for tool, own in rows.items():
-        full = [scored(r.pop("doc_id"), tool, r.pop("position"), r.pop("gain"), **r) for r in map(dict, own)]
-        full = [{**row, "log_p": -float(row["position"])} for row in full]
-        full = [{**row, "window_end": None if window is None else row["position"] + window} for row in full]
+        full = [{**scored(tool=tool, **row), "log_p": -float(row["position"])} for row in own]
         places = sorted({(row["doc_id"], row["position"]) for row in full})
         drawn = [{"doc_id": d, "tool": tool, "position": p, "rank": p, "log_p": -float(p)} for d, p in places]
         run += [put(store, "sample", tool, shard, drawn), put(store, "score", tool, shard, full)]
-
-
-WINDOWS = st.sampled_from([None, 1, 2, 3])
-TAUS = st.fixed_dictionaries({tool: st.sampled_from([-2.0, 0.5, 1.0, 1.2]) for tool in TOOLS})
-
-
-@settings(max_examples=6, deadline=None)
-@given(calls(), TAUS, st.sampled_from([None, 1, 2]), st.sampled_from([None, 0.3, 0.9]), WINDOWS, st.booleans())
-def test_yields_are_those_of_the_method(
-    rows: Rows, tau: dict[str, float], k: int | None, tau_s: float | None, window: int | None, keep_repeats: bool
-) -> None:
-    """The index gives what the plain rule keeps."""
-    top_k = {} if k is None else dict.fromkeys(TOOLS, k)
-    floors = {} if tau_s is None else dict.fromkeys(TOOLS, tau_s)
-    with tempfile.TemporaryDirectory() as folder:
-        store, run = Store(folder), list[Commit]()
-        write(store, "s0", rows, run, window)
-        own = [c for commit in run if commit.stage == "score" for c in translate.scored_of(store.read(commit.files[0]))]
-        ranks = {(c.tool, c.doc_id, c.position): c.position for c in own}
-        choice = CallFilter(tau, top_k, floors, frozenset(TOOLS if keep_repeats else ()))
-        kept = plain_survivors(own, choice, ranks)
-        path = publish(store, None)
-        expected = [
-            Yield(tool, tau[tool], len({c.doc_id for c in mine}), len(mine))
-            for tool in TOOLS
-            for mine in [[c for c in kept if c.tool == tool]]
-        ]
-        assert IndexedCalls(path).yields(choice) == expected
 
 
 @pytest.mark.parametrize("gains", [[-1.0, math.nan], [0.5, math.nan, -1.0], [math.nan], [math.inf, math.nan, 0.5]])
@@ -101,26 +48,6 @@ def test_a_gain_that_is_not_a_number_is_seen(tmp_path: Path, gains: list[float])
     # written by others, with statistics: asked in our words
     pq.write_table(pa.table({"gain": gains}), tmp_path / "other.parquet")
     assert duckdb.execute(f"SELECT count(*) FROM '{tmp_path}/other.parquet' WHERE {MEASURED}").fetchone() == (known,)
-
-
-def test_what_comes_and_goes_by_hand(tmp_path: Path) -> None:
-    # d1@0: the calculator's 1.0 wins over qa's 0.6; d1@1: qa 0.9; d2@0: calculator 0.4
-    rows: Rows = {
-        "calculator": [{"doc_id": "d1", "position": 0, "gain": 1.0}, {"doc_id": "d2", "position": 0, "gain": 0.4}],
-        "qa": [{"doc_id": "d1", "position": 0, "gain": 0.6}, {"doc_id": "d1", "position": 1, "gain": 0.9}],
-    }
-    store, run = Store(tmp_path), list[Commit]()
-    put(store, "ingest", "", "corpus", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
-    write(store, "s0", rows, run)
-    before, after = CallFilter({"calculator": 0.5, "qa": 0.5}), CallFilter({"calculator": 1.2, "qa": 0.8})
-    found = what_if(publish(store, None), before, after)
-    assert [(c.before.calls, c.after.calls) for c in found.changes] == [(1, 0), (1, 1)]
-    assert found.comes == ()
-    # the calculator's call goes; qa's at the same place never stood, so it does not go, nor does it come
-    assert [(s.tool, s.doc_id, s.position, s.gain) for s in found.goes] == [("calculator", "d1", 0, 1.0)]
-    assert (found.goes[0].before, found.goes[0].after) == ("", "text of d1")
-    back = what_if(publish(store, None), after, before)
-    assert [(s.tool, s.gain) for s in back.comes] == [("calculator", 1.0)]
 
 
 def test_a_call_comes_and_goes_with_its_rivals(tmp_path: Path) -> None:
@@ -195,16 +122,12 @@ def test_a_file_that_cannot_be_read_is_left_out_and_called_broken(tmp_path: Path
     file.write_bytes(b"x" * victim.files[0].bytes)
     os.utime(file, (0, 0))  # older than its commit: nothing tells that it was altered
     path = publish(store, None)
-    assert [(y.tool, y.examples) for y in yield_by_threshold(path) if y.tau_f == 0.5] == [
-        ("calculator", 1),
-        ("mt", 1),
-        ("qa", 0),
-    ]
+    yields = [(y.tool, y.examples) for y in yield_by_threshold(path) if y.tau_f == 0.5]
+    assert yields == [("calculator", 1), ("mt", 1), ("qa", 0)]
     assert rows_of(path, "SELECT tool FROM shards WHERE NOT intact") == [{"tool": "qa"}]
 
 
-def test_a_document_is_found_in_its_shard_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_document_is_found_in_its_shard_alone(store: Store, tmp_path: Path) -> None:
     ids = {"part-00000": ["aa1", "ab2"], "part-00001": ["ab3", "b4"]}
     files = tuple(
         file

@@ -1,7 +1,5 @@
 """One file for an analyst: it answers what the snapshot answers, alone, and names no path of the machine."""
 
-from __future__ import annotations
-
 import shutil
 import stat
 from pathlib import Path
@@ -31,12 +29,8 @@ def data(tmp_path: Path) -> Path:
     store = Store(data)
     commits = build(store)
     model = str(data / "finetunes" / "cstar-cc-1" / "model")
-    places = {
-        "model": model,
-        "base": "vllm+http://h/v1#/srv/gpt j/",
-        "path": str(tmp_path / "svamp.json"),
-        "source": "svamp.json",
-    }
+    places = {"model": model, "base": "vllm+http://h/v1#/srv/gpt j/", "source": "svamp.json"}
+    places["path"] = str(tmp_path / "svamp.json")
     row = {"evaluation": "e1", "task": "svamp", "arm": "cc", "item_id": "a", "correct": True}
     answers = put(store, "evaluate", "", "e1-0", [row], config=ABOUT | places)
     drawn = put(store, "sample", "qa", "s0", [], parts={"prompt": "p1"})

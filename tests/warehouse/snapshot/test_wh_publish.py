@@ -1,15 +1,11 @@
 """Publishing: a refresh does no more than it must, nothing unreadable is published, and readers see whole snapshots."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-from wh_fixtures import CountingFiles, make_run, put, scored
+from wh_fixtures import CountingFiles, make_run, program, put, scored
 
 from warehouse.errors import SnapshotError
 from warehouse.queries import rows_of
@@ -34,8 +30,7 @@ def test_a_refresh_looks_only_at_files_that_are_new(tmp_path: Path) -> None:
     assert len(files.looks) == 3
 
 
-def test_a_file_that_is_gone_since_is_found_out_by_a_refresh(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_file_that_is_gone_since_is_found_out_by_a_refresh(store: Store, tmp_path: Path) -> None:
     commits = [put(store, "score", "qa", f"s{n}", [scored(f"d{n}", "qa", 1, 2.0)]) for n in range(2)]
     store.write_run(make_run("r", [commit.key for commit in commits]))
     publish(store, None)
@@ -46,9 +41,8 @@ def test_a_file_that_is_gone_since_is_found_out_by_a_refresh(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("damaged", "published"), [(1, True), (2, False)])
 def test_nothing_is_published_that_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int, published: bool
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int, published: bool
 ) -> None:
-    store = Store(tmp_path)
     first = publish(store, None).stat().st_ino
     real, written = snapshot_module._write, []
 
@@ -95,7 +89,6 @@ def test_a_snapshot_that_was_replaced_while_it_was_opened_is_opened_again(
 READER = """
 import os, select, sys
 os.nice(10)
-sys.path.insert(0, sys.argv[2])
 from warehouse.queries import rows_of
 print("ready", flush=True)
 while not select.select([sys.stdin], [], [], 0)[0]:
@@ -116,20 +109,19 @@ def test_readers_never_see_a_half_written_snapshot(tmp_path: Path) -> None:
         return publish(store, None)
 
     path = grow(0)
-    command = [sys.executable, "-c", READER, str(path), str(Path(__file__).resolve().parents[3])]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with duckdb.connect(str(path), read_only=True) as held:  # open for the whole time, and blocking nothing
-        readers = [subprocess.Popen(command, text=True, **pipes) for _ in range(2)]  # type: ignore[call-overload]
-        for reader in readers:
-            assert reader.stdout.readline() == "ready\n"
-        looks: list[list[int]] = [[], []]
+    looks: dict[Any, list[int]] = {}
+    with (
+        duckdb.connect(str(path), read_only=True) as held,  # open for the whole time, and blocking nothing
+        program(READER, path) as one,
+        program(READER, path) as other,
+    ):
         for i in range(1, 11):
             grow(i)
-            for reader, seen in zip(readers, looks, strict=True):
-                seen.append(int(reader.stdout.readline()))  # so each has looked as often as the file was renewed
-        for reader, seen in zip(readers, looks, strict=True):
-            out, err = reader.communicate("stop\n")
-            assert (reader.returncode, err) == (0, "")
+            for reader in (one, other):  # each has looked as often as the file was renewed
+                looks.setdefault(reader, []).append(int(reader.stdout.readline()))
+        for reader, seen in looks.items():
+            out, _ = reader.communicate("stop\n")
+            assert reader.returncode == 0
             seen += map(int, out.split())
             assert seen == sorted(seen)  # and never saw an older state after a newer one
         assert held.execute("SELECT count(*) FROM documents").fetchone() == (2,)

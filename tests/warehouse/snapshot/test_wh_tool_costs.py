@@ -1,7 +1,6 @@
 """The view `tool_costs`: counters of several shards added up, percentiles from classes of durations, old commits."""
 
-from __future__ import annotations
-
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,8 @@ def costs(tmp_path: Path) -> dict[str, dict[str, Any]]:
     store.write_run(make_run("r1", [commit.key for commit in commits]))
     path = publish(store, None)
     rows = rows_of(path, "SELECT * FROM tool_costs")
-    assert [vars_of(tool) for tool in stats(path).tools] == rows
+    assert list(map(asdict, stats(path).tools)) == rows
     return {row.pop("tool"): row for row in rows}
-
-
-def vars_of(record: Any) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in record.__slots__}
 
 
 def test_counters_of_shards_are_added_up(costs: dict[str, dict[str, Any]]) -> None:

@@ -1,0 +1,13 @@
+"""What most tests of the warehouse begin with."""
+
+from pathlib import Path
+
+import pytest
+
+from warehouse.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An empty data folder."""
+    return Store(tmp_path)
