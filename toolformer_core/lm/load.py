@@ -295,20 +295,12 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
     with _buffer_logs(logging.getLogger("transformers")):
         try:
             AutoConfig.from_pretrained(folder, local_files_only=True)  # the tokenizer would read it too, and be blamed
-        except errors as exc:
-            raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {first_line(exc)}") from exc
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        except errors as exc:
-            raise ModelError(_no_tokenizer(folder, name, exc)) from exc
-        try:
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                folder,
-                local_files_only=True,
-                dtype=dtype,
-                output_loading_info=True,
-                **({"device_map": "auto"} if spread else {}),
-            )
+            try:
+                tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            except errors as exc:
+                raise ModelError(_no_tokenizer(folder, name, exc)) from exc
+            options = {"local_files_only": True, **({"device_map": "auto"} if spread else {})}
+            loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True, **options)
         except (EOFError, pickle.UnpicklingError) as exc:  # torch's own message tells how to run a file's code
             raise ModelError(
                 f"model {name!r}: its .bin file is truncated or holds no weights; download it again"

@@ -198,4 +198,5 @@ def _reason(response: httpx2.Response) -> str:
     with contextlib.suppress(ValueError, AttributeError):
         body = response.json()
         message = body.get("error", body).get("message") or message
-    return f"{response.status_code} {str(message).strip().splitlines()[0] if str(message).strip() else ''}".strip()
+    lines = str(message).strip().splitlines() or [""]
+    return f"{response.status_code} {lines[0]}".strip()

@@ -28,7 +28,7 @@ LONG = " ".join(f"In {1900 + i} there were {i} of them." for i in range(30))
 
 
 def drawn(lm: LanguageModel, texts: Sequence[str], temperature: float, **more: str) -> dict[DrawRequest, Draw]:
-    return plainly.drawn(lm, texts, temperature, 16, **({"begin": BEGIN} | more))  # type: ignore[arg-type]
+    return plainly.drawn(lm, texts, temperature, 16, each=3, **({"begin": BEGIN} | more))  # type: ignore[arg-type]
 
 
 def assert_alike(ours: dict[DrawRequest, Draw], theirs: dict[DrawRequest, Draw], begin: str = BEGIN) -> None:
