@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolformer_core.endpoints import Credentials
 from toolformer_core.errors import ModelError, first_line
 from toolformer_core.extras import is_installed
 from toolformer_core.folders import file_digest
 from toolformer_core.lm.gguf import gguf_folder
-from toolformer_core.lm.reference import EMBEDDED, Credentials, ModelRef
+from toolformer_core.lm.reference import EMBEDDED, ModelRef
 from toolformer_core.records import digest_of
 
 if TYPE_CHECKING:

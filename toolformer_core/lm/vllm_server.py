@@ -19,10 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from toolformer_core.endpoints import NO_CREDENTIALS, Credentials
 from toolformer_core.errors import ModelError, ServerRefusalError
 from toolformer_core.http_client import direct_client
 from toolformer_core.lm.base import Draw
-from toolformer_core.lm.reference import NO_CREDENTIALS, Credentials
 from toolformer_core.syntax import CLOSE, find_close
 
 if TYPE_CHECKING:
