@@ -150,7 +150,7 @@ def _candidates(file: str | None) -> tuple[str, str] | None:
     if file is None:
         return None
     read_candidates(Path(file))
-    return file, file_digest(file)
+    return file, file_digest(Path(file))
 
 
 def _after_all_calls(store: Store) -> str:

@@ -175,7 +175,12 @@ def whole_text_line(text: str, most: int) -> str:
 def test_only_the_beginning_of_a_long_response_matters(text, times, most):
     """At most 40 * 20 = 800 characters, of which 100 * (most + 1) are looked at: not all of them for most < 7."""
     text *= times
-    assert response_line(text, most) == whole_text_line(text[: 100 * (most + 1)], most)
+    line = response_line(text, most)
+    assert line == whole_text_line(text[: 100 * (most + 1)], most)
+    assert len(line) <= most
+    assert line == line.strip()
+    assert "\n" not in line
+    assert response_line(line, most) == line  # a second pass leaves it alone
 
 
 @pytest.mark.parametrize(
@@ -199,15 +204,6 @@ def test_of_ten_megabytes_no_more_is_looked_at_than_may_be_kept(text, looked_at,
 
     assert response_line(Watched(text), 5) == line
     assert max(stops) == looked_at
-
-
-@given(any_texts, st.integers(1, 50))
-def test_a_response_is_one_short_line_and_is_left_alone_by_a_second_pass(text, most):
-    line = response_line(text, most)
-    assert len(line) <= most
-    assert line == line.strip()
-    assert "\n" not in line
-    assert response_line(line, most) == line
 
 
 @given(balanced_texts, any_texts)

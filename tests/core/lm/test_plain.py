@@ -218,13 +218,22 @@ class TestBudget:
 
     def test_out_of_memory_halves_the_batch_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
         lm = tiny_lm("gpt2", token_budget=4096)
-        wanted = tiny_lm("gpt2").log_probs(asked_of(TEXTS))
-        plainly, drawn_before = scanned(lm, TEXTS), drawn(lm, TEXTS, 1.0)
+
+        def scores() -> list[Any]:
+            return [float(log_p) for one in lm.log_probs(asked_of(TEXTS)) for log_p in one]
+
+        def scans() -> list[Any]:
+            return [x for positions, log_probs in scanned(lm, TEXTS).values() for x in (*positions, *log_probs)]
+
+        def draws() -> list[Any]:
+            return [*drawn(lm, TEXTS, 1.0).values()]
+
         for run, error in (
-            (lambda: lm.log_probs(asked_of(TEXTS)), torch.OutOfMemoryError("CUDA out of memory")),
-            (lambda: scanned(lm, TEXTS), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")),
-            (lambda: drawn(lm, TEXTS, 1.0), MemoryError()),
+            (scores, torch.OutOfMemoryError("CUDA out of memory")),
+            (scans, RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")),
+            (draws, MemoryError()),
         ):
+            wanted = run()
             before, usual, failed = lm.hf_model.token_budget, lm.hf_model.hidden, []
 
             def hidden(*a: Any, usual: Any = usual, error: Any = error, failed: Any = failed, **k: Any) -> torch.Tensor:
@@ -243,32 +252,22 @@ class TestBudget:
             (said,) = caplog.messages
             assert said.startswith("out of memory with a batch of")
             assert f"holds at most {before // 2} tokens" in said
-            if isinstance(error, MemoryError):
-                assert got == drawn_before
-            elif isinstance(error, torch.OutOfMemoryError):
-                for a, b in zip(got, wanted, strict=True):
-                    np.testing.assert_allclose(a, b, atol=CLOSE)
-            else:
-                for text, (positions, log_probs) in plainly.items():
-                    assert got[text][0] == positions
-                    np.testing.assert_allclose(got[text][1], log_probs, atol=CLOSE)
+            assert got == (wanted if run is draws else pytest.approx(wanted, abs=CLOSE, nan_ok=True))
 
-    def test_one_sequence_that_does_not_fit_is_an_error_a_user_can_mend(self) -> None:
-        lm = tiny_lm("gpt2")
-
+    @pytest.mark.parametrize(
+        ("error", "told", "says"),
+        [
+            (torch.OutOfMemoryError("CUDA out of memory"), ModelError, "memory with a single sequence; use a smaller"),
+            (RuntimeError("shapes do not match"), RuntimeError, "shapes do not match"),  # another one
+        ],
+    )
+    def test_one_sequence_that_does_not_fit_is_an_error_a_user_can_mend(
+        self, error: Exception, told: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def hidden(*_: Any, **__: Any) -> torch.Tensor:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise error
 
-        lm.hf_model.hidden = hidden  # type: ignore[method-assign]
-        with pytest.raises(ModelError, match="out of memory with a single sequence; use a smaller model"):
-            lm.log_probs(asked_of(TEXTS))
-
-    def test_another_error_is_not_taken_for_it(self) -> None:
         lm = tiny_lm("gpt2")
-
-        def hidden(*_: Any, **__: Any) -> torch.Tensor:
-            raise RuntimeError("shapes do not match")
-
-        lm.hf_model.hidden = hidden  # type: ignore[method-assign]
-        with pytest.raises(RuntimeError, match="shapes do not match"):
+        monkeypatch.setattr(lm.hf_model, "hidden", hidden)
+        with pytest.raises(told, match=says):
             lm.log_probs(asked_of(TEXTS))
