@@ -40,8 +40,7 @@ Details:
   after `latest_date`, the newest crawl date of a build's corpus, is ignored: the page is about a future event, or a
   number looks like a date. A document with no other date is dropped as later_than_latest_date.
 
-The result depends only on the document, the tool and the config. This stage knows no models except a language
-identifier, which is passed in or created on first use.
+The result depends only on the document, the tool and the config. This stage knows no models but a language identifier.
 """
 
 from __future__ import annotations

@@ -49,20 +49,14 @@ def window_bounds(n: int, width: int) -> list[tuple[int, int, int, int]]:
 
     The scanned parts are disjoint and cover 0..n.
     """
-    if n <= width:
-        return [(0, n, 0, n)]
     margin = width // 8
-    step = width - 2 * margin
     out = []
-    start = 0
-    while True:
+    start = end = 0
+    while not out or end < n:
         end = min(start + width, n)
-        first = start + margin if start else 0
-        last = n if end == n else end - margin
-        out.append((start, end, first, last))
-        if end == n:
-            return out
-        start += step
+        out.append((start, end, start + margin if start else 0, n if end == n else end - margin))
+        start += width - 2 * margin
+    return out
 
 
 def score_start(token: int, tokens: int, width: int) -> int:

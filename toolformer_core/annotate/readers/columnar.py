@@ -1,7 +1,6 @@
 """Reads rows from Parquet and Arrow files, in batches; a value that cannot be decoded costs its row, not the file.
 
 Binary values that are UTF-8 are texts, since Spark and Impala may write texts so; a map is a dict. The others stay.
-
 Before a value is taken out of a batch, the batch's memory is checked, because an offset out of bounds would end the
 process. pyarrow is imported on use. The module knows no column names and no JSON.
 """
