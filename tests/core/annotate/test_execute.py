@@ -97,11 +97,8 @@ def test_a_retryable_failure_is_tried_once_more_and_is_transient():
     tally = CallTally()
     with closing(AnnotationPool(tool, timeout_s=60, at_once=1, backoff=at_once)) as pool:
         done = execute(tool, [("a", ""), ("b", ""), ("c", "")], ExecuteConfig(), pool=pool, tally=tally)
-    assert [(e.response, e.failure, e.transient) for e in done] == [
-        ("A", "", None),
-        ("", "no_result", False),
-        ("", "busy", True),
-    ]
+    wanted = [("A", "", None), ("", "no_result", False), ("", "busy", True)]
+    assert [(e.response, e.failure, e.transient) for e in done] == wanted
     assert sorted(input for input, _ in tool.asked) == ["a", "a", "b", "c", "c"]
     assert (tally.requested, tally.calls, tally.durations.total()) == (3, 5, 5)
 
