@@ -110,20 +110,6 @@ def test_a_tool_that_is_dead_ends_the_stage():
         execute(tool, [(str(n), "") for n in range(100)], ExecuteConfig(), pool=pool)
 
 
-def test_questions_are_asked_many_at_once_where_the_pool_has_threads_for_it():
-    """Four questions meet inside the tool: none of them is answered before all have been asked."""
-    together = threading.Barrier(4, timeout=60)
-
-    def answer(input: str, _: str) -> str:
-        together.wait()
-        return input.upper()
-
-    tool = FakeTool(answer)
-    with closing(AnnotationPool(tool, timeout_s=60, at_once=4)) as pool:
-        done = execute(tool, [(name, "") for name in "abcd"], ExecuteConfig(), pool=pool)
-    assert [e.response for e in done] == ["A", "B", "C", "D"]
-
-
 HANGING = """
 from tests.fakes import StuckTool
 from toolformer_core.annotate.execute import execute
