@@ -114,7 +114,6 @@ def _judge(tool: str, document: Document, config: PrefilterConfig, identify: Lan
 
 
 def _declared_judge(declared: DocumentFilter, identify: LanguageId) -> Callable[[str], tuple[bool, str]]:
-    """Return the function that says of a text whether it meets the conditions, and why or why not."""
     patterns = [regex.compile(pattern) for pattern in declared.patterns]
     words = "|".join(r"\s+".join(map(regex.escape, keyword.split())) for keyword in declared.keywords)
     keywords = regex.compile(rf"(?<!\w)(?:{words})(?!\w)", regex.IGNORECASE) if words else None

@@ -72,8 +72,6 @@ class SampledDocument:
 
 
 class _Candidate(NamedTuple):
-    """A position where calls may be drawn."""
-
     log_p: float
     position: int
     piece: int  # index among the scanned texts

@@ -186,7 +186,6 @@ def _combined_digest(digests: dict[str, str]) -> str:
 
 
 def _digests_of(folder: Path, patterns: tuple[str, ...]) -> dict[str, str]:
-    """Return the digest of each file, in order of their names."""
     files = sorted({f for pattern in patterns for f in folder.glob(pattern) if f.is_file()})
     return {file.name: file_digest(file) for file in files}
 
@@ -263,7 +262,6 @@ def cpu_has_bfloat16() -> bool:
 
 
 def _weights_size(folder: Path) -> int:
-    """Return the bytes of the model's weights on disk."""
     files = list(folder.glob("*.safetensors")) or list(folder.glob("*.bin"))
     return sum(file.stat().st_size for file in files)
 

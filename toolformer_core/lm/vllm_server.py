@@ -193,7 +193,6 @@ def draw_on(
 
 
 def _reason(response: httpx2.Response) -> str:
-    """Return the status and the first line of an error's message."""
     message = response.reason_phrase
     with contextlib.suppress(ValueError, AttributeError):
         body = response.json()

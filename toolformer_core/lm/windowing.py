@@ -94,8 +94,6 @@ def windows_of(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str | Ins
 
 
 class _Copy(NamedTuple):
-    """One of the two copies of a document in a prompt."""
-
     tokens: Tokens
     lead: int  # characters of its tokens that stand in front of the document: 1 for a space, else 0
 

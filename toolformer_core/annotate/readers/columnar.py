@@ -52,7 +52,6 @@ def arrow_rows(path: Path, columns: frozenset[str] | None) -> Iterator[RawRow | 
 
 
 def _rows_of(batches: Iterator[tuple[Any, tuple[str, ...]]]) -> Iterator[RawRow | BadRow]:
-    """Yield the rows of batches with all of a file's columns, as far as they can be read."""
     import pyarrow as pa
 
     done = 0

@@ -121,7 +121,6 @@ class _Drawing:
         self.named: set[int] = set()  # draws that begin as calls of the tool
 
     def _next_tokens(self, step: int, active: list[int]) -> list[int]:
-        """Return the next token of each active draw."""
         rows = torch.tensor(self.row_of, device=self.hidden.device)
         u = torch.from_numpy(uniform(self.seeds[active], step)).to(rows.device)
         head = self.hf_model.lm_head
