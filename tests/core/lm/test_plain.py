@@ -11,13 +11,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import PROMPT, TEXTS, tiny_lm
+from tiny import PROMPT, TEXTS, encode, plain_log_probs, tiny_lm
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support.plain_lm import PlainLM
-from tests.support.plainly import CLOSE, PREFIXES, asked_of, assert_alike, drawn, scanned
+from tests.support.plainly import CLOSE, PREFIXES, asked_of, assert_alike, assert_scans_alike, drawn, scanned
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.base import DrawRequest, ScoreRequest
+from toolformer_core.lm.base import DrawRequest, Insertion, ScoreRequest
 from toolformer_core.lm.hf.memory import _available, _below_limit, free_bytes
 from toolformer_core.lm.windowing import score_start, windows_of
 
@@ -271,3 +271,53 @@ class TestBudget:
         monkeypatch.setattr(lm.hf_model, "hidden", hidden)
         with pytest.raises(told, match=says):
             lm.log_probs(asked_of(TEXTS))
+
+
+# --- behind calls that are inserted into a text -----------------------------------------------------------------------
+
+
+FIRST = " [QA(Since when?) -> 1820]"
+LONGER = " ".join(f"In {1900 + i} there were {i} of them." for i in range(60))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gptj", "mistral"])
+def test_p_of_a_bracket_behind_a_call_is_that_of_the_sequence_written_out(family: str) -> None:
+    lm = tiny_lm(family)
+    text, at = LONGER[:60], LONGER.index(" there")
+    (scan,) = lm.scan(PROMPT, [Insertion(text, at, FIRST)])
+    assert [positions.tolist() for positions in scan.positions] == [[at]]
+    head, tail = PROMPT.head.removesuffix(" "), PROMPT.tail
+    ids = [0, *encode(lm, head), *encode(lm, " " + text), *encode(lm, tail), *encode(lm, " " + text[:at] + FIRST)]
+    wanted = float(plain_log_probs(lm, ids)[-1, lm.hf_model.trigger[0]])
+    assert abs(float(scan.log_probs[0][0]) - wanted) < CLOSE
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gptj", "mistral"])
+def test_scans_and_draws_beside_plain_texts_equal_the_plain_computation(family: str) -> None:
+    lm = tiny_lm(family, context=256)
+    middle, end = LONGER.index(" there", len(LONGER) // 2), len(LONGER)
+    longs = [Insertion(LONGER, middle, FIRST), Insertion(LONGER, middle, FIRST * 2), Insertion(LONGER, end, FIRST)]
+    assert_scans_alike(lm, [TEXTS[1], Insertion(TEXTS[1], 0, FIRST), *longs])
+
+
+def test_of_a_long_text_the_window_around_the_position_is_read_twice() -> None:
+    lm = tiny_lm(context=256)
+    at = LONGER.index(" there", len(LONGER) // 2)
+    ((window,),) = windows_of(lm.hf_model, PROMPT, [Insertion(LONGER, at, FIRST)])
+    first, second = lm.hf_model.text(window.ids.tolist()).split(lm.hf_model.text(lm.hf_model.encode(PROMPT.tail)))
+    assert first.strip() in LONGER
+    assert second.endswith(FIRST)
+    assert first.strip().startswith(second.removesuffix(FIRST).strip())
+    assert len(lm.hf_model.head_ids(PROMPT)) + len(window.ids) + len(lm.hf_model.trigger) + 64 <= 256
+    assert window.positions.tolist() == [at]
+    assert window.before.tolist() == [len(window.ids) - 1]
+
+
+def test_calls_that_leave_no_room_are_in_no_scan() -> None:
+    lm = tiny_lm(context=256)
+    texts = [Insertion(LONGER, 7, FIRST * 20), TEXTS[1]]
+    for model in (lm, PlainLM(lm.hf_model)):
+        assert [index for scan in model.scan(PROMPT, texts) for index in scan.texts] == [1]
+    (scan,) = lm.scan(PROMPT, texts)
+    with pytest.raises(ValueError, match="no position"):
+        scan.draw([DrawRequest(0, 7, 1)], max_tokens=3, temperature=1.0)
