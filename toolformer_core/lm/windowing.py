@@ -50,7 +50,7 @@ def window_bounds(n: int, width: int) -> list[tuple[int, int, int, int]]:
     The scanned parts are disjoint and cover 0..n.
     """
     margin = width // 8
-    out = []
+    out: list[tuple[int, int, int, int]] = []
     start = end = 0
     while not out or end < n:
         end = min(start + width, n)
