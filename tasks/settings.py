@@ -37,9 +37,9 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from toolformer_core.endpoints import SECRET_NAME, parse_endpoint
+from toolformer_core.endpoints import SECRET_NAME, Credentials, parse_endpoint
 from toolformer_core.errors import UsageError
-from toolformer_core.lm.reference import Credentials, ModelRef
+from toolformer_core.lm.reference import ModelRef
 from warehouse.files.paths import database_problem, sqlite_url
 
 _MODEL_KEY = "TOOLFORMER_MODEL_KEY"

@@ -113,7 +113,6 @@ def pages(
 
 
 def _raw_pages(scanner: Scanner, header: Piece, max_page_bytes: int) -> Iterator[tuple[bytes, int] | SkippedPage]:
-    """Yield the XML and the line of every page, or why it cannot be read."""
     piece = header
     while piece.found:
         line = scanner.line

@@ -53,7 +53,6 @@ def numbers_of(*parts: str | bytes, count: int) -> list[int]:
 
 
 def _framed(parts: Iterable[str | bytes]) -> bytes:
-    """Return the parts in one, each after its length."""
     pieces: list[bytes] = []
     for part in parts:
         data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part

@@ -84,7 +84,6 @@ def words_in(text: str) -> list[str]:
 
 
 def _words_of(text: str) -> list[tuple[str, int, int]]:
-    """Return the words of a text as they are compared, with their offsets."""
     return [
         (unicodedata.normalize("NFKC", match[0]).casefold(), match.start(), match.end())
         for match in _WORD.finditer(text)

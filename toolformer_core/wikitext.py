@@ -221,7 +221,6 @@ def _of_tag(top: _Open) -> str:
 
 
 def _character(rest: Iterator[Any]) -> str:
-    """Read an entity to its end."""
     base, text = 0, ""
     for token in rest:
         kind = type(token).__name__

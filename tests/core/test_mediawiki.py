@@ -146,13 +146,6 @@ def test_a_file_that_is_no_dump_is_refused_and_an_empty_one_has_no_pages(tmp_pat
     assert cut.reason == "truncated"
 
 
-def test_a_multistream_dump_is_read_through(tmp_path: Path) -> None:
-    whole = dump(*(page(f"T{i}", "Text.") for i in range(20)))
-    path = tmp_path / "d.xml.bz2"
-    path.write_bytes(b"".join(bz2.compress(whole[i : i + 500]) for i in range(0, len(whole), 500)))
-    assert [one.title for one in articles(path)] == [f"T{i}" for i in range(20)]
-
-
 def test_memory_holds_no_page_that_is_too_long(tmp_path: Path) -> None:
     start, end = page("Huge", "\0").split("\0")
     million = bz2.compress(b"a" * 1_000_000)

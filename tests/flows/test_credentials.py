@@ -17,8 +17,8 @@ from tasks.environment import environment
 from tasks.settings import data_folder, model_credentials, public_qa_reader, qa_credentials, shown_url, tracking_uri
 from tests.support.commands import Run
 from tests.support.fake_vllm import FakeVllm, fake_vllm
+from toolformer_core.endpoints import Credentials
 from toolformer_core.errors import UsageError
-from toolformer_core.lm.reference import Credentials
 from warehouse.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")

@@ -34,17 +34,18 @@ def drawn(
     tokens: int = 6,
     prompt: Prompt = PROMPT,
     *,
+    each: int = 2,
     seed: int = 0,
     **more: str,
 ) -> dict[DrawRequest, Draw]:
-    """Two draws each at the first, a middle and the last position of every text, with seeds from the given one on."""
+    """Some draws each at the first, a middle and the last position of every text, with seeds from the given one on."""
     out = {}
     for scan in lm.scan(prompt, texts):
         asked = [
             DrawRequest(text, int(positions[at]), seed + 77 * text + 7 * at + n)
             for text, positions in zip(scan.texts, scan.positions, strict=True)
             for at in sorted({0, len(positions) // 2, len(positions) - 1})
-            for n in range(2)
+            for n in range(each)
         ]
         out.update(zip(asked, scan.draw(asked, max_tokens=tokens, temperature=temperature, **more), strict=True))
         assert scan.draw([], max_tokens=tokens, temperature=temperature) == []

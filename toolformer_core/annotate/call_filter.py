@@ -169,7 +169,6 @@ class CallColumns:
         return counts
 
     def _passing(self, call_filter: CallFilter) -> Mask:
-        """Return which calls reach their tool's threshold."""
         tau_f = np.array([call_filter.tau_f.get(tools[-1], math.inf) for tools in self.kinds], np.float64)
         passing: Mask = self.gain >= tau_f[self.kind]  # false for NaN
         return passing
@@ -319,7 +318,6 @@ def _precedence(call: ScoredCall, gain: float) -> tuple[Any, ...]:
 
 
 def _changes(values: NDArray[Any]) -> Mask:
-    """Return whether a value is another one than that before it."""
     changes = np.ones(len(values), np.bool_)
     np.not_equal(values[1:], values[:-1], out=changes[1:])
     return changes

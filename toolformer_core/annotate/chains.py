@@ -122,7 +122,6 @@ def _undrawn(start: ScoredCall, tool: str, rank: int, draws: int) -> DrawnCall:
 
 
 def _with_draws(row: DrawnCall, draws: Sequence[Draw], name: str) -> list[DrawnCall]:
-    """Return the row of a start for each of its draws, equal ones merged, in the order of first appearance."""
     out = []
     for one in merged(row, draws, name):
         repeated = one.outcome == "ok" and (one.tool, one.input) in {(c.tool, c.input) for c in one.preceding_calls}

@@ -276,7 +276,6 @@ def _rounded(value: float, above: float) -> float:
 
 
 def _wilson(share: float, n: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share of n."""
     middle = share + _Z**2 / (2 * n)
     half = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
     below = 1 + _Z**2 / n

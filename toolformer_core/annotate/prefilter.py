@@ -40,8 +40,7 @@ Details:
   after `latest_date`, the newest crawl date of a build's corpus, is ignored: the page is about a future event, or a
   number looks like a date. A document with no other date is dropped as later_than_latest_date.
 
-The result depends only on the document, the tool and the config. This stage knows no models except a language
-identifier, which is passed in or created on first use.
+The result depends only on the document, the tool and the config. This stage knows no models but a language identifier.
 """
 
 from __future__ import annotations
@@ -115,7 +114,6 @@ def _judge(tool: str, document: Document, config: PrefilterConfig, identify: Lan
 
 
 def _declared_judge(declared: DocumentFilter, identify: LanguageId) -> Callable[[str], tuple[bool, str]]:
-    """Return the function that says of a text whether it meets the conditions, and why or why not."""
     patterns = [regex.compile(pattern) for pattern in declared.patterns]
     words = "|".join(r"\s+".join(map(regex.escape, keyword.split())) for keyword in declared.keywords)
     keywords = regex.compile(rf"(?<!\w)(?:{words})(?!\w)", regex.IGNORECASE) if words else None

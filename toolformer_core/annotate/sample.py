@@ -2,10 +2,8 @@
 
 Of the positions with p(" [") > tau_s the k best are kept; at each of them m calls are drawn.
 
-A draw is free, or its form is forced: the tokens of `Name` are given after " [", the next token is drawn among those
-that go on with `(`, be it `(` alone or `()]`, and the rest is free. That is a draw from p(. | P(x), x_1:i-1, " [", it
-begins with `Name(`), and so what a free draw is that happens to begin so, in these tokens. The log-probability of the
-form is kept. No draw is lost to another tool or to plain text.
+A draw is free, or its form is forced: it begins with `Name(` (see `Scan.draw`), and is what a free draw is that happens
+to begin so. The log-probability of the form is kept. No draw is lost to another tool or to plain text.
 
     | outcome of a draw | because                                                                     |
     |-------------------|-----------------------------------------------------------------------------|
@@ -74,8 +72,6 @@ class SampledDocument:
 
 
 class _Candidate(NamedTuple):
-    """A position where calls may be drawn."""
-
     log_p: float
     position: int
     piece: int  # index among the scanned texts

@@ -132,8 +132,6 @@ _Key = tuple[str, int, str, str, tuple[AnsweredCall, ...]]  # document, position
 
 
 class _CallRequests(NamedTuple):
-    """A call, and the scores that are requested for it."""
-
     drawn: DrawnCall
     response: str
     plain: ScoreRequest

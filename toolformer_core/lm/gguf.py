@@ -12,7 +12,7 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-from toolformer_core.errors import ModelError
+from toolformer_core.errors import ModelError, first_line
 from toolformer_core.extras import how_to_install, is_installed
 from toolformer_core.folders import file_digest
 
@@ -26,10 +26,9 @@ def gguf_folder(file: Path) -> Path:
         ModelError: it is no GGUF file, transformers cannot read its kind of model, or a package is missing.
     """
     with file.open("rb") as stream:
-        if stream.read(len(_MAGIC)) != _MAGIC:
-            raise ModelError(
-                f"{file} is no GGUF file: it does not begin with GGUF; check that its download is complete"
-            )
+        begins = stream.read(len(_MAGIC))
+    if begins != _MAGIC:
+        raise ModelError(f"{file} is no GGUF file: it does not begin with GGUF; check that its download is complete")
     state = file.stat()
     return _converted(file.absolute(), state.st_size, state.st_mtime_ns)
 
@@ -65,8 +64,7 @@ def _convert(file: Path, folder: Path) -> None:
         loaded = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, struct.error) as exc:
-        reason = str(exc).strip().partition("\n")[0] or type(exc).__name__
-        raise ModelError(f"the GGUF file {file} cannot be read as a causal LM: {reason}") from exc
+        raise ModelError(f"the GGUF file {file} cannot be read as a causal LM: {first_line(exc)}") from exc
     del loaded.config.quantization_config  # the weights are plain numbers now, which transformers would not save else
     model = type(loaded)(loaded.config)
     model.load_state_dict(loaded.state_dict())

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolformer_core.endpoints import Credentials
 from toolformer_core.errors import ModelError, first_line
 from toolformer_core.extras import is_installed
 from toolformer_core.folders import file_digest
 from toolformer_core.lm.gguf import gguf_folder
-from toolformer_core.lm.reference import EMBEDDED, Credentials, ModelRef
+from toolformer_core.lm.reference import EMBEDDED, ModelRef
 from toolformer_core.records import digest_of
 
 if TYPE_CHECKING:
@@ -185,7 +186,6 @@ def _combined_digest(digests: dict[str, str]) -> str:
 
 
 def _digests_of(folder: Path, patterns: tuple[str, ...]) -> dict[str, str]:
-    """Return the digest of each file, in order of their names."""
     files = sorted({f for pattern in patterns for f in folder.glob(pattern) if f.is_file()})
     return {file.name: file_digest(file) for file in files}
 
@@ -262,7 +262,6 @@ def cpu_has_bfloat16() -> bool:
 
 
 def _weights_size(folder: Path) -> int:
-    """Return the bytes of the model's weights on disk."""
     files = list(folder.glob("*.safetensors")) or list(folder.glob("*.bin"))
     return sum(file.stat().st_size for file in files)
 
@@ -295,20 +294,12 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
     with _buffer_logs(logging.getLogger("transformers")):
         try:
             AutoConfig.from_pretrained(folder, local_files_only=True)  # the tokenizer would read it too, and be blamed
-        except errors as exc:
-            raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {first_line(exc)}") from exc
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        except errors as exc:
-            raise ModelError(_no_tokenizer(folder, name, exc)) from exc
-        try:
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                folder,
-                local_files_only=True,
-                dtype=dtype,
-                output_loading_info=True,
-                **({"device_map": "auto"} if spread else {}),
-            )
+            try:
+                tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            except errors as exc:
+                raise ModelError(_no_tokenizer(folder, name, exc)) from exc
+            options = {"local_files_only": True, **({"device_map": "auto"} if spread else {})}
+            loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True, **options)
         except (EOFError, pickle.UnpicklingError) as exc:  # torch's own message tells how to run a file's code
             raise ModelError(
                 f"model {name!r}: its .bin file is truncated or holds no weights; download it again"

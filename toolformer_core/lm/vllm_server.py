@@ -19,10 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from toolformer_core.endpoints import NO_CREDENTIALS, Credentials
 from toolformer_core.errors import ModelError, ServerRefusalError
 from toolformer_core.http_client import direct_client
 from toolformer_core.lm.base import Draw
-from toolformer_core.lm.reference import NO_CREDENTIALS, Credentials
 from toolformer_core.syntax import CLOSE, find_close
 
 if TYPE_CHECKING:
@@ -193,9 +193,9 @@ def draw_on(
 
 
 def _reason(response: httpx2.Response) -> str:
-    """Return the status and the first line of an error's message."""
     message = response.reason_phrase
     with contextlib.suppress(ValueError, AttributeError):
         body = response.json()
         message = body.get("error", body).get("message") or message
-    return f"{response.status_code} {str(message).strip().splitlines()[0] if str(message).strip() else ''}".strip()
+    lines = str(message).strip().splitlines() or [""]
+    return f"{response.status_code} {lines[0]}".strip()

@@ -49,20 +49,14 @@ def window_bounds(n: int, width: int) -> list[tuple[int, int, int, int]]:
 
     The scanned parts are disjoint and cover 0..n.
     """
-    if n <= width:
-        return [(0, n, 0, n)]
     margin = width // 8
-    step = width - 2 * margin
-    out = []
-    start = 0
-    while True:
+    out: list[tuple[int, int, int, int]] = []
+    start = end = 0
+    while not out or end < n:
         end = min(start + width, n)
-        first = start + margin if start else 0
-        last = n if end == n else end - margin
-        out.append((start, end, first, last))
-        if end == n:
-            return out
-        start += step
+        out.append((start, end, start + margin if start else 0, n if end == n else end - margin))
+        start += width - 2 * margin
+    return out
 
 
 def score_start(token: int, tokens: int, width: int) -> int:
@@ -100,8 +94,6 @@ def windows_of(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str | Ins
 
 
 class _Copy(NamedTuple):
-    """One of the two copies of a document in a prompt."""
-
     tokens: Tokens
     lead: int  # characters of its tokens that stand in front of the document: 1 for a space, else 0
 

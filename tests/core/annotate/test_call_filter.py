@@ -186,14 +186,9 @@ def test_calls_of_unknown_windows_are_kept():
 @given(st.lists(st.tuples(st.integers(0, 12), st.sampled_from([0.5, 0.6, 0.7])), unique_by=lambda one: one[0]))
 def test_a_call_survives_iff_none_in_its_window_is_better(drawn):
     calls = [a_scored(position=p, window_end=min(p + 4, 12), gain=g) for p, g in drawn]
-    alone = [
-        c
-        for c in calls
-        if not any(
-            o.position < c.window_end
-            and c.position < o.window_end
-            and (o.gain > c.gain or (o.gain == c.gain and o.position < c.position))
-            for o in calls
-        )
-    ]
-    assert survivors(calls)[0] == alone
+
+    def better(one, other):
+        near = one.position < other.window_end and other.position < one.window_end
+        return near and (one.gain, -one.position) > (other.gain, -other.position)
+
+    assert survivors(calls)[0] == [call for call in calls if not any(better(other, call) for other in calls)]

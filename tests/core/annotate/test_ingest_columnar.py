@@ -13,24 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.core.annotate.corpora import documents, read, rejected, write
-from toolformer_core.annotate.ingest import corpus_files, read_corpus
+from toolformer_core.annotate.ingest import corpus_files
 from toolformer_core.annotate.readers import files as readers
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow
-from toolformer_core.config import IngestConfig
 from toolformer_core.errors import CorpusError
 
 
 def test_a_parquet_file_is_read_by_column_and_row(tmp_path):
-    day = datetime.datetime(2019, 4, 25, 12)
-    table = pa.table(
-        {
-            "text": [f"text {i}" for i in range(600)] + [None],
-            "url": ["u"] * 601,
-            "date": [day] * 601,
-            "metadata": [{"url": "inner", "other": i} for i in range(601)],
-        }
-    )
-    pq.write_table(table, tmp_path / "c.parquet", row_group_size=100)
+    columns = {"text": [*(f"text {i}" for i in range(600)), None], "url": ["u"] * 601}
+    columns["date"] = [datetime.datetime(2019, 4, 25, 12)] * 601
+    columns["metadata"] = [{"url": "inner", "other": i} for i in range(601)]
+    pq.write_table(pa.table(columns), tmp_path / "c.parquet", row_group_size=100)
     got = read(tmp_path / "c.parquet")
     assert [(d.text, d.line, d.url, d.created) for d in got[:600]] == [
         (f"text {i}", i + 1, "u", "2019-04-25") for i in range(600)
@@ -152,17 +145,15 @@ with tempfile.TemporaryDirectory() as folder:
 def test_a_byte_that_is_no_utf8_costs_its_rows_alone_wherever_it_stands(tmp_path):
     broken = pa.array([b"a\xff", b"b", b"c", b"d"])
     texts = pa.Array.from_buffers(pa.string(), 4, broken.buffers())
-    columns = {  # the rows in which the first text stands are lost
-        "dictionary": (
-            pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 3], pa.int8()), texts),
-            [None, "b", None, "d"],
-        ),
-        "pairs": (pa.FixedSizeListArray.from_arrays(texts, 2), [None, ["c", "d"]]),
-        "lists": (pa.ListArray.from_arrays(pa.array([0, 2, 3, 4], pa.int32()), texts), [None, ["c"], ["d"]]),
-    }
-    for name, (column, wanted) in columns.items():
-        write(pa.table({"x": column}), tmp_path / f"{name}.arrow")
-        found = list(readers.rows_of(tmp_path / f"{name}.arrow", 1000))
+    dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 3], pa.int8()), texts)
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3, 4], pa.int32()), texts)
+    for column, wanted in (  # the rows in which the first text stands are lost
+        (dictionary, [None, "b", None, "d"]),
+        (pa.FixedSizeListArray.from_arrays(texts, 2), [None, ["c", "d"]]),
+        (lists, [None, ["c"], ["d"]]),
+    ):
+        write(pa.table({"x": column}), tmp_path / "c.arrow")
+        found = list(readers.rows_of(tmp_path / "c.arrow", 1000))
         assert [row.value["x"] if isinstance(row, RawRow) else None for row in found] == wanted
         assert {row.reason for row in found if isinstance(row, BadRow)} == {"not_utf8"}
 
@@ -177,12 +168,8 @@ def test_an_index_that_leads_out_of_its_dictionary_ends_the_file(tmp_path):
 @pytest.mark.parametrize("name", ["c.arrow", "c.parquet"])
 def test_of_two_columns_of_one_name_the_last_is_read(tmp_path, name):
     table = pa.Table.from_arrays([pa.array(["first"]), pa.array(["last"])], names=["text", "text"])
-    if name.endswith(".parquet"):
-        pq.write_table(table, tmp_path / name)
-    else:
-        with pa.OSFile(str(tmp_path / name), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-    assert [d.text for d in read_corpus(tmp_path / name, IngestConfig())] == ["last"]
+    write(table, tmp_path / name)
+    assert [d.text for d in documents(tmp_path)] == ["last"]
 
 
 @pytest.mark.parametrize("name", ["c.parquet", "c.arrow"])

@@ -23,12 +23,8 @@ def test_the_header_names_the_columns_as_in_json(tmp_path: Path) -> None:
         'id,text,url,created\n1,"One, two\n""three""",https://a.org/x,2019-04-25T12:57:54Z\n2,Plain,,\n'
     )
     first, second = read(tmp_path)
-    assert (first.text, first.url, first.created, first.line) == (
-        'One, two\n"three"',
-        "https://a.org/x",
-        "2019-04-25",
-        2,
-    )
+    assert (first.text, first.line) == ('One, two\n"three"', 2)
+    assert (first.url, first.created) == ("https://a.org/x", "2019-04-25")
     assert (second.text, second.url, second.created, second.line) == ("Plain", None, None, 4)
 
 
@@ -119,10 +115,8 @@ def test_a_bad_record_is_rejected_and_the_run_goes_on(tmp_path: Path, record: by
     assert (first.text, bad.line, bad.reason) == ("sound", 3, reason)
     assert len(bad.raw) <= 2_000
     if reason == "truncated":
-        assert (last, bad.detail) == (
-            [],
-            "a quote that opens here is never closed: 1,200,009 bytes from here on are no rows",
-        )
+        assert bad.detail == "a quote that opens here is never closed: 1,200,009 bytes from here on are no rows"
+        assert last == []
     else:
         assert [(d.text, d.line) for d in last] == [("last", 4 + record.count(b"\n"))]
 

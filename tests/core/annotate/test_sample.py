@@ -135,11 +135,8 @@ def test_what_becomes_of_a_draw(drawn, outcome, input_):
 def test_equal_draws_at_a_position_are_one_row_with_a_count():
     lm = scripted({9: -1.0, 26: -2.0}, {9: ["Calculator(1)]", "QA(1)]", "Calculator(1)]"]})
     (got,) = run(lm, [a_document(TEXT)], draws=3)
-    assert [(c.position, c.raw, c.count) for c in got.calls] == [
-        (9, "Calculator(1)", 2),
-        (9, "QA(1)", 1),
-        (26, "Calculator(2011 - 1994)", 3),
-    ]
+    wanted = [(9, "Calculator(1)", 2), (9, "QA(1)", 1), (26, "Calculator(2011 - 1994)", 3)]
+    assert [(c.position, c.raw, c.count) for c in got.calls] == wanted
 
 
 def test_a_call_cut_short_is_unterminated(monkeypatch):

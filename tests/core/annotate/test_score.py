@@ -62,9 +62,8 @@ def test_within_a_token_the_next_one_is_the_first_that_counts():
     before, behind = next((a, b) for a, b in pairwise(cuts) if b - a > 2)  # a token of three characters or more
     found = {}
     for position in (before, before + 1, before + 2, behind):
-        (found[position],) = score(
-            lm, "QA", {DOC.doc_id: text}, [(a_drawn(DOC, position, "how long?"), "long")], ScoreConfig()
-        )
+        items = [(a_drawn(DOC, position, "how long?"), "long")]
+        (found[position],) = score(lm, "QA", {DOC.doc_id: text}, items, ScoreConfig())
     assert found[before + 1].loss_plain == found[before + 2].loss_plain == found[behind].loss_plain
     assert found[before + 1].log_p_response == found[behind].log_p_response
     assert found[before].loss_plain != found[behind].loss_plain

@@ -58,35 +58,23 @@ def family(kind: str) -> Any:
         return tokenizer(merged_trigger=False)
     if kind == "sentencepiece":
         return sentencepiece()
-    model, trainer, pre_tokenizer, decoder = {
-        "unigram": (
-            models.Unigram(),
-            trainers.UnigramTrainer(vocab_size=300, special_tokens=["<end>", "<unk>"], unk_token="<unk>"),
-            pre_tokenizers.Metaspace(),
-            decoders.Metaspace(),
-        ),
+    spaced: dict[str, Any] = {"vocab_size": 300, "special_tokens": ["<end>", "<unk>"], "show_progress": False}
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    in_bytes = {"vocab_size": 600, "special_tokens": ["<end>"], "initial_alphabet": alphabet, "show_progress": False}
+    no_prefix = {"continuing_subword_prefix": ""}
+    model, trainer = {
+        "unigram": (models.Unigram(), trainers.UnigramTrainer(**spaced, unk_token="<unk>")),
         "wordpiece": (
-            models.WordPiece(unk_token="<unk>", continuing_subword_prefix=""),
-            trainers.WordPieceTrainer(
-                vocab_size=300, special_tokens=["<end>", "<unk>"], continuing_subword_prefix="", show_progress=False
-            ),
-            pre_tokenizers.Metaspace(),
-            decoders.Metaspace(),
+            models.WordPiece(unk_token="<unk>", **no_prefix), trainers.WordPieceTrainer(**spaced, **no_prefix)
         ),
-        "run-on": (
-            models.BPE(),
-            trainers.BpeTrainer(
-                vocab_size=600,
-                special_tokens=["<end>"],
-                initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-                show_progress=False,
-            ),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            decoders.ByteLevel(),
-        ),
-    }[kind]
+        "run-on": (models.BPE(), trainers.BpeTrainer(**in_bytes)),
+    }[kind]  # fmt: skip
     coded = Tokenizer(model)
-    coded.pre_tokenizer, coded.decoder = pre_tokenizer, decoder
+    if kind == "run-on":
+        coded.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        coded.decoder = decoders.ByteLevel()
+    else:
+        coded.pre_tokenizer, coded.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     coded.train_from_iterator(words(), trainer)
     return PreTrainedTokenizerFast(tokenizer_object=coded, bos_token="<end>", eos_token="<end>", unk_token="<unk>")
 

@@ -1,4 +1,4 @@
-"""Draws that are given their beginning: what the model draws, how likely the beginning was, and what that costs."""
+"""Draws that are given their beginning, and draws that can no longer become a call of the wanted tool."""
 
 from __future__ import annotations
 
@@ -16,19 +16,25 @@ from tests.support import plainly
 from tests.support.fake_vllm import SERVED, FakeVllm, fake_vllm
 from tests.support.plain_lm import PlainLM
 from tests.support.plainly import CLOSE
+from toolformer_core.annotate.sample import sample
+from toolformer_core.config import SampleConfig
 from toolformer_core.errors import ContextError, TokenizerError
-from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, uniform
+from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScanWrapper, uniform
 from toolformer_core.lm.hf.engine import TransformersLM
+from toolformer_core.lm.load import load_model
 from toolformer_core.lm.tokens import encode_opened
 from toolformer_core.lm.vllm import VllmLM
 from toolformer_core.lm.vllm_server import VllmServer
+from toolformer_core.prompts.load import load_prompt
+from toolformer_core.records import Document, DrawnCall, PrefilterResult
+from toolformer_core.syntax import name_begun
 
 BEGIN = "WikiSearch("  # several tokens of every tokenizer here
 LONG = " ".join(f"In {1900 + i} there were {i} of them." for i in range(30))
 
 
 def drawn(lm: LanguageModel, texts: Sequence[str], temperature: float, **more: str) -> dict[DrawRequest, Draw]:
-    return plainly.drawn(lm, texts, temperature, 16, **({"begin": BEGIN} | more))  # type: ignore[arg-type]
+    return plainly.drawn(lm, texts, temperature, 16, each=3, **({"begin": BEGIN} | more))  # type: ignore[arg-type]
 
 
 def assert_alike(ours: dict[DrawRequest, Draw], theirs: dict[DrawRequest, Draw], begin: str = BEGIN) -> None:
@@ -264,3 +270,64 @@ def test_a_server_goes_on_behind_the_token_that_is_drawn_here(room: int) -> None
         assert body["prompt"][:-1] == lead
         assert body["prompt"][-1] in lm.beginning(CALENDAR).allowed
         assert body["max_tokens"] == room - 1
+
+
+# --- draws that can no longer become a call ---------------------------------------------------------------------------
+
+
+SUMS = (
+    "The shop sold 48 apples and 37 pears, which makes 85 fruits in all. Of 120 seats 45 are taken, so 75 are free.",
+    "Each of the 12 boxes holds 24 pens, together 288 pens. The 288 pens weigh 1440 grams, so one weighs 5 grams.",
+)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_hopeless_draw_is_cut_where_the_plain_computation_cuts_it(family: str) -> None:
+    lm = tiny_lm(family)
+    whole, cut = plainly.drawn(lm, TEXTS[:3], 1.0, 10), plainly.drawn(lm, TEXTS[:3], 1.0, 10, name="QA")
+    assert cut == plainly.drawn(PlainLM(lm.hf_model), TEXTS[:3], 1.0, 10, name="QA")
+    hopeless = [at for at, draw in cut.items() if draw != whole[at]]
+    assert hopeless  # a random model writes no calls
+    for at in hopeless:
+        assert not cut[at].ended
+        assert whole[at].text.startswith(cut[at].text.rstrip("\ufffd"))
+        assert name_begun(cut[at].text.rstrip("\ufffd")) not in ("", "QA")
+
+
+class _Unnamed(ScanWrapper[Scan]):
+    """A scan that finishes every draw."""
+
+    def draw(self, requests, *, max_tokens, temperature, name="", begin=""):  # type: ignore[no-untyped-def]
+        return self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature, begin=begin)
+
+
+class FinishesEveryDraw:
+    """The model, as if it knew no hopeless draws."""
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self.inner = lm
+        self.name, self.digest = lm.name, lm.digest
+        self.log_probs = lm.log_probs
+
+    def scan(self, prompt, texts):  # type: ignore[no-untyped-def]
+        return (_Unnamed(scan) for scan in self.inner.scan(prompt, texts))
+
+
+def test_the_calls_of_the_embedded_model_are_those_of_finished_draws() -> None:
+    lm = load_model("embedded")
+    documents = [Document(str(n), text, None, None, "c", n) for n, text in enumerate(SUMS)]
+    pairs = [(d, PrefilterResult(d.doc_id, "calculator", True, "equation")) for d in documents]
+    config = SampleConfig.for_tool("calculator", top_k=8, draws=4, temperature=1.5)  # hot: many a draw goes wrong
+
+    def calls(model: LanguageModel) -> list[DrawnCall]:
+        found = sample(model, load_prompt("calculator"), "Calculator", pairs, config)
+        return [call for one in found for call in one.calls]
+
+    whole = calls(FinishesEveryDraw(lm))
+    before = lm.tokens  # the prompt has passed
+    assert calls(FinishesEveryDraw(lm)) == whole
+    between = lm.tokens
+    quick = calls(lm)
+    assert [call for call in quick if call.outcome == "ok"] == [call for call in whole if call.outcome == "ok"] != []
+    assert sum(call.count for call in quick) == sum(call.count for call in whole) == 2 * 8 * 4
+    assert lm.tokens - between < between - before

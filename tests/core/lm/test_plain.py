@@ -11,13 +11,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import PROMPT, TEXTS, tiny_lm
+from tiny import PROMPT, TEXTS, encode, plain_log_probs, tiny_lm
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support.plain_lm import PlainLM
-from tests.support.plainly import CLOSE, PREFIXES, asked_of, assert_alike, drawn, scanned
+from tests.support.plainly import CLOSE, PREFIXES, asked_of, assert_alike, assert_scans_alike, drawn, scanned
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.base import DrawRequest, ScoreRequest
+from toolformer_core.lm.base import DrawRequest, Insertion, ScoreRequest
 from toolformer_core.lm.hf.memory import _available, _below_limit, free_bytes
 from toolformer_core.lm.windowing import score_start, windows_of
 
@@ -218,13 +218,22 @@ class TestBudget:
 
     def test_out_of_memory_halves_the_batch_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
         lm = tiny_lm("gpt2", token_budget=4096)
-        wanted = tiny_lm("gpt2").log_probs(asked_of(TEXTS))
-        plainly, drawn_before = scanned(lm, TEXTS), drawn(lm, TEXTS, 1.0)
+
+        def scores() -> list[Any]:
+            return [float(log_p) for one in lm.log_probs(asked_of(TEXTS)) for log_p in one]
+
+        def scans() -> list[Any]:
+            return [x for positions, log_probs in scanned(lm, TEXTS).values() for x in (*positions, *log_probs)]
+
+        def draws() -> list[Any]:
+            return [*drawn(lm, TEXTS, 1.0).values()]
+
         for run, error in (
-            (lambda: lm.log_probs(asked_of(TEXTS)), torch.OutOfMemoryError("CUDA out of memory")),
-            (lambda: scanned(lm, TEXTS), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")),
-            (lambda: drawn(lm, TEXTS, 1.0), MemoryError()),
+            (scores, torch.OutOfMemoryError("CUDA out of memory")),
+            (scans, RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")),
+            (draws, MemoryError()),
         ):
+            wanted = run()
             before, usual, failed = lm.hf_model.token_budget, lm.hf_model.hidden, []
 
             def hidden(*a: Any, usual: Any = usual, error: Any = error, failed: Any = failed, **k: Any) -> torch.Tensor:
@@ -243,32 +252,72 @@ class TestBudget:
             (said,) = caplog.messages
             assert said.startswith("out of memory with a batch of")
             assert f"holds at most {before // 2} tokens" in said
-            if isinstance(error, MemoryError):
-                assert got == drawn_before
-            elif isinstance(error, torch.OutOfMemoryError):
-                for a, b in zip(got, wanted, strict=True):
-                    np.testing.assert_allclose(a, b, atol=CLOSE)
-            else:
-                for text, (positions, log_probs) in plainly.items():
-                    assert got[text][0] == positions
-                    np.testing.assert_allclose(got[text][1], log_probs, atol=CLOSE)
+            assert got == (wanted if run is draws else pytest.approx(wanted, abs=CLOSE, nan_ok=True))
 
-    def test_one_sequence_that_does_not_fit_is_an_error_a_user_can_mend(self) -> None:
-        lm = tiny_lm("gpt2")
-
+    @pytest.mark.parametrize(
+        ("error", "told", "says"),
+        [
+            (torch.OutOfMemoryError("CUDA out of memory"), ModelError, "memory with a single sequence; use a smaller"),
+            (RuntimeError("shapes do not match"), RuntimeError, "shapes do not match"),  # another one
+        ],
+    )
+    def test_one_sequence_that_does_not_fit_is_an_error_a_user_can_mend(
+        self, error: Exception, told: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def hidden(*_: Any, **__: Any) -> torch.Tensor:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise error
 
-        lm.hf_model.hidden = hidden  # type: ignore[method-assign]
-        with pytest.raises(ModelError, match="out of memory with a single sequence; use a smaller model"):
+        lm = tiny_lm("gpt2")
+        monkeypatch.setattr(lm.hf_model, "hidden", hidden)
+        with pytest.raises(told, match=says):
             lm.log_probs(asked_of(TEXTS))
 
-    def test_another_error_is_not_taken_for_it(self) -> None:
-        lm = tiny_lm("gpt2")
 
-        def hidden(*_: Any, **__: Any) -> torch.Tensor:
-            raise RuntimeError("shapes do not match")
+# --- behind calls that are inserted into a text -----------------------------------------------------------------------
 
-        lm.hf_model.hidden = hidden  # type: ignore[method-assign]
-        with pytest.raises(RuntimeError, match="shapes do not match"):
-            lm.log_probs(asked_of(TEXTS))
+
+FIRST = " [QA(Since when?) -> 1820]"
+LONGER = " ".join(f"In {1900 + i} there were {i} of them." for i in range(60))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gptj", "mistral"])
+def test_p_of_a_bracket_behind_a_call_is_that_of_the_sequence_written_out(family: str) -> None:
+    lm = tiny_lm(family)
+    text, at = LONGER[:60], LONGER.index(" there")
+    (scan,) = lm.scan(PROMPT, [Insertion(text, at, FIRST)])
+    assert [positions.tolist() for positions in scan.positions] == [[at]]
+    head, tail = PROMPT.head.removesuffix(" "), PROMPT.tail
+    ids = [0, *encode(lm, head), *encode(lm, " " + text), *encode(lm, tail), *encode(lm, " " + text[:at] + FIRST)]
+    wanted = float(plain_log_probs(lm, ids)[-1, lm.hf_model.trigger[0]])
+    assert abs(float(scan.log_probs[0][0]) - wanted) < CLOSE
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gptj", "mistral"])
+def test_scans_and_draws_beside_plain_texts_equal_the_plain_computation(family: str) -> None:
+    lm = tiny_lm(family, context=256)
+    middle, end = LONGER.index(" there", len(LONGER) // 2), len(LONGER)
+    longs = [Insertion(LONGER, middle, FIRST), Insertion(LONGER, middle, FIRST * 2), Insertion(LONGER, end, FIRST)]
+    assert_scans_alike(lm, [TEXTS[1], Insertion(TEXTS[1], 0, FIRST), *longs])
+
+
+def test_of_a_long_text_the_window_around_the_position_is_read_twice() -> None:
+    lm = tiny_lm(context=256)
+    at = LONGER.index(" there", len(LONGER) // 2)
+    ((window,),) = windows_of(lm.hf_model, PROMPT, [Insertion(LONGER, at, FIRST)])
+    first, second = lm.hf_model.text(window.ids.tolist()).split(lm.hf_model.text(lm.hf_model.encode(PROMPT.tail)))
+    assert first.strip() in LONGER
+    assert second.endswith(FIRST)
+    assert first.strip().startswith(second.removesuffix(FIRST).strip())
+    assert len(lm.hf_model.head_ids(PROMPT)) + len(window.ids) + len(lm.hf_model.trigger) + 64 <= 256
+    assert window.positions.tolist() == [at]
+    assert window.before.tolist() == [len(window.ids) - 1]
+
+
+def test_calls_that_leave_no_room_are_in_no_scan() -> None:
+    lm = tiny_lm(context=256)
+    texts = [Insertion(LONGER, 7, FIRST * 20), TEXTS[1]]
+    for model in (lm, PlainLM(lm.hf_model)):
+        assert [index for scan in model.scan(PROMPT, texts) for index in scan.texts] == [1]
+    (scan,) = lm.scan(PROMPT, texts)
+    with pytest.raises(ValueError, match="no position"):
+        scan.draw([DrawRequest(0, 7, 1)], max_tokens=3, temperature=1.0)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolformer_core.endpoints import Credentials
 from toolformer_core.errors import ModelError
-from toolformer_core.lm.reference import Credentials, ModelRef
+from toolformer_core.lm.reference import ModelRef
 from toolformer_core.lm.vllm_server import VllmServer
 
 _UNRESERVED = st.text("abcXYZ019-._~%", min_size=1, max_size=12)

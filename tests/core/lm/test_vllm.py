@@ -120,13 +120,6 @@ def test_a_model_that_is_not_served(server: FakeVllm) -> None:
         lm.check()
 
 
-def test_nobody_listens(server: FakeVllm) -> None:
-    server.server_close()
-    server.shutdown()
-    with pytest.raises(ModelError, match=r"no vLLM server answers at .*; start one with `vllm serve folder/served`"):
-        lm_of(server).check()
-
-
 def test_a_user_names_the_server_in_front_of_the_model(server: FakeVllm, tmp_path: Path) -> None:
     hf_model = tiny_lm("gpt2").hf_model
     hf_model.model.save_pretrained(tmp_path)

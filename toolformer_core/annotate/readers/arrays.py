@@ -110,8 +110,6 @@ class Element:
 
 @dataclass(slots=True)
 class _PartialElement:
-    """What has been read of the current element."""
-
     line: int
     limit: int
     parts: list[str] = field(default_factory=list)

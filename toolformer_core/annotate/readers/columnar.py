@@ -1,7 +1,6 @@
 """Reads rows from Parquet and Arrow files, in batches; a value that cannot be decoded costs its row, not the file.
 
 Binary values that are UTF-8 are texts, since Spark and Impala may write texts so; a map is a dict. The others stay.
-
 Before a value is taken out of a batch, the batch's memory is checked, because an offset out of bounds would end the
 process. pyarrow is imported on use. The module knows no column names and no JSON.
 """
@@ -53,7 +52,6 @@ def arrow_rows(path: Path, columns: frozenset[str] | None) -> Iterator[RawRow | 
 
 
 def _rows_of(batches: Iterator[tuple[Any, tuple[str, ...]]]) -> Iterator[RawRow | BadRow]:
-    """Yield the rows of batches with all of a file's columns, as far as they can be read."""
     import pyarrow as pa
 
     done = 0

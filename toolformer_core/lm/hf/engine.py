@@ -131,8 +131,6 @@ class TransformersLM:
 
 @dataclass(slots=True)
 class _Row:
-    """A window that went through the model."""
-
     window: Window
     log_probs: NDArray[np.float32]  # (n,)
     kv: KeyValues | None  # of head and window, (1, H, T, D) per layer; None: not kept

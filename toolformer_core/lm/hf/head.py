@@ -116,7 +116,6 @@ class LMHead:
         return layer.weight, layer.bias
 
     def _chunks(self, hidden: torch.Tensor) -> list[tuple[int, int]]:
-        """Split the hidden states into runs of nearly equal length."""
         small = hidden.device.type == "cpu" and self._layer(hidden) is not None
         rows = _ROWS if small else max(1, _MAX_LOGITS // self.size)
         pieces = -(-len(hidden) // rows)

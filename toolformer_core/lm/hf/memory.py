@@ -122,7 +122,6 @@ def _bytes_per_token(model: Any) -> int:
 
 
 def _widest(model: Any) -> int:
-    """Return the width of a layer's widest activations."""
     config = model.config.get_text_config()
     return int(getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * config.hidden_size)
 

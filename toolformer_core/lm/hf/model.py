@@ -93,6 +93,11 @@ class HFModel(PromptTokenizer):
         # a model spread over devices ends on a different one
         return out.last_hidden_state.to(ids.device)  # type: ignore[no-any-return]
 
+    def read(self, ids: torch.Tensor, cache: DynamicCache | None = None) -> torch.Tensor:
+        """Return the last hidden states (1, T, D) of one sequence (T,)."""
+        position = torch.arange(len(ids), device=ids.device)[None]
+        return self.hidden(ids[None], torch.ones_like(ids)[None], position, cache)
+
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the float32 logits (N, V) of hidden states (N, D)."""
         return self.model.get_output_embeddings()(hidden).float().to(hidden.device)  # type: ignore[no-any-return]
@@ -111,9 +116,8 @@ class HFModel(PromptTokenizer):
             if prompt.digest not in self._heads:
                 ids = self.head_ids(prompt)
                 cache = DynamicCache()
-                row = torch.tensor([ids], device=self.device)
                 with torch.inference_mode():
-                    self.hidden(row, torch.ones_like(row), torch.arange(len(ids), device=self.device)[None], cache)
+                    self.read(torch.tensor(ids, device=self.device), cache)
                 self._heads[prompt.digest] = (len(ids), key_values(cache))
             self._heads[prompt.digest] = head = self._heads.pop(prompt.digest)  # the last in use
             while len(self._heads) > 1 and sum(_bytes(kv) for _, kv in self._heads.values()) > self.cache_budget:

@@ -59,7 +59,7 @@ def can_share_prefix(hf_model: HFModel) -> bool:
     places = [(0, _SHORT), (0, _PREFIX)]
     with torch.inference_mode():
         cache = DynamicCache()
-        _pass(hf_model, prefix_ids, cache)
+        hf_model.read(prefix_ids, cache)
         kv = key_values(cache)
         try:
             shared = _logits(hf_model, SharedPrefix(hf_model, [kv], places, capacity=_STEPS, common=_SHORT - 2), tokens)
@@ -73,7 +73,7 @@ def can_share_prefix(hf_model: HFModel) -> bool:
             try:
                 with _InFloat32():  # type: ignore[no-untyped-call]
                     rows = [torch.cat([prefix_ids[:n], tokens[:, row]]) for row, (_, n) in enumerate(places)]
-                    exact = torch.cat([hf_model.logits(_pass(hf_model, row)[0, -_STEPS:]) for row in rows])
+                    exact = torch.cat([hf_model.logits(hf_model.read(row)[0, -_STEPS:]) for row in rows])
             except _UNSUPPORTED as exc:  # e.g. kernels for one precision only: then `tolerance` decides
                 if out_of_memory(exc):
                     raise
@@ -82,12 +82,6 @@ def can_share_prefix(hf_model: HFModel) -> bool:
     if not measured <= allowed:
         return _refuse(hf_model, f"in a trial its logits differ by {measured:.2g} of their size, {allowed:.2g} allowed")
     return True
-
-
-def _pass(hf_model: HFModel, ids: torch.Tensor, cache: DynamicCache | None = None) -> torch.Tensor:
-    """Return the hidden states (1, T, D) of a sequence (T,)."""
-    position = torch.arange(len(ids), device=ids.device)[None]
-    return hf_model.hidden(ids[None], torch.ones_like(ids)[None], position, cache)
 
 
 def _logits(hf_model: HFModel, rows: Continuation, tokens: torch.Tensor) -> torch.Tensor:

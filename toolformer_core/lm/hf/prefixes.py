@@ -197,7 +197,6 @@ class SharedPrefix:
         self._group_rows()
 
     def _bundle(self, prefixes: list[int], start: int, end: int | None) -> _Bundle:
-        """Return columns [start, end) of some prefixes; of one prefix nothing is copied."""
         layers = []
         for of_prefixes in zip(*(self.prefixes[b] for b in prefixes), strict=True):  # one layer
             keys, values = (_padded([x[:, :, start:end] for x in side]) for side in zip(*of_prefixes, strict=True))

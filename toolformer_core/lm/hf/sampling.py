@@ -1,11 +1,10 @@
 """Samples calls from a scan's keys and values, one token of every call at a time, until a "]" in the text closes it.
 
-Draws at the same position share a row as long as their texts are equal, and split when they differ.
-
-A draw's randomness comes from its seed and the step only (SplitMix64 into an inverse CDF), never from a generator's
-state; step 0 is the first token that is drawn, also after tokens that were given. So the same seed at the same place
-gives the same draw, whatever else is in the batch. Behind given tokens the first draw is from a few allowed tokens only
-(see `prompt_tokenizer.Beginning`). This module does not know what a call means.
+Draws at the same position share a row as long as their texts are equal, and split when they differ. A draw's randomness
+comes from its seed and the step only (`uniform` into an inverse CDF); step 0 is the first token that is drawn, also
+after tokens that were given. So the same seed at the same place gives the same draw, whatever else is in the batch.
+Behind given tokens the first draw is from a few allowed tokens only (see `prompt_tokenizer.Beginning`). This module
+does not know what a call means.
 """
 
 from __future__ import annotations
@@ -122,7 +121,6 @@ class _Drawing:
         self.named: set[int] = set()  # draws that begin as calls of the tool
 
     def _next_tokens(self, step: int, active: list[int]) -> list[int]:
-        """Return the next token of each active draw."""
         rows = torch.tensor(self.row_of, device=self.hidden.device)
         u = torch.from_numpy(uniform(self.seeds[active], step)).to(rows.device)
         head = self.hf_model.lm_head

@@ -29,11 +29,12 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from toolformer_core.endpoints import NO_CREDENTIALS, Credentials
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import Draw, DrawRequest, Insertion, Scan, ScoreRequest, uniform
 from toolformer_core.lm.load import LoadedTokenizer, load_tokenizer
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
-from toolformer_core.lm.reference import NO_CREDENTIALS, Credentials, ModelRef
+from toolformer_core.lm.reference import ModelRef
 from toolformer_core.lm.remote.identity import TOLERANCE, RemoteModel, describe, difference, probe_of, tokenizer_for
 from toolformer_core.lm.tokens import encode_opened
 from toolformer_core.lm.vllm_server import AT_ONCE, VllmServer, draw_on

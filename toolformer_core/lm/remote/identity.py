@@ -11,6 +11,7 @@ This module reads no tokens but those of the probe, and stores nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -29,7 +30,6 @@ TOLERANCE = 0.05  # nats per token, mean over the probe
 _DECIMALS = 2  # of a log-probability in the digest
 _SPACES = " \n▁ĠĊ"
 _OTHER_SPELLINGS = 0.1  # share of the probe's tokens that a server may write otherwise
-_DEFAULT_LIMIT = 20  # vLLM's --max-logprobs, where nothing else is said
 
 # Prose, arithmetic, dates, other languages, code and a call: models that differ, differ somewhere here.
 _PROBE = (
@@ -159,7 +159,7 @@ def _check_spelling(server: VllmServer, model: PromptTokenizer, tokenizer: str) 
 def _most_logprobs(server: VllmServer, prompt: list[int], most: int) -> int:
     """Return how many of the most likely tokens a server reports, at most `most`; refuse one that reports none.
 
-    No endpoint says so: more and more are requested, for a prompt of two tokens, until the server refuses.
+    No endpoint says so: they are requested, for a prompt of two tokens, in steps that halve what is left.
     """
 
     def allows(n: int) -> bool:
@@ -168,12 +168,7 @@ def _most_logprobs(server: VllmServer, prompt: list[int], most: int) -> int:
         except ServerRefusalError:
             return False
 
-    allowed, refused = 0, most + 1
-    guesses = [most, _DEFAULT_LIMIT, _DEFAULT_LIMIT + 1]
-    while refused - allowed > 1:
-        guess = guesses.pop(0) if guesses else (allowed + refused) // 2
-        if allowed < guess < refused:
-            allowed, refused = (guess, refused) if allows(guess) else (allowed, guess)
+    allowed = most if allows(most) else bisect_left(range(1, most), True, key=lambda n: not allows(n))
     if not allowed:
         raise ModelError(
             f"{server.url} tells the log-probabilities of a prompt's own tokens alone, and a scan needs those of "
