@@ -14,7 +14,7 @@ from flows.report.tables import Cell, ResultTable, percent
 from tasks.shards.run_shard import ShardResult
 from tasks.specs.evaluation_spec import TRIGGER_ARM, Evaluation
 from toolformer_core.evaluate.operands import RandomOperands, WordProblem, random_operands, right_calls
-from toolformer_core.evaluate.statistics import Comparison, ItemOutcome, accuracy, call_rates, call_split, compare
+from toolformer_core.evaluate.statistics import Comparison, ItemOutcome, call_rates, call_split, compare
 from warehouse.records import Certificate
 from warehouse.store import Store
 
@@ -133,7 +133,8 @@ def arm_figures(
 
     out = []
     for evaluation, items in outcomes.items():
-        split, overall = call_split(items), accuracy(item.right for item in items)
+        split = call_split(items)
+        overall = split.all
         out.append(
             ArmFigures(
                 evaluation=names[evaluation],

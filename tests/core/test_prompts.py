@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.errors import PromptError, UnknownNameError
+from toolformer_core.errors import PromptError
 from toolformer_core.prompts.load import load_prompt, prompt_from_text
 from toolformer_core.syntax import find_calls, strip
 
@@ -86,11 +86,6 @@ def test_a_prompt_that_is_not_utf8_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "qa.txt").write_bytes(b"\xff\xfe {text}")
     with pytest.raises(PromptError, match="cannot read"):
         load_prompt("qa", tmp_path)
-
-
-def test_an_unknown_tool_is_an_error() -> None:
-    with pytest.raises(UnknownNameError, match="Did you mean 'calculator'"):
-        load_prompt("calculater")
 
 
 def test_the_digest_follows_the_text() -> None:

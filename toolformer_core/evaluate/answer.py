@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.decode.records import Generation, GenerationSettings
-from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.items import Item, Rule, Task
 from toolformer_core.evaluate.scoring import is_right
 
@@ -63,9 +62,7 @@ class Prediction:
 
 
 def new_tokens_for(task: Task) -> int:
-    """Return how many tokens of text to generate, by the task's rule; a UsageError if it is measured by perplexity."""
-    if task.rule not in _NEW_TOKENS:
-        raise UsageError(f"the task {task.name} has no answers to write; it is measured by perplexity")
+    """Return how many tokens of text to generate, by the task's rule."""
     return _NEW_TOKENS[task.rule]
 
 
@@ -85,7 +82,7 @@ def answer(
     max_calls: int = 1,
     trigger: Mapping[str, float] | None = None,
 ) -> list[Prediction]:
-    """Let a model answer items greedily, and score its text without the calls.
+    """Let a model answer items of a task that has answers greedily, and score its text without the calls.
 
     Args:
         toolformer: the model, with at least these tools.
@@ -96,7 +93,7 @@ def answer(
         trigger: the smallest p(" [") at which each tool is called, by key; None: 0.
 
     Raises:
-        UsageError: a setting is out of range, or the task is measured by perplexity.
+        UsageError: a setting is out of range.
         UnknownNameError: a tool was not given to the model.
     """
     settings = GenerationSettings(

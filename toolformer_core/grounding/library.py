@@ -81,13 +81,11 @@ def library_of(
         undemonstrated: whether a tool may have neither examples nor an annotation prompt; it is then shown zero-shot.
 
     Raises:
-        UsageError: there is no tool; two have one key; a key in `mock` is not there or has no mock response; or a tool
-            is without demonstrations, and must have some.
+        UsageError: there is no tool; a key in `mock` is not there or has no mock response; or a tool is without
+            demonstrations, and must have some.
     """
     out: dict[str, LibraryTool] = {}
     for tool in tools:
-        if tool.key in out:
-            raise UsageError(f"two tools of the library have the key {tool.key}")
         response = declaration_of(tool).mock_response
         mocked = bool(response) if mock is True else mock is not False and tool.key in mock
         if mocked and not response:

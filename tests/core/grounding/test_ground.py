@@ -203,7 +203,6 @@ def test_libraries_that_make_no_sense_are_refused() -> None:
     bare = FakeTool({})
     for tools, options, message in (
         ([], {}, "no tools"),
-        ([adder, adder], {}, "two tools"),
         ([adder, finder], {"mock": ["finder"]}, "no mock response"),
         ([adder], {"mock": ["finder"]}, "not in the library: finder"),
         ([bare], {}, "without demonstrations"),
