@@ -15,19 +15,9 @@ from tests.core.decode.writers import speaks
 from tests.fakes import FakeTool
 from tests.support.scripted_lm import ScriptedLM
 from tests.tiny import tokenizer
-from toolformer_core.annotate.assemble import assemble
-from toolformer_core.annotate.call_filter import CallFilter, reasons_of
-from toolformer_core.annotate.execute import execute
-from toolformer_core.annotate.ingest import read_corpus
-from toolformer_core.annotate.prefilter import prefilter
-from toolformer_core.annotate.sample import sample
-from toolformer_core.annotate.score import score
-from toolformer_core.config import TOOL_NAMES, ExecuteConfig, IngestConfig, PrefilterConfig, SampleConfig, ScoreConfig
+from toolformer_core.config import PrefilterConfig
 from toolformer_core.decode.toolformer import Toolformer
-from toolformer_core.embedded import ASSETS
 from toolformer_core.lm.base import ScoreRequest
-from toolformer_core.prompts.load import load_prompt
-from toolformer_core.records import Document
 
 # --- annotating, worked by hand ---------------------------------------------------------------------------------------
 
@@ -242,50 +232,6 @@ def test_more_texts_than_a_shard_holds() -> None:
 
 def test_no_text_is_no_annotation() -> None:
     assert tf.annotate_texts([], ScriptedLM(), ["calculator"]) == []
-
-
-# --- annotating, as a build does --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow  # `test_python_api` compares them with those of a build
-@pytest.mark.parametrize("chosen", [{}, {"draw_form": "forced"}])
-def test_the_calls_are_those_of_the_stages_one_by_one(chosen: dict[str, str]) -> None:
-    lm = tf.load_model("embedded")
-    documents = [d for d in read_corpus(ASSETS / "corpus.jsonl.gz", IngestConfig(limit=6)) if isinstance(d, Document)]
-    tools = tf.build_tools(["calculator", "wikisearch", "calendar"])
-    scored, sampled = [], {}
-    for key, tool in tools.items():
-        verdicts = [v for v in prefilter(key, documents, PrefilterConfig()) if v.kept]
-        by_id = {d.doc_id: d for d in documents}
-        pairs = [(by_id[v.doc_id], v) for v in verdicts]
-        config = SampleConfig.for_tool(key, top_k=3, draws=2, **chosen)
-        sampled[key] = sample(lm, load_prompt(key), TOOL_NAMES[key], pairs, config)
-        calls = [call for one in sampled[key] for call in one.calls if call.outcome == "ok"]
-        contexts = {v.doc_id: v.context for v in verdicts}
-        questions = [(call.input, contexts[call.doc_id]) for call in calls]
-        answers = {(e.input, e.context): e for e in execute(tool, questions, ExecuteConfig())}
-        items = [(c, answers[q].response) for c, q in zip(calls, questions, strict=True) if not answers[q].failure]
-        scored += score(lm, TOOL_NAMES[key], {d.doc_id: d.text for d in documents}, items, ScoreConfig())
-    call_filter = CallFilter.of_build(tools, {"keep_repeats": {key: key == "calendar" for key in tools}})
-    reasons = {id(call): reason for call, reason in zip(scored, reasons_of(scored, call_filter), strict=True)}
-
-    texts, urls = [d.text for d in documents], [d.url for d in documents]
-    found = tf.annotate_texts(texts, lm, list(tools), urls=urls, top_k=3, draws=2, **chosen)
-    kept = [call for call in scored if not reasons[id(call)]]
-    assert min(len(kept), len(scored) - len(kept)) > 3  # the comparison is about something
-    for document, annotation in zip(documents, found, strict=True):
-        of_document = [call for call in scored if call.doc_id == document.doc_id]
-        expected = {
-            (c.tool, c.input, c.response, c.position, c.count, c.log_p, c.gain, reasons[id(c)]) for c in of_document
-        }
-        assert expected == {
-            (c.tool, c.input, c.response, c.position, c.count, c.log_p, c.gain, c.reason) for c in annotation.calls
-        }
-        example = assemble(document, [call for call in kept if call.doc_id == document.doc_id])
-        assert annotation.annotated == (example.text if example else document.text)
-        for key, of_tool in sampled.items():
-            outcomes = {one.doc_id: one.outcome for one in of_tool}
-            assert annotation.tools[key].outcome == outcomes.get(document.doc_id, "filtered_out")
 
 
 # --- generating -------------------------------------------------------------------------------------------------------
