@@ -122,9 +122,8 @@ def _fits(hf_model: HFModel, prompt: str) -> bool:
 def _prediction(
     task: Task, item: Item, generation: Generation | None, keys: Mapping[str, str], several: bool
 ) -> Prediction:
-    if generation is None:
-        empty = (None, None, None, None, 0, 0, TOO_LONG, () if several else None)
-        return Prediction(item.item_id, item.group, item.prompt, item.answers, "", "", False, False, *empty)
+    problem = TOO_LONG if generation is None else ""
+    generation = generation or Generation("", "", (), "", 0, 0, 0, 0, ())
     requested = [call for call in generation.calls if call.failure not in NOT_REQUESTED]
     first = next(iter(requested or generation.calls), None)
     return Prediction(
@@ -142,6 +141,7 @@ def _prediction(
         failure=first.failure if first else None,
         new_tokens=generation.new_tokens,
         call_tokens=generation.call_tokens,
+        problem=problem,
         calls=tuple(_predicted_calls(generation, keys)) if several else None,
     )
 
