@@ -14,7 +14,7 @@ from flows.report.tables import Cell, ResultTable, percent
 from tasks.shards.run_shard import ShardResult
 from tasks.specs.evaluation_spec import TRIGGER_ARM, Evaluation
 from toolformer_core.evaluate.operands import RandomOperands, WordProblem, random_operands, right_calls
-from toolformer_core.evaluate.statistics import Comparison, ItemOutcome, accuracy, call_rates, call_split, compare
+from toolformer_core.evaluate.statistics import Comparison, ItemOutcome, call_rates, call_split, compare
 from warehouse.records import Certificate
 from warehouse.store import Store
 
@@ -118,7 +118,8 @@ def arm_figures(
             for row, own in zip(rows, calls, strict=True)
             if word_problems
         ]
-        split, overall = call_split(items), accuracy(item.right for item in items)
+        split = call_split(items)
+        overall = split.all
         per_item = sum(map(len, calls)) / len(rows) if rows else math.nan
         with_calls, one = evaluation.arm in ("toolformer", TRIGGER_ARM), (known or {}).get(evaluation)
         certificate = None if one is None else certificate_of(names[evaluation], evaluation, right[evaluation], one)

@@ -42,6 +42,7 @@ class Fake(FakeTool):
         ({"urls": ["\ud800"]}, UsageError, "urls[0] is not UTF-8 text"),
         ({"model": "embedded"}, UsageError, "model is a name; load it once, and give what is loaded: load_model('emb"),
         ({"draws": 0}, UsageError, "draws must be positive, got 0"),
+        ({"draw_form": "fixed"}, UsageError, "draw_form must be one of free, forced: 'fixed'"),
         ({"tool_timeout_s": 0}, UsageError, "timeout_s must be positive, got 0"),
         ({"tool_workers": 0}, UsageError, "tool_workers must be at least 1, got 0"),
     ],

@@ -12,7 +12,7 @@ import pytest
 from smallworld.chains import CHAINS
 from toolformer_core.annotate.tool_prompt import chain_prompt_for
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.errors import PromptError, UnknownNameError
+from toolformer_core.errors import PromptError
 from toolformer_core.prompts.load import load_prompt, prompt_from_text
 from toolformer_core.syntax import find_calls, strip
 
@@ -80,8 +80,6 @@ def test_a_file_that_is_missing_or_not_utf8_and_an_unknown_tool_are_errors(tmp_p
     (tmp_path / "qa.txt").write_bytes(b"\xff\xfe {text}")
     with pytest.raises(PromptError, match="cannot read"):
         load_prompt("qa", tmp_path)
-    with pytest.raises(UnknownNameError, match="Did you mean 'calculator'"):
-        load_prompt("calculater")
 
 
 def test_the_digest_follows_the_text() -> None:

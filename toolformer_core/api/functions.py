@@ -8,6 +8,7 @@ which can be stopped and goes on where it stopped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, overload
 
@@ -183,9 +184,7 @@ def generate(
     from toolformer_core.decode.toolformer import Toolformer
 
     check_loaded(model)
-    toolformer = Toolformer(model, list(tools_by_key(tools).values()), tool_timeout_s=tool_timeout_s)
-    try:
+    given = list(tools_by_key(tools).values())
+    with closing(Toolformer(model, given, tool_timeout_s=tool_timeout_s)) as toolformer:
         written = toolformer.generate([prompts] if isinstance(prompts, str) else prompts, settings)
-    finally:
-        toolformer.close()
     return written[0] if isinstance(prompts, str) else written

@@ -130,9 +130,8 @@ def ground_all(
     """Rank tools for many queries at a time, which is much faster than one by one; see `ground`."""
     if isinstance(queries, str):
         raise UsageError("queries is one text; give a list of texts, or use `ground`")
-    weights = _weights(options)
-    groundings = _grounder(tools, model, options).ground(_checked(queries, options.get("context", "")))
-    return [ranked(grounding, weights) for grounding in groundings]
+    grounder, checked, weights = _prepared(queries, tools, model, options)
+    return [ranked(grounding, weights) for grounding in grounder.ground(checked)]
 
 
 def answer(
@@ -150,11 +149,10 @@ def answer(
         large_model: writes the final call, or the answer if no tool reaches the threshold; None: the small LM does.
         options: see `GroundingOptions`.
     """
-    weights, grounder = _weights(options), _grounder(tools, model, options)
-    (checked,) = _checked([query], options.get("context", ""))
-    (grounding,) = grounder.ground([checked])
+    grounder, checked, weights = _prepared([query], tools, model, options)
+    (grounding,) = grounder.ground(checked)
     large_lm = grounder.small_lm if large_model is None else HFSmallLM(_loaded(large_model))
-    (given,) = grounder.answer_all([checked], [grounding.choice(weights)], large_lm)
+    (given,) = grounder.answer_all(checked, [grounding.choice(weights)], large_lm)
     return GroundedAnswer(ranked(grounding, weights), given.call, given.text, given.failure)
 
 
@@ -189,11 +187,10 @@ def _reason(tools: Sequence[RankedTool], choice: str | None, weights: Weights) -
     return f"{choice} is {best.total - second.total:.3f} ahead of {second.tool}: {said}"
 
 
-def _weights(options: GroundingOptions) -> Weights:
-    return Weights(options.get("gamma", GEAR_GAMMA), options.get("smoothing", GEAR_LAMBDA), options.get("threshold"))
-
-
-def _grounder(tools: Sequence[str | Tool], model: TransformersLM, options: GroundingOptions) -> Grounder:
+def _prepared(
+    queries: Sequence[str], tools: Sequence[str | Tool], model: TransformersLM, options: GroundingOptions
+) -> tuple[Grounder, list[Query], Weights]:
+    weights = Weights(options.get("gamma", GEAR_GAMMA), options.get("smoothing", GEAR_LAMBDA), options.get("threshold"))
     lm = _loaded(model)
     library = library_of(
         tools_by_key(tools).values(),
@@ -205,7 +202,11 @@ def _grounder(tools: Sequence[str | Tool], model: TransformersLM, options: Groun
         encoder = load_encoder(encoder) if encoder else HiddenStateEncoder(lm.hf_model, lm.digest)
     if isinstance(patterns, str):
         patterns = patterns_named(patterns)
-    return Grounder(library, HFSmallLM(lm), encoder, patterns=patterns, settings=options.get("settings"))
+    for query in queries:
+        if not isinstance(query, str) or not query.strip():
+            raise UsageError(f"a query must be a text that is not blank, got {query!r}")
+    grounder = Grounder(library, HFSmallLM(lm), encoder, patterns=patterns, settings=options.get("settings"))
+    return grounder, [Query(query, options.get("context", "")) for query in queries], weights
 
 
 def _loaded(model: TransformersLM) -> TransformersLM:
@@ -213,10 +214,3 @@ def _loaded(model: TransformersLM) -> TransformersLM:
     if not hasattr(model, "hf_model"):
         raise UsageError(f"the model {model.name} cannot ground: its hidden states are needed; load it by `load_model`")
     return model
-
-
-def _checked(queries: Sequence[str], context: str) -> list[Query]:
-    for query in queries:
-        if not isinstance(query, str) or not query.strip():
-            raise UsageError(f"a query must be a text that is not blank, got {query!r}")
-    return [Query(query, context) for query in queries]

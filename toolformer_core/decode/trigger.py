@@ -34,8 +34,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toolformer_core.errors import UsageError
-
 __all__ = ["CurvePoint", "FitConfig", "Opening", "ToolFit", "fit_tool", "fit_triggers"]
 
 _CURVE = 60  # points of a curve at most
@@ -59,23 +57,14 @@ class FitConfig:
     Args:
         needless: a, the largest share of needless openings that remain.
         lost: b, the largest share of wanted openings that are lost. It takes precedence over `needless`.
-        min_calls: wanted openings that a tool needs for a threshold.
+        min_calls: wanted openings that a tool needs for a threshold, at least 1.
         few_calls: with fewer wanted openings, the threshold is at most a tenth of the least of them.
-
-    Raises:
-        UsageError: a value out of range.
     """
 
     needless: float = 0.05
     lost: float = 0.02
     min_calls: int = 5
     few_calls: int = 20
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.needless <= 1 or not 0 <= self.lost <= 1:
-            raise UsageError(f"needless and lost are shares in [0, 1], got {self.needless} and {self.lost}")
-        if self.min_calls < 1:
-            raise UsageError(f"min_calls must be at least 1, got {self.min_calls}")
 
 
 class CurvePoint(NamedTuple):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.decode.records import Generation, GenerationSettings
-from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.items import Item, Rule, Task
 from toolformer_core.evaluate.scoring import is_right
 
@@ -63,9 +62,7 @@ class Prediction:
 
 
 def new_tokens_for(task: Task) -> int:
-    """Return how many tokens of text to generate, by the task's rule; a UsageError if it is measured by perplexity."""
-    if task.rule not in _NEW_TOKENS:
-        raise UsageError(f"the task {task.name} has no answers to write; it is measured by perplexity")
+    """Return how many tokens of text to generate, by the task's rule."""
     return _NEW_TOKENS[task.rule]
 
 
@@ -85,7 +82,7 @@ def answer(
     max_calls: int = 1,
     trigger: Mapping[str, float] | None = None,
 ) -> list[Prediction]:
-    """Let a model answer items greedily, and score its text without the calls.
+    """Let a model answer items of a task that has answers greedily, and score its text without the calls.
 
     Args:
         toolformer: the model, with at least these tools.
@@ -96,7 +93,7 @@ def answer(
         trigger: the smallest p(" [") at which each tool is called, by key; None: 0.
 
     Raises:
-        UsageError: a setting is out of range, or the task is measured by perplexity.
+        UsageError: a setting is out of range.
         UnknownNameError: a tool was not given to the model.
     """
     settings = GenerationSettings(
@@ -125,9 +122,8 @@ def _fits(hf_model: HFModel, prompt: str) -> bool:
 def _prediction(
     task: Task, item: Item, generation: Generation | None, keys: Mapping[str, str], several: bool
 ) -> Prediction:
-    if generation is None:
-        empty = (None, None, None, None, 0, 0, TOO_LONG, () if several else None)
-        return Prediction(item.item_id, item.group, item.prompt, item.answers, "", "", False, False, *empty)
+    problem = TOO_LONG if generation is None else ""
+    generation = generation or Generation("", "", (), "", 0, 0, 0, 0, ())
     requested = [call for call in generation.calls if call.failure not in NOT_REQUESTED]
     first = next(iter(requested or generation.calls), None)
     return Prediction(
@@ -145,6 +141,7 @@ def _prediction(
         failure=first.failure if first else None,
         new_tokens=generation.new_tokens,
         call_tokens=generation.call_tokens,
+        problem=problem,
         calls=tuple(_predicted_calls(generation, keys)) if several else None,
     )
 

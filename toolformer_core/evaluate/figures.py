@@ -22,34 +22,24 @@ def _by_model(models: Sequence[str], tasks: Mapping[str, Sequence[float]]) -> di
 TABLES: Mapping[int, Mapping[str, Figures]] = {
     int(number): _by_model(_PAPERS["models"], tasks) for number, tasks in _PAPERS["tables"].items()
 }
-
 # Table 8: perplexity, tools disabled; by text and model.
 PERPLEXITY: Mapping[str, Figures] = _by_model(_PAPERS["models"][:3], _PAPERS["perplexity"])
-
 # Table 9: task -> k -> (accuracy on all, with a call, without one, percent of items with a call); None: no such item.
 DECODING: Mapping[str, Mapping[int, tuple[float | None, ...]]] = {
     task: {int(k): tuple(None if value == "-" else value for value in values) for k, values in rows.items()}
     for task, rows in _PAPERS["decoding"].items()
 }
-
-# Groups of tasks in §4.2 and Figure 4, and the table that holds their tasks.
-GROUPS: Mapping[str, int] = _PAPERS["groups"]
-
 # §4.2: group, or task -> tool ("other": any other, "none": no call) -> percent of items for which Toolformer called it.
 CALL_RATES: Mapping[str, Mapping[str, float | str]] = _PAPERS["call_rates"]
-
 # Table 2: tool -> tau_f -> examples in C*.
 EXAMPLES_BY_THRESHOLD: Mapping[str, Mapping[float, int]] = {
     tool: {float(tau_f): examples for tau_f, examples in row.items()}
     for tool, row in _PAPERS["examples_by_threshold"].items()
 }
-
-# Table 10: the tool and the gain L- - L+, in nats, of each example.
-GAINS: Sequence[tuple[str, float]] = [(tool, gain) for tool, gain in _PAPERS["gains"]]
-
-# Figure 4: parameters of the compared models, and the size from which on tools help.
-MODEL_SIZES: Sequence[int] = _PAPERS["model_sizes"]
-TOOLS_PAY_FROM: int = _PAPERS["tools_pay_from"]
+GAINS: Sequence[tuple[str, float]] = [tuple(row) for row in _PAPERS["gains"]]  # Table 10: tool, L- - L+ in nats
+GROUPS: Mapping[str, int] = _PAPERS["groups"]  # of tasks in §4.2 and Figure 4; the table that holds the tasks
+MODEL_SIZES: Sequence[int] = _PAPERS["model_sizes"]  # Figure 4: parameters of the compared models
+TOOLS_PAY_FROM: int = _PAPERS["tools_pay_from"]  # the size from which on tools help
 
 # GEAR: grounding accuracy; that of ART_cs by the data set of its demonstrations; answers by method.
 GROUNDING: Figures = _GEAR["grounding"]

@@ -12,7 +12,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
 
 BenchmarkRow = Mapping[str, Any]  # a row of a benchmark, with lower-case keys
@@ -145,14 +144,7 @@ def select_items(items: Iterable[Item], *, seed: int, limit: int | None = None, 
     Args:
         limit: the most items to ask; None: all that are not held out.
         held_out: how many to hold out; fewer if the benchmark would have no item left to ask.
-
-    Raises:
-        UsageError: the limit is not positive, or held_out is negative.
     """
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit must be at least 1, got {limit}")
-    if held_out < 0:
-        raise UsageError(f"held_out must be at least 0, got {held_out}")
     ordered = sorted(items, key=lambda item: digest_of("selection", str(seed), item.item_id))
     end = len(ordered) - min(held_out, max(0, len(ordered) - 1))
     asked = ordered[: end if limit is None else min(limit, end)]

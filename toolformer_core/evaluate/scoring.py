@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.items import Item, Rule, Task
 from toolformer_core.evaluate.numerals import Number, first_number, join_numerals, number_in
 from toolformer_core.evaluate.words import Token, normalise, tokens_of
@@ -31,9 +30,7 @@ _MIN_DECIMALS = 2  # with fewer decimals, a number is not regarded as rounded
 
 
 def is_right(task: Task, item: Item, continuation: str) -> bool:
-    """Return whether a continuation is right; a UsageError if the task is scored by perplexity."""
-    if task.rule is Rule.PERPLEXITY:
-        raise UsageError(f"the task {task.name} has no right answers; it is measured by perplexity")
+    """Return whether a continuation is right, for a task that is not measured by perplexity."""
     if task.rule is Rule.FIRST_NUMBER:
         return any(claims_number(answer, continuation) for answer in item.answers)
     return within_first_words(item.answers, continuation, task.rule.words)

@@ -88,10 +88,10 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
 
 def compare(first: Mapping[str, bool], second: Mapping[str, bool]) -> Comparison:
-    """Compare two arms on the same items: whether each got an item right, by item id.
+    """Compare two arms on the same items: whether each got an item right, by item id; there is at least one.
 
     Raises:
-        UsageError: the arms hold different items, or none.
+        UsageError: the arms hold different items.
     """
     if first.keys() != second.keys():
         unpaired = len(first.keys() ^ second.keys())
@@ -99,8 +99,6 @@ def compare(first: Mapping[str, bool], second: Mapping[str, bool]) -> Comparison
             f"both arms must hold the same items, but {unpaired} are in only one of them; evaluate both on all items"
         )
     n = len(first)
-    if not n:
-        raise UsageError("there are no items to compare; evaluate both arms first")
     b = sum(first[i] and not second[i] for i in first)
     c = sum(second[i] and not first[i] for i in first)
     counts = np.random.default_rng(_SEED).multinomial(n, [b / n, c / n, (n - b - c) / n], size=_DRAWS)  # (draws, 3)

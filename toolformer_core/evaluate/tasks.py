@@ -14,7 +14,7 @@ from pathlib import Path
 
 from toolformer_core import embedded
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.errors import CorpusError, UnknownNameError, UsageError
+from toolformer_core.errors import CorpusError, UnknownNameError
 from toolformer_core.evaluate.figures import figures_for
 from toolformer_core.evaluate.items import BadRowError, Hub, Item, RejectedRow, Rule, Task
 from toolformer_core.evaluate.readers import rows
@@ -133,14 +133,11 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
 
     Args:
         path: a file or a folder; None: generated (dateset), embedded (small-world), else from the hub.
-        limit: the most items to return; None: all.
+        limit: the most items to return, at least 1; None: all.
 
     Raises:
         CorpusError: there is no such path, it holds no usable row, or the hub cannot be reached.
-        UsageError: the limit is not positive.
     """
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit must be positive, got {limit}")
     stream = _usable(_stream(task, path), limit, task.one_per_id)
     head: list[Item | RejectedRow] = []
     for item in stream:

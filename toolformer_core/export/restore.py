@@ -16,11 +16,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolformer_core.errors import UsageError
-from toolformer_core.export.conversation import DEFAULT_REQUESTS, Conversation, Requests, Turn
+from toolformer_core.export.conversation import DEFAULT_REQUESTS, Requests
 from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
 
 __all__ = ["restore"]
+
+_Turn = tuple[str, str, dict[str, Any] | None]  # who speaks, what, and the function that is called
 
 
 def restore(row: Mapping[str, Any], requests: Requests = DEFAULT_REQUESTS) -> str:
@@ -37,9 +39,11 @@ def restore(row: Mapping[str, Any], requests: Requests = DEFAULT_REQUESTS) -> st
         if "segments" in row:
             return "".join(segment["text"] for segment in row["segments"])
         if "messages" in row:
-            return _text_of(_openai_turns(row["messages"], inputs), requests)
+            messages = [(m["role"], m["content"] or "", m.get("tool_calls") or []) for m in row["messages"]]
+            spoken = [(role, content, called[0]["function"] if called else None) for role, content, called in messages]
+            return _text_of(spoken, requests, inputs)
         if "conversations" in row:
-            return _text_of(_sharegpt_turns(row["conversations"], requests, inputs), requests)
+            return _text_of(_spoken(row["conversations"], requests), requests, inputs)
         if "text" in row and "calls" in row:
             return str(row["text"])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as exc:
@@ -47,20 +51,20 @@ def restore(row: Mapping[str, Any], requests: Requests = DEFAULT_REQUESTS) -> st
     raise UsageError(f"no text can be recovered from a row of {', '.join(row) or 'nothing'}")
 
 
-def _text_of(conversation: Conversation, requests: Requests) -> str:
-    user, *turns = conversation
-    if user.role != "user" or not user.content.startswith(requests.head):
+def _text_of(spoken: list[_Turn], requests: Requests, inputs: list[str] | None) -> str:
+    (first, request, _), *turns = spoken
+    if first != "user" or not request.startswith(requests.head):
         raise UsageError("the row begins with another request: give `restore` those of the export's manifest")
-    out = [user.content.removeprefix(requests.head)]
+    out, written = [request.removeprefix(requests.head)], None if inputs is None else [*inputs]
     call: Call | None = None
-    for i, turn in enumerate(turns):
-        if turn.role == "assistant":
-            out.append(f" {turn.content}" if i and turn.content else turn.content)  # "": a chain goes on
-            call = turn.call
-        elif turn.role == "tool" and call is not None:
-            out.append(linearize(call, turn.content))
+    for i, (role, content, function) in enumerate(turns):
+        if role == "assistant":
+            out.append(f" {content}" if i and content else content)  # "": a chain goes on
+            call = _call(function["name"], function["arguments"], written) if function else None
+        elif role == "tool" and call is not None:
+            out.append(linearize(call, content))
         else:
-            raise ValueError(f"turn {i + 2} is of {turn.role}")
+            raise ValueError(f"turn {i + 2} is of {role}")
     return "".join(out)
 
 
@@ -75,32 +79,19 @@ def _call(name: str, arguments: Any, written: list[str] | None) -> Call:
     return Call(name, values[0] if values else "")
 
 
-def _openai_turns(messages: list[dict[str, Any]], inputs: list[str] | None) -> Conversation:
-    turns, written = [], inputs and [*inputs]
-    for message in messages:
-        called = message.get("tool_calls") or []
-        function = called[0]["function"] if called else None
-        call = _call(function["name"], function["arguments"], written) if function else None
-        turns.append(Turn(message["role"], message["content"] or "", call))
-    return tuple(turns)
-
-
-def _sharegpt_turns(said: list[dict[str, str]], requests: Requests, inputs: list[str] | None) -> Conversation:
+def _spoken(said: list[dict[str, str]], requests: Requests) -> list[_Turn]:
     """Return the turns; a text of gpt, with a request after it, is the content of the turn with the next call."""
-    turns: list[Turn] = []
-    content, written = "", inputs and [*inputs]
+    turns: list[_Turn] = []
+    content = ""
     for i, one in enumerate(said):
         who, value = one["from"], one["value"]
         if who == "human" and i:
             if value != requests.next:
                 raise UsageError("the row holds another request: give `restore` those of the export's manifest")
-            content = turns.pop().content
-        elif who == "human":
-            turns.append(Turn("user", value))
+            content = turns.pop()[1]
         elif who == "function_call":
-            call = json.loads(value)
-            turns.append(Turn("assistant", content, _call(call["name"], call["arguments"], written)))
+            turns.append(("assistant", content, json.loads(value)))
             content = ""
         else:
-            turns.append(Turn("tool" if who == "observation" else "assistant", value))
-    return tuple(turns)
+            turns.append(({"human": "user", "observation": "tool"}.get(who, "assistant"), value, None))
+    return turns

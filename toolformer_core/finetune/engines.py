@@ -36,7 +36,7 @@ def _trained(model: Any) -> list[torch.nn.Parameter]:
     return [p for p in model.parameters() if p.requires_grad]
 
 
-def _rates(recipe: Recipe) -> dict[str, float]:
+def _rates(recipe: Recipe) -> dict[str, Any]:
     return {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
 
 

@@ -95,7 +95,14 @@ class Trainer:
                     self._checkpoint(step, None, whole=False)
                 self.emit("stopped", step=step)
                 return
-        self._finish()
+        best = checkpoints.best(self.folder) if self.engine.rank == 0 else None
+        self.emit(
+            "finished",
+            step=recipe.steps,
+            best_step=None if best is None else best.step,
+            best_perplexity=None if best is None else best.perplexity,
+            model="model",
+        )
 
     def _request_stop(self, number: int, frame: object) -> None:
         self.stop_signal = True
@@ -108,7 +115,11 @@ class Trainer:
         self.engine.total(0.0)  # the other processes wait until that is done
         for last in reversed(self._visible_checkpoints()):
             if not self._is_damaged(last):
-                self._check_engine(last)
+                if (last.world, last.engine) != (self.engine.world, self._engine_name):
+                    raise UsageError(
+                        f"checkpoint {last.name} was written by {last.world} processes of {last.engine}, but this run "
+                        f"has {self.engine.world} of {self._engine_name}: use the same, or remove the job's checkpoints"
+                    )
                 self.engine.load(last.state(self.folder))
                 return last.step
         return 0
@@ -140,13 +151,6 @@ class Trainer:
             checkpoints.set_aside(self.folder, checkpoint)
             self.emit("damaged", step=checkpoint.step, files=files)
         return files > 0
-
-    def _check_engine(self, last: Checkpoint) -> None:
-        if (last.world, last.engine) != (self.engine.world, self._engine_name):
-            raise UsageError(
-                f"checkpoint {last.name} was written by {last.world} processes of {last.engine}, but this run has "
-                f"{self.engine.world} of {self._engine_name}: use the same, or remove the job's checkpoints"
-            )
 
     @property
     def _engine_name(self) -> str:
@@ -273,17 +277,6 @@ class Trainer:
             for checkpoint in checkpoints.checkpoints(self.folder):
                 if checkpoint.step not in reported:
                     self._emit_saved(checkpoint)
-
-    def _finish(self) -> None:
-        if self.engine.rank == 0:
-            best = checkpoints.best(self.folder)
-            self.emit(
-                "finished",
-                step=self.job.recipe.steps,
-                best_step=None if best is None else best.step,
-                best_perplexity=None if best is None else best.perplexity,
-                model="model",
-            )
 
 
 def _targets(pieces: Sequence[Piece]) -> int:

@@ -73,7 +73,7 @@ def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     kind = ("cuda" if torch.cuda.is_available() else "cpu") if job.device == "auto" else job.device
-    device = torch.device(kind, local_rank if kind == "cuda" else None)
+    device = torch.device(kind, local_rank) if kind == "cuda" else torch.device(kind)
     if kind == "cuda":
         torch.cuda.set_device(device)
     train, dev = read_texts(folder / job.train), read_texts(folder / job.dev) if job.dev else []

@@ -12,7 +12,7 @@ together, and equal calls are run once. `answer_all` then asks the large LM for 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from toolformer_core.annotate.execute import execute
 from toolformer_core.config import ExecuteConfig
 from toolformer_core.decode.records import ToolCall
-from toolformer_core.errors import CallSyntaxError, UnknownNameError, UsageError
+from toolformer_core.errors import CallSyntaxError, UsageError
 from toolformer_core.grounding.encoders import Embeddings, Encoder, cosines
 from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.grounding.patterns import STANDARD_PATTERNS, PatternSet
@@ -100,11 +100,6 @@ class Grounder:
         self._embeddings = {} if embeddings is None else embeddings
         self.cost = Cost()  # of all calls so far
 
-    @property
-    def tools(self) -> Mapping[str, LibraryTool]:
-        """The library by key."""
-        return {one.key: one for one in self.library}
-
     def ground(self, queries: Sequence[Query]) -> list[Grounding]:
         """Score every tool for every query; what one gets does not depend on the others.
 
@@ -112,12 +107,14 @@ class Grounder:
             ToolError: a tool does not answer at all.
             ToolformerError: a tool cannot be made ready.
         """
+        if not queries:
+            return []
         begin, tokens = time.perf_counter(), self.small_lm.tokens
         total = len(queries) * (1 + sum(not one.mocked for one in self.library))
         prompts = [self.settings.prompt_for(query.text) for query in queries]
         cut = _first_sentence if self.patterns.authors_rule else first_line
         answers = [cut(a) for a in self.small_lm.answers(prompts, max_tokens=self.settings.max_answer_tokens)]
-        semantic = self.similarities([query.text for query in queries])
+        semantic = cosines(self.encoder.encode([query.text for query in queries]), self._descriptions())
         columns: list[list[ToolScore]] = []
         tool_calls = 0
         for column, one in enumerate(self.library):
@@ -134,21 +131,14 @@ class Grounder:
             for query, a, scores in zip(queries, answers, rows, strict=True)
         ]
 
-    def similarities(self, queries: Sequence[str]) -> NDArray[np.float32]:
-        """Return S(Q, d_i) of every query and tool, in the order of the library.  (N, T)"""
-        if not queries:
-            return np.zeros((0, len(self.library)), dtype=np.float32)
-        return cosines(self.encoder.encode(queries), self._descriptions())
-
     def answer_all(self, queries: Sequence[Query], choices: Sequence[str | None], large_lm: HFSmallLM) -> list[Answer]:
         """Answer queries with the tools that were chosen for them, or without one: one call of the large LM for each.
 
         Raises:
-            UnknownNameError: a choice is not in the library.
             ToolError: a tool does not answer at all.
         """
         begin, tokens = time.perf_counter(), large_lm.tokens
-        tools = self.tools
+        tools = {one.key: one for one in self.library}
         out: list[Answer] = [Answer(None, "", "", NO_CALL)] * len(queries)
         tool_calls = 0
         for key in dict.fromkeys(choices):
@@ -159,8 +149,6 @@ class Grounder:
                 for i, text in zip(rows, map(first_line, texts), strict=True):
                     out[i] = Answer(None, "", text, "" if text else "empty")
                 continue
-            if key not in tools:
-                raise UnknownNameError("tool", key, tools)
             executions = self._ask(tools[key], [queries[i] for i in rows], large_lm)
             tool_calls += len({id(execution) for execution in executions if execution is not None})
             for i, one in zip(rows, executions, strict=True):
@@ -170,13 +158,11 @@ class Grounder:
 
     def _descriptions(self) -> Embeddings:
         """Return the descriptions' embeddings, each computed once.  (T, D)"""
-        texts = {digest_of("embedding", self.encoder.digest, d): d for d in (t.tool.description for t in self.library)}
-        missing = [digest for digest in texts if digest not in self._embeddings]
-        if missing:
-            rows = self.encoder.encode([texts[digest] for digest in missing])
-            self._embeddings |= dict(zip(missing, rows, strict=True))
-        order = (digest_of("embedding", self.encoder.digest, one.tool.description) for one in self.library)
-        return np.stack([self._embeddings[digest] for digest in order])
+        digests = [digest_of("embedding", self.encoder.digest, one.tool.description) for one in self.library]
+        texts = {digest: one.tool.description for digest, one in zip(digests, self.library, strict=True)}
+        if missing := {digest: text for digest, text in texts.items() if digest not in self._embeddings}:
+            self._embeddings |= dict(zip(missing, self.encoder.encode(list(missing.values())), strict=True))
+        return np.stack([self._embeddings[digest] for digest in digests])
 
     def _ask(
         self, one: LibraryTool, queries: Sequence[Query], lm: HFSmallLM, top_p: float | None = None

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from toolformer_core.annotate.tool_prompt import prompt_for
@@ -69,7 +68,6 @@ def library_of(
     *,
     demonstrations: DemonstrationKind = "questions",
     mock: bool | Collection[str] = (),
-    prompts: Path | None = None,
     undemonstrated: bool = False,
 ) -> tuple[LibraryTool, ...]:
     """Return tools with what GEAR needs of each, in the order in which equal scores are decided.
@@ -77,22 +75,19 @@ def library_of(
     Args:
         demonstrations: the kind to show; a tool that has only the other kind is shown by that one.
         mock: keys of tools that are ranked by their mock response, without being called; True: all that have one.
-        prompts: a folder of annotation prompts, in place of the shipped ones.
         undemonstrated: whether a tool may have neither examples nor an annotation prompt; it is then shown zero-shot.
 
     Raises:
-        UsageError: there is no tool; two have one key; a key in `mock` is not there or has no mock response; or a tool
-            is without demonstrations, and must have some.
+        UsageError: there is no tool; a key in `mock` is not there or has no mock response; or a tool is without
+            demonstrations, and must have some.
     """
     out: dict[str, LibraryTool] = {}
     for tool in tools:
-        if tool.key in out:
-            raise UsageError(f"two tools of the library have the key {tool.key}")
         response = declaration_of(tool).mock_response
         mocked = bool(response) if mock is True else mock is not False and tool.key in mock
         if mocked and not response:
             raise UsageError(f"the tool {tool.key} has no mock response; declare one: mock_response=...")
-        shown = _demonstrations(tool, demonstrations, prompts, undemonstrated)
+        shown = _demonstrations(tool, demonstrations, undemonstrated)
         out[tool.key] = LibraryTool(tool, shown, response, mocked)
     if not out:
         raise UsageError("the library has no tools to choose from")
@@ -108,7 +103,7 @@ def zero_shot(key: str, name: str, description: str, written: str = "input") -> 
     return Demonstrations(Prompt(key, f"{description}\n{shape}\n\nQuestion: ", "\nCall:"), repeats=False)
 
 
-def _demonstrations(tool: Tool, kind: DemonstrationKind, prompts: Path | None, undemonstrated: bool) -> Demonstrations:
+def _demonstrations(tool: Tool, kind: DemonstrationKind, undemonstrated: bool) -> Demonstrations:
     shown = ""
     for question, given in declaration_of(tool).examples:
         shown += f"Question: {question}\nCall:{linearize(Call(tool.name, given))}\n\n"
@@ -118,7 +113,7 @@ def _demonstrations(tool: Tool, kind: DemonstrationKind, prompts: Path | None, u
     if shown and kind == "questions":
         return from_examples
     try:
-        return Demonstrations(prompt_for(tool, prompts), repeats=True)
+        return Demonstrations(prompt_for(tool), repeats=True)
     except PromptError as exc:
         if shown:
             return from_examples

@@ -7,7 +7,9 @@ the others. The large LM that writes the final call is used through the same int
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,24 +79,15 @@ class HFSmallLM:
         hf_model = self.lm.hf_model
         room = hf_model.context_length - (hf_model.bos is not None) - max_tokens
         fitting = [i for i, prompt in enumerate(prompts) if 0 < len(hf_model.encode(prompt)) <= room]
-        greedy = GenerationSettings(max_new_tokens=max_tokens, top_k=0, max_calls=0)
-        settings = [
-            greedy
-            if top_p is None
-            else replace(
-                greedy, temperature=1.0, top_p=top_p, seed=numbers_of("call", prompts[i], count=1)[0], stop=("\n",)
-            )
-            for i in fitting
-        ]
-        toolformer = Toolformer(self.lm, [], max_rows=_ROWS)
-        try:
-            written = toolformer.generate([prompts[i] for i in fitting], settings) if fitting else []
-        finally:
-            toolformer.close()
-        out: list[str | None] = [None] * len(prompts)
-        for i, generation in zip(fitting, written, strict=True):
-            out[i] = generation.text
-        return out
+        settings = [GenerationSettings(max_new_tokens=max_tokens, top_k=0, max_calls=0) for _ in fitting]
+        if top_p is not None:
+            seeds = [numbers_of("call", prompts[i], count=1)[0] for i in fitting]
+            drawn = partial(replace, temperature=1.0, top_p=top_p, stop=("\n",))
+            settings = [drawn(one, seed=seed) for one, seed in zip(settings, seeds, strict=True)]
+        with closing(Toolformer(self.lm, [], max_rows=_ROWS)) as toolformer:
+            written = toolformer.generate([prompts[i] for i in fitting], settings)
+        by_index = {i: generation.text for i, generation in zip(fitting, written, strict=True)}
+        return [by_index.get(i) for i in range(len(prompts))]
 
     def choose(self, prompts: Sequence[str], options: Sequence[str]) -> list[int | None]:
         """Return which option the model would write after each prompt, if it could write nothing else.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.errors import PromptError, UnknownNameError
+from toolformer_core.errors import PromptError
 from toolformer_core.records import Prompt
 
 PLACEHOLDER = "{text}"
@@ -18,17 +18,11 @@ _SHIPPED = Path(__file__).resolve().parent
 
 
 def load_prompt(tool_key: str, folder: Path | None = None) -> Prompt:
-    """Return the prompt of a tool, from `<folder>/<tool_key>.txt`.
-
-    Args:
-        folder: a user's prompts; None: the shipped ones.
+    """Return the prompt of a tool of the paper, from a user's folder, or the shipped one.
 
     Raises:
-        UnknownNameError: the tool is not one of the five.
         PromptError: the file is missing, is not UTF-8, or does not hold exactly one `{text}`.
     """
-    if tool_key not in TOOL_NAMES:
-        raise UnknownNameError("tool", tool_key, TOOL_NAMES)
     return read_prompt(tool_key, prompt_path(tool_key, folder))
 
 
@@ -37,7 +31,8 @@ def prompt_path(tool_key: str, folder: Path | None = None) -> Path:
 
 
 def chain_prompt_path(tool_key: str, folder: Path | None = None) -> Path:
-    return (_SHIPPED if folder is None else folder) / f"{tool_key}.chain.txt"
+    """Return where the prompt for a tool's calls in chains lies."""
+    return prompt_path(f"{tool_key}.chain", folder)
 
 
 def read_prompt(tool_key: str, path: Path) -> Prompt:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_core.decode.trigger import CurvePoint, FitConfig, Opening, fit_tool, fit_triggers
-from toolformer_core.errors import UsageError
 
 WANTED = [0.35, 0.5, 0.6, 0.7]
 NEEDLESS = [0.1, 0.2, 0.3, 0.4]
@@ -129,9 +127,3 @@ def test_a_long_curve_is_thinned_and_holds_its_ends_and_the_threshold() -> None:
     assert CurvePoint(fit.threshold or 0.0, 24, 500) in fit.curve  # 24 of 499 is 4.8 %, 25 is 5.01 %
     assert fit.curve[-1].kept == 1
     assert [p.threshold for p in fit.curve] == sorted({p.threshold for p in fit.curve})
-
-
-@pytest.mark.parametrize("wrong", [{"needless": 1.1}, {"lost": -0.1}, {"min_calls": 0}])
-def test_shares_out_of_range(wrong: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match="got"):
-        replace(FitConfig(), **wrong)

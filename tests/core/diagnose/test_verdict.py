@@ -199,32 +199,37 @@ def test_a_whole_pipeline_can_be_taught() -> None:
     assert {check.step: check.reference for check in verdict.checks}["position"] == 0.25
 
 
+def changed(whole: Figures, **values: float) -> Figures:
+    """Figures with other values, each named by its part and field with two underscores in between."""
+    for name, value in values.items():
+        part, _, attribute = name.partition("__")
+        whole = replace(whole, **{part: replace(getattr(whole, part), **{attribute: value})})
+    return whole
+
+
+def copying(whole: Figures, share: float) -> Figures:
+    """Figures with another share of gold calls that responses help."""
+    gold = replace(whole.filter.kinds["gold"], lowers=share)
+    return replace(whole, filter=replace(whole.filter, kinds={**whole.filter.kinds, "gold": gold}))
+
+
 def broken(step: str) -> Figures:
     """Figures in which one step falls just short."""
     whole = figures()
     short = judge(whole).checks[STEPS.index(step)].least - 0.01
-    gold = whole.filter.kinds["gold"]
-    return {
-        "tokenizer": lambda: replace(
-            whole, structure=replace(whole.structure, place_alone=short), position=replace(whole.position, reached=0.49)
-        ),
-        "language": lambda: replace(
-            whole, structure=replace(whole.structure, loss=(1 - short) * math.log(STRUCTURE.vocabulary))
-        ),
-        "prompt": lambda: replace(
-            whole,
-            structure=replace(whole.structure, demonstrations=0),
-            imitation=replace(whole.imitation, places_right=0.49),
-        ),
-        "position": lambda: replace(whole, position=replace(whole.position, reached=short)),
-        "imitation": lambda: replace(whole, imitation=replace(whole.imitation, places_right=short)),
-        "tool": lambda: replace(whole, use=replace(whole.use, gold_answered=short)),
-        "copying": lambda: replace(
-            whole, filter=replace(whole.filter, kinds={**whole.filter.kinds, "gold": replace(gold, lowers=short)})
-        ),
-        "discrimination": lambda: replace(whole, filter=replace(whole.filter, over_wrong=short)),
-        "threshold": lambda: replace(whole, filter=replace(whole.filter, reached=short)),
-    }[step]()
+    if step == "copying":
+        return copying(whole, short)
+    values = {
+        "tokenizer": {"structure__place_alone": short, "position__reached": 0.49},
+        "language": {"structure__loss": (1 - short) * math.log(STRUCTURE.vocabulary)},
+        "prompt": {"structure__demonstrations": 0, "imitation__places_right": 0.49},
+        "position": {"position__reached": short},
+        "imitation": {"imitation__places_right": short},
+        "tool": {"use__gold_answered": short},
+        "discrimination": {"filter__over_wrong": short},
+        "threshold": {"filter__reached": short},
+    }
+    return changed(whole, **values[step])
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -244,20 +249,13 @@ def test_of_several_the_first_of_the_pipeline_is_named() -> None:
 
 def test_what_is_only_looked_at_is_not_blamed_where_the_rest_does_well() -> None:
     whole = figures()  # position 0.5, imitation 1.0: well
-    assert judge(replace(whole, structure=replace(STRUCTURE, demonstrations=0))).teachable
-    assert judge(replace(whole, structure=replace(STRUCTURE, place_alone=0.0))).teachable
+    assert judge(changed(whole, structure__demonstrations=0)).teachable
+    assert judge(changed(whole, structure__place_alone=0.0)).teachable
 
 
 def test_where_nothing_is_copied_at_all_imitation_is_its_consequence() -> None:
-    bad = broken("imitation")
-    gold = bad.filter.kinds["gold"]
-
-    def helped(share: float) -> Figures:
-        kinds = {**bad.filter.kinds, "gold": replace(gold, lowers=share)}
-        return replace(bad, filter=replace(bad.filter, kinds=kinds))
-
-    assert judge(helped(0.04)).step == "copying"
-    assert judge(helped(0.05)).step == "imitation"
+    assert judge(copying(broken("imitation"), 0.04)).step == "copying"
+    assert judge(copying(broken("imitation"), 0.05)).step == "imitation"
 
 
 def test_a_tool_that_does_not_answer_at_all() -> None:
@@ -294,7 +292,7 @@ def test_a_suggested_tau_s_lets_half_of_the_gold_positions_through(p: float) -> 
     positions = tuple(replace(position, log_p=math.log(p)) for position in seen.gold_positions)
     config = replace(seen.config, tau_s=0.999999999)
     short = figures_of(replace(seen, gold_positions=positions, config=config), 0.5, STRUCTURE)
-    suggestion = judge(replace(short, position=replace(short.position, reached=0.0, above_tau_s=0.0))).suggestion
+    suggestion = judge(changed(short, position__reached=0.0, position__above_tau_s=0.0)).suggestion
     said = float(suggestion.split("--tau-s ")[1].split()[0])
     assert 0.85 * p < said < p
     assert sum(math.exp(position.log_p) > said for position in positions) * 2 >= len(positions)

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.scoring import claims_number, is_right, within_first_words
 from toolformer_core.evaluate.tasks import task_named
@@ -231,11 +230,6 @@ def test_the_number_claimed(answer, said):
 )
 def test_other_claims(answer, said):
     assert not claims_number(answer, said)
-
-
-def test_perplexity_is_not_scored():
-    with pytest.raises(UsageError, match="measured by perplexity"):
-        is_right(task_named("perplexity"), an_item("perplexity"), "x")
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tiny import TEXTS, tiny_lm
 from transformers import AutoTokenizer
 
 from tests.core.finetune.training_runs import RECIPE, STEPS, TRAIN, events, job_in, losses, run_here, run_program
-from toolformer_core.errors import ModelError, UsageError
+from toolformer_core.errors import ModelError
 from toolformer_core.finetune.engines import PlainEngine
 from toolformer_core.finetune.events import EVENTS_FILE, FAILURE_FILE, event_writer, read_events
 from toolformer_core.finetune.loop import LossError
@@ -242,9 +242,3 @@ def test_the_rate_rises_over_the_warmup_and_stays() -> None:
     recipe = Recipe(steps=20, learning_rate=1.0)
     assert [recipe.learning_rate_at(s) for s in (1, 2, 3, 20)] == [0.5, 1.0, 1.0, 1.0]
     assert Recipe(steps=20, learning_rate=1.0, warmup=0).learning_rate_at(1) == 1.0
-
-
-def test_wrong_figures_are_refused() -> None:
-    for wrong in ({"steps": 0}, {"zero_stage": 4}, {"precision": "fp8"}, {"warmup": 2}, {"engine": "fsdp"}):
-        with pytest.raises(UsageError):
-            Recipe(**wrong)

@@ -9,7 +9,7 @@ import pytest
 from fakes import FakeTool
 
 from tests.support.scripted_grounding import ScriptedEncoder, ScriptedSmallLM
-from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.errors import UsageError
 from toolformer_core.grounding.baselines import chosen_by_lm, few_shot_prompt
 from toolformer_core.grounding.ground import NO_CALL, Grounder, GroundingSettings
 from toolformer_core.grounding.library import library_of
@@ -146,8 +146,6 @@ def test_without_a_tool_the_large_lm_answers_itself() -> None:
     grounder = Grounder(library_of(the_tools()), the_lm(), the_encoder(), patterns=PATTERNS)
     (answer,) = grounder.answer_all([Query(SUM)], [None], the_lm())
     assert (answer.tool, answer.text, answer.failure) == (None, "6", "")
-    with pytest.raises(UnknownNameError, match="adder"):
-        grounder.answer_all([Query(SUM)], ["ader"], the_lm())
     assert grounder.ground([]) == []
 
 
@@ -203,7 +201,6 @@ def test_libraries_that_make_no_sense_are_refused() -> None:
     bare = FakeTool({})
     for tools, options, message in (
         ([], {}, "no tools"),
-        ([adder, adder], {}, "two tools"),
         ([adder, finder], {"mock": ["finder"]}, "no mock response"),
         ([adder], {"mock": ["finder"]}, "not in the library: finder"),
         ([bare], {}, "without demonstrations"),

@@ -67,10 +67,8 @@ def templama(task: str, row: BenchmarkRow, source: str) -> Item:
     answers: list[str] = []
     value = optional(row, "answer", "answers")
     for answer in value if isinstance(value, list) else [value]:
-        if isinstance(answer, dict):
-            answers += texts_in(answer.get("name")) + texts_in(answer.get("aliases"))
-        else:
-            answers += texts_in(answer)
+        given = [answer.get("name"), answer.get("aliases")] if isinstance(answer, dict) else [answer]
+        answers += [text for one in given for text in texts_in(one)]
     item_id = optional(row, "id")
     relation = re.search(r"P\d+", str(optional(row, "relation") or item_id or ""))
     return item_of(

@@ -64,8 +64,7 @@ _RELATIVE = {
 
 def _nth(month: int, weekday: str, n: int, year: int) -> date:
     """Return the n-th such day of a month; n = 0: the last one before the month."""
-    day: date = np.busday_offset(f"{year}-{month:02}-01", n - 1, roll="forward", weekmask=weekday).item()
-    return day
+    return date.fromisoformat(str(np.busday_offset(f"{year}-{month:02}-01", n - 1, roll="forward", weekmask=weekday)))
 
 
 # US federal holidays: name -> function from a year to the date.
