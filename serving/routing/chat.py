@@ -78,8 +78,8 @@ class RoutedChat:
         text, tokens, finish = self._cut(route.call.response, settings[0])
         written = linearize(Call(route.call.tool, route.call.input), route.call.response)
         calls = (replace(route.call, start=0, end=len(written)),)
-        counts = prompt_tokens, tokens, self._tokens(written)
-        answer = Generation(f"{written} {text}", f" {text}", calls, finish, *counts, 0, ())
+        whole, call_tokens = f"{written} {text}", self._tokens(written)
+        answer = Generation(whole, f" {text}", calls, finish, prompt_tokens, tokens, call_tokens, 0, ())
         return Planned(AnswerWriter(replace(form, leading_space=True), answer), [], [])
 
     def _server_tools(self, body: RoutedChatRequest) -> tuple[LibraryTool, ...]:
