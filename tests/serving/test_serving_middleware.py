@@ -98,8 +98,8 @@ def test_a_refused_body_is_taken_in_before_the_connection_is_closed(
     async def nobody(*_: object) -> None:
         raise AssertionError("the request was let in")
 
-    bounds: dict[str, Any] = {"max_body": 5, "body_timeout_s": 30.0}
-    middleware = RequestMiddleware(nobody, metrics=Metrics(*[lambda: 0] * 3), api_key=KEY, loopback=True, **bounds)
+    settings = ServerSettings(NAME, api_key=KEY, max_body=5)
+    middleware = RequestMiddleware(nobody, metrics=Metrics(*[lambda: 0] * 3), settings=settings)
     scope = {"type": "http", "path": path, "headers": []}
     asyncio.run(middleware(scope, receive, send))
     reads = ["read"] * len(pieces)
