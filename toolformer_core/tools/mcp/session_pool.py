@@ -154,11 +154,7 @@ class SessionPool:
 
 
 def ask(server: Server, tool: str, arguments: dict[str, Any], timeout_s: float) -> CallToolResult:
-    """Ask a tool from any thread; what it raises is what `SessionPool.call` does.
-
-    Raises:
-        UsageError: an environment variable that the settings name is not set.
-    """
+    """Ask a tool from any thread; see `SessionPool.call`. A `UsageError` if a variable is not set."""
     return _run(server, lambda pool: pool.call(tool, arguments, timeout_s), timeout_s)
 
 
