@@ -49,9 +49,6 @@ class RoutedChat:
     async def plan(self, body: RoutedChatRequest, form: ResponseForm) -> Planned:
         """Decide how a request is answered; a call of one of the server's tools has run by then.
 
-        Args:
-            form: of the response; whether a space is dropped is set here.
-
         Raises:
             RequestError: see `Router.route`; or 400: a field of the request cannot be used.
             ToolformerError: a prompt or the settings do not suit the model.
