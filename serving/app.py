@@ -31,7 +31,6 @@ from serving.routing.router import Router
 from serving.routing.schemas import RoutedChatRequest
 from serving.schemas import ChatRequest, CompletionRequest, check_supported, decode_settings, prompts_of
 from serving.settings import ServerSettings
-from toolformer_core.endpoints import is_loopback
 from toolformer_core.errors import ToolformerError, UnknownNameError
 
 _CSP = (
@@ -56,14 +55,7 @@ def make_app(engine_thread: EngineThread, settings: ServerSettings) -> FastAPI:
 
     # FastAPI's documentation pages would load scripts from other sites, so only /openapi.json is served.
     app = FastAPI(title="Toolformer", docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.add_middleware(
-        RequestMiddleware,
-        metrics=engine_thread.metrics,
-        api_key=settings.api_key,
-        max_body=settings.max_body,
-        loopback=is_loopback(settings.host),
-        body_timeout_s=settings.body_timeout_s,
-    )
+    app.add_middleware(RequestMiddleware, metrics=engine_thread.metrics, settings=settings)
     _add_error_handlers(app)
     _add_probes(app, engine_thread, router)
     _add_models(app, engine_thread, settings.name, router)

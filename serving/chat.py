@@ -69,11 +69,7 @@ def text_of(message: Message, where: str) -> str:
 
 
 def chat_prompt(tokenizer: Any, turns: Sequence[Mapping[str, str]]) -> ChatPrompt:
-    """Return the text that the model continues, by the tokenizer's `chat_template` if it has one.
-
-    Raises:
-        RequestError: 400: the template refuses the messages.
-    """
+    """Return the text that the model continues, by the tokenizer's `chat_template` if it has one (400: it refuses)."""
     if getattr(tokenizer, "chat_template", None):
         from jinja2 import TemplateError
 

@@ -60,8 +60,7 @@ class EngineThread:
 
     Args:
         load: returns the model with its tools; called in the engine's thread.
-        max_rows: sequences decoded together, as in what `load` returns.
-        queue: further sequences that may wait.
+        queue: sequences that may wait, besides the `max_rows` of what `load` returns.
         on_failed: called in the event loop if the model cannot be loaded.
     """
 

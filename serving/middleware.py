@@ -26,6 +26,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serving.errors import CLIENT_GONE, RequestError
 from serving.metrics import Metrics
 from serving.origins import refusal
+from serving.settings import ServerSettings
+from toolformer_core.endpoints import is_loopback
 
 _PATHS_WITHOUT_KEY = ("/", "/health", "/health/live", "/health/ready")
 _PATHS_IN_METRICS = ("/v1/completions", "/v1/chat/completions", "/v1/models")
@@ -33,28 +35,12 @@ _LINGER_S = 2.0  # for this time the body of a refused request is still read
 
 
 class RequestMiddleware:
-    """Checks a request, reads its body, and passes it on to `app`; for the options see `ServerSettings`.
+    """Checks a request, reads its body, and passes it on to `app`."""
 
-    Args:
-        loopback: whether the server is bound to the loopback interface.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        metrics: Metrics,
-        api_key: str | None,
-        max_body: int,
-        loopback: bool,
-        body_timeout_s: float,
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, settings: ServerSettings) -> None:
         self._app = app
         self._metrics = metrics
-        self._key = None if api_key is None else api_key.encode()
-        self._max_body = max_body
-        self._loopback = loopback
-        self._timeout_s = body_timeout_s
+        self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -68,7 +54,7 @@ class RequestMiddleware:
         headers = {name.lower(): value for name, value in scope["headers"]}
         try:
             self._check(scope, headers)
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._settings.body_timeout_s):
                 body = await self._body(headers, receive)
         except TimeoutError:
             await _refuse(receive, send, RequestError(408, "the request's body did not arrive in time", code="timeout"))
@@ -100,12 +86,12 @@ class RequestMiddleware:
             self._metrics.request_seconds.labels(endpoint).observe(time.monotonic() - started)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        if self._key is None:
-            if self._loopback and (reason := refusal(scope)):
+        if self._settings.api_key is None:
+            if is_loopback(self._settings.host) and (reason := refusal(scope)):
                 raise RequestError(403, f"{reason}; set an API key to allow other names and pages")
         elif scope["path"] not in _PATHS_WITHOUT_KEY:
             scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
-            if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self._key):
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self._settings.api_key.encode()):
                 raise RequestError(
                     401, "wrong or missing API key; send 'Authorization: Bearer KEY'", code="invalid_api_key"
                 )
@@ -113,8 +99,11 @@ class RequestMiddleware:
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes | None:
         """Return the body; None if the client has disconnected."""
         announced = headers.get(b"content-length", b"0")
-        if announced.isdigit() and int(announced) > self._max_body:
-            raise self._too_large()
+        too_large = RequestError(
+            413, f"a request may have at most {self._settings.max_body:,} bytes; send less", code="request_too_large"
+        )
+        if announced.isdigit() and int(announced) > self._settings.max_body:
+            raise too_large
         parts: list[bytes] = []
         size = 0
         while True:
@@ -123,15 +112,10 @@ class RequestMiddleware:
                 return None
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > self._max_body:
-                raise self._too_large()
+            if size > self._settings.max_body:
+                raise too_large
             if not message.get("more_body", False):
                 return b"".join(parts)
-
-    def _too_large(self) -> RequestError:
-        return RequestError(
-            413, f"a request may have at most {self._max_body:,} bytes; send less", code="request_too_large"
-        )
 
 
 class _Incoming:

@@ -22,7 +22,7 @@ from serving.routing.router import Router, RouteRequest
 from serving.routing.schemas import RoutedChatRequest, choice_of
 from serving.routing.writers import AnswerWriter, ClientCallWriter
 from serving.schemas import decode_settings
-from toolformer_core.decode.records import GenerationSettings
+from toolformer_core.decode.records import Generation, GenerationSettings
 from toolformer_core.errors import UnknownNameError
 from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.lm.tokens import encode_following, tokenize
@@ -49,9 +49,6 @@ class RoutedChat:
     async def plan(self, body: RoutedChatRequest, form: ResponseForm) -> Planned:
         """Decide how a request is answered; a call of one of the server's tools has run by then.
 
-        Args:
-            form: of the response; whether a space is dropped is set here.
-
         Raises:
             RequestError: see `Router.route`; or 400: a field of the request cannot be used.
             ToolformerError: a prompt or the settings do not suit the model.
@@ -75,11 +72,12 @@ class RoutedChat:
             tokens = self._tokens(linearize(Call(name_in_calls(route.function), route.input)))
             counts = {"prompt_tokens": prompt_tokens, "call_tokens": tokens}
             return Planned(ClientCallWriter(form, route.function, route.arguments, **counts), [], [])
-        form = replace(form, leading_space=True)
         text, tokens, finish = self._cut(route.call.response, settings[0])
-        counts = {"prompt_tokens": prompt_tokens, "text_tokens": tokens}
-        counts["call_tokens"] = self._tokens(linearize(Call(route.call.tool, route.call.input), route.call.response))
-        return Planned(AnswerWriter(form, route.call, text=text, finish=finish, **counts), [], [])
+        written = linearize(Call(route.call.tool, route.call.input), route.call.response)
+        calls = (replace(route.call, start=0, end=len(written)),)
+        whole, call_tokens = f"{written} {text}", self._tokens(written)
+        answer = Generation(whole, f" {text}", calls, finish, prompt_tokens, tokens, call_tokens, 0, ())
+        return Planned(AnswerWriter(replace(form, leading_space=True), answer), [], [])
 
     def _server_tools(self, body: RoutedChatRequest) -> tuple[LibraryTool, ...]:
         """Return those of the server's tools that a request allows; an `UnknownNameError` if it names another."""

@@ -13,46 +13,29 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from serving.openai_format import ResponseForm, ResponseWriter
-from toolformer_core.decode.records import CallFinished, CallStarted, Finished, Generation, TextDelta, ToolCall
+from toolformer_core.decode.records import CallFinished, CallStarted, Finished, Generation, TextDelta
 from toolformer_core.records import Call
 from toolformer_core.syntax import ARROW, CLOSE, linearize
 
 
 class AnswerWriter(ResponseWriter):
-    """Writes answers that are a tool's response, complete before anything is sent; all choices are the same.
+    """Writes answers that are a tool's response, complete before anything is sent; all choices are the same."""
 
-    `text` is the response as far as it is sent, and `finish` is stop, or length if it was cut.
-    """
-
-    def __init__(
-        self,
-        form: ResponseForm,
-        call: ToolCall,
-        *,
-        text: str,
-        finish: str,
-        prompt_tokens: int,
-        text_tokens: int,
-        call_tokens: int,
-    ) -> None:
+    def __init__(self, form: ResponseForm, answer: Generation) -> None:
         super().__init__(form)
-        self._written = linearize(Call(call.tool, call.input), call.response)
-        self._shown = replace(call, start=0, end=len(self._written))
-        whole, calls = f"{self._written} {text}", (self._shown,)
-        self._answer = Generation(whole, f" {text}", calls, finish, prompt_tokens, text_tokens, call_tokens, 0, ())
+        self._answer = answer
 
     def begin(self) -> Iterator[dict[str, Any]]:
         """Yield all chunks: the role, the call, the text, and the finish reason."""
         yield from super().begin()
-        call = self._shown
+        (call,) = self._answer.calls
         begun = linearize(Call(call.tool, call.input)).removesuffix(CLOSE) + f" {ARROW}"
         for i in range(self._form.choices):
             yield from self.write(CallStarted(i, call.tool, call.input, begun))
-            yield from self.write(CallFinished(i, call, self._written.removeprefix(begun)))
+            yield from self.write(CallFinished(i, call, self._answer.text[len(begun) : call.end]))
             yield from self.write(TextDelta(i, self._answer.clean))
             yield from self.write(Finished(i, self._answer))
 

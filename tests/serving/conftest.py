@@ -9,7 +9,7 @@ import pytest
 from serving.server import ModelServer
 from tests.core.decode.writers import after, call_edges, writing_lm
 from tests.fakes import FakeTool
-from tests.serving.servers import running
+from tests.serving.servers import running, tool_named
 from tests.tiny import tokenizer
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -17,22 +17,10 @@ from toolformer_core.lm.hf.engine import TransformersLM
 ROWS, QUEUE = 8, 192
 
 
-class Sevens(FakeTool):
-    """Seven times the input."""
-
-    key, name = "sevens", "T"
-
-    def __init__(self) -> None:
-        super().__init__(lambda input, context: str(7 * int(input)))
-
-
-class Days(FakeTool):
-    """The context it is asked with."""
-
-    key, name = "days", "U"
-
-    def __init__(self) -> None:
-        super().__init__(lambda input, context: context)
+def tools() -> list[FakeTool]:
+    """Seven times the input; the context."""
+    sevens = tool_named("T", lambda input, context: str(7 * int(input)), "sevens")
+    return [sevens, tool_named("U", lambda input, context: context, "days")]
 
 
 @pytest.fixture(scope="session")
@@ -44,12 +32,12 @@ def lm() -> TransformersLM:
 @pytest.fixture(scope="session")
 def alone(lm: TransformersLM) -> Iterator[Toolformer]:
     """What the server's answers are compared with."""
-    toolformer = Toolformer(lm, [Sevens(), Days()])
+    toolformer = Toolformer(lm, tools())
     yield toolformer
     toolformer.close()
 
 
 @pytest.fixture(scope="session")
 def server(lm: TransformersLM) -> Iterator[ModelServer]:
-    with running(lambda: Toolformer(lm, [Sevens(), Days()], max_rows=ROWS), max_rows=ROWS, queue=QUEUE) as found:
+    with running(lambda: Toolformer(lm, tools(), max_rows=ROWS), max_rows=ROWS, queue=QUEUE) as found:
         yield found

@@ -47,6 +47,13 @@ def running(load: Callable[[], Toolformer], *, wait: bool = True, **settings: An
         assert not thread.is_alive()
 
 
+def tool_named(name: str, answers: Any, key: str = "") -> FakeTool:
+    """A fake tool with a name in calls."""
+    tool = FakeTool(answers)
+    tool.key, tool.name = key or name.lower(), name
+    return tool
+
+
 class Gated(FakeTool):
     """Answers nothing before it is let go."""
 

@@ -16,9 +16,8 @@ import httpx
 import pytest
 
 from serving.server import ModelServer
-from tests.fakes import FakeTool
 from tests.serving.conftest import QUEUE, ROWS
-from tests.serving.servers import DEADLINE_S, address_of, body_of, gated_server, raw, running, until
+from tests.serving.servers import DEADLINE_S, address_of, body_of, gated_server, raw, running, tool_named, until
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -219,17 +218,10 @@ def test_a_handing_in_that_is_cancelled(lm: TransformersLM) -> None:
         assert len(handed) == 1
 
 
-class Told(FakeTool):
-    """The context it is asked with."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(lambda input, context: context)
-        self.key, self.name = name.lower(), name
-
-
 def test_each_request_s_date_reaches_its_tools(lm: TransformersLM) -> None:
     days = [f"2024-01-{d:02d}" for d in range(1, 29)]
-    with running(lambda: Toolformer(lm, [Told("T"), Told("U")], max_rows=4), max_rows=4) as server:
+    tools = [tool_named(name, lambda input, context: context) for name in "TU"]
+    with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4) as server:
 
         async def load() -> list[Any]:
             async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:

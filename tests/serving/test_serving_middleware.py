@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import signal
@@ -97,12 +98,38 @@ def test_a_refused_body_is_taken_in_before_the_connection_is_closed(
     async def nobody(*_: object) -> None:
         raise AssertionError("the request was let in")
 
-    bounds: dict[str, Any] = {"max_body": 5, "body_timeout_s": 30.0}
-    middleware = RequestMiddleware(nobody, metrics=Metrics(*[lambda: 0] * 3), api_key=KEY, loopback=True, **bounds)
+    settings = ServerSettings(NAME, api_key=KEY, max_body=5)
+    middleware = RequestMiddleware(nobody, metrics=Metrics(*[lambda: 0] * 3), settings=settings)
     scope = {"type": "http", "path": path, "headers": []}
     asyncio.run(middleware(scope, receive, send))
     reads = ["read"] * len(pieces)
     assert events == [*reads[:read_before], str(status), "answer", *reads[read_before:], "end"]
+
+
+def test_a_body_must_come_in_time(lm: TransformersLM) -> None:
+    with (
+        running(lambda: Toolformer(lm, [], max_rows=2), max_rows=2, body_timeout_s=0.2) as server,
+        socket.create_connection(address_of(server), timeout=DEADLINE_S) as half,
+    ):
+        half.sendall(raw(body_of())[:-5])
+        answer = b""
+        while b"}}" not in answer:
+            answer += half.recv(4096)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert (head[:12], json.loads(body)["error"]["code"]) == (b"HTTP/1.1 408", "timeout")
+
+
+def test_a_connection_too_many_is_answered_with_503(lm: TransformersLM) -> None:
+    """2 rows and no queue make 2 places, and 2 * 2 + 256 = 260 connections, of which the newcomer would be the last."""
+    with (
+        running(lambda: Toolformer(lm, [], max_rows=2), max_rows=2, queue=0) as server,
+        contextlib.ExitStack() as opened,
+    ):
+        for _ in range(258):
+            opened.enter_context(socket.create_connection(address_of(server), timeout=DEADLINE_S))
+        assert httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 200
+        opened.enter_context(socket.create_connection(address_of(server), timeout=DEADLINE_S))
+        assert httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 503
 
 
 def test_errors_have_openai_s_shape(server: ModelServer) -> None:
@@ -255,5 +282,9 @@ def test_loopback() -> None:
 
 def test_settings_do_not_show_the_key() -> None:
     assert KEY not in repr(ServerSettings(NAME, api_key=KEY))
+
+
+@pytest.mark.parametrize("wrong", [{"api_key": ""}, {"body_timeout_s": float("nan")}])
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        ServerSettings(NAME, api_key="")
+        ServerSettings(NAME, **wrong)

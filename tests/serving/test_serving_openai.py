@@ -12,7 +12,9 @@ import pytest
 
 from serving.chat import chat_prompt
 from serving.server import ModelServer
-from tests.serving.servers import NAME
+from tests.core.decode.writers import torn
+from tests.serving.servers import NAME, body_of, running, tool_named
+from tests.tiny import tokenizer
 from toolformer_core.decode.records import Generation, GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 
@@ -318,3 +320,38 @@ def test_a_date_that_the_calendar_does_not_read_is_refused(client: openai.OpenAI
         client.completions.create(model=NAME, prompt="So!", extra_body={"toolformer": {"date": day}})
     assert error.value.param == "toolformer.date"
     assert "2020" in error.value.message or "date" in error.value.message
+
+
+def test_a_request_may_name_its_own_thresholds() -> None:
+    lm, p = torn(tokenizer(), "T(7) ->")  # p(" [") behind "So!"
+    above = p * 1.001
+
+    def calls(**more: object) -> int:
+        sent = httpx.post(f"{server.url}/v1/completions", json=body_of(toolformer={"k": 2, **more}))
+        return len(sent.json()["choices"][0]["toolformer"]["calls"])
+
+    with running(lambda: Toolformer(lm, [tool_named("T", {"7": "49"})]), trigger={"t": above}) as server:
+        assert calls() == 0
+        assert calls(trigger={}) == 1
+        assert calls(trigger={"t": p * 0.999}) == 1
+        assert calls(trigger={"t": above}) == 0
+        for wrong, says in (({"t": 1.5}, "less than or equal to 1"), ({"tt": 0.5}, "unknown tool in trigger 'tt'")):
+            refused = httpx.post(f"{server.url}/v1/completions", json=body_of(toolformer={"trigger": wrong}))
+            assert refused.status_code == 400
+            error = refused.json()["error"]
+            assert says in error["message"]
+            assert error["param"].startswith("toolformer.trigger")
+    assert p < above < 1
+
+
+@pytest.mark.parametrize("router", ["off", "gear"])
+def test_the_option_reaches_the_server(router: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    from cli.main import app
+
+    served = []
+    monkeypatch.setattr(ModelServer, "serve_until_ended", lambda self: served.append(self.settings.trigger))
+    words = ["serve", "--port", "0", "--trigger", "calculator=0.2", "--tools", "calculator", "--router", router]
+    told = CliRunner().invoke(app, words)
+    assert (told.exit_code, served) == (0, [{"calculator": 0.2}])

@@ -10,19 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.fakes import FakeTool
-from tests.serving.servers import body_of, failing_model, running, until
+from tests.serving.servers import body_of, failing_model, running, tool_named, until
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolError
 from toolformer_core.lm.hf.engine import TransformersLM
-
-
-class Tool(FakeTool):
-    """By a function."""
-
-    def __init__(self, name: str, answer: Callable[[str, str], object]) -> None:
-        super().__init__(answer)
-        self.key, self.name = name.lower(), name
 
 
 def _ask_many(url: str, count: int, **more: Any) -> list[httpx.Response]:
@@ -60,7 +51,7 @@ def _raises(exc: BaseException) -> Callable[[str, str], object]:
     ids=["raises", "exits", "unavailable", "no text", "empty"],
 )
 def test_a_tool_that_fails(lm: TransformersLM, answer: Callable[[str, str], object], failure: str) -> None:
-    tools = [Tool("T", answer), Tool("U", answer)]
+    tools = [tool_named("T", answer), tool_named("U", answer)]
     with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4) as server:
         assert _failures(_ask_many(server.url, 12)) == {failure}
         metrics = httpx.get(f"{server.url}/metrics").text
@@ -75,7 +66,7 @@ def test_a_tool_that_hangs(lm: TransformersLM) -> None:
         let_go.wait()
         return "late"
 
-    tools = [Tool("T", hang), Tool("U", hang)]
+    tools = [tool_named("T", hang), tool_named("U", hang)]
     load = lambda: Toolformer(lm, tools, max_rows=4, tool_timeout_s=0.2, tool_workers=2)  # noqa: E731
     with running(load, max_rows=4) as server:
         assert _failures(_ask_many(server.url, 12)) == {"timeout"}

@@ -71,10 +71,7 @@ class FastTextDetector:
 
 @dataclass(frozen=True, slots=True)
 class MT:
-    """Translates into English.
-
-    Failures: `empty_input` (no letter in it), `too_long`, `already_english`, `untranslatable`.
-    """
+    """Translates into English. Failures: `empty_input` (no letter), `too_long`, `already_english`, `untranslatable`."""
 
     translator: Translator
     detector: FastTextDetector = field(default_factory=FastTextDetector)

@@ -31,11 +31,7 @@ class SchemaProblem(Exception):
 
 
 def checker(schema: Mapping[str, Any]) -> Check:
-    """Return a function that says what a schema finds wrong with a value; "" if nothing.
-
-    Raises:
-        SchemaProblem: it is no JSON schema, it is too large, or a reference leads nowhere or out of it.
-    """
+    """Return what says what a schema finds wrong with a value ("": nothing); `SchemaProblem` if it cannot be used."""
     from jsonschema import Draft202012Validator, SchemaError
     from jsonschema.exceptions import UnknownType, best_match
     from jsonschema.validators import extend, validator_for

@@ -35,10 +35,7 @@ def snippet(text: str, max_chars: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WikiSearch:
-    """Searches passages.
-
-    Failures: `empty_input` (no word in it), `no_result`.
-    """
+    """Searches passages. Failures: `empty_input` (no word in it), `no_result`."""
 
     index: PassageSearch
     max_chars: int = 300  # of the passage's text; title and section are not counted

@@ -23,11 +23,7 @@ _TEMPLATES = Path(__file__).with_name("templates")  # for `str.format`
 
 
 def new_python_tool(name: str) -> dict[str, str]:
-    """Return the files of a new Python tool: file name -> text.
-
-    Raises:
-        UsageError: it cannot be the name of a function, or is that of a Python module or of one of the paper's tools.
-    """
+    """Return the files of a new Python tool, file name -> text; a `UsageError` if its name would not work."""
     if not _FUNCTION.fullmatch(name) or keyword.iskeyword(name):
         raise UsageError(f"{name!r} cannot name a function; use lower-case letters, digits and _, e.g. miles")
     if name in sys.stdlib_module_names:  # beside the test, the file would be imported in its place

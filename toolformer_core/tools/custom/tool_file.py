@@ -78,11 +78,7 @@ class ToolFile(BaseModel):
 
 
 def load_tool_file(path: Path, name: str = "") -> Tool:
-    """Return the tool that a file describes, under a name in calls ("": the file's own).
-
-    Raises:
-        UsageError: the file cannot be read, or something in it is wrong; the message names the field.
-    """
+    """Return the tool that a file describes, with a name in calls ("": its own); a `UsageError` names a wrong field."""
     described = _read(path)
     if (described.http is None) == (described.mcp is None):
         raise UsageError(f"{path}: give exactly one of http and mcp")

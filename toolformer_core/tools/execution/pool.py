@@ -103,6 +103,11 @@ class AnnotationPool:
         self._last_failure = ""
         self._closed = False
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return not self._askers
+
     def load(self) -> None:
         """Prepare the tool, in this process; tools in processes of their own are loaded there, at their first call.
 

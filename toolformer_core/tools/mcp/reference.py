@@ -114,11 +114,7 @@ class Server:
 
 
 def parse_reference(text: str) -> tuple[Server, str]:
-    """Return the server and the name of its tool.
-
-    Raises:
-        UsageError: the text has another form, holds a secret, or would send calls over a network in plain text.
-    """
+    """Return the server and the name of its tool; a `UsageError` for another form, a secret or open HTTP."""
     server, hash_, tool = text.strip().rpartition("#")
     if not hash_ or not tool.strip():
         raise UsageError(f"{_shown(text)!r} names no tool: write {_FORMS}")

@@ -109,10 +109,13 @@ class SessionPool:
         if there and time.monotonic() < self._no_more_until:
             return
         for _ in range(there, min(wanted, self._limits.sessions)):
-            session = Session(self._server, self._changed)
-            self._opening.add(session)
-            self._all.add(session)
-            session.owner.add_done_callback(lambda _, closed=session: self._all.discard(closed))
+            self._open()
+
+    def _open(self) -> None:
+        session = Session(self._server, self._changed)
+        self._opening.add(session)
+        self._all.add(session)
+        session.owner.add_done_callback(lambda _: self._all.discard(session))
 
     def _changed(self, session: Session) -> None:
         """A session has opened, or is gone."""
@@ -151,11 +154,7 @@ class SessionPool:
 
 
 def ask(server: Server, tool: str, arguments: dict[str, Any], timeout_s: float) -> CallToolResult:
-    """Ask a tool from any thread; what it raises is what `SessionPool.call` does.
-
-    Raises:
-        UsageError: an environment variable that the settings name is not set.
-    """
+    """Ask a tool from any thread; see `SessionPool.call`. A `UsageError` if a variable is not set."""
     return _run(server, lambda pool: pool.call(tool, arguments, timeout_s), timeout_s)
 
 

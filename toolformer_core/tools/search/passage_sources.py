@@ -79,11 +79,7 @@ class Source:
     identity: SourceIdentity
 
     def records(self, start: Position = Position()) -> Iterator[Record]:
-        """Yield the records after a position; those without text have no passages.
-
-        Raises:
-            UsageError: the file cannot be read, or a line is not of the format; the message names the line.
-        """
+        """Yield the records after a position, without passages if without text; a `UsageError` names a wrong line."""
         return _page_records(self, start) if self.identity.format == "dump" else _line_records(self, start)
 
 

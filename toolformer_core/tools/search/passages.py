@@ -92,11 +92,7 @@ class PassageSearch(ABC):
 
 
 def read_passages(path: Path) -> Iterator[Passage]:
-    """Yield the passages of a JSONL file (`.gz`: gzipped).
-
-    Raises:
-        UsageError: the file cannot be read, or a line is not a passage; the message names the line.
-    """
+    """Yield the passages of a JSONL file (`.gz`: gzipped); a `UsageError` names a line that is none."""
     opener = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rt", encoding="utf-8") as lines:

@@ -44,11 +44,7 @@ class IndexInfo:
 
 
 def read_info(folder: Path) -> IndexInfo:
-    """Return what `index.json` says, after checking that the index is finished and its files are there and whole.
-
-    Raises:
-        UsageError: the folder holds no index, or an unfinished, damaged or newer one.
-    """
+    """Return what `index.json` says of a finished index whose files are there and whole; else a `UsageError`."""
     path = folder / INFO
     if not path.is_file():
         if (folder / PROGRESS).is_file():

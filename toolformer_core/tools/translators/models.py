@@ -91,8 +91,7 @@ def choose_translator(name: str) -> Translator:
     """Return the translator for a folder or a hub name of a model, by its files; nothing is loaded.
 
     Raises:
-        ModelError: the model is not found, or is no encoder-decoder model.
-        UsageError: the model is converted for CTranslate2, which is not installed.
+        UsageError: the model is not found, cannot translate, or needs CTranslate2, which is not installed.
     """
     checkpoint = find_checkpoint(name)
     if _is_converted(checkpoint):

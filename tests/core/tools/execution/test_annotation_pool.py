@@ -135,7 +135,7 @@ def test_askers_take_turns_and_share_the_places() -> None:
         with ThreadPoolExecutor(8) as threads:
             for inputs, answers in zip(asked, threads.map(partial(answers_of, pool), asked), strict=True):
                 assert said(answers) == inputs
-        assert pool.tick() is None
+        assert pool.idle
     assert max(most) <= 4
     assert sum(seen.values()) == 400 + sum(int(input) % 3 == 0 for inputs in asked for input in inputs)
 
@@ -189,7 +189,7 @@ def test_ten_questions_in_a_row_that_fail_by_transport_end_it() -> None:
         "nothing of this shard is kept, and the same command goes on when the tool answers again"
     )
     assert (len(simulation.calls), simulation.now()) == (10, 10)
-    assert (pool.breaker.state(10), pool.breaker.in_a_row, pool.tick()) == ("open", 10, None)
+    assert (pool.breaker.state(10), pool.breaker.in_a_row, pool.idle) == ("open", 10, True)
 
 
 def test_an_asker_whose_last_question_opens_the_breaker_is_told_so() -> None:
@@ -344,7 +344,7 @@ def test_whatever_comes_of_calls_every_question_has_one_answer_or_the_tool_is_de
     assert len(answers) == len(scripts)
     assert sum(len(answer.calls) for answer in answers) == asked.total()
     assert simulation.most_at_once <= at_once
-    assert (simulation.at_once, pool.tick()) == (0, None)
+    assert (simulation.at_once, pool.idle) == (0, True)
     for answer, (outcomes, _) in zip(answers, scripts, strict=True):
         possible = {o if isinstance(o, str) else "timeout" if o == HANGS else o.reason for o in outcomes}
         assert said([answer])[0] in possible
