@@ -228,8 +228,13 @@ def pretrain(
             print(f"step {step:5d}  {done:4.0%}  loss {recent:.4f}  {rate:,.0f} tokens/s  q.k {bound:.0f}", flush=True)  # noqa: T201
     final = sum(losses[-50:]) / len(losses[-50:])
     if average:
-        _average_with_start(model, start)
-    _save(model, tokenizer, out)
+        before = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32).state_dict()
+        with torch.no_grad():
+            for name, value in model.named_parameters():  # tied weights once
+                value.lerp_(before[name].to(value.device), 0.5)
+    half = {name: value.detach().to("cpu", torch.bfloat16).clone() for name, value in model.state_dict().items()}
+    model.save_pretrained(out, state_dict=half)
+    tokenizer.save_pretrained(out)
     facts = {
         "seed": seed,
         "minutes": round((time.monotonic() - begin) / 60, 1),
@@ -241,21 +246,6 @@ def pretrain(
     }
     (out / _SUMMARY).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return final
-
-
-def _average_with_start(model: Any, start: Path | None) -> None:
-    """Set each weight to the mean of its values before and after training."""
-    before = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32).state_dict()
-    with torch.no_grad():
-        for name, value in model.named_parameters():  # tied weights once
-            value.lerp_(before[name].to(value.device), 0.5)
-
-
-def _save(model: Any, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    half = {name: value.detach().to("cpu", torch.bfloat16).clone() for name, value in model.state_dict().items()}
-    model.save_pretrained(out, state_dict=half)
-    tokenizer.save_pretrained(out)
 
 
 def main() -> None:

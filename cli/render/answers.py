@@ -124,7 +124,8 @@ def print_document_trace(trace: DocumentTrace) -> None:
         {
             **call,
             "loss_shorter": call.get("loss_shorter"),
-            "gain": _gain(call),
+            # a bound, where L(e(c, eps)) was not computed
+            "gain": call["gain"] if call.get("bound") is None else f"<={call['bound']:.3f}",
             "best_decoy": max(call.get("decoy_gains") or (), default=None),
             "answered": _in_chain(call, f"{call['input']} -> {call['response']}".strip()),
         }
@@ -147,11 +148,6 @@ def _in_chain(call: Mapping[str, Any], text: str) -> str:
     """Return a text about a call after the calls of its chain that stand in front of it, if there are any."""
     links = [f"[{one['tool']}: {one['input']} -> {one['response']}]" for one in call.get("preceding_calls") or ()]
     return " ".join((*links, text))
-
-
-def _gain(call: Mapping[str, Any]) -> Any:
-    """Return a call's gain, or that it is at most its bound where L(e(c, eps)) was not computed."""
-    return call["gain"] if call.get("bound") is None else f"<={call['bound']:.3f}"
 
 
 def _print_rows(console: Console, title: str, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
