@@ -99,60 +99,6 @@ def test_tools_are_listed(run: Run) -> None:
     assert all(t["description"].split()[0] in table for t in listed)
 
 
-# Mistakes: exit 2, one line that says what to do, nothing on stdout, nothing left behind.
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--tools", "calculator,calender"], ["unknown tool 'calender'", "Did you mean 'calendar'?", "wikisearch"]),
-        (["--tools", " , "], ["no tool was named", "calculator"]),
-        (["--model", "embeded"], ["'embeded'", "Did you mean 'embedded'?"]),
-        (["--columns", "text=txt"], ["unknown column 'txt'", "Did you mean 'text'?", "timestamp, url"]),
-        (["--tau-f", "nonsense"], ["--tau-f", "'nonsense'", "calculator=0.5"]),
-        (["--tau-f", "qa=nan"], ["--tau-f", "'qa=nan'"]),
-        (["--tau-f", "qa=1,calculater=1"], ["unknown tool 'calculater'", "Did you mean 'calculator'?"]),
-        (["--tau-s", "3"], ["--tau-s", "less than 1"]),
-        (["--limit", "0"], ["--limit", "greater than or equal to 1. Try 'toolformer build --help'."]),
-        (["--limit", "many"], ["'--limit'", "integer. Try 'toolformer build --help'."]),
-        (["--dataset", "my data"], ["--dataset", "'my data'", "letters, digits"]),
-        (["--runner", "ray"], ["--runner", "'ray'", "threads, dask"]),
-        (["--passages", "no-such.jsonl"], ["no-such.jsonl"]),
-        (["--limt", "3"], ["--limt", "--limit", "toolformer build --help"]),
-    ],
-)
-def test_a_mistake_in_a_build(
-    run: Run, few_documents: Path, tmp_path: Path, options: list[str], says: list[str]
-) -> None:
-    said = run("build", "--corpus", few_documents, "--data", tmp_path / "data", *options)
-    assert (said.code, said.out) == (2, "")
-    assert said.err.count("\n") == 1
-    assert said.err.startswith("error: ")
-    for words in says:
-        assert words in said.err
-    assert not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["buld"], "Did you mean 'build'?"),
-        (["build"], "Missing option '--corpus'"),
-        (["build", "--corpus", "no-such.jsonl"], "no such corpus: no-such.jsonl"),
-        (["export", "--format", "csv", "out"], "'text', 'jsonl', 'hf'"),
-        (
-            ["tools", "test", "calcualtor", "1 + 1"],
-            "Did you mean 'calculator'? Valid: calculator, calendar, date_arithmetic",
-        ),
-    ],
-)
-def test_other_mistakes(run: Run, arguments: list[str], says: str) -> None:
-    said = run(*arguments)
-    assert (said.code, said.out) == (2, "")
-    assert said.err.count("\n") == 1
-    assert says in said.err
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
