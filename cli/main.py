@@ -97,21 +97,15 @@ def main() -> None:
     except TyperException as exc:
         _print_wrong_use(exc)
         code = exc.exit_code
-    except (typer.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt, Terminated) as exc:
         print(STOPPED, file=sys.stderr)
-        code = 130
-    except Terminated:
-        print(STOPPED, file=sys.stderr)
-        code = TERMINATED
+        code = TERMINATED if isinstance(exc, Terminated) else 130
     except Stopped as exc:
         say(exc, error=True)
         code = UNFINISHED
-    except UsageError as exc:
-        say(f"error: {exc}", error=True)
-        code = 2
     except (ToolformerError, WarehouseError) as exc:
         say(f"error: {exc}", error=True)
-        code = 1
+        code = 2 if isinstance(exc, UsageError) else 1
     except BrokenPipeError:
         code = _PIPE_CLOSED
     except SystemExit as exc:  # rich's way of ending at a closed pipe

@@ -1,7 +1,4 @@
-"""The commands `plan`, `stats`, `explain`, `what-if` and `datasets`, which read a data folder and load no model.
-
-`cli.main` registers them. They import what they need when they run.
-"""
+"""The commands `plan`, `stats`, `explain`, `what-if` and `datasets`, which read a data folder and load no model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The commands `finetune` and `fit-trigger`. `cli.main` registers them.
-
-They import what they need when they run, and report mistakes before anything is started.
-"""
+"""The commands `finetune` and `fit-trigger`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The commands `tools list`, `tools test`, `tools new` and `index wikipedia`. `cli.main` registers the groups.
-
-They import what they need when they run.
-"""
+"""The commands `tools list`, `tools test`, `tools new` and `index wikipedia`."""
 
 from __future__ import annotations
 

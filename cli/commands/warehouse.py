@@ -1,6 +1,6 @@
 """The commands `sql`, `reconcile`, `gc` and `pack`, which query, repair, clean up and export a data folder's warehouse.
 
-`cli.main` registers them. What a query may do is in `warehouse.queries.guarded`.
+What a query may do is in `warehouse.queries.guarded`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The commands `generate` and `chat`. `cli.main` registers them.
-
-They import what they need when they run, and report mistakes before a model is loaded.
-"""
+"""The commands `generate` and `chat`."""
 
 from __future__ import annotations
 
