@@ -22,7 +22,6 @@ import math
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ops.ports import free_port
 from tasks.environment import prepare_environment
 from tasks.settings import tracking_uri
 
@@ -167,13 +167,6 @@ def expected_texts(uri: str, run_ids: Sequence[str]) -> list[str]:
     perplexities = [run.metrics["dev_perplexity"] for run in runs]
     digits = [f"{value:.4g}" if value < 1000 else str(int(value)) for value in perplexities]  # as the page rounds
     return [*rows, "dev_perplexity", *digits]
-
-
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @contextlib.contextmanager
