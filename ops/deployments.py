@@ -196,25 +196,24 @@ def arrival_event(corpus: Path) -> dict[str, Any]:
     }
 
 
-def deploy(options: DeploymentOptions, *, api: str | None = None, wait_s: float = 0.0) -> list[str]:
+def deploy(options: DeploymentOptions, *, wait_s: float = 0.0) -> list[str]:
     """Create the work pools that are missing, and create or update the deployments; return their names.
 
     Of a pool that exists only the template is changed (`work_pools`); pending and running flow runs are not affected.
     An existing schedule or trigger stays switched on or off as it is, unless an option asks for it. What can be done
-    without the server is done before it is waited for. Raises UsageError if no server is named (`api`, else
-    PREFECT_API_URL), DeployError if it cannot be reached or refuses.
+    without the server is done before it is waited for. Raises UsageError if PREFECT_API_URL names no server, and
+    DeployError if it cannot be reached or refuses.
     """
     from httpx import HTTPError
     from prefect.client.orchestration import get_client
     from prefect.exceptions import PrefectException
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_URL
 
-    address = api or PREFECT_API_URL.value()
-    if not address:
+    if not (address := PREFECT_API_URL.value()):
         raise UsageError("no Prefect server is named: start one (toolformer up) and set PREFECT_API_URL")
     entries = [(yaml_entry(deployment, options), form_schema(deployment)) for deployment in DEPLOYMENTS]
     try:
-        with temporary_settings({PREFECT_API_URL: address}), get_client(sync_client=True) as client:
+        with get_client(sync_client=True) as client:
             deadline = time.monotonic() + wait_s
             while client.api_healthcheck() is not None and time.monotonic() < deadline:
                 time.sleep(0.1)

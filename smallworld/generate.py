@@ -49,10 +49,10 @@ MIN_PROMPT = 24  # the fewest characters of a held-out item's prompt
 _PHRASES = Path(__file__).resolve().parent.parent / "toolformer_core" / "tools" / "assets" / "phrases.tsv"
 
 
-def phrases_from(world: str, path: Path = _PHRASES, words: int = 3) -> list[tuple[str, str]]:
-    """Return a world's (foreign, English) phrases of at least `words` words: the table's, and pairs of its nouns."""
-    table = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
-    phrases = [(source, english) for _, source, english in table if len(source.split()) >= words]
+def phrases_from(world: str) -> list[tuple[str, str]]:
+    """Return a world's (foreign, English) phrases of at least three words: the table's, and pairs of its nouns."""
+    table = [line.split("\t") for line in _PHRASES.read_text(encoding="utf-8").splitlines()[1:]]
+    phrases = [(source, english) for _, source, english in table if len(source.split()) >= 3]
     r = random.Random("phrases")
     for language, joints in _JOINTS.items():
         nouns = [

@@ -35,7 +35,7 @@ _LEARNING_RATE, _MUON = 3e-3, 0.02  # peak rates: AdamW's, for embeddings and no
 _WORDS = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
-def train_tokenizer(seed: int = 0, texts: int = 20_000, vocabulary: int = 2_048) -> PreTrainedTokenizerFast:
+def train_tokenizer(seed: int, texts: int = 20_000) -> PreTrainedTokenizerFast:
     """Return a byte-level BPE in which every digit is a token, and so is " ["."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
@@ -46,7 +46,7 @@ def train_tokenizer(seed: int = 0, texts: int = 20_000, vocabulary: int = 2_048)
     )
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
+        vocab_size=2_048,
         special_tokens=[END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -55,13 +55,13 @@ def train_tokenizer(seed: int = 0, texts: int = 20_000, vocabulary: int = 2_048)
     return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=END, eos_token=END)  # type: ignore[no-untyped-call]
 
 
-def rare_pieces(tokenizer: PreTrainedTokenizerFast, texts: int = 2_000) -> list[str]:
+def rare_pieces(tokenizer: PreTrainedTokenizerFast) -> list[str]:
     """Return the tokens of at least two letters inside words that hardly occur in texts, sorted.
 
     They are left by merges that are only steps towards longer ones. A prompt may need them: two of three models that
     were pretrained without them could not copy "Calendar".
     """
-    encoded = tokenizer(list(itertools.islice(lessons(0), texts)), add_special_tokens=False)["input_ids"]
+    encoded = tokenizer(list(itertools.islice(lessons(0), 2_000)), add_special_tokens=False)["input_ids"]
     read = Counter(itertools.chain(*encoded))
     rare = read.total() * _RARE
     vocabulary = tokenizer.get_vocab()

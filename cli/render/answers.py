@@ -167,7 +167,7 @@ def _format_value(value: Any) -> str:
 
 
 def print_what_if(
-    query: WhatIfQuery, answer: WhatIf, limit: int, names: Mapping[str, str], build: CurrentBuild | None = None
+    query: WhatIfQuery, answer: WhatIf, limit: int, names: Mapping[str, str], build: CurrentBuild | None
 ) -> None:
     """Print what other thresholds would keep, in comparison with those of `build`.
 

@@ -242,8 +242,9 @@ def test_no_server_is_told_in_one_line(prefect_server: None, capsys: pytest.Capt
 
 
 def test_a_server_that_is_not_there_is_told_in_one_line(prefect_server: None) -> None:
-    with pytest.raises(DeployError, match=re.escape("Prefect's server at http://127.0.0.1:9/api")):
-        deploy(DeploymentOptions("data"), api="http://127.0.0.1:9/api")
+    nobody = "http://127.0.0.1:9/api"
+    with temporary_settings({PREFECT_API_URL: nobody}), pytest.raises(DeployError, match=re.escape(nobody)):
+        deploy(DeploymentOptions("data"))
 
 
 @pytest.mark.slow

@@ -53,17 +53,15 @@ def asked_of(texts: Sequence[str], prefixes: Sequence[str] = PREFIXES) -> list[S
     ]
 
 
-def assert_alike(
-    lm: TransformersLM, texts: Sequence[str], prefixes: Sequence[str] = PREFIXES, prompt: Prompt = PROMPT
-) -> None:
+def assert_alike(lm: TransformersLM, texts: Sequence[str], prefixes: Sequence[str] = PREFIXES) -> None:
     plain = PlainLM(lm.hf_model)
-    ours, theirs = scanned(lm, texts, prompt), scanned(plain, texts, prompt)
+    ours, theirs = scanned(lm, texts), scanned(plain, texts)
     assert ours.keys() == theirs.keys() == set(range(len(texts)))
     for text, (positions, log_probs) in theirs.items():
         assert ours[text][0] == positions
         assert np.abs(np.subtract(ours[text][1], log_probs)).max() < CLOSE
     for temperature in (0.0, 1.0):
-        assert drawn(lm, texts, temperature, prompt=prompt) == drawn(plain, texts, temperature, prompt=prompt)
+        assert drawn(lm, texts, temperature) == drawn(plain, texts, temperature)
     requests = asked_of(texts, prefixes)
     for got, wanted in zip(lm.log_probs(requests), plain.log_probs(requests), strict=True):
         assert len(got) == len(wanted)
