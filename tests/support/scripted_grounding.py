@@ -25,7 +25,6 @@ class ScriptedSmallLM:
     """Answers prompts and writes calls as the script says.
 
     Args:
-        answers: prompt -> what follows it.
         calls: (key of the prompt's tool, the text after the prompt's head) -> what follows " ["; a text without the
             closing "]" is a call that does not end; None: the text does not fit into the context.
     """
@@ -81,11 +80,7 @@ class ScriptedSmallLM:
 
 
 class ScriptedEncoder:
-    """Embeds the texts of a script.
-
-    Args:
-        vectors: text -> vector, of any length; all have the same number of components.
-    """
+    """Embeds the texts of a script."""
 
     def __init__(self, vectors: Mapping[str, Sequence[float]]) -> None:
         self._vectors = dict(vectors)
