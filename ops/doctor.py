@@ -139,9 +139,7 @@ def _gpu(options: DoctorOptions) -> Findings:
 
 
 def _disk(options: DoctorOptions) -> Findings:
-    folder = _local(options.data)
-    while not folder.exists():
-        folder = folder.parent
+    folder = _existing(options.data)
     free = psutil.disk_usage(str(folder)).free / _GB
     yield _measured(f"{free:.1f} GiB free at {folder}", free, _DISK_GB, "free some space, or choose another --data")
 
@@ -239,9 +237,7 @@ def _data(options: DoctorOptions) -> Findings:
         yield "fail", f"{options.data}: {exc}", "choose another --data, or make sure that it can be reached"
         return
     if store.is_local:
-        folder = _local(options.data)
-        while not folder.exists():
-            folder = folder.parent
+        folder = _existing(options.data)
         if not os.access(folder, os.W_OK | os.X_OK):
             yield (
                 "fail",
@@ -350,10 +346,12 @@ def _browser(options: DoctorOptions) -> Findings:
         yield "ok", "no chromium: only tests of web pages and the documentation's pictures need it"
 
 
-def _local(data: str) -> Path:
+def _existing(data: str) -> Path:
+    """Return the local folder of the data, or the nearest one above it that is there."""
     from warehouse.store import Store
 
-    return Store(data).local_folder.absolute()
+    folder = Store(data).local_folder.absolute()
+    return next(place for place in (folder, *folder.parents) if place.exists())
 
 
 CHECKS: dict[str, Callable[[DoctorOptions], Findings]] = {

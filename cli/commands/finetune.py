@@ -22,7 +22,6 @@ from tasks.environment import prepare_environment
 
 if TYPE_CHECKING:
     from cli.render.progress import TrainingDisplay
-    from flows.finetune.flow import FinetuneResult
     from flows.finetune.plan import FinetunePlan
 
 _CHECKPOINT_S = 15.0  # seconds from SIGTERM in which the current step and its checkpoint must be done
@@ -42,6 +41,7 @@ def finetune(
     """
     prepare_environment()
     from flows.export.find import find_dataset
+    from flows.finetune.plan import check_machine
     from flows.finetune.resolve import resolve
 
     find_dataset(built_store(parameters.data), parameters.dataset)  # before anything is written beside it
@@ -51,26 +51,17 @@ def finetune(
         print_json({**run, "preview": plan.preview()}) if as_json else print(plan.preview())
         return
     prepare_environment(parameters.data)
-    result = run_training(parameters, quiet=as_json)
-    from cli.render.progress import print_finetune_result
-
-    print_json(result) if as_json else print_finetune_result(result)
-
-
-def run_training(parameters: FinetuneParameters, *, quiet: bool) -> FinetuneResult:
-    """Run a training and show its progress; `typer.Exit` if a signal stopped it."""
-    from flows.finetune.plan import check_machine
-    from flows.finetune.resolve import resolve
-
     plan = resolve(parameters)
     check_machine(plan)  # before a server is started
     with (
         flow_module("flows.finetune.flow", parameters, plan) as module,
-        showing_trainings([plan], quiet=quiet) as report,
+        showing_trainings([plan], quiet=as_json) as report,
         module.reporting_events_to(partial(report, 0)),
     ):
-        result: FinetuneResult = module.run_finetune(parameters)
-    return result
+        result = module.run_finetune(parameters)
+    from cli.render.progress import print_finetune_result
+
+    print_json(result) if as_json else print_finetune_result(result)
 
 
 @contextmanager
