@@ -11,7 +11,7 @@ import pytest
 
 from cli.render.index_progress import IndexDisplay
 from tests.support.commands import Run
-from tests.support.dumps import a_dump
+from tests.support.corpus_formats import a_dump
 from toolformer_core.tools.search.index_writer import IndexProgress, build_index
 from toolformer_core.tools.search.passage_sources import Position, SourceIdentity, open_source
 from toolformer_core.tools.search.search_index import SearchIndex
