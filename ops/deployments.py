@@ -1,17 +1,9 @@
 """Deployments: the flows as forms in Prefect's UI, run by workers that have this package installed.
 
-    build-dataset    work pool `cpu`
-    build-in-short   work pool `cpu`: the same flow with the fields of a first build
-    export           work pool `cpu`
-    evaluate         work pool `gpu`
-    ground           work pool `gpu`
-    recipe           work pool `gpu`
-    finetune         work pool `gpu`: one worker a GPU node, `prefect worker start --pool gpu --type process --limit 1`
-
 A worker imports the flow from its own installation; no code is copied. It runs each flow in an empty temporary folder,
 so paths in the form must be absolute and are paths on the worker's machine. The form's schema says so
-(`flows.forms.fields`), and the API refuses other paths before anything runs. `--limit 1` makes a worker train one model
-at a time; a limit of the pool would apply to all nodes together.
+(`flows.forms.fields`), and the API refuses other paths before anything runs. On a GPU node one worker trains one model
+at a time (`prefect worker start --pool gpu --type process --limit 1`); a limit of the pool would apply to all nodes.
 
 `python -m ops.deployments --data FOLDER` creates the pools and the deployments, and may be repeated: what somebody has
 switched on or off in the UI stays as it is. With `--yaml` it prints the deployments as the repository's `prefect.yaml`,
