@@ -1,4 +1,4 @@
-"""What reaches the terminal: nothing that steers it, nothing into closed pipes and streams, and of a run's log warnings."""
+"""What reaches the terminal: nothing that steers it, nothing into closed pipes, and of a run's log warnings alone."""
 
 from __future__ import annotations
 
