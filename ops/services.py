@@ -77,7 +77,7 @@ class Services:
                 "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(hosts),
                 "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(filter(None, map(origin_of, allowed_origins()))) or None,
             },
-            lambda: _answer(f"{self.addresses.mlflow}/health") is not None,
+            lambda: answer_of(f"{self.addresses.mlflow}/health") is not None,
             umask=0o777 & ~private_mode(self.home),
         )
 
@@ -90,7 +90,7 @@ class Services:
             (sys.executable, "-m", "viewer.server", *words),
             self.logs / "viewer.log",
             {"PREFECT_API_URL": self.addresses.api},
-            lambda: _answer(f"{self.addresses.viewer}/health") is not None,
+            lambda: answer_of(f"{self.addresses.viewer}/health") is not None,
             Path.cwd()
             if "://" in self.data
             else None,  # of data at a URL, what needs a local disk is below this folder
@@ -139,13 +139,13 @@ class Services:
 
 def request_json(url: str, body: Any = None) -> Any:
     """Send a request to a server of this machine, a POST if there is a body; return its JSON, None if it failed."""
-    response = _answer(url, body)
+    response = answer_of(url, body)
     with contextlib.suppress(ValueError):
         return None if response is None else response.json()
     return None
 
 
-def _answer(url: str, body: Any = None) -> httpx2.Response | None:
+def answer_of(url: str, body: Any = None) -> httpx2.Response | None:
     with contextlib.suppress(httpx2.HTTPError):
         method = "GET" if body is None else "POST"
         response = direct_client().request(method, url, json=body, timeout=_REQUEST_S)
