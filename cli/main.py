@@ -34,6 +34,7 @@ from cli.terminal import leave, say, without_credentials
 from cli.use.serve import serve
 from cli.use.text import chat, generate
 from flows.runtime.stopping import STOPPED, TERMINATED, UNFINISHED, Stopped, Terminated, raise_on_sigterm
+from toolformer_core.errors import ToolformerError, UsageError
 from toolformer_core.streams import open_closed_streams
 
 app = typer.Typer(
@@ -83,7 +84,6 @@ _PIPE_CLOSED = 128 + signal.SIGPIPE
 
 def main() -> None:
     """Run the command line; no traceback reaches a user for a mistake of theirs."""
-    from toolformer_core.errors import ToolformerError, UsageError
     from warehouse.errors import WarehouseError
     from warehouse.files.paths import text_problem
 

@@ -24,6 +24,7 @@ import psutil
 from ops.addresses import running_addresses
 from ops.ports import port_holder
 from tasks.settings import shared_catalog, shown_url, tracking_uri
+from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import ToolformerError
 from toolformer_core.extras import how_to_install
 from toolformer_core.lm.reference import EMBEDDED
@@ -206,7 +207,6 @@ def _model(options: DoctorOptions) -> Findings:
 
 
 def _tools(options: DoctorOptions) -> Findings:
-    from toolformer_core.config import TOOL_NAMES
     from toolformer_core.records import ToolFailure
     from toolformer_core.tools.build import EMBEDDED_PASSAGES, ToolSettings, build_tools
     from toolformer_core.tools.search.passages import read_passages

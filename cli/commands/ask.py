@@ -16,6 +16,7 @@ from cli.terminal import print_json, say
 from flows.build_dataset.parameters import BuildParameters
 from flows.forms.calls import Ratings
 from tasks.environment import prepare_environment
+from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UsageError
 
 _PANEL = "What a run of that size costs"
@@ -228,7 +229,6 @@ def what_if(
     Example: toolformer what-if --decay 0.5 --window 2 --data runs/c4
     """
     prepare_environment()
-    from toolformer_core.config import TOOL_NAMES
     from warehouse.queries import current_build, tool_names
     from warehouse.reweighting import reweigh
     from warehouse.what_if import what_if as answer_query

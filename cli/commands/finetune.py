@@ -19,6 +19,7 @@ from cli.terminal import print_json, say
 from flows.finetune.parameters import FinetuneParameters, FitTriggerParameters
 from flows.runtime.stopping import STOPPED, TERMINATED, Stopped, exit_later, exit_now, handle_stop, how_stopped
 from tasks.environment import prepare_environment
+from toolformer_core.errors import ToolformerError
 
 if TYPE_CHECKING:
     from cli.render.progress import TrainingDisplay
@@ -132,7 +133,6 @@ class _Stopping:
     def _kill_trainings(self) -> None:
         """End the trainings without a checkpoint, then the command."""
         from tasks.training.starting import running_handle
-        from toolformer_core.errors import ToolformerError
 
         for plan in self._plans:
             with suppress(ToolformerError):
