@@ -266,27 +266,18 @@ def test_export_goes_on_after_one_that_was_killed(run: Run, built: Built, tmp_pa
     assert sorted(p.name for p in tmp_path.iterdir()) == names
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--dataset", "cstra"], "unknown dataset 'cstra'. Did you mean 'cstar'? Valid: cstar."),
-        (["--dataset", "cstar@zzz"], "dataset 'cstar' has no version 'zzz'; it has: "),
-    ],
-)
-def test_export_of_what_is_not_there(run: Run, built: Built, tmp_path: Path, options: list[str], says: str) -> None:
-    _, data, _ = built
-    said = run("export", "--data", data, *options, tmp_path / "out")
-    assert (said.code, said.out) == (2, "")
-    assert says in said.err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_export_to_where_nothing_can_be_written(run: Run, built: Built, tmp_path: Path) -> None:
+def test_an_export_that_cannot_be_made_leaves_nothing(run: Run, built: Built, tmp_path: Path) -> None:
     _, data, _ = built
     (tmp_path / "file").write_text("", encoding="utf-8")
-    said = run("export", "--data", data, tmp_path / "file" / "out.jsonl")
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith(f"error: {tmp_path / 'file' / 'out.jsonl'} cannot be written: ")
+    for dataset, out, says in (
+        ("cstra", "out", "unknown dataset 'cstra'. Did you mean 'cstar'? Valid: cstar."),
+        ("cstar@zzz", "out", "dataset 'cstar' has no version 'zzz'; it has: "),
+        ("cstar", "file/out.jsonl", f"error: {tmp_path}/file/out.jsonl cannot be written: "),
+    ):
+        said = run("export", "--data", data, "--dataset", dataset, tmp_path / out)
+        assert (said.code, said.out) == (2, "")
+        assert says in said.err
+        assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_passage_that_is_none_is_told_before_anything_starts(
@@ -314,19 +305,23 @@ def test_what_a_tool_prints_does_not_stand_in_the_json(run: Run, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("line", "says"), [("raise SystemExit(0)", "0"), ("import os; os._exit(3)", "it called os._exit(3)")]
+    ("source", "code", "says"),
+    [
+        ("raise SystemExit(0)", 2, "error: {file} cannot be imported: SystemExit: 0\n"),
+        ("import os; os._exit(3)", 2, "error: {file} cannot be imported: SystemExit: it called os._exit(3)\n"),
+        (
+            "import os\ndef ends(text): os._exit(3)",
+            1,
+            "Ends(x) gave nothing: crashed SystemExit: it called os._exit(3)\n",
+        ),
+    ],
 )
-def test_a_file_that_ends_the_program_is_a_mistake(run: Run, tmp_path: Path, line: str, says: str) -> None:
-    (tmp_path / "ends.py").write_text(f"{line}\n", encoding="utf-8")
-    said = run("tools", "test", f"{tmp_path}/ends.py:f", "x")
-    assert (said.code, said.out) == (2, "")
-    assert said.err == f"error: {tmp_path}/ends.py cannot be imported: SystemExit: {says}\n"
-
-
-def test_a_tool_that_ends_the_process_ends_its_call(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "ends.py").write_text("import os\ndef ends(text): os._exit(3)\n", encoding="utf-8")
-    said = run("tools", "test", f"{tmp_path}/ends.py:ends", "x")
-    assert said == Said(1, "", "Ends(x) gave nothing: crashed SystemExit: it called os._exit(3)\n")
+def test_a_file_that_ends_the_program_is_a_mistake_and_a_call_that_does_fails(
+    run: Run, tmp_path: Path, source: str, code: int, says: str
+) -> None:
+    file = tmp_path / "ends.py"
+    file.write_text(f"{source}\n", encoding="utf-8")
+    assert run("tools", "test", f"{file}:ends", "x") == Said(code, "", says.format(file=file))
 
 
 def test_tools_new_overwrites_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
