@@ -24,11 +24,6 @@ from ops.work_pools import pool_template
 from toolformer_core import __version__
 from toolformer_core.errors import UsageError
 
-pytestmark = (
-    pytest.mark.filterwarnings(  # MLflow and Prefect's server, which the session's server brings, in one process
-        "ignore:Type object .* does not refer to an OperatorClass:sqlalchemy.exc.SADeprecationWarning"
-    )
-)
 Built = tuple[BuildResult, Path, list[str]]
 
 
