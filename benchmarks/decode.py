@@ -77,13 +77,10 @@ def overhead(lm: TransformersLM, rows: int, repeats: int) -> dict[str, float]:
     ratios, plain_s, ours_s = [], [], []
     for repeat in range(repeats):
         runs: list[Callable[[], Any]] = [lambda: generate(lm, prompts, _TOKENS), lambda: t.generate(prompts, settings)]
-        if repeat % 2:
-            ours, plain = _seconds(runs[1]), _seconds(runs[0])
-        else:
-            plain, ours = _seconds(runs[0]), _seconds(runs[1])
-        ratios.append(ours / plain)
-        plain_s.append(plain)
-        ours_s.append(ours)
+        took = {way: _seconds(runs[way]) for way in ((0, 1), (1, 0))[repeat % 2]}
+        ratios.append(took[1] / took[0])
+        plain_s.append(took[0])
+        ours_s.append(took[1])
     per_step = 1000 / _TOKENS
     return {
         "rows": rows,

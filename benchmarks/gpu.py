@@ -41,24 +41,8 @@ _PARTS = ("engine", "finetune", "decode")
 
 
 # Shapes of a Llama; `1b` is that of Llama 3.2 1B, whose figures stand in its config.json.
-SHAPES = {
-    "1b": {
-        "num_hidden_layers": 16,
-        "hidden_size": 2048,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "intermediate_size": 8192,
-        "vocab_size": 128_256,
-    },
-    "tiny": {
-        "num_hidden_layers": 2,
-        "hidden_size": 64,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_size": 128,
-        "vocab_size": 2_000,
-    },
-}
+_SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size")
+SHAPES = {"1b": (16, 2048, 32, 8, 8192, 128_256), "tiny": (2, 64, 4, 2, 128, 2_000)}  # the last: the vocabulary
 
 
 def random_model(shape: dict[str, int], device: str, dtype: torch.dtype) -> LlamaForCausalLM:
@@ -171,7 +155,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=sorted(SHAPES), default="1b")
     parser.add_argument("--parts", nargs="+", choices=_PARTS, default=list(_PARTS))
     args = parser.parse_args()
-    shape = SHAPES[args.shape]
+    shape = dict(zip((*_SIZES, "vocab_size"), SHAPES[args.shape], strict=True))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     model, coded = random_model(shape, device, dtype), tokenizer(shape["vocab_size"])

@@ -34,7 +34,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from benchmarks.report import parser_of, print_json, say_figures
+from benchmarks.report import parser_of, peak_mib, print_json, say_figures
 from tests.support.plain_lm import PlainLM
 from toolformer_core.config import MAX_CALL_TOKENS
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan, ScoreRequest
@@ -210,16 +210,6 @@ def flops(lm: TransformersLM, run: Run, few_shot: Prompt, texts: Sequence[str]) 
     return scan, score
 
 
-def _forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def _peak_mb() -> float:
-    """Most memory held since `_forget_peak`."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
-
-
 def engine(s: Setting, weights: GPT2LMHeadModel, coded: PreTrainedTokenizerFast) -> TransformersLM:
     """The engine, warm: the first draw tries what the model can do, and reads the vocabulary."""
     lm = TransformersLM(weights, coded, name="random", digest="random")
@@ -234,9 +224,9 @@ def compare(s: Setting, plain_documents: int) -> dict[str, Any]:
     few_shot = prompt(s.prompt, s.vocab)
     plain_network = TransformersLM(copy.deepcopy(weights), coded, name="plain", digest="plain").hf_model
     lm = engine(s, weights, coded)
-    _forget_peak()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak so far
     ours = annotate(lm, few_shot, texts, s)
-    peak = _peak_mb()
+    peak = peak_mib()
     plain = annotate(PlainLM(plain_network), few_shot, texts[:plain_documents], s)
     scan_flops, score_flops = flops(lm, ours, few_shot, texts)
     rate = statistics.median(ours.gflops)

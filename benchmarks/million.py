@@ -30,7 +30,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from benchmarks.report import parser_of, print_json, progress, say, say_figures
+from benchmarks.report import parser_of, peak_mib, print_json, progress, say, say_figures
 from benchmarks.stub_builds import build
 from tasks.environment import environment
 from tests.support.scripted_lm import token_starts
@@ -184,12 +184,7 @@ def _size(data: Path, pattern: str) -> int:
 
 
 def _peak_mb(pid: int) -> int:
-    """Return the most memory that a living process has held so far; 0 if it is gone."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    except OSError:
-        return 0
-    return round(next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) * 1024 / 1e6)
+    return round(peak_mib(pid) * 2**20 / 1e6)
 
 
 def questions(data: Path) -> dict[str, float]:

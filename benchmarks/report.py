@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -28,6 +29,15 @@ def say(text: str = "") -> None:
     """Print a line."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def peak_mib(pid: int | str = "self") -> float:
+    """Return the most memory that a process has held so far; 0 if it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except OSError:
+        return 0.0
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 1024
 
 
 def say_figures(figures: Mapping[str, Any]) -> None:

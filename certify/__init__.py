@@ -6,6 +6,5 @@ promise         what is trained of a row: stretches of text, and from them the l
 cases           which loader reads which file, and what it is to give
 environments    a virtual environment for each loader, from `requirements/`
 checks          what a loader gave, against what was promised
-table           the rows that people and programs read
 programs/       one program a loader, which runs in that loader's environment: it knows files and templates alone
 """

@@ -102,7 +102,7 @@ def _exported(folder: Path) -> Files:
     progress("making C*, and exporting it in every format")
     files = Files(folder / "exports", folder / "tokenizers")
     for name, template in {"plain": None, **TEMPLATES}.items():
-        save_tokenizer(files.tokenizer(name), template)
+        save_tokenizer(files.tokenizers / name, template)
     export_all(difficult_cstar(folder / "data"), files.exports, files.tokenizers)
     return files
 
@@ -127,7 +127,9 @@ def _case_rows(loader: str, files: Files, python: Path, environments: Path) -> I
     jobs = [case.job(files) for case in cases]
     done = run_program(python, f"with_{loader}", jobs, environments / f"{loader}.log")
     texts = frozenset(row["text"] for row in files.rows("jsonl.jsonl"))
-    pieces = {name: byte_pieces(AutoTokenizer.from_pretrained(files.tokenizer(name))) for name in ("plain", *TEMPLATES)}
+    pieces = {
+        name: byte_pieces(AutoTokenizer.from_pretrained(files.tokenizers / name)) for name in ("plain", *TEMPLATES)
+    }
     for case, answer in zip(cases, done["answers"], strict=True):
         version = done["versions"]["transformers" if case.by == "Trainer" else loader]
         found = check(case.expected, answer, pieces[case.tokenizer], texts)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from certify.chat_templates import TEMPLATES
-from certify.cstar import rows_of
 from certify.promise import Promise, Stretch, segments_promise, tokens_promise
 
 _SEPARATOR = "<|endoftext|>"  # the default of the format `text`
@@ -45,22 +44,18 @@ class Files:
     """Where exports and tokenizers lie."""
 
     exports: Path
-    tokenizers: Path
-
-    def tokenizer(self, name: str) -> Path:
-        """Return the folder of a tokenizer: `plain`, or a template's name."""
-        return self.tokenizers / name
+    tokenizers: Path  # a folder each: `plain`, and of each template
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of an exported file of JSON lines."""
-        return rows_of(self.exports / name)
+        return [json.loads(line) for line in (self.exports / name).read_text(encoding="utf-8").splitlines()]
 
     def ends(self) -> tuple[str, str]:
         """Return the texts of the tokens that start and end a sequence of `tokens`, as its manifest names them."""
         from transformers import AutoTokenizer
 
         named = json.loads((self.exports / "tokens.manifest.json").read_text(encoding="utf-8"))["tokenizer"]
-        tokenizer = AutoTokenizer.from_pretrained(self.tokenizer("plain"))
+        tokenizer = AutoTokenizer.from_pretrained(self.tokenizers / "plain")
         return str(tokenizer.decode([named["start"]])), str(tokenizer.decode([named["end"]]))
 
 
@@ -95,7 +90,7 @@ class Case:
 
     def job(self, files: Files) -> dict[str, Any]:
         """Return the job that the loader's program is given."""
-        places = {"file": str(files.exports / self.file), "tokenizer": str(files.tokenizer(self.tokenizer))}
+        places = {"file": str(files.exports / self.file), "tokenizer": str(files.tokenizers / self.tokenizer)}
         return {**places, "how": self.how, "mixed": False, "more": {}, **self.more}
 
 

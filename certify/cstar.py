@@ -7,7 +7,6 @@ character is several tokens, square brackets in a response, a tool without an in
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -134,8 +133,3 @@ def export_all(store: Store, folder: Path, tokenizers: Path) -> None:
     for name, given in EXPORTS.items():
         tokenizer = {"tokenizer": str(tokenizers / given["tokenizer"])} if "tokenizer" in given else {}
         export_to(store, _NAME, folder / name, ExportSettings(**{**given, **tokenizer}))
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a JSONL file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

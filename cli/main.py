@@ -34,6 +34,7 @@ from cli.terminal import leave, say, without_credentials
 from cli.use.serve import serve
 from cli.use.text import chat, generate
 from flows.runtime.stopping import STOPPED, TERMINATED, UNFINISHED, Stopped, Terminated, raise_on_sigterm
+from toolformer_core.errors import ToolformerError, UsageError
 from toolformer_core.streams import open_closed_streams
 
 app = typer.Typer(
@@ -83,7 +84,6 @@ _PIPE_CLOSED = 128 + signal.SIGPIPE
 
 def main() -> None:
     """Run the command line; no traceback reaches a user for a mistake of theirs."""
-    from toolformer_core.errors import ToolformerError, UsageError
     from warehouse.errors import WarehouseError
     from warehouse.files.paths import text_problem
 
@@ -97,21 +97,15 @@ def main() -> None:
     except TyperException as exc:
         _print_wrong_use(exc)
         code = exc.exit_code
-    except (typer.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt, Terminated) as exc:
         print(STOPPED, file=sys.stderr)
-        code = 130
-    except Terminated:
-        print(STOPPED, file=sys.stderr)
-        code = TERMINATED
+        code = TERMINATED if isinstance(exc, Terminated) else 130
     except Stopped as exc:
         say(exc, error=True)
         code = UNFINISHED
-    except UsageError as exc:
-        say(f"error: {exc}", error=True)
-        code = 2
     except (ToolformerError, WarehouseError) as exc:
         say(f"error: {exc}", error=True)
-        code = 1
+        code = 2 if isinstance(exc, UsageError) else 1
     except BrokenPipeError:
         code = _PIPE_CLOSED
     except SystemExit as exc:  # rich's way of ending at a closed pipe

@@ -164,14 +164,14 @@ def parse_by_tool(text: str, option: str, low: float, high: float = math.inf) ->
     return by_tool if "=" in text else by_tool[ALL]
 
 
-def parse_rates(text: str, option: str = "--fdr") -> list[float]:
-    """Parse `0.01,0.05`, rates between 0 and 1; a UsageError names the `option`."""
+def parse_rates(text: str) -> list[float]:
+    """Parse the rates of `--fdr`, `0.01,0.05`, which lie between 0 and 1."""
     try:
         rates = [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
         rates = [math.nan]
     if not all(0 < rate < 1 for rate in rates):
-        raise UsageError(f"{option} takes rates between 0 and 1, e.g. 0.05 or 0.01,0.05,0.1; got {text!r}")
+        raise UsageError(f"--fdr takes rates between 0 and 1, e.g. 0.05 or 0.01,0.05,0.1; got {text!r}")
     return rates
 
 

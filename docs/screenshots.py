@@ -21,19 +21,16 @@ import json
 import math
 import os
 import shutil
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ops.ports import LOOPBACK, free_port
+from ops.processes import ProcessGroup, Service
+from ops.services import answer_of
 from tasks.environment import prepare_environment
 from tasks.settings import tracking_uri
 
@@ -169,51 +166,26 @@ def expected_texts(uri: str, run_ids: Sequence[str]) -> list[str]:
     return [*rows, "dev_perplexity", *digits]
 
 
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @contextlib.contextmanager
 def mlflow_server(uri: str, log: Path) -> Iterator[str]:
     """Run `mlflow server` on a free port of loopback, yield its address, and end it with all its workers."""
-    port = free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--workers", "1"]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--no-serve-artifacts"]
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with log.open("wb") as out:
-        # A session of its own: its workers are ended with it, by their group's id.
-        server = subprocess.Popen(
-            command, stdout=out, stderr=out, env=environment, cwd=log.parent, start_new_session=True
-        )
-        try:
-            address = f"http://127.0.0.1:{port}"
-            _wait_for(address, server, log)
-            yield address
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(server.pid, signal.SIGTERM)
-            try:
-                server.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(server.pid, signal.SIGKILL)
-                server.wait()
-
-
-def _wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            break
-        with (
-            contextlib.suppress(OSError, urllib.error.URLError),
-            urllib.request.urlopen(f"{address}/health", timeout=2),
-        ):
-            return
-        time.sleep(0.1)
-    raise SystemExit(f"mlflow server did not come up: {log.read_text(errors='replace')[-2000:]}")
+    port = str(free_port())
+    address = f"http://{LOOPBACK}:{port}"
+    words = ["server", "--backend-store-uri", uri, "--workers", "1", "--host", LOOPBACK, "--port", port]
+    service = Service(
+        "MLflow server",
+        (sys.executable, "-m", "mlflow", *words, "--no-serve-artifacts"),
+        log,
+        {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+        lambda: answer_of(f"{address}/health") is not None,
+    )
+    group = ProcessGroup()
+    try:
+        group.start(service)
+        group.wait_until_healthy([service], _START_S)
+        yield address
+    finally:
+        group.close()
 
 
 @contextlib.contextmanager

@@ -1,17 +1,9 @@
 """Deployments: the flows as forms in Prefect's UI, run by workers that have this package installed.
 
-    build-dataset    work pool `cpu`
-    build-in-short   work pool `cpu`: the same flow with the fields of a first build
-    export           work pool `cpu`
-    evaluate         work pool `gpu`
-    ground           work pool `gpu`
-    recipe           work pool `gpu`
-    finetune         work pool `gpu`: one worker a GPU node, `prefect worker start --pool gpu --type process --limit 1`
-
 A worker imports the flow from its own installation; no code is copied. It runs each flow in an empty temporary folder,
 so paths in the form must be absolute and are paths on the worker's machine. The form's schema says so
-(`flows.forms.fields`), and the API refuses other paths before anything runs. `--limit 1` makes a worker train one model
-at a time; a limit of the pool would apply to all nodes together.
+(`flows.forms.fields`), and the API refuses other paths before anything runs. On a GPU node one worker trains one model
+at a time (`prefect worker start --pool gpu --type process --limit 1`); a limit of the pool would apply to all nodes.
 
 `python -m ops.deployments --data FOLDER` creates the pools and the deployments, and may be repeated: what somebody has
 switched on or off in the UI stays as it is. With `--yaml` it prints the deployments as the repository's `prefect.yaml`,
@@ -196,25 +188,24 @@ def arrival_event(corpus: Path) -> dict[str, Any]:
     }
 
 
-def deploy(options: DeploymentOptions, *, api: str | None = None, wait_s: float = 0.0) -> list[str]:
+def deploy(options: DeploymentOptions, *, wait_s: float = 0.0) -> list[str]:
     """Create the work pools that are missing, and create or update the deployments; return their names.
 
     Of a pool that exists only the template is changed (`work_pools`); pending and running flow runs are not affected.
     An existing schedule or trigger stays switched on or off as it is, unless an option asks for it. What can be done
-    without the server is done before it is waited for. Raises UsageError if no server is named (`api`, else
-    PREFECT_API_URL), DeployError if it cannot be reached or refuses.
+    without the server is done before it is waited for. Raises UsageError if PREFECT_API_URL names no server, and
+    DeployError if it cannot be reached or refuses.
     """
     from httpx import HTTPError
     from prefect.client.orchestration import get_client
     from prefect.exceptions import PrefectException
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_URL
 
-    address = api or PREFECT_API_URL.value()
-    if not address:
+    if not (address := PREFECT_API_URL.value()):
         raise UsageError("no Prefect server is named: start one (toolformer up) and set PREFECT_API_URL")
     entries = [(yaml_entry(deployment, options), form_schema(deployment)) for deployment in DEPLOYMENTS]
     try:
-        with temporary_settings({PREFECT_API_URL: address}), get_client(sync_client=True) as client:
+        with get_client(sync_client=True) as client:
             deadline = time.monotonic() + wait_s
             while client.api_healthcheck() is not None and time.monotonic() < deadline:
                 time.sleep(0.1)

@@ -24,6 +24,7 @@ import psutil
 from ops.addresses import running_addresses
 from ops.ports import port_holder
 from tasks.settings import shared_catalog, shown_url, tracking_uri
+from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import ToolformerError
 from toolformer_core.extras import how_to_install
 from toolformer_core.lm.reference import EMBEDDED
@@ -139,9 +140,7 @@ def _gpu(options: DoctorOptions) -> Findings:
 
 
 def _disk(options: DoctorOptions) -> Findings:
-    folder = _local(options.data)
-    while not folder.exists():
-        folder = folder.parent
+    folder = _existing(options.data)
     free = psutil.disk_usage(str(folder)).free / _GB
     yield _measured(f"{free:.1f} GiB free at {folder}", free, _DISK_GB, "free some space, or choose another --data")
 
@@ -208,7 +207,6 @@ def _model(options: DoctorOptions) -> Findings:
 
 
 def _tools(options: DoctorOptions) -> Findings:
-    from toolformer_core.config import TOOL_NAMES
     from toolformer_core.records import ToolFailure
     from toolformer_core.tools.build import EMBEDDED_PASSAGES, ToolSettings, build_tools
     from toolformer_core.tools.search.passages import read_passages
@@ -239,9 +237,7 @@ def _data(options: DoctorOptions) -> Findings:
         yield "fail", f"{options.data}: {exc}", "choose another --data, or make sure that it can be reached"
         return
     if store.is_local:
-        folder = _local(options.data)
-        while not folder.exists():
-            folder = folder.parent
+        folder = _existing(options.data)
         if not os.access(folder, os.W_OK | os.X_OK):
             yield (
                 "fail",
@@ -350,10 +346,12 @@ def _browser(options: DoctorOptions) -> Findings:
         yield "ok", "no chromium: only tests of web pages and the documentation's pictures need it"
 
 
-def _local(data: str) -> Path:
+def _existing(data: str) -> Path:
+    """Return the local folder of the data, or the nearest one above it that is there."""
     from warehouse.store import Store
 
-    return Store(data).local_folder.absolute()
+    folder = Store(data).local_folder.absolute()
+    return next(place for place in (folder, *folder.parents) if place.exists())
 
 
 CHECKS: dict[str, Callable[[DoctorOptions], Findings]] = {

@@ -7,7 +7,7 @@ services are started, supervised and ended is in `processes`.
 
 import contextlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,6 +62,10 @@ class Services:
         port = self.addresses.mlflow.rpartition(":")[2]
         words = ["--backend-store-uri", sqlite_url(self.home / "mlflow.db"), "--no-serve-artifacts"]
         words += ["--default-artifact-root", (self.home.absolute() / "mlartifacts").as_uri(), "--workers", "1"]
+        names = (*LOOPBACK_NAMES, *allowed_hosts())
+        hosts = [
+            pattern for name in names for pattern in (name, f"{name.replace('[', '[[]')}:*")
+        ]  # with a port, or none
         return Service(
             "MLflow server",
             (sys.executable, "-m", "mlflow", "server", "--host", LOOPBACK, "--port", port, *words),
@@ -70,10 +74,10 @@ class Services:
                 "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
                 "MLFLOW_TRACKING_URI": None,
                 # MLflow's default allows every name that begins like a private address: 10.evil.example.
-                "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(_host_patterns((*LOOPBACK_NAMES, *allowed_hosts()))),
+                "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(hosts),
                 "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(filter(None, map(origin_of, allowed_origins()))) or None,
             },
-            lambda: _answer(f"{self.addresses.mlflow}/health") is not None,
+            lambda: answer_of(f"{self.addresses.mlflow}/health") is not None,
             umask=0o777 & ~private_mode(self.home),
         )
 
@@ -86,7 +90,7 @@ class Services:
             (sys.executable, "-m", "viewer.server", *words),
             self.logs / "viewer.log",
             {"PREFECT_API_URL": self.addresses.api},
-            lambda: _answer(f"{self.addresses.viewer}/health") is not None,
+            lambda: answer_of(f"{self.addresses.viewer}/health") is not None,
             Path.cwd()
             if "://" in self.data
             else None,  # of data at a URL, what needs a local disk is below this folder
@@ -133,20 +137,15 @@ class Services:
         )
 
 
-def _host_patterns(names: Iterable[str]) -> list[str]:
-    """Return the patterns by which MLflow matches these names in `Host`: without a port, and with any."""
-    return [pattern for name in names for pattern in (name, f"{name.replace('[', '[[]')}:*")]
-
-
 def request_json(url: str, body: Any = None) -> Any:
     """Send a request to a server of this machine, a POST if there is a body; return its JSON, None if it failed."""
-    response = _answer(url, body)
+    response = answer_of(url, body)
     with contextlib.suppress(ValueError):
         return None if response is None else response.json()
     return None
 
 
-def _answer(url: str, body: Any = None) -> httpx2.Response | None:
+def answer_of(url: str, body: Any = None) -> httpx2.Response | None:
     with contextlib.suppress(httpx2.HTTPError):
         method = "GET" if body is None else "POST"
         response = direct_client().request(method, url, json=body, timeout=_REQUEST_S)

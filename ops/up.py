@@ -22,6 +22,7 @@ import psutil
 from flows.runtime.server import copy_template_database, prepare_start, record_server
 from ops.addresses import Addresses, delete_addresses, lock_path, read_addresses, up_folder, write_addresses
 from ops.arrivals import Arrivals
+from ops.deployments import arrival_event
 from ops.ports import LOOPBACK, choose_ports
 from ops.processes import ProcessGroup, Service, ServiceError, end_processes, variables_of
 from ops.services import FLOW_RUN_VARIABLE, Services, request_json
@@ -163,7 +164,7 @@ class Up:
                 self._group.supervise([*self._servers, *self._workers], self._notify)
                 for path in self._arrivals.look() if self._arrivals else ():
                     self._notify(f"{path} has arrived and is built")
-                    self._send_arrival_event(path)
+                    request_json(f"{self.addresses.api}/events", [arrival_event(path)])
         except ServiceError as exc:
             raise UpError(str(exc)) from exc
 
@@ -219,11 +220,6 @@ class Up:
                 url = f"{self.addresses.api}/flow_runs/{run['id']}/set_state"
                 request_json(url, {"state": state, "force": True})
                 self._notify(f"{run['name']} was running when toolformer up was killed, and is marked as crashed")
-
-    def _send_arrival_event(self, path: Path) -> None:
-        from ops.deployments import arrival_event
-
-        request_json(f"{self.addresses.api}/events", [arrival_event(path)])
 
 
 def _already_running(store: Store, error: LockHeldError) -> str:

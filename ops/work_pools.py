@@ -26,7 +26,7 @@ def pool_template(tracking: str = "") -> dict[str, Any]:
     return close_template(ProcessWorker.get_default_base_job_template(), tracking)
 
 
-def close_template(template: dict[str, Any], tracking: str = "") -> dict[str, Any]:
+def close_template(template: dict[str, Any], tracking: str) -> dict[str, Any]:
     """Return a process pool's base job template changed so that no run chooses its command, environment or folder.
 
     The template's defaults for these become fixed values, and job variables that it does not declare are refused.

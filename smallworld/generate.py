@@ -43,14 +43,16 @@ _JOINTS: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 _ARTICLES = ("der", "die", "das", "le", "la", "el", "il", "lo")
 _PAIRS = 400  # pairs of nouns per language, over all worlds
+_DOCUMENTS, _ITEMS = 240, 30  # of the corpus; items that need each tool, and as many that need none
+FACTS_OF_CORPUS, FACTS_OF_EVALUATION = 160, 80  # subjects with a passage
 MIN_PROMPT = 24  # the fewest characters of a held-out item's prompt
 _PHRASES = Path(__file__).resolve().parent.parent / "toolformer_core" / "tools" / "assets" / "phrases.tsv"
 
 
-def phrases_from(world: str, path: Path = _PHRASES, words: int = 3) -> list[tuple[str, str]]:
-    """Return a world's (foreign, English) phrases of at least `words` words: the table's, and pairs of its nouns."""
-    table = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
-    phrases = [(source, english) for _, source, english in table if len(source.split()) >= words]
+def phrases_from(world: str) -> list[tuple[str, str]]:
+    """Return a world's (foreign, English) phrases of at least three words: the table's, and pairs of its nouns."""
+    table = [line.split("\t") for line in _PHRASES.read_text(encoding="utf-8").splitlines()[1:]]
+    phrases = [(source, english) for _, source, english in table if len(source.split()) >= 3]
     r = random.Random("phrases")
     for language, joints in _JOINTS.items():
         nouns = [
@@ -173,24 +175,20 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     path.write_bytes(buffer.getvalue())
 
 
-def generate(out: Path, *, documents: int = 240, facts: int = 160, per_tool: int = 30, seed: int = 0) -> None:
-    """Write corpus, gold calls, passages and items to a folder.
-
-    `facts` subjects of the corpus' world have a passage, and half as many of the evaluation's; `per_tool` items need
-    each tool, and as many need none.
-    """
+def generate(out: Path, seed: int = 0) -> None:
+    """Write corpus, gold calls, passages and items to a folder."""
     out.mkdir(parents=True, exist_ok=True)
-    world = World("corpus", seed, phrases=phrases_from("corpus"), facts=facts)
-    other = World("evaluation", seed, phrases=phrases_from("evaluation"), facts=facts // 2)
-    corpus, gold = corpus_rows(world, documents, seed)
+    world = World("corpus", seed, phrases=phrases_from("corpus"), facts=FACTS_OF_CORPUS)
+    other = World("evaluation", seed, phrases=phrases_from("evaluation"), facts=FACTS_OF_EVALUATION)
+    corpus, gold = corpus_rows(world, _DOCUMENTS, seed)
     passages = [*world.passages(), *other.passages()]
     write_lines(out / "corpus.jsonl.gz", corpus)
     write_lines(out / "gold.jsonl.gz", gold)
     write_lines(out / "passages.jsonl.gz", passages)
     write_lines(out / "known.jsonl.gz", known_to_qa(passages))
     texts = [row["text"] for row in corpus]
-    write_lines(out / "heldout.jsonl.gz", tool_items(other, per_tool, seed, unlike=texts))
-    write_lines(out / "plain.jsonl.gz", plain_items(other, per_tool, seed))
+    write_lines(out / "heldout.jsonl.gz", tool_items(other, _ITEMS, seed, unlike=texts))
+    write_lines(out / "plain.jsonl.gz", plain_items(other, _ITEMS, seed))
 
 
 def main() -> None:
@@ -198,7 +196,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ASSETS)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    generate(options.out, seed=options.seed)
+    generate(options.out, options.seed)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from smallworld.chains import CHAINS, TOOLS, ChainWorld
-from smallworld.generate import MIN_PROMPT, item_of, phrases_from, write_lines
+from smallworld.generate import FACTS_OF_CORPUS, FACTS_OF_EVALUATION, MIN_PROMPT, item_of, phrases_from, write_lines
 from toolformer_core.embedded import ASSETS
 
+_ITEMS = 200  # of each family with new frames, and as many without
 _CHAIN_FACTS = 40  # towns in each world, and as many people, companies and books
 
 
@@ -33,17 +34,14 @@ def chain_items(world: ChainWorld, per_group: int, seed: int) -> list[dict[str, 
     return [item for turn in zip(*by_family, strict=True) for item in turn]
 
 
-def generate_chains(out: Path, *, facts: int = 160, per_group: int = 200, seed: int = 0) -> None:
-    """Write chains-passages and chains-items to a folder; the other arguments are as of `generate` and `chain_items`.
-
-    With the same `facts` as in `generate` the ordinary subjects are the same.
-    """
+def generate_chains(out: Path, seed: int = 0) -> None:
+    """Write chains-passages and chains-items to a folder; the ordinary subjects are those of `generate`."""
     out.mkdir(parents=True, exist_ok=True)
-    world = ChainWorld("corpus", seed, phrases_from("corpus"), facts, _CHAIN_FACTS)
-    other = ChainWorld("evaluation", seed, phrases_from("evaluation"), facts // 2, _CHAIN_FACTS)
+    world = ChainWorld("corpus", seed, phrases_from("corpus"), FACTS_OF_CORPUS, _CHAIN_FACTS)
+    other = ChainWorld("evaluation", seed, phrases_from("evaluation"), FACTS_OF_EVALUATION, _CHAIN_FACTS)
     passages = [passage for one in (world, other) for passage in (*one.passages(), *one.chain_passages())]
     write_lines(out / "chains-passages.jsonl.gz", passages)
-    write_lines(out / "chains-items.jsonl.gz", chain_items(other, per_group, seed))
+    write_lines(out / "chains-items.jsonl.gz", chain_items(other, _ITEMS, seed))
 
 
 def main() -> None:
@@ -51,7 +49,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ASSETS)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    generate_chains(options.out, seed=options.seed)
+    generate_chains(options.out, options.seed)
 
 
 if __name__ == "__main__":

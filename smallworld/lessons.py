@@ -156,11 +156,6 @@ def _note_lesson(world: World, r: random.Random) -> str:
     return prefix + join([*before, main, *after], day).text
 
 
-def _plain_lesson(world: World, r: random.Random) -> str:
-    kinds = [k for k in KINDS if r.random() < 0.35]
-    return world.document(kinds, r.randint(4, 10)).text
-
-
 def lessons(seed: int, pieces: Sequence[str] = ()) -> Iterator[str]:
     """Yield an endless stream of pretraining texts, the same for equal arguments. `pieces`: see `lexicon.Namer`."""
     world = World("pretrain", seed)
@@ -169,7 +164,8 @@ def lessons(seed: int, pieces: Sequence[str] = ()) -> Iterator[str]:
     while True:
         chance = r.random()
         if chance < 0.20:
-            yield _plain_lesson(world, r)
+            kinds = [kind for kind in KINDS if r.random() < 0.35]
+            yield world.document(kinds, r.randint(4, 10)).text
         elif chance < 0.55:
             yield _note_lesson(world, r)
         else:

@@ -35,7 +35,7 @@ _LEARNING_RATE, _MUON = 3e-3, 0.02  # peak rates: AdamW's, for embeddings and no
 _WORDS = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
-def train_tokenizer(seed: int = 0, texts: int = 20_000, vocabulary: int = 2_048) -> PreTrainedTokenizerFast:
+def train_tokenizer(seed: int, texts: int = 20_000) -> PreTrainedTokenizerFast:
     """Return a byte-level BPE in which every digit is a token, and so is " ["."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
@@ -46,7 +46,7 @@ def train_tokenizer(seed: int = 0, texts: int = 20_000, vocabulary: int = 2_048)
     )
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
+        vocab_size=2_048,
         special_tokens=[END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -55,13 +55,13 @@ def train_tokenizer(seed: int = 0, texts: int = 20_000, vocabulary: int = 2_048)
     return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=END, eos_token=END)  # type: ignore[no-untyped-call]
 
 
-def rare_pieces(tokenizer: PreTrainedTokenizerFast, texts: int = 2_000) -> list[str]:
+def rare_pieces(tokenizer: PreTrainedTokenizerFast) -> list[str]:
     """Return the tokens of at least two letters inside words that hardly occur in texts, sorted.
 
     They are left by merges that are only steps towards longer ones. A prompt may need them: two of three models that
     were pretrained without them could not copy "Calendar".
     """
-    encoded = tokenizer(list(itertools.islice(lessons(0), texts)), add_special_tokens=False)["input_ids"]
+    encoded = tokenizer(list(itertools.islice(lessons(0), 2_000)), add_special_tokens=False)["input_ids"]
     read = Counter(itertools.chain(*encoded))
     rare = read.total() * _RARE
     vocabulary = tokenizer.get_vocab()
@@ -228,8 +228,13 @@ def pretrain(
             print(f"step {step:5d}  {done:4.0%}  loss {recent:.4f}  {rate:,.0f} tokens/s  q.k {bound:.0f}", flush=True)  # noqa: T201
     final = sum(losses[-50:]) / len(losses[-50:])
     if average:
-        _average_with_start(model, start)
-    _save(model, tokenizer, out)
+        before = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32).state_dict()
+        with torch.no_grad():
+            for name, value in model.named_parameters():  # tied weights once
+                value.lerp_(before[name].to(value.device), 0.5)
+    half = {name: value.detach().to("cpu", torch.bfloat16).clone() for name, value in model.state_dict().items()}
+    model.save_pretrained(out, state_dict=half)
+    tokenizer.save_pretrained(out)
     facts = {
         "seed": seed,
         "minutes": round((time.monotonic() - begin) / 60, 1),
@@ -241,21 +246,6 @@ def pretrain(
     }
     (out / _SUMMARY).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return final
-
-
-def _average_with_start(model: Any, start: Path | None) -> None:
-    """Set each weight to the mean of its values before and after training."""
-    before = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32).state_dict()
-    with torch.no_grad():
-        for name, value in model.named_parameters():  # tied weights once
-            value.lerp_(before[name].to(value.device), 0.5)
-
-
-def _save(model: Any, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    half = {name: value.detach().to("cpu", torch.bfloat16).clone() for name, value in model.state_dict().items()}
-    model.save_pretrained(out, state_dict=half)
-    tokenizer.save_pretrained(out)
 
 
 def main() -> None:

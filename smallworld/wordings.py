@@ -20,14 +20,11 @@ from smallworld.registers import FILLER, REGISTER_FILLER
 _WORD = re.compile(r"(?<![\w{<])[A-Za-z]{2,}(?![\w}>])")
 
 
-def _vocabulary() -> tuple[str, ...]:
-    facts = (fact.frames for fact in FACTS.values())
-    templates = (*ARITHMETIC.values(), DATES, *facts, TRANSLATIONS, FILLER, *REGISTER_FILLER.values())
-    words = {word.lower() for frame in itertools.chain(*templates) for word in _WORD.findall(frame)}
-    return tuple(sorted(words - {"calendar"}))  # capitalised, it would be the name of a real tool
-
-
-VOCABULARY = _vocabulary()  # ordinary words, in lower case
+_FACTS = (fact.frames for fact in FACTS.values())
+_TEMPLATES = (*ARITHMETIC.values(), DATES, *_FACTS, TRANSLATIONS, FILLER, *REGISTER_FILLER.values())
+_WORDS = {word.lower() for frame in itertools.chain(*_TEMPLATES) for word in _WORD.findall(frame)}
+# Ordinary words, in lower case; "Calendar" would be the name of a real tool.
+VOCABULARY = tuple(sorted(_WORDS - {"calendar"}))
 
 
 def splice(beginning: str, end: str, parts: Sequence[str]) -> str:

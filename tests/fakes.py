@@ -75,10 +75,8 @@ def a_document(text: str = "one two three", url: str | None = None, line: int = 
     return Document(digest_of("document", text, url or ""), text, url, None, "corpus.jsonl", line)
 
 
-def a_verdict(
-    document: Document, tool: str = "calculator", spans: tuple[tuple[int, int], ...] = (), context: str = ""
-) -> PrefilterResult:
-    return PrefilterResult(document.doc_id, tool, True, "test", context, spans)
+def a_verdict(document: Document, spans: tuple[tuple[int, int], ...] = ()) -> PrefilterResult:
+    return PrefilterResult(document.doc_id, "calculator", True, "test", "", spans)
 
 
 def a_prompt(tool: str = "calculator") -> Prompt:

@@ -70,16 +70,14 @@ def tokenizer(merged_trigger: bool = True, vocabulary: int = 400) -> PreTrainedT
 
 
 @cache
-def sentencepiece(vocabulary: int = 400) -> PreTrainedTokenizerFast:
+def sentencepiece() -> PreTrainedTokenizerFast:
     """A tokenizer of the older Llama kind: a space is written as a letter, and put in front of every text."""
     bpe = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
     bpe.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     bpe.pre_tokenizer = pre_tokenizers.Split(Regex(r"▁?\p{L}+|▁?\p{N}|▁?[^\s\p{L}\p{N}▁]+|▁|\s+"), behavior="isolated")
     bpe.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     bytes_ = [f"<0x{b:02X}>" for b in range(256)]
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=["<end>", "<unk>", *bytes_], show_progress=False
-    )
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<end>", "<unk>", *bytes_], show_progress=False)
     bpe.train_from_iterator(itertools.chain(TEXTS, [PROMPT.head] * 3, [" [ [ [ x [ y"] * 9), trainer)
     return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<end>", eos_token="<end>")
 

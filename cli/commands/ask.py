@@ -1,7 +1,4 @@
-"""The commands `plan`, `stats`, `explain`, `what-if` and `datasets`, which read a data folder and load no model.
-
-`cli.main` registers them. They import what they need when they run.
-"""
+"""The commands `plan`, `stats`, `explain`, `what-if` and `datasets`, which read a data folder and load no model."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.models import OptionInfo
 
 from cli.commands.build import Runner, checked_runner
 from cli.commands.warehouse import built_store, published_snapshot
@@ -19,61 +17,45 @@ from cli.terminal import print_json, say
 from flows.build_dataset.parameters import BuildParameters
 from flows.forms.calls import Ratings
 from tasks.environment import prepare_environment
+from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UsageError
 
-_PANEL = "What a run of that size costs"
 
-Documents = Annotated[
-    float | None,
-    typer.Option(
-        help="Plan by numbers: the cost of a run on this many documents, e.g. 1e9. --corpus is then not needed, and is "
-        "not read",
-        rich_help_panel=_PANEL,
-    ),
-]
-Gpu = Annotated[
-    str,
-    typer.Option(
-        help="Card on which the model runs: a100, a100-40gb, h100, h100-pcie, h200, b200, l40s, l4, mi300x, or another "
-        "with --assume tflops=..,bandwidth=.. (default: none, the model runs on --workers cores)",
-        rich_help_panel=_PANEL,
-    ),
-]
-GpuCount = Annotated[int, typer.Option(help="How many of them", rich_help_panel=_PANEL)]
-GpuPrice = Annotated[
-    float | None,
-    typer.Option(help="What an hour of one card costs, in your currency, e.g. 2.5", rich_help_panel=_PANEL),
-]
-SampleFrom = Annotated[
-    str | None,
-    typer.Option(
-        "--from",
-        metavar="DATA",
-        help="Data folder or URL of a finished build, whose counters are the basis (default: --data, if one was "
-        "finished there; else the paper's figures and ours)",
-        rich_help_panel=_PANEL,
-    ),
-]
-Assume = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE",
-        help="Another value for a line of the printed assumptions; may be repeated, or several with commas",
-        rich_help_panel=_PANEL,
-    ),
-]
+def _cost(help: str, *names: str, metavar: str | None = None) -> OptionInfo:
+    """Return an option of a plan by numbers."""
+    panel = "What a run of that size costs"
+    option: OptionInfo = typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel)
+    return option
+
+
+_DOCUMENTS = _cost(
+    "Plan by numbers: the cost of a run on this many documents, e.g. 1e9. --corpus is then not needed, and is not read"
+)
+_GPU = _cost(
+    "Card on which the model runs: a100, a100-40gb, h100, h100-pcie, h200, b200, l40s, l4, mi300x, or another with "
+    "--assume tflops=..,bandwidth=.. (default: none, the model runs on --workers cores)"
+)
+_SAMPLE = _cost(
+    "Data folder or URL of a finished build, whose counters are the basis (default: --data, if one was finished there; "
+    "else the paper's figures and ours)",
+    "--from",
+    metavar="DATA",
+)
+_ASSUME = _cost(
+    "Another value for a line of the printed assumptions; may be repeated, or several with commas", metavar="NAME=VALUE"
+)
 
 
 @with_options(BuildParameters, optional=("corpus",))
 def plan(
     parameters: BuildParameters,
     runner: Runner = None,
-    documents: Documents = None,
-    gpu: Gpu = "",
-    gpu_count: GpuCount = 1,
-    gpu_price: GpuPrice = None,
-    sample: SampleFrom = None,
-    assume: Assume = None,
+    documents: Annotated[float | None, _DOCUMENTS] = None,
+    gpu: Annotated[str, _GPU] = "",
+    gpu_count: Annotated[int, _cost("How many of them")] = 1,
+    gpu_price: Annotated[float | None, _cost("What an hour of one card costs, in your currency, e.g. 2.5")] = None,
+    sample: Annotated[str | None, _SAMPLE] = None,
+    assume: Annotated[list[str] | None, _ASSUME] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a build would do, why, and at what cost. Loads no model, changes nothing.
@@ -231,7 +213,6 @@ def what_if(
     Example: toolformer what-if --decay 0.5 --window 2 --data runs/c4
     """
     prepare_environment()
-    from toolformer_core.config import TOOL_NAMES
     from warehouse.queries import current_build, tool_names
     from warehouse.reweighting import reweigh
     from warehouse.what_if import what_if as answer_query

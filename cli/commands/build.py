@@ -1,7 +1,4 @@
-"""The command `build`, and the options and progress display that it shares with commands of other flows.
-
-`cli.main` registers it. It imports what it needs when it runs.
-"""
+"""The command `build`, and the options and progress display that it shares with commands of other flows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The command `diagnose`: can this model teach itself these tools, and if not, which step prevents it?
-
-It prints the results of `toolformer_core.diagnose` and judges nothing itself. It imports what it needs when it runs,
-and reports mistakes before a model is loaded.
-"""
+"""The command `diagnose`: can this model teach itself these tools, and if not, which step prevents it?"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The commands `evaluate` and `tables`. `cli.main` registers them.
-
-They import what they need when they run, and report mistakes before anything is started.
-"""
+"""The commands `evaluate` and `tables`."""
 
 from __future__ import annotations
 

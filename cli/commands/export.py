@@ -12,6 +12,7 @@ from cli.options import AsJson, Data, with_options
 from cli.terminal import keep_run_logs_off_the_terminal, print_json, say
 from flows.export.parameters import ExportParameters
 from tasks.environment import names_server, prepare_environment
+from toolformer_core.errors import UsageError
 
 if TYPE_CHECKING:
     from flows.export.previews import Preview
@@ -37,7 +38,6 @@ def export(
     To the hub: toolformer export --format chat cstar.jsonl --push OWNER/NAME --dry-run
     """
     from flows.export.previews import preview as preview_of
-    from toolformer_core.errors import UsageError
 
     settings = parameters.settings()
     if preview:

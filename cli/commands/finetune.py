@@ -1,7 +1,4 @@
-"""The commands `finetune` and `fit-trigger`. `cli.main` registers them.
-
-They import what they need when they run, and report mistakes before anything is started.
-"""
+"""The commands `finetune` and `fit-trigger`."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ from cli.terminal import print_json, say
 from flows.finetune.parameters import FinetuneParameters, FitTriggerParameters
 from flows.runtime.stopping import STOPPED, TERMINATED, Stopped, exit_later, exit_now, handle_stop, how_stopped
 from tasks.environment import prepare_environment
+from toolformer_core.errors import ToolformerError
 
 if TYPE_CHECKING:
     from cli.render.progress import TrainingDisplay
-    from flows.finetune.flow import FinetuneResult
     from flows.finetune.resolve import FinetunePlan
 
 _CHECKPOINT_S = 15.0  # seconds from SIGTERM in which the current step and its checkpoint must be done
@@ -45,7 +42,7 @@ def finetune(
     """
     prepare_environment()
     from flows.export.find import find_dataset
-    from flows.finetune.resolve import resolve
+    from flows.finetune.resolve import check_machine, resolve
 
     find_dataset(built_store(parameters.data), parameters.dataset)  # before anything is written beside it
     if dry_run:
@@ -54,25 +51,17 @@ def finetune(
         print_json({**run, "preview": plan.preview()}) if as_json else print(plan.preview())
         return
     prepare_environment(parameters.data)
-    result = run_training(parameters, quiet=as_json)
-    from cli.render.progress import print_finetune_result
-
-    print_json(result) if as_json else print_finetune_result(result)
-
-
-def run_training(parameters: FinetuneParameters, *, quiet: bool) -> FinetuneResult:
-    """Run a training and show its progress; `typer.Exit` if a signal stopped it."""
-    from flows.finetune.resolve import check_machine, resolve
-
     plan = resolve(parameters)
     check_machine(plan)  # before a server is started
     with (
         flow_module("flows.finetune.flow", parameters, plan) as module,
-        showing_trainings([plan], quiet=quiet) as report,
+        showing_trainings([plan], quiet=as_json) as report,
         module.reporting_events_to(partial(report, 0)),
     ):
-        result: FinetuneResult = module.run_finetune(parameters)
-    return result
+        result = module.run_finetune(parameters)
+    from cli.render.progress import print_finetune_result
+
+    print_json(result) if as_json else print_finetune_result(result)
 
 
 @contextmanager
@@ -143,7 +132,6 @@ class _Stopping:
     def _kill_trainings(self) -> None:
         """End the trainings without a checkpoint, then the command."""
         from tasks.training.starting import running_handle
-        from toolformer_core.errors import ToolformerError
 
         for plan in self._plans:
             with suppress(ToolformerError):

@@ -10,6 +10,7 @@ import typer
 from cli.commands.warehouse import built_store
 from cli.options import AsJson, Data
 from cli.terminal import print_json, say
+from toolformer_core.errors import UsageError
 
 if TYPE_CHECKING:
     from flows.lineage.steps import Data as Dataset
@@ -38,7 +39,6 @@ def lineage(
     from flows.lineage.events import events_of
     from flows.lineage.select import steps_of
     from flows.lineage.send import send
-    from toolformer_core.errors import UsageError
 
     if run and dataset:
         raise UsageError("give --run or --dataset, not both")

@@ -1,7 +1,4 @@
-"""The commands `up` and `doctor`: start the servers of one machine, and check an installation.
-
-`cli.main` registers them. They import what they need when they run.
-"""
+"""The commands `up` and `doctor`: start the servers of one machine, and check an installation."""
 
 from __future__ import annotations
 

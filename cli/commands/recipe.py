@@ -1,7 +1,4 @@
-"""The commands `run`, an experiment as one file, and `demo`, the one that ships. `cli.main` registers them.
-
-They import what they need when they run, and report mistakes before anything is started.
-"""
+"""The commands `run`, an experiment as one file, and `demo`, the one that ships."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The commands `tools list`, `tools test`, `tools new` and `index wikipedia`. `cli.main` registers the groups.
-
-They import what they need when they run.
-"""
+"""The commands `tools list`, `tools test`, `tools new` and `index wikipedia`."""
 
 from __future__ import annotations
 
@@ -15,6 +12,8 @@ import typer
 from cli.options import AsJson, option_of, with_options
 from cli.terminal import exit_on_signal, print_json, say
 from cli.tool_options import ToolData, ToolOptions, build_chosen
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.errors import ToolformerError, UsageError
 
 tools_app = typer.Typer(help="List tools, try one, write your own.", no_args_is_help=True)
 
@@ -27,7 +26,6 @@ def tools_list(tool: References = None, as_json: AsJson = False) -> None:
 
     Example: toolformer tools list --tool miles.py:miles
     """
-    from toolformer_core.config import TOOL_NAMES
     from toolformer_core.tools.build import build_tools
     from toolformer_core.tools.custom.python_tool import entry_point_names
     from toolformer_core.tools.declaration import declaration_of
@@ -73,8 +71,6 @@ def tools_test(
 
     Example: toolformer tools test calculator "27 + 4 * 2"     prints 35
     """
-    from toolformer_core.config import TOOL_NAMES
-    from toolformer_core.errors import ToolformerError
     from toolformer_core.records import ToolFailure
     from toolformer_core.tools.responses import run_guarded
 
@@ -103,7 +99,6 @@ def tools_new(
 
     Example: toolformer tools new miles && toolformer tools test miles.py:miles "26.2 miles"     prints 42.2 km
     """
-    from toolformer_core.errors import UsageError
     from toolformer_core.tools.custom.scaffold import new_mcp_tool, new_python_tool
 
     if mcp:

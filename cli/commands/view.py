@@ -1,7 +1,4 @@
-"""The commands `view`, `report` and `marks`: C* in a browser and as one HTML file, and what people say of its calls.
-
-`cli.main` registers them. They import what they need when they run. Marks are made in the viewer.
-"""
+"""The commands `view`, `report` and `marks`: C* in a browser and as one HTML file, and ratings of its calls."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The commands `sql`, `reconcile`, `gc` and `pack`, which query, repair, clean up and export a data folder's warehouse.
 
-`cli.main` registers them. What a query may do is in `warehouse.queries.guarded`.
+What a query may do is in `warehouse.queries.guarded`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import typer
 from cli.options import AsJson, Data
 from cli.terminal import print_json, say, visible
 from tasks.settings import data_folder, seconds, shared_catalog
+from toolformer_core.errors import UsageError
 
 if TYPE_CHECKING:
     from warehouse.catalog import Catalog
@@ -36,7 +37,6 @@ _MAX_TIMEOUT_S = 7 * 24 * 3600.0  # a week; a timer cannot take any number of se
 
 def built_store(data: str | None) -> Store:
     """Return the store of a data folder; a UsageError says that nothing was built there."""
-    from toolformer_core.errors import UsageError
     from warehouse.store import Store
 
     store = Store(data_folder(data))
@@ -47,7 +47,6 @@ def built_store(data: str | None) -> Store:
 
 def published_snapshot(data: str | None) -> Path:
     """Return the published snapshot of a data folder; a UsageError says that there is none."""
-    from toolformer_core.errors import UsageError
     from warehouse.snapshot.publish import SNAPSHOT
 
     path = built_store(data).local_folder / SNAPSHOT
@@ -58,7 +57,6 @@ def published_snapshot(data: str | None) -> Path:
 
 def check_new(file: Path) -> None:
     """Raise a UsageError if a file that is to be written is there already."""
-    from toolformer_core.errors import UsageError
 
     if file.exists():
         raise UsageError(f"{file} exists already; name another, or remove it first")
@@ -127,7 +125,6 @@ def gc(
 
     Example: toolformer gc --data runs/c4 --delete
     """
-    from toolformer_core.errors import UsageError
     from warehouse.gc import active_runs, delete_garbage, find_garbage
 
     store = built_store(data)
@@ -170,7 +167,6 @@ def pack(
 
     duckdb c4.duckdb "SELECT tool, input, response, gain FROM kept_calls ORDER BY gain DESC LIMIT 20"
     """
-    from toolformer_core.errors import UsageError
     from warehouse.files.paths import database_problem
     from warehouse.schema import TABLES
     from warehouse.snapshot.pack import pack as pack_snapshot
@@ -237,7 +233,6 @@ def sql(
 
     toolformer sql "FROM kept_calls ORDER BY gain DESC" --csv --data s3://bucket/c4 > calls.csv
     """
-    from toolformer_core.errors import UsageError
     from warehouse.errors import RefusedQueryError
     from warehouse.queries.guarded import distinct_names, run_query
 

@@ -124,7 +124,8 @@ def print_document_trace(trace: DocumentTrace) -> None:
         {
             **call,
             "loss_shorter": call.get("loss_shorter"),
-            "gain": _gain(call),
+            # a bound, where L(e(c, eps)) was not computed
+            "gain": call["gain"] if call.get("bound") is None else f"<={call['bound']:.3f}",
             "best_decoy": max(call.get("decoy_gains") or (), default=None),
             "answered": _in_chain(call, f"{call['input']} -> {call['response']}".strip()),
         }
@@ -149,11 +150,6 @@ def _in_chain(call: Mapping[str, Any], text: str) -> str:
     return " ".join((*links, text))
 
 
-def _gain(call: Mapping[str, Any]) -> Any:
-    """Return a call's gain, or that it is at most its bound where L(e(c, eps)) was not computed."""
-    return call["gain"] if call.get("bound") is None else f"<={call['bound']:.3f}"
-
-
 def _print_rows(console: Console, title: str, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
     if not rows:
         console.print(f"\n[bold]{escape(title)}[/bold]: nothing")
@@ -171,7 +167,7 @@ def _format_value(value: Any) -> str:
 
 
 def print_what_if(
-    query: WhatIfQuery, answer: WhatIf, limit: int, names: Mapping[str, str], build: CurrentBuild | None = None
+    query: WhatIfQuery, answer: WhatIf, limit: int, names: Mapping[str, str], build: CurrentBuild | None
 ) -> None:
     """Print what other thresholds would keep, in comparison with those of `build`.
 

@@ -70,7 +70,10 @@ def router_of(
     an option without effect, or a model, an encoder or a mocked tool that cannot be used.
     """
     if options.router == "off":
-        _check_unused(options)
+        for name, field in ServeOptions.model_fields.items():
+            default = field.get_default(call_default_factory=True)
+            if name.startswith("router_") and getattr(options, name) != default:
+                raise UsageError(f"{option_name(name)} has no effect without --router gear")
         return None
     from serving.settings import RouterSettings
     from toolformer_core.grounding.encoders import load_encoder
@@ -88,9 +91,3 @@ def router_of(
         encoder=load_encoder(options.router_encoder) if options.router_encoder else None,
         **other,
     )
-
-
-def _check_unused(options: ServeOptions) -> None:
-    for name, field in ServeOptions.model_fields.items():
-        if name.startswith("router_") and getattr(options, name) != field.get_default(call_default_factory=True):
-            raise UsageError(f"{option_name(name)} has no effect without --router gear")

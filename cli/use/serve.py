@@ -1,7 +1,4 @@
-"""The command `serve`. `cli.main` registers it.
-
-It imports what it needs when it runs, and reports mistakes before a model is loaded.
-"""
+"""The command `serve`."""
 
 from __future__ import annotations
 

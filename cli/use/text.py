@@ -1,7 +1,4 @@
-"""The commands `generate` and `chat`. `cli.main` registers them.
-
-They import what they need when they run, and report mistakes before a model is loaded.
-"""
+"""The commands `generate` and `chat`."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -22,6 +19,7 @@ from cli.tool_options import CallOptions, build_chosen
 from flows.build_dataset.parameters import BuildParameters
 from tasks.environment import prepare_environment
 from tasks.settings import model_credentials
+from toolformer_core.errors import UsageError
 
 if TYPE_CHECKING:
     from cli.render.console import Console
@@ -129,7 +127,6 @@ def chat(
 
 def iso_date(text: str) -> str:
     """Return the calendar's date as YYYY-MM-DD; an empty text means today, and what is no date is a UsageError."""
-    from toolformer_core.errors import UsageError
     from toolformer_core.records import day_of
 
     try:
@@ -140,7 +137,6 @@ def iso_date(text: str) -> str:
 
 def _check_utf8(text: str, name: str) -> str:
     """Return the user's text after checking that it is valid UTF-8; `name` is what error messages call it."""
-    from toolformer_core.errors import UsageError
     from toolformer_core.records import unencodable
 
     if problem := unencodable(text):
@@ -168,7 +164,6 @@ def _build_tools(
     options: CallOptions, model: str, settings: GenerationSettings
 ) -> tuple[list[Tool], GenerationSettings]:
     """Return the tools that may be called, and the settings with their thresholds; neither if tools are disabled."""
-    from dataclasses import replace
 
     from flows.forms.chosen_trigger import chosen_trigger
 
@@ -213,7 +208,6 @@ def _print_events(console: Console, events: Iterable[DecodeEvent]) -> None:
 
 def _read_lines() -> Iterator[str]:
     """Yield the lines that the user types, or those of a pipe. A typed line that is not UTF-8 can be typed again."""
-    from toolformer_core.errors import UsageError
 
     if not sys.stdin.isatty():
         for number, line in enumerate(_configure_stdin(), start=1):
@@ -249,7 +243,6 @@ class _Chat:
 
     def answer(self, message: str) -> None:
         """Print the answer to a message; if it is interrupted, what was printed so far stays in the chat."""
-        from toolformer_core.errors import UsageError
 
         self._turns.append({"role": "user", "content": message})
         answer: list[str] = []
@@ -265,7 +258,6 @@ class _Chat:
 
     def _generate(self, answer: list[str]) -> Iterator[DecodeEvent]:
         """Yield the answer's events, without the space that follows "Assistant:"; append its text to `answer`."""
-        from dataclasses import replace
 
         from toolformer_core.decode.records import CallStarted, TextDelta
 
@@ -283,7 +275,6 @@ class _Chat:
         """Return the turns as text; while they exceed the model's context, the two oldest turns are forgotten."""
         from serving.chat import chat_prompt
         from serving.errors import RequestError
-        from toolformer_core.errors import UsageError
 
         hf_model = self._toolformer.lm.hf_model
         while True:

@@ -99,60 +99,6 @@ def test_tools_are_listed(run: Run) -> None:
     assert all(t["description"].split()[0] in table for t in listed)
 
 
-# Mistakes: exit 2, one line that says what to do, nothing on stdout, nothing left behind.
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--tools", "calculator,calender"], ["unknown tool 'calender'", "Did you mean 'calendar'?", "wikisearch"]),
-        (["--tools", " , "], ["no tool was named", "calculator"]),
-        (["--model", "embeded"], ["'embeded'", "Did you mean 'embedded'?"]),
-        (["--columns", "text=txt"], ["unknown column 'txt'", "Did you mean 'text'?", "timestamp, url"]),
-        (["--tau-f", "nonsense"], ["--tau-f", "'nonsense'", "calculator=0.5"]),
-        (["--tau-f", "qa=nan"], ["--tau-f", "'qa=nan'"]),
-        (["--tau-f", "qa=1,calculater=1"], ["unknown tool 'calculater'", "Did you mean 'calculator'?"]),
-        (["--tau-s", "3"], ["--tau-s", "less than 1"]),
-        (["--limit", "0"], ["--limit", "greater than or equal to 1. Try 'toolformer build --help'."]),
-        (["--limit", "many"], ["'--limit'", "integer. Try 'toolformer build --help'."]),
-        (["--dataset", "my data"], ["--dataset", "'my data'", "letters, digits"]),
-        (["--runner", "ray"], ["--runner", "'ray'", "threads, dask"]),
-        (["--passages", "no-such.jsonl"], ["no-such.jsonl"]),
-        (["--limt", "3"], ["--limt", "--limit", "toolformer build --help"]),
-    ],
-)
-def test_a_mistake_in_a_build(
-    run: Run, few_documents: Path, tmp_path: Path, options: list[str], says: list[str]
-) -> None:
-    said = run("build", "--corpus", few_documents, "--data", tmp_path / "data", *options)
-    assert (said.code, said.out) == (2, "")
-    assert said.err.count("\n") == 1
-    assert said.err.startswith("error: ")
-    for words in says:
-        assert words in said.err
-    assert not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["buld"], "Did you mean 'build'?"),
-        (["build"], "Missing option '--corpus'"),
-        (["build", "--corpus", "no-such.jsonl"], "no such corpus: no-such.jsonl"),
-        (["export", "--format", "csv", "out"], "'text', 'jsonl', 'hf'"),
-        (
-            ["tools", "test", "calcualtor", "1 + 1"],
-            "Did you mean 'calculator'? Valid: calculator, calendar, date_arithmetic",
-        ),
-    ],
-)
-def test_other_mistakes(run: Run, arguments: list[str], says: str) -> None:
-    said = run(*arguments)
-    assert (said.code, said.out) == (2, "")
-    assert said.err.count("\n") == 1
-    assert says in said.err
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -320,27 +266,18 @@ def test_export_goes_on_after_one_that_was_killed(run: Run, built: Built, tmp_pa
     assert sorted(p.name for p in tmp_path.iterdir()) == names
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--dataset", "cstra"], "unknown dataset 'cstra'. Did you mean 'cstar'? Valid: cstar."),
-        (["--dataset", "cstar@zzz"], "dataset 'cstar' has no version 'zzz'; it has: "),
-    ],
-)
-def test_export_of_what_is_not_there(run: Run, built: Built, tmp_path: Path, options: list[str], says: str) -> None:
-    _, data, _ = built
-    said = run("export", "--data", data, *options, tmp_path / "out")
-    assert (said.code, said.out) == (2, "")
-    assert says in said.err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_export_to_where_nothing_can_be_written(run: Run, built: Built, tmp_path: Path) -> None:
+def test_an_export_that_cannot_be_made_leaves_nothing(run: Run, built: Built, tmp_path: Path) -> None:
     _, data, _ = built
     (tmp_path / "file").write_text("", encoding="utf-8")
-    said = run("export", "--data", data, tmp_path / "file" / "out.jsonl")
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith(f"error: {tmp_path / 'file' / 'out.jsonl'} cannot be written: ")
+    for dataset, out, says in (
+        ("cstra", "out", "unknown dataset 'cstra'. Did you mean 'cstar'? Valid: cstar."),
+        ("cstar@zzz", "out", "dataset 'cstar' has no version 'zzz'; it has: "),
+        ("cstar", "file/out.jsonl", f"error: {tmp_path}/file/out.jsonl cannot be written: "),
+    ):
+        said = run("export", "--data", data, "--dataset", dataset, tmp_path / out)
+        assert (said.code, said.out) == (2, "")
+        assert says in said.err
+        assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_passage_that_is_none_is_told_before_anything_starts(
@@ -368,19 +305,23 @@ def test_what_a_tool_prints_does_not_stand_in_the_json(run: Run, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("line", "says"), [("raise SystemExit(0)", "0"), ("import os; os._exit(3)", "it called os._exit(3)")]
+    ("source", "code", "says"),
+    [
+        ("raise SystemExit(0)", 2, "error: {file} cannot be imported: SystemExit: 0\n"),
+        ("import os; os._exit(3)", 2, "error: {file} cannot be imported: SystemExit: it called os._exit(3)\n"),
+        (
+            "import os\ndef ends(text): os._exit(3)",
+            1,
+            "Ends(x) gave nothing: crashed SystemExit: it called os._exit(3)\n",
+        ),
+    ],
 )
-def test_a_file_that_ends_the_program_is_a_mistake(run: Run, tmp_path: Path, line: str, says: str) -> None:
-    (tmp_path / "ends.py").write_text(f"{line}\n", encoding="utf-8")
-    said = run("tools", "test", f"{tmp_path}/ends.py:f", "x")
-    assert (said.code, said.out) == (2, "")
-    assert said.err == f"error: {tmp_path}/ends.py cannot be imported: SystemExit: {says}\n"
-
-
-def test_a_tool_that_ends_the_process_ends_its_call(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "ends.py").write_text("import os\ndef ends(text): os._exit(3)\n", encoding="utf-8")
-    said = run("tools", "test", f"{tmp_path}/ends.py:ends", "x")
-    assert said == Said(1, "", "Ends(x) gave nothing: crashed SystemExit: it called os._exit(3)\n")
+def test_a_file_that_ends_the_program_is_a_mistake_and_a_call_that_does_fails(
+    run: Run, tmp_path: Path, source: str, code: int, says: str
+) -> None:
+    file = tmp_path / "ends.py"
+    file.write_text(f"{source}\n", encoding="utf-8")
+    assert run("tools", "test", f"{file}:ends", "x") == Said(code, "", says.format(file=file))
 
 
 def test_tools_new_overwrites_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from toolformer_core.annotate.in_memory import OnProgress
 from toolformer_core.diagnose.figures import Gains
 from toolformer_core.diagnose.observe import Observed, observe
 from toolformer_core.diagnose.verdict import STEPS, Check
-from toolformer_core.errors import UsageError
 
 FEW = ["--tools", "calculator", "--documents", "8", "--top-k", "3", "--draws", "2"]
 
@@ -61,30 +60,6 @@ def test_a_step_in_the_way_is_named_with_what_to_do_and_exits_with_1(observed_on
         ("calculator  stands in the way: threshold", "the column embedded")
     )
     assert "calculator 8 texts sampled" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--tools", "abacus"], "abacus"),
-        (["--tau-f", "abacus=1"], "abacus"),
-        (["--tau-f", "calculator"], "--tau-f"),
-        (["--tau-s", "2"], "tau_s"),
-        (["--prompts", "nowhere"], "no prompt"),
-        (["--gold", "nowhere"], "nowhere"),
-        (["--model", "embeded"], "Did you mean"),
-        (["--model", "no/folder/here"], "no folder"),
-    ],
-)
-def test_mistakes_are_told_in_one_line(arguments: list[str], message: str) -> None:
-    result = run("--tools", "calculator", *arguments)
-    assert isinstance(result.exception, UsageError)
-    assert message in str(result.exception)
-    assert "\n" not in str(result.exception)
-
-
-def test_too_few_documents_are_wrong_use() -> None:
-    assert run("--documents", "1").exit_code == 2
 
 
 def test_ctrl_c_says_that_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

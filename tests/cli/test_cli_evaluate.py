@@ -48,19 +48,3 @@ def test_evaluate_and_tables_as_json_and_in_print(prefect_server: None, run: Run
     code, _, err = run("tables", "--data", tmp_path / "d", "--model", "another")
     assert code == 1
     assert "nothing has been evaluated for the base model 'another'" in err
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--task", "svanp"], "Did you mean 'svamp'"),
-        (["--task", "small-world", "--k", "ten"], "--k: 'ten' is not a whole number; write e.g. 0,1,3,10"),
-        (["--task", "small-world", "--arms", "toolformer"], "--toolformer PATH"),
-        (["--task", "small-world", "--runner", "cluster"], "--runner"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_2(run: Run, tmp_path: Path, options: list[str], says: str) -> None:
-    code, out, err = run("evaluate", *options, "--data", tmp_path / "d")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert says in err
-    assert not (tmp_path / "d").exists()

@@ -11,7 +11,7 @@ import pytest
 
 from cli.render.index_progress import IndexDisplay
 from tests.support.commands import Run
-from tests.support.dumps import a_dump
+from tests.support.corpus_formats import a_dump
 from toolformer_core.tools.search.index_writer import IndexProgress, build_index
 from toolformer_core.tools.search.passage_sources import Position, SourceIdentity, open_source
 from toolformer_core.tools.search.search_index import SearchIndex
@@ -60,25 +60,6 @@ def test_a_run_that_was_stopped_goes_on(run: Run, dump: Path, tmp_path: Path) ->
     said = run("index", "wikipedia", dump, "--out", tmp_path / "index")
     assert "going on after record 1; 3 passages indexed" in said.err  # the second, a redirect, was not committed
     assert "4 passages of wiki-pages-articles.xml.bz2" in said.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["none.xml"], "error: no file at none.xml; give a dump"),
-        (["--format", "kilt"], "line 1 is not of the format kilt"),
-        (["--format", "parquet"], "'parquet' is not one of 'dump', 'kilt', 'psgs', 'jsonl'"),
-        (["--limit", "0"], "Invalid value for '--limit'"),
-    ],
-)
-def test_mistakes_are_one_line(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
-    path = tmp_path / "p.jsonl"
-    path.write_text('{"title": "a", "text": "b"}\n', encoding="utf-8")
-    source = [] if arguments[0] == "none.xml" else [path]
-    said = run("index", "wikipedia", *source, *arguments, "--out", tmp_path / "index")
-    assert said.code == 2
-    assert message in said.err
-    assert said.err.count("\n") == 1
 
 
 def progress(records: int, passages: int, read: int) -> IndexProgress:

@@ -65,25 +65,6 @@ def test_a_finished_build_is_measured(run: Run, as_built: Path) -> None:
     assert json.loads(elsewhere)["sample"].startswith("16 documents in")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--documents", "0"), "--documents must be at least 1, got 0"),
-        (("--documents", "1e9", "--gpu", "h100"), "--gpu needs the price of an hour"),
-        (("--documents", "1e9", "--gpu", "h10", "--gpu-price", "1"), "unknown card 'h10'. Did you mean 'h100'?"),
-        (("--documents", "1e9", "--assume", "mfu"), "--assume mfu: write name=number"),
-        (("--documents", "1e9", "--assume", "qa.kept_shar=1"), "Did you mean 'qa.kept_share'?"),
-        (("--documents", "1e9", "--tools", "caclulator"), "unknown tool 'caclulator'. Did you mean 'calculator'?"),
-        (("--gpu", "h100", "--gpu-price", "1"), "--gpu, --gpu-price: for a plan by numbers; say how many documents"),
-        ((), "--corpus names the texts to annotate; for the cost by numbers alone give --documents"),
-    ],
-)
-def test_mistakes_are_one_line(run: Run, nowhere: tuple[str, str], options: tuple[str, ...], message: str) -> None:
-    code, out, err = run("plan", *options, *nowhere)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert message in err
-
-
 def test_no_model_library_is_loaded(nowhere: tuple[str, str]) -> None:
     code = (
         "import sys; from cli.main import app; app(sys.argv[1:], standalone_mode=False); "

@@ -76,26 +76,6 @@ def test_draws_by_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--tools", "abacus"], "abacus"),
-        (["--date", "yesterday"], "--date"),
-        (["--date", "20200101"], "--date"),
-        (["--date", "2020-W01-1"], "--date"),
-        (["--top-p", "0"], "top_p"),
-        (["--trigger", "calculator=2"], "calculator=2 is no probability"),
-        (["--trigger", "fitted"], "no thresholds were fitted for embedded"),
-        (["--model", "embeded"], "Did you mean"),
-    ],
-)
-def test_mistakes_are_told_before_a_model_is_loaded(arguments: list[str], message: str) -> None:
-    for command in (["generate", "x"], ["chat"]):
-        result = run(*command, *arguments)
-        assert isinstance(result.exception, UsageError)
-        assert message in str(result.exception)
-
-
-@pytest.mark.parametrize(
     ("arguments", "stdin", "says"),
     [
         (["generate", "a\udcffb"], b"", "TEXT is not UTF-8"),

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from typer.testing import CliRunner
 
-from cli.main import app
 from cli.use.router_options import ServeOptions, router_of
 from tests.fakes import FakeTool
 from toolformer_core.decode.toolformer import Toolformer
-from toolformer_core.errors import ToolformerError, UsageError
+from toolformer_core.errors import UsageError
 from toolformer_core.grounding.records import Weights
 from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.calendar import Calendar
@@ -17,23 +15,6 @@ from toolformer_core.tools.calendar import Calendar
 
 def never(name: str) -> Toolformer:
     raise AssertionError(f"{name} was loaded")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--router-threshold", "0.5"], "--router-threshold has no effect without --router gear"),
-        (["--router-mock", "calculator"], "--router-mock has no effect"),
-        (["--router-model", "embedded"], "--router-model has no effect"),
-        (["--router", "gear", "--router-mock", "abacus"], "abacus"),
-        (["--router", "gear", "--router-model", "embeded"], "embeded"),
-        (["--router", "gear", "--router-threshold", "nan"], "--router-threshold"),
-    ],
-)
-def test_mistakes_are_told_before_the_server_starts(arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(app, ["serve", "--port", "0", *arguments])
-    assert isinstance(result.exception, ToolformerError)
-    assert message in str(result.exception)
 
 
 def test_the_router_is_off_by_default() -> None:

@@ -31,11 +31,6 @@ from tasks.training.starting import launch, running_handle
 from tests.support.servers_up import soon
 from toolformer_core.finetune.events import read_events
 
-pytestmark = (
-    pytest.mark.filterwarnings(  # MLflow and Prefect's server, which the session's server brings, in one process
-        "ignore:Type object .* does not refer to an OperatorClass:sqlalchemy.exc.SADeprecationWarning"
-    )
-)
 Built = tuple[BuildResult, Path, list[str]]
 
 

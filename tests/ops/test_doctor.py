@@ -17,9 +17,6 @@ from ops.ports import LOOPBACK
 from toolformer_core.embedded import MODEL
 from warehouse.files.lock import FileLock
 
-pytestmark = pytest.mark.filterwarnings(  # MLflow and Prefect's server, which the session's server brings
-    "ignore:Type object .* does not refer to an OperatorClass:sqlalchemy.exc.SADeprecationWarning"
-)
 ONE_PASSAGE = '{"title": "Midroi Sheshi", "text": "Midroi Sheshi was born in Oravel."}\n'
 
 

@@ -42,9 +42,9 @@ def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
     return _VARIABLE.sub(one, value)
 
 
-def read(variables: Mapping[str, str], file: Path = FILE) -> dict[str, Any]:
+def read(variables: Mapping[str, str]) -> dict[str, Any]:
     """Return the whole file, its variables filled in."""
-    return dict(interpolated(yaml.safe_load(file.read_text(encoding="utf-8")), variables))
+    return dict(interpolated(yaml.safe_load(FILE.read_text(encoding="utf-8")), variables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +65,15 @@ class Service:
     ports: tuple[str, ...]
 
 
-def services(variables: Mapping[str, str], file: Path = FILE) -> dict[str, Service]:
-    """Return the services as Compose would start them.
-
-    Raises:
-        UnsetError: a variable is not set that has to be.
-    """
-    return {name: _service(name, told, variables, file) for name, told in read(variables, file)["services"].items()}
+def services(variables: Mapping[str, str]) -> dict[str, Service]:
+    """Return the services as Compose would start them; an UnsetError names a variable that has to be set and is not."""
+    return {name: _service(name, told, variables) for name, told in read(variables)["services"].items()}
 
 
-def _service(name: str, told: dict[str, Any], variables: Mapping[str, str], file: Path) -> Service:
+def _service(name: str, told: dict[str, Any], variables: Mapping[str, str]) -> Service:
     environment: dict[str, str] = {}
     for more in told.get("env_file", ()):
-        environment |= {key: value or "" for key, value in dotenv_values(file.parent / more).items()}
+        environment |= {key: value or "" for key, value in dotenv_values(FILE.parent / more).items()}
     for key, value in told.get("environment", {}).items():
         if value is not None:
             environment[key] = str(value)

@@ -127,6 +127,28 @@ def dump(*pages: str) -> bytes:
     return (DUMP_HEAD + "".join(pages) + "</mediawiki>\n").encode()
 
 
+_MIRA = """{{Infobox artist|name=Mira Holt}}
+'''Mira Holt''' was a [[painting|painter]].<ref>A book.</ref>
+
+== Life ==
+She was born in [[Velden]] in 1871.
+
+=== Later years ===
+She painted mills.
+
+[[Category:Painters]]"""
+
+
+def a_dump() -> bytes:
+    """Return a dump of an article, a redirect to it, a talk page and another article."""
+    return dump(
+        page("Mira Holt", _MIRA),
+        page("Holt, Mira", "#REDIRECT [[Mira Holt]]", redirect="Mira Holt"),
+        page("Talk:Mira Holt", "Is this right?", ns=1),
+        page("Velden", "'''Velden''' is a town in [[Ostmark]]."),
+    )
+
+
 def write_texts(folder: Path, texts: Iterable[str]) -> Path:
     """One .txt file per text; each file ends in a line feed that is no part of the text."""
     folder.mkdir()

@@ -23,10 +23,7 @@ SERVED = "folder/served"
 class FakeVllm(ThreadingHTTPServer):
     """Answers as vLLM does: token ids in, seeded draws, stop strings, prompt_logprobs up to a limit; and its models.
 
-    Args:
-        lm: the model that it serves; another one may take its place at any time.
-        served: the model's name.
-        max_logprobs: as the option of `vllm serve`: -1 allows the whole vocabulary.
+    Another model may take the place of `lm` at any time; `max_logprobs` is the option of `vllm serve`.
     """
 
     daemon_threads = True

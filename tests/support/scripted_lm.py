@@ -93,11 +93,7 @@ class ScriptedLM:
         return digest_of("scripted", json.dumps([self._name, scans, draws, scores]))
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[_ScriptedScan]:
-        """Scan texts, `batch_size` at a time. A scan expires when the next one is requested.
-
-        Raises:
-            ScriptError: the script has no scan of one of the texts for this prompt's tool.
-        """
+        """Scan texts, `batch_size` at a time. A scan expires when the next one is requested."""
         order = list(range(len(texts)))
         if self._reverse:
             order.reverse()
@@ -123,11 +119,7 @@ class ScriptedLM:
         return _ScriptedScan(self, prompt.tool, {i: texts[i] for i in batch}, positions, log_probs)
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
-        """Return the scripted log-probabilities, at most `tokens` of them per request.
-
-        Raises:
-            ScriptError: a request is not in the script.
-        """
+        """Return the scripted log-probabilities, at most `tokens` of them per request."""
         out = []
         for request in requests:
             if callable(self._log_probs):

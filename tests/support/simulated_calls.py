@@ -84,11 +84,7 @@ class Simulation(Clock):
 
 
 def answers_of(pool: AnnotationPool, inputs: Sequence[str]) -> list[Answer]:
-    """Ask and wait; return the answers in order.
-
-    Raises:
-        ToolformerError: what the pool tells.
-    """
+    """Ask and wait; return the answers in order, or raise what the pool tells."""
     inbox: Inbox = queue.SimpleQueue()
     answers: dict[int, Answer] = {}
     errors: list[ToolformerError] = []

@@ -71,9 +71,7 @@ def save_t5(folder: Path, words: Sequence[str], *, seed: int = 1) -> None:
     _save(T5ForConditionalGeneration, config, folder, seed)
 
 
-def save_nllb(
-    folder: Path, texts: Sequence[str], codes: Sequence[str], *, seed: int = 1, positions: int = 1024
-) -> None:
+def save_nllb(folder: Path, texts: Sequence[str], codes: Sequence[str], *, seed: int = 1) -> None:
     """Save an NLLB of two layers, whose tokenizer has pairs of letters of some texts, and codes of languages."""
     bpe = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
     bpe.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always", split=True)
@@ -87,10 +85,10 @@ def save_nllb(
         src_lang=codes[0],
     )
     tokenizer.save_pretrained(folder)
-    _save(M2M100ForConditionalGeneration, _m2m100(len(tokenizer), positions), folder, seed, 12.0)
+    _save(M2M100ForConditionalGeneration, _m2m100(len(tokenizer)), folder, seed, 12.0)
 
 
-def save_m2m100(folder: Path, texts: Sequence[str], *, seed: int = 1) -> None:
+def save_m2m100(folder: Path, texts: Sequence[str]) -> None:
     """Save an M2M100 of two layers, with a sentencepiece model of some texts and the codes of all its languages."""
     import sentencepiece
 
@@ -106,10 +104,10 @@ def save_m2m100(folder: Path, texts: Sequence[str], *, seed: int = 1) -> None:
     tokenizer.save_pretrained(folder)
     for name in ("trained.json", "trained.model", "trained.vocab"):
         (folder / name).unlink()
-    _save(M2M100ForConditionalGeneration, _m2m100(max(tokenizer.id_to_lang_token) + 1, 1024), folder, seed, 12.0)
+    _save(M2M100ForConditionalGeneration, _m2m100(max(tokenizer.id_to_lang_token) + 1), folder, 1, 12.0)
 
 
-def _m2m100(words: int, positions: int) -> M2M100Config:
+def _m2m100(words: int) -> M2M100Config:
     return M2M100Config(
         vocab_size=words,
         d_model=32,
@@ -119,7 +117,7 @@ def _m2m100(words: int, positions: int) -> M2M100Config:
         decoder_attention_heads=2,
         encoder_ffn_dim=32,
         decoder_ffn_dim=32,
-        max_position_embeddings=positions,
+        max_position_embeddings=1024,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from tests.support.dumps import a_dump
+from tests.support.corpus_formats import a_dump
 from toolformer_core import mediawiki
 from toolformer_core.errors import UsageError
 from toolformer_core.tools.search.passage_sources import Position, Record, open_source
