@@ -178,7 +178,8 @@ def test_prompts_are_told_with_their_text_if_it_is_stored(store: Store) -> None:
 
 def test_trainings_are_rows(store: Store) -> None:
     write_training(store, a_training("cstar-toolformer-1"))
-    write_training(store, a_training("cstar-cc-2", run_id=None, checkpoint="/shared/cstar-cc-2/model", dev_loss=None))
+    without_run = {"run_id": None, "checkpoint": "/shared/cstar-cc-2/model", "dev_loss": None, "finished": CREATED}
+    write_training(store, a_training("cstar-cc-2", **without_run))
     for _ in range(2):  # recorded twice is recorded once
         write_training(store, a_training("cstar-toolformer-1"))
         rows = rows_of(publish(store, None), "SELECT *, (recipe->>'steps')::INT AS n FROM trainings ORDER BY job")
