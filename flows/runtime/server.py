@@ -13,6 +13,8 @@ so they take turns. A start that was killed leaves a database on which no server
 first database of each Prefect version is kept, empty, in the user's cache folder: other data folders start with a copy.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import json
