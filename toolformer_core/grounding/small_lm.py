@@ -32,15 +32,6 @@ class HFSmallLM:
         self.lm = lm
 
     @property
-    def name(self) -> str:
-        return self.lm.name
-
-    @property
-    def digest(self) -> str:
-        """Digest of everything that its answers depend on."""
-        return self.lm.digest
-
-    @property
     def tokens(self) -> int:
         """Tokens processed so far, padding included."""
         return self.lm.tokens
@@ -57,10 +48,8 @@ class HFSmallLM:
         What cannot become a call of the tool `name` need not be written to its end.
 
         Args:
-            prompt: its head holds demonstrations.
             texts: end where the call begins.
             max_tokens: tokens of a call, its "]" included.
-            name: of the tool in calls.
             top_p: None: the most likely call; else one sampled at this top_p, which prompt and text alone decide.
         """
         if top_p is None:
@@ -96,8 +85,7 @@ class HFSmallLM:
         does not fit the context gives None.
 
         Args:
-            prompts: none of them ends in a space.
-            options: different texts; each follows the prompt and a space.
+            options: different texts; each follows the prompt, which does not end in a space, and a space.
         """
         from toolformer_core.lm.tokens import encode_following
 
@@ -108,11 +96,8 @@ class HFSmallLM:
         ids = [[*lead, *hf_model.encode(prompt)] for prompt in prompts]
         out: list[int | None] = [None] * len(prompts)
         # the options that are left for each prompt, and how many of their tokens are written
-        left = {
-            i: list(range(len(options)))
-            for i in range(len(prompts))
-            if options and len(ids[i]) + longest <= hf_model.context_length
-        }
+        fitting = [i for i in range(len(prompts)) if options and len(ids[i]) + longest <= hf_model.context_length]
+        left = {i: list(range(len(options))) for i in fitting}
         depth = 0
         while left:
             for i, logits in zip(left, self._next_logits([ids[i] for i in left]), strict=True):
