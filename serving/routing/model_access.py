@@ -10,7 +10,6 @@ This module knows no tools' scores.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -94,7 +93,7 @@ class Writer:
     async def write(self, writings: Sequence[Writing]) -> list[Written | None]:
         """Continue texts, as many together as the server has places; None for one that does not fit the context."""
         fits = await asyncio.to_thread(lambda: [self._fits(writing) for writing in writings])
-        fitting = list(itertools.compress(range(len(writings)), fits))
+        fitting = [i for i, fit in enumerate(fits) if fit]
         out: list[Written | None] = [None] * len(writings)
         for at in range(0, len(fitting), self._thread.places):
             part = fitting[at : at + self._thread.places]

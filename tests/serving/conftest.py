@@ -9,7 +9,7 @@ import pytest
 from serving.server import ModelServer
 from tests.core.decode.writers import after, call_edges, writing_lm
 from tests.fakes import FakeTool
-from tests.serving.servers import running, tool_named
+from tests.serving.servers import model_server, tool_named
 from tests.tiny import tokenizer
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -39,5 +39,5 @@ def alone(lm: TransformersLM) -> Iterator[Toolformer]:
 
 @pytest.fixture(scope="session")
 def server(lm: TransformersLM) -> Iterator[ModelServer]:
-    with running(lambda: Toolformer(lm, tools(), max_rows=ROWS), max_rows=ROWS, queue=QUEUE) as found:
+    with model_server(lm, tools(), ROWS, queue=QUEUE) as found:
         yield found

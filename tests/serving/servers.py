@@ -7,7 +7,8 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import httpx
@@ -47,6 +48,16 @@ def running(load: Callable[[], Toolformer], *, wait: bool = True, **settings: An
         assert not thread.is_alive()
 
 
+@contextlib.contextmanager
+def model_server(
+    lm: TransformersLM, tools: Sequence[FakeTool] = (), rows: int = 4, *, tool_timeout_s: float = 60.0, **settings: Any
+) -> Iterator[ModelServer]:
+    """Run a server of a model with tools until the block is left."""
+    load = partial(Toolformer, lm, list(tools), max_rows=rows, tool_timeout_s=tool_timeout_s)
+    with running(load, max_rows=rows, **settings) as server:
+        yield server
+
+
 def tool_named(name: str, answers: Any, key: str = "") -> FakeTool:
     """A fake tool with a name in calls."""
     tool = FakeTool(answers)
@@ -76,7 +87,7 @@ def gated_server(lm: TransformersLM, **settings: Any) -> Iterator[tuple[ModelSer
         for tool in tools:
             tool.let_go.set()
 
-    with running(lambda: Toolformer(lm, tools, max_rows=2, tool_timeout_s=60), max_rows=2, **settings) as server:
+    with model_server(lm, tools, 2, **settings) as server:
         try:
             yield server, let_go
         finally:

@@ -17,7 +17,7 @@ import pytest
 
 from serving.server import ModelServer
 from tests.serving.conftest import QUEUE, ROWS
-from tests.serving.servers import DEADLINE_S, address_of, body_of, gated_server, raw, running, tool_named, until
+from tests.serving.servers import DEADLINE_S, address_of, body_of, gated_server, model_server, raw, tool_named, until
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -150,7 +150,7 @@ def test_a_client_that_goes_ends_its_sequences(gated: tuple[ModelServer, Callabl
 
 
 def test_a_client_that_does_not_read_holds_its_places_and_no_row(lm: TransformersLM) -> None:
-    with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4, queue=0) as server:
+    with model_server(lm, queue=0) as server:
         server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # for connections to come
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -167,7 +167,7 @@ def test_a_client_that_does_not_read_holds_its_places_and_no_row(lm: Transformer
 
 def test_a_request_that_is_given_up_while_it_is_handed_in(lm: TransformersLM) -> None:
     at_work, let_go = threading.Event(), threading.Event()
-    with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
+    with model_server(lm) as server:
         engine = server.engine_thread._engine
         assert engine is not None
         submit = engine.submit
@@ -199,7 +199,7 @@ async def _cancelled(server: ModelServer, at_work: threading.Event, let_go: thre
 def test_a_handing_in_that_is_cancelled(lm: TransformersLM) -> None:
     """Of three sequences the first is being tokenised when the request is cancelled: it ends, the others never come."""
     at_work, let_go = threading.Event(), threading.Event()
-    with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
+    with model_server(lm) as server:
         engine, loop = server.engine_thread._engine, server.engine_thread._loop
         assert engine is not None
         assert loop is not None
@@ -221,7 +221,7 @@ def test_a_handing_in_that_is_cancelled(lm: TransformersLM) -> None:
 def test_each_request_s_date_reaches_its_tools(lm: TransformersLM) -> None:
     days = [f"2024-01-{d:02d}" for d in range(1, 29)]
     tools = [tool_named(name, lambda input, context: context) for name in "TU"]
-    with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4) as server:
+    with model_server(lm, tools) as server:
 
         async def load() -> list[Any]:
             async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:

@@ -22,7 +22,7 @@ from serving.metrics import Metrics
 from serving.middleware import RequestMiddleware
 from serving.server import ModelServer
 from serving.settings import ServerSettings
-from tests.serving.servers import DEADLINE_S, NAME, address_of, body_of, gated_server, raw, running, until
+from tests.serving.servers import DEADLINE_S, NAME, address_of, body_of, gated_server, model_server, raw, running, until
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.endpoints import is_loopback
 from toolformer_core.errors import ModelError, UsageError
@@ -32,7 +32,7 @@ KEY = "for this test alone"
 
 
 def test_the_key_is_asked_for_everywhere_but_at_the_page_and_health(lm: TransformersLM) -> None:
-    with running(lambda: Toolformer(lm, [], max_rows=2), max_rows=2, api_key=KEY) as server:
+    with model_server(lm, rows=2, api_key=KEY) as server:
         paths = ["/v1/models", "/metrics", "/openapi.json", "/nothing"]
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {KEY}"}):
             for path in paths:
@@ -63,7 +63,7 @@ def test_without_a_key_no_other_name_and_no_other_page_is_answered(server: Model
 
 
 def test_too_large_a_body(lm: TransformersLM) -> None:
-    with running(lambda: Toolformer(lm, [], max_rows=2), max_rows=2, max_body=2000) as server:
+    with model_server(lm, rows=2, max_body=2000) as server:
         url = server.url + "/v1/completions"
         assert httpx.post(url, json=body_of("x" * 10)).status_code == 200
         refused = httpx.post(url, json=body_of("x" * 3000))
@@ -108,7 +108,7 @@ def test_a_refused_body_is_taken_in_before_the_connection_is_closed(
 
 def test_a_body_must_come_in_time(lm: TransformersLM) -> None:
     with (
-        running(lambda: Toolformer(lm, [], max_rows=2), max_rows=2, body_timeout_s=0.2) as server,
+        model_server(lm, rows=2, body_timeout_s=0.2) as server,
         socket.create_connection(address_of(server), timeout=DEADLINE_S) as half,
     ):
         half.sendall(raw(body_of())[:-5])
@@ -122,7 +122,7 @@ def test_a_body_must_come_in_time(lm: TransformersLM) -> None:
 def test_a_connection_too_many_is_answered_with_503(lm: TransformersLM) -> None:
     """2 rows and no queue make 2 places, and 2 * 2 + 256 = 260 connections, of which the newcomer would be the last."""
     with (
-        running(lambda: Toolformer(lm, [], max_rows=2), max_rows=2, queue=0) as server,
+        model_server(lm, rows=2, queue=0) as server,
         contextlib.ExitStack() as opened,
     ):
         for _ in range(258):
@@ -164,7 +164,7 @@ def test_a_request_whose_handler_fails_is_counted_as_what_it_is_answered_with(
     async def broken(*_: object) -> None:
         raise KeyError("nobody thought of this")
 
-    with running(lambda: Toolformer(lm, [], max_rows=2), max_rows=2) as server:
+    with model_server(lm, rows=2) as server:
         monkeypatch.setattr(server.engine_thread, "submit", broken)
         answer = httpx.post(f"{server.url}/v1/completions", json=body_of())
         assert answer.status_code == 500

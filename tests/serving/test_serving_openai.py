@@ -13,7 +13,7 @@ import pytest
 from serving.chat import chat_prompt
 from serving.server import ModelServer
 from tests.core.decode.writers import torn
-from tests.serving.servers import NAME, body_of, running, tool_named
+from tests.serving.servers import NAME, body_of, model_server, tool_named
 from tests.tiny import tokenizer
 from toolformer_core.decode.records import Generation, GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
@@ -330,7 +330,7 @@ def test_a_request_may_name_its_own_thresholds() -> None:
         sent = httpx.post(f"{server.url}/v1/completions", json=body_of(toolformer={"k": 2, **more}))
         return len(sent.json()["choices"][0]["toolformer"]["calls"])
 
-    with running(lambda: Toolformer(lm, [tool_named("T", {"7": "49"})]), trigger={"t": above}) as server:
+    with model_server(lm, [tool_named("T", {"7": "49"})], trigger={"t": above}) as server:
         assert calls() == 0
         assert calls(trigger={}) == 1
         assert calls(trigger={"t": p * 0.999}) == 1

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from serving.server import ModelServer
 from tests.serving.conftest import ROWS
-from tests.serving.servers import NAME, gated_server, running, until
+from tests.serving.servers import NAME, gated_server, model_server, until
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -106,7 +106,7 @@ def test_markup_in_a_text_is_text(page: Page, server: ModelServer) -> None:
 
 
 def test_what_is_refused_is_said(page: Page, lm: TransformersLM) -> None:
-    with running(lambda: Toolformer(lm, [], max_rows=ROWS), max_rows=ROWS, api_key="a key") as server:
+    with model_server(lm, rows=ROWS, api_key="a key") as server:
         page.goto(server.url)
         expect(page.locator("#model")).to_contain_text("API key")
         page.get_by_label("API key").fill("a key")

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serving.servers import body_of, failing_model, running, tool_named, until
+from tests.serving.servers import body_of, failing_model, model_server, running, tool_named, until
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolError
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -52,7 +52,7 @@ def _raises(exc: BaseException) -> Callable[[str, str], object]:
 )
 def test_a_tool_that_fails(lm: TransformersLM, answer: Callable[[str, str], object], failure: str) -> None:
     tools = [tool_named("T", answer), tool_named("U", answer)]
-    with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4) as server:
+    with model_server(lm, tools) as server:
         assert _failures(_ask_many(server.url, 12)) == {failure}
         metrics = httpx.get(f"{server.url}/metrics").text
     assert f'outcome="{failure}"' in metrics
@@ -74,7 +74,7 @@ def test_a_tool_that_hangs(lm: TransformersLM) -> None:
 
 
 def test_an_engine_that_fails_begins_anew(lm: TransformersLM, caplog: pytest.LogCaptureFixture) -> None:
-    with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
+    with model_server(lm) as server:
         with failing_model(server, times=1):
             first = httpx.post(f"{server.url}/v1/completions", json=body_of(toolformer={"k": 0}))
             assert (first.status_code, first.json()["error"]["code"]) == (503, "stopped")
@@ -89,7 +89,7 @@ def test_an_engine_that_keeps_failing_is_not_ready_until_a_new_one_has_written_a
 ) -> None:
     monkeypatch.setattr("serving.engine_thread._PAUSE_S", 0.01)
     pauses: list[float] = []
-    with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
+    with model_server(lm) as server:
         thread = server.engine_thread
         wait = thread._ended.wait
         monkeypatch.setattr(thread._ended, "wait", lambda pause_s: pauses.append(pause_s) or wait(pause_s))
@@ -113,7 +113,7 @@ def test_a_request_that_meets_an_engine_that_has_just_failed_is_told_to_try_agai
     lm: TransformersLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed, go_on = threading.Event(), threading.Event()
-    with running(lambda: Toolformer(lm, [], max_rows=4), max_rows=4) as server:
+    with model_server(lm) as server:
         engine = server.engine_thread._engine
         assert engine is not None
 

@@ -77,11 +77,13 @@ class QA:
 
     def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
         """Answer questions together; their contexts are ignored."""
-        found = [(question, self.hits(question) if query_words(question) else []) for question, _ in questions]
-        read = [(question, hits) for question, hits in found if hits]
-        readings = iter(self.reader.read(read) if read else ())
-        unread = [ToolFailure("no_result" if query_words(question) else "empty_input") for question, _ in questions]
-        return [_result(next(readings)) if hits else why for (_, hits), why in zip(found, unread, strict=True)]
+        asked = [question for question, _ in questions]
+        results: list[ToolResult] = [ToolFailure("no_result" if query_words(q) else "empty_input") for q in asked]
+        found = {n: hits for n, q in enumerate(asked) if query_words(q) and (hits := self.hits(q))}
+        readings = self.reader.read([(asked[n], hits) for n, hits in found.items()]) if found else ()
+        for n, reading in zip(found, readings, strict=True):
+            results[n] = _result(reading)
+        return results
 
 
 def _result(reading: Reading) -> ToolResult:

@@ -10,8 +10,7 @@ import pytest
 from serving.routing.router import Route, Router, RouteRequest
 from serving.server import ModelServer
 from tests.serving.routed import ROUTES, Tool, asking, calling_lm, days, settings, sevens
-from tests.serving.servers import running
-from toolformer_core.decode.toolformer import Toolformer
+from tests.serving.servers import model_server
 from toolformer_core.lm.hf.engine import TransformersLM
 
 
@@ -40,7 +39,7 @@ def tools() -> list[Tool]:
 @pytest.fixture(scope="module")
 def server(lm: TransformersLM, tools: list[Tool]) -> Iterator[ModelServer]:
     router = settings(tools)
-    with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4, queue=64, router=router) as found:
+    with model_server(lm, tools, queue=64, router=router) as found:
         yield found
 
 

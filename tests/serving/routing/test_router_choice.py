@@ -27,7 +27,7 @@ from tests.serving.routed import (
     ranking,
     settings,
 )
-from tests.serving.servers import NAME, running
+from tests.serving.servers import NAME, model_server
 from tests.tiny import tokenizer
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
@@ -62,11 +62,7 @@ def test_the_ranking_is_that_of_the_core(tools: list[Tool]) -> None:
     library = library_of(tools, undemonstrated=True)
     queries = ["What is seven of these?", "Which day is it?", *"abcdefgh"]
     with (
-        running(
-            lambda: Toolformer(lm, tools, max_rows=4),
-            max_rows=4,
-            router=RouterSettings(library, weights=weights, grounding=SHORT),
-        ) as server,
+        model_server(lm, tools, router=RouterSettings(library, weights=weights, grounding=SHORT)) as server,
         asking(server) as own,
     ):
         for query in queries:
@@ -130,14 +126,8 @@ def test_the_pattern_score_ranks_by_the_response(lm: TransformersLM) -> None:
     """
     sunny = function("sunny", "The weather.", **{"x-mock-response": "Sunny and warm."})
     mute = function("mute", "The weather.")
-    with (
-        running(
-            lambda: Toolformer(lm, [], max_rows=4),
-            max_rows=4,
-            router=RouterSettings((), weights=Weights(gamma=0.0), grounding=SHORT, encoder=WordEncoder()),
-        ) as server,
-        asking(server) as own,
-    ):
+    router = RouterSettings((), weights=Weights(gamma=0.0), grounding=SHORT, encoder=WordEncoder())
+    with model_server(lm, router=router) as server, asking(server) as own:
         chat(own, "x", tools=[mute, sunny])
     (first, score), last = ranking(Weights(gamma=0.0))
     assert (first, last) == ("client:sunny", ("client:mute", 0.0))
@@ -212,7 +202,7 @@ def test_another_small_model_ranks_and_the_servers_model_writes_the_call(
     """The small model's call is what T is ranked by, if it writes one; the call that runs is the server's model's."""
     small = calling_lm("gpt2", 3) if knows_calls else writing_lm("gpt2", tokenizer(), [], seed=1)
     router = settings(tools, load=lambda: Toolformer(small, [], max_rows=2), model="small", max_rows=2)
-    with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4, router=router) as server, asking(server) as own:
+    with model_server(lm, tools, router=router) as server, asking(server) as own:
         answer = chat(own, "What is seven of these?")
         grounding = ROUTES[-1].grounding
         demanded = chat(

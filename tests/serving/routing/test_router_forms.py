@@ -11,7 +11,7 @@ import pytest
 
 from serving.server import ModelServer
 from tests.serving.routed import MESSAGE, WEATHER, Tool, chat
-from tests.serving.servers import NAME, running
+from tests.serving.servers import NAME, model_server
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -105,7 +105,7 @@ def test_limits_of_the_text_hold_for_a_response(client: openai.OpenAI) -> None:
 
 
 def test_without_the_router_nothing_speaks_of_it(lm: TransformersLM, tools: list[Tool]) -> None:
-    with running(lambda: Toolformer(lm, tools, max_rows=4), max_rows=4) as server:
+    with model_server(lm, tools) as server:
         for path in ("/metrics", "/openapi.json", "/v1/models"):
             assert "rout" not in httpx.get(f"{server.url}{path}").text.lower()
         refused = httpx.post(

@@ -16,7 +16,7 @@ import pytest
 from serving.server import ModelServer
 from serving.settings import ServerSettings
 from tests.serving.routed import CALLED, MESSAGE, ROUTES, WEATHER, Tool, asking, chat, function, ranking, settings
-from tests.serving.servers import DEADLINE_S, NAME, address_of, failing_model, raw, running, until
+from tests.serving.servers import DEADLINE_S, NAME, address_of, failing_model, model_server, raw, until
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -29,18 +29,10 @@ def sevens_by(answer: Callable[[str, str], object]) -> Tool:
 
 @contextlib.contextmanager
 def routed(
-    lm: TransformersLM,
-    tools: list[Tool],
-    rows: int = 4,
-    tool_timeout_s: float = 60,
-    mock: Sequence[str] = (),
-    **more: Any,
+    lm: TransformersLM, tools: list[Tool], rows: int = 4, mock: Sequence[str] = (), **more: Any
 ) -> Iterator[ModelServer]:
     """A server of a model with these tools, its router on."""
-    more.setdefault("router", settings(tools, mock=mock))
-    with running(
-        lambda: Toolformer(lm, tools, max_rows=rows, tool_timeout_s=tool_timeout_s), max_rows=rows, **more
-    ) as one:
+    with model_server(lm, tools, rows, **{"router": settings(tools, mock=mock), **more}) as one:
         yield one
 
 

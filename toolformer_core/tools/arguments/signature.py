@@ -97,8 +97,11 @@ class FunctionSignature:
 
 def _is_text(parameters: Mapping[str, _Parameter]) -> bool:
     """Return whether a function takes the input as it is: it has one parameter, a text or without an annotation."""
+    if len(parameters) != 1:
+        return False
+    (only,) = parameters.values()
     by_place = (_Parameter.POSITIONAL_ONLY, _Parameter.POSITIONAL_OR_KEYWORD)
-    return [one.kind in by_place and one.annotation in _TEXT for one in parameters.values()] == [True]
+    return only.kind in by_place and only.annotation in _TEXT
 
 
 def _default(parameter: _Parameter) -> dict[str, Any]:

@@ -98,6 +98,7 @@ def load_tool_file(path: Path, name: str = "") -> Tool:
                 summary=described.description or "",
             )
         name = chosen or camel_case(path.stem)
+        limits = {} if described.limits is None else {"limits": described.limits}
         return HTTPTool(
             described.http,
             name=name,
@@ -105,7 +106,7 @@ def load_tool_file(path: Path, name: str = "") -> Tool:
             description=described.description or f"Asks {described.http.url.partition('?')[0]}.",
             version=described.version,
             declaration=declaration,
-            **({} if described.limits is None else {"limits": described.limits}),
+            **limits,
         )
     except UsageError as exc:
         raise type(exc)(f"{path}: {exc}") if type(exc) is UsageError else exc from None

@@ -7,10 +7,13 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from toolformer_core.errors import ToolformerError
 from toolformer_core.records import ToolFailure, ToolResult
+
+if TYPE_CHECKING:
+    from toolformer_core.tools.execution.threads import Worker
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
 
@@ -73,7 +76,7 @@ class Job:
     finish: Callable[[Outcome], None]
     since: float | None = None  # when the tool was called; None: its worker is not ready yet
     abandoned: bool = False  # nobody waits for the outcome any more
-    worker: Any = None  # what is at it
+    worker: Worker | None = None  # what is at it
 
 
 class Clock:
