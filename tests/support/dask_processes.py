@@ -16,6 +16,7 @@ from typing import IO
 import psutil
 
 from benchmarks.chaos import _kill
+from ops.ports import free_port
 from tests.support.servers_up import soon
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -70,10 +71,7 @@ class DaskProcesses:
 
     def scheduler(self) -> subprocess.Popen[bytes]:
         """Start a scheduler, at the same port as the one before it."""
-        if not self.port:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self.port = free.getsockname()[1]
+        self.port = self.port or free_port()
         words = ["--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard", "--no-show", "--no-jupyter"]
         process = self._start(["distributed.cli.dask_scheduler", *words], self.folder / "scheduler.log")
         soon(self._answers)
