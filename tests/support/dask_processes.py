@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-import psutil
-
-from benchmarks.chaos import _kill
+from benchmarks.chaos import family, kill
 from ops.ports import free_port
 from tests.support.servers_up import soon
 
@@ -108,9 +106,7 @@ class DaskProcesses:
 
     def end(self) -> None:
         for process in self.started:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                parent = psutil.Process(process.pid)
-                _kill([parent, *parent.children(recursive=True)])
+            kill(family(process))
             process.wait(10)
 
 
