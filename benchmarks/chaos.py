@@ -90,7 +90,8 @@ def _alone(command: list[str], place: dict[str, str]) -> None:
         raise RuntimeError(f"a build that was left alone ended with {done.returncode}:\n{done.stderr[-4000:]}")
 
 
-def _family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Return a process and all below it; nothing if it is gone."""
     try:
         parent = psutil.Process(process.pid)
         return [parent, *parent.children(recursive=True)]
@@ -105,7 +106,8 @@ def _is_worker(process: psutil.Process) -> bool:
         return False
 
 
-def _kill(victims: list[psutil.Process]) -> None:
+def kill(victims: list[psutil.Process]) -> None:
+    """Kill the processes, the last ones first, and wait until they are gone."""
     for victim in reversed(victims):
         try:
             victim.send_signal(signal.SIGKILL)
@@ -162,14 +164,14 @@ class _KilledBuild:
 
     def _kill_one(self) -> str:
         """Kill the next process in turn and return its role; "": a worker's, and they are still starting."""
-        family = _family(self.process)
-        self.seen += family
-        workers = [p for p in family if _is_worker(p)]
+        living = family(self.process)
+        self.seen += living
+        workers = [p for p in living if _is_worker(p)]
         self._next = self._next or self._random.sample(self._victims, len(self._victims))
         if self._next[-1] == "worker" and not workers:
             return ""
         what = self._next.pop()
-        _kill({"all": family, "flow": family[:1], "worker": [self._random.choice(workers or family)]}[what])
+        kill({"all": living, "flow": living[:1], "worker": [self._random.choice(workers or living)]}[what])
         return what
 
     def finish(self) -> None:
@@ -179,7 +181,7 @@ class _KilledBuild:
 
     def clean_up(self) -> None:
         """End whatever is left."""
-        _kill([p for p in (*self.seen, *_family(self.process)) if p.is_running()])
+        kill([p for p in (*self.seen, *family(self.process)) if p.is_running()])
 
 
 def run(

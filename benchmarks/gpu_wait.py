@@ -11,12 +11,10 @@ tool answers after `--tool-ms` milliseconds. No GPU is used: a worker that offer
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,6 @@ from benchmarks.stub_builds import StubLM, use_in_builds
 from toolformer_core.lm.base import Draw, DrawRequest
 from toolformer_core.records import ToolResponse, ToolResult
 
-_ROOT = Path(__file__).resolve().parent.parent
 _LOG, _MODEL_MS, _TOOL_MS = "GPU_WAIT_LOG", "GPU_WAIT_MODEL_MS", "GPU_WAIT_TOOL_MS"  # variables of the workers
 _STARTS_S = 60
 
@@ -81,9 +78,13 @@ def measure(documents: int, ms: float, tool_ms: float, folder: Path) -> dict[str
 
     start_server()
     wait_for_server()  # Prefect reads its address when it is imported
+    from distributed import Client
+    from prefect.settings import PREFECT_API_URL
+
     from benchmarks.overhead import CORPUS, make_corpus
     from flows.build_dataset.flow import run_build
     from flows.build_dataset.parameters import BuildParameters
+    from tests.support.dask_processes import dask_processes
     from warehouse.queries import rows_of
 
     make_corpus(folder / CORPUS, documents)
@@ -97,11 +98,15 @@ def measure(documents: int, ms: float, tool_ms: float, folder: Path) -> dict[str
         shard_documents=50,
     )
     log = folder / "model.log"
-    variables = {**os.environ, _LOG: str(log), _MODEL_MS: str(ms), _TOOL_MS: str(tool_ms), "PYTHONPATH": str(_ROOT)}
-    with ExitStack() as stack:
-        address = _start_cluster(folder, variables, stack)
+    os.environ |= {_LOG: str(log), _MODEL_MS: str(ms), _TOOL_MS: str(tool_ms)}
+    with dask_processes(folder / "dask", PREFECT_API_URL.value() or "") as dask:
+        stubs = ("--preload", "benchmarks.gpu_wait")
+        dask.worker("gpu", "--resources", "GPU=1", *stubs, threads=3)
+        dask.worker("cpu", *stubs)
+        with Client(dask.address) as client:
+            client.wait_for_workers(2, timeout=_STARTS_S)
         start = time.perf_counter()
-        result = run_build(parameters, address)
+        result = run_build(parameters, dask.address)
         wall = time.perf_counter() - start
     intervals = [(float(a), float(b)) for a, b in (line.split() for line in log.read_text().splitlines())]
     busy, span = busy_share(intervals)
@@ -114,31 +119,6 @@ def measure(documents: int, ms: float, tool_ms: float, folder: Path) -> dict[str
         "busy_share": round(busy / span, 4),
         "wall_s": round(wall, 1),
     }
-
-
-def _start_cluster(folder: Path, variables: dict[str, str], stack: ExitStack) -> str:
-    """Start a scheduler and the two workers on loopback; they end with the stack."""
-
-    def start(*words: str) -> None:
-        process = subprocess.Popen([sys.executable, "-m", *words], env=variables, cwd=folder)
-        stack.callback(process.wait)
-        stack.callback(process.terminate)
-
-    found = folder / "scheduler.json"
-    local = ["--scheduler-file", str(found), "--host", "127.0.0.1", "--no-dashboard"]
-    start("distributed.cli.dask_scheduler", "--port", "0", *local)
-    for resources in (["--nthreads", "3", "--resources", "GPU=1"], ["--nthreads", "1"]):
-        start("distributed.cli.dask_worker", "--no-nanny", "--preload", "benchmarks.gpu_wait", *local, *resources)
-    deadline = time.monotonic() + _STARTS_S
-    while not found.is_file():
-        if time.monotonic() > deadline:
-            raise SystemExit("Dask's scheduler did not start")
-        time.sleep(0.1)
-    from distributed import Client
-
-    with Client(scheduler_file=str(found)) as client:
-        client.wait_for_workers(2, timeout=_STARTS_S)
-        return str(client.scheduler_info()["address"])
 
 
 def main() -> None:

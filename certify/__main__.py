@@ -22,6 +22,7 @@ from certify.checks import check
 from certify.cstar import difficult_cstar, export_all
 from certify.environments import NotInstalledError, environment, pinned, run_program
 from certify.promise import byte_pieces
+from flows.report.tables import markdown_table
 from toolformer_core.errors import ToolformerError
 
 _HEADS = ("loader", "version", "format", "template", "rows in", "rows read", "trained", "masked", "result")
@@ -50,24 +51,15 @@ class TableRow:
         return (self.loader, self.version, self.format, self.template, *shown, self.result)
 
 
-def table_lines(rows: Sequence[TableRow]) -> list[str]:
+def table_of(rows: Sequence[TableRow]) -> str:
     """Return a table in Markdown, its columns aligned."""
-    cells = [_HEADS, *(tuple(cell.replace("|", "\\|") for cell in row.cells()) for row in rows)]
-    last = len(_HEADS) - 1
-    widths = [0 if i == last else max(len(line[i]) for line in cells) for i in range(len(_HEADS))]
-
-    def line(parts: Iterable[str]) -> str:
-        return f"| {' | '.join(parts)} |"
-
-    aligned = [
-        line(
-            cell.rjust(width) if i in _NUMBERS else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in cells
-    ]
-    rule = line("-" * max(width - 1, 2) + (":" if i in _NUMBERS else "-") for i, width in enumerate(widths))
-    return [aligned[0], rule, *aligned[1:]]
+    cells = [_HEADS, *(row.cells() for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    head, *aligned = (
+        [cell.rjust(width) if i in _NUMBERS else cell.ljust(width) for i, (cell, width) in enumerate(pairs)]
+        for pairs in (zip(line, widths, strict=True) for line in cells)
+    )
+    return markdown_table(head, aligned)
 
 
 def failed(rows: Iterable[TableRow]) -> bool:
@@ -90,8 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
         for loader in [options.only] if options.only else LOADERS:
             rows += _rows_of(loader, files, options.environments)
     say()
-    for line in table_lines(rows):
-        say(line)
+    say(table_of(rows))
     if options.json:
         print_json({"ok": not failed(rows), "rows": [asdict(row) for row in rows]})
     return 1 if failed(rows) else 0

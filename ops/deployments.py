@@ -229,14 +229,9 @@ def _apply(client: Any, entry: dict[str, Any], schema: dict[str, Any]) -> str:
         before = []
     deployment_id = client.create_deployment(
         flow_id=client.create_flow_from_name(flow),
-        name=entry["name"],
-        version=entry["version"],
-        description=entry["description"],
-        tags=entry["tags"],
-        entrypoint=entry["entrypoint"],
+        **{key: entry[key] for key in ("name", "version", "description", "tags", "entrypoint", "parameters")},
         work_pool_name=entry["work_pool"]["name"],
         pull_steps=entry["pull"],
-        parameters=entry["parameters"],
         parameter_openapi_schema=schema,
         enforce_parameter_schema=entry["enforce_parameter_schema"],
         schedules=_schedules(entry.get("schedules", ()), before),

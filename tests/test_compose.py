@@ -28,6 +28,7 @@ from flows.runtime import prefect_app
 from ops.deployments import POOLS
 from serving.origins import refusal
 from tasks import settings
+from tests.support import postgres
 from tests.support.compose import FILE, Service, UnsetError, interpolated, read, services
 from tests.support.natively import Native
 from viewer import server as viewer_server
@@ -349,12 +350,8 @@ def test_the_folder_of_the_server_is_no_module() -> None:
 def asked(native: Native, role: str, password: str, database: str) -> str:
     """Log in by TCP and say who one is."""
     url = sa.URL.create("postgresql+psycopg", role, password, "127.0.0.1", native.port("database", 5432), database)
-    engine = sa.create_engine(url)
-    try:
-        with engine.connect() as connection:
-            return str(connection.scalar(sa.text("SELECT current_user")))
-    finally:
-        engine.dispose()
+    ((user,),) = postgres.asked(url.render_as_string(hide_password=False), "SELECT current_user")
+    return str(user)
 
 
 def with_password(known: Mapping[str, Service], name: str, password: str) -> dict[str, Service]:

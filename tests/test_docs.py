@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -125,29 +124,3 @@ def test_commands_of_a_page_have_the_options_that_they_are_given(page: Path) -> 
             command = command.commands[words.pop(0) if words[0] in command.commands else default]
         known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
         assert {word for word in words if word.startswith("--")} <= known, line
-
-
-def newcomer() -> list[str]:
-    """The commands of the quickstart's first block."""
-    text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
-    return text.split("```sh\n", 1)[1].split("```", 1)[0].splitlines()
-
-
-def test_a_newcomer_needs_at_most_six_commands_and_all_of_them_exist() -> None:
-    commands = [shlex.split(line) for line in newcomer()]
-    assert len(commands) <= 6
-    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
-    from cli.main import app
-
-    ours = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined] # a group
-    for first, *rest in commands:
-        match first:
-            case "make":
-                assert re.search(rf"(?m)^{rest[0]}:", makefile)
-            case "toolformer":
-                assert rest[0] in ours
-            case "git" | "cd" | "source":
-                assert rest
-            case _:
-                pytest.fail(f"what is {first}?")
-    assert [words[0] for words in commands].count("make") == 1  # which installs everything

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+import typer.main
 from mlflow import MlflowClient
+
+from cli.main import app
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 VENV = REPOSITORY / ".venv"
@@ -24,10 +28,24 @@ def quickstart() -> list[str]:
     return block.replace("REPOSITORY", str(REPOSITORY)).splitlines()
 
 
-def test_the_readme_has_the_same_commands_and_at_most_six() -> None:
+def test_the_readme_has_the_same_commands_at_most_six_and_all_of_them_exist() -> None:
     block = (REPOSITORY / "README.md").read_text(encoding="utf-8").split("```sh\n", 1)[1].split("```", 1)[0]
     assert block.replace("REPOSITORY", str(REPOSITORY)).splitlines() == quickstart()
-    assert len(quickstart()) <= 6
+    commands = [shlex.split(line) for line in quickstart()]
+    assert len(commands) <= 6
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    ours = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined] # a group
+    for first, *rest in commands:
+        match first:
+            case "make":
+                assert re.search(rf"(?m)^{rest[0]}:", makefile)
+            case "toolformer":
+                assert rest[0] in ours
+            case "git" | "cd" | "source":
+                assert rest
+            case _:
+                pytest.fail(f"what is {first}?")
+    assert [words[0] for words in commands].count("make") == 1  # which installs everything
 
 
 @pytest.mark.slow  # the demo annotates, trains twice and evaluates: some minutes

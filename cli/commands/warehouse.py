@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from warehouse.queries.guarded import Rows
     from warehouse.store import Store
 
+_UNITS = ("B", "kB", "MB", "GB")
 _MANY_ROWS = 100_000  # copying a table with at least this many rows is announced, as it takes a moment
 _SHOWN_ROWS = 100  # of a printed table
 _CELL_CHARS = 60
@@ -57,7 +58,6 @@ def published_snapshot(data: str | None) -> Path:
 
 def check_new(file: Path) -> None:
     """Raise a UsageError if a file that is to be written is there already."""
-
     if file.exists():
         raise UsageError(f"{file} exists already; name another, or remove it first")
 
@@ -210,10 +210,11 @@ def _print_garbage(garbage: Iterable[Garbage]) -> None:
 
 
 def _format_size(size: float) -> str:
-    if size < 1000:
-        return f"{size:.0f} B"
-    power = next((power for power in (1, 2) if size < 1000 ** (power + 1)), 3)
-    return f"{size / 1000**power:.1f} {('kB', 'MB', 'GB')[power - 1]}"
+    for unit in _UNITS:
+        if size < 1000 or unit == _UNITS[-1]:
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
 
 
 def sql(

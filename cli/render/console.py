@@ -51,7 +51,7 @@ def narrow_table(
 
 
 def stages_table(title: str, figures: Sequence[str], rows: Sequence[Sequence[str]], gap: int = 1) -> Table:
-    """Return a table of stages, tools and their figures, without the columns of figures in which nothing stands."""
+    """Return a table of stages, tools and figures, without empty columns; a row of the stage `in all` is bold."""
     filled = [i for i in range(len(figures)) if any(row[2 + i] for row in rows)]
     table = narrow_table(title, ("stage", "tool"), [figures[i] for i in filled], no_wrap=True, gap=gap)
     for row in rows:

@@ -208,7 +208,6 @@ def _print_events(console: Console, events: Iterable[DecodeEvent]) -> None:
 
 def _read_lines() -> Iterator[str]:
     """Yield the lines that the user types, or those of a pipe. A typed line that is not UTF-8 can be typed again."""
-
     if not sys.stdin.isatty():
         for number, line in enumerate(_configure_stdin(), start=1):
             yield _check_utf8(line.strip(), f"line {number} of standard input")
@@ -243,7 +242,6 @@ class _Chat:
 
     def answer(self, message: str) -> None:
         """Print the answer to a message; if it is interrupted, what was printed so far stays in the chat."""
-
         self._turns.append({"role": "user", "content": message})
         answer: list[str] = []
         try:
@@ -258,7 +256,6 @@ class _Chat:
 
     def _generate(self, answer: list[str]) -> Iterator[DecodeEvent]:
         """Yield the answer's events, without the space that follows "Assistant:"; append its text to `answer`."""
-
         from toolformer_core.decode.records import CallStarted, TextDelta
 
         prompt = self._prompt()

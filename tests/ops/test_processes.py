@@ -114,53 +114,50 @@ def kill_only_process(group: ProcessGroup) -> None:
     soon(lambda: process.status() == psutil.STATUS_ZOMBIE)  # which it is until the group looks at it
 
 
-def test_what_ends_is_started_again_ever_later_and_not_for_ever(tmp_path: Path) -> None:
+@pytest.fixture
+def clock(group: ProcessGroup) -> Clock:
+    """The group's, which goes on when a test says so."""
+    group.clock = clock = Clock()
+    return clock
+
+
+def test_what_ends_is_started_again_ever_later_and_not_for_ever(
+    group: ProcessGroup, clock: Clock, tmp_path: Path
+) -> None:
     told: list[str] = []
-    clock = Clock()
-    group = ProcessGroup(clock=clock)
     one = service(tmp_path, IDLE)
 
     def ends() -> None:
         kill_only_process(group)
         group.supervise([one], told.append)
 
-    try:
-        group.start(one)
-        # At once, then after 2**0, 2**1, ... seconds, 60 at most: 2**6 is more
-        for wait in (0, 1, 2, 4, 8, 16, 32, 60, 60, 60):
-            ends()
-            if wait:
-                clock.now += wait - 0.5
-                group.supervise([one], told.append)
-                assert group.processes() == []
-                clock.now += 0.5
-                group.supervise([one], told.append)
-            assert len(group.processes()) == 1
-        assert len(told) == 10
-        assert told[0].startswith("the idler ended (exit -9) and is restarted; see ")
-        assert told[2].startswith("the idler ended (exit -9) and is restarted in 2 s; see ")
-        with pytest.raises(ServiceError, match="the idler ended 11 times within an hour"):
-            ends()
-    finally:
-        end_marked(group.mark, grace_s=0.0)
-        group.close()
-
-
-def test_what_ended_more_than_an_hour_ago_does_not_count(tmp_path: Path) -> None:
-    told: list[str] = []
-    clock = Clock()
-    group = ProcessGroup(clock=clock)
-    one = service(tmp_path, IDLE)
-    try:
-        group.start(one)
-        for _ in range(12):  # more than an hour would allow
-            kill_only_process(group)
+    group.start(one)
+    # At once, then after 2**0, 2**1, ... seconds, 60 at most: 2**6 is more
+    for wait in (0, 1, 2, 4, 8, 16, 32, 60, 60, 60):
+        ends()
+        if wait:
+            clock.now += wait - 0.5
             group.supervise([one], told.append)
-            clock.now += 3600
-        assert [line for line in told if " in " in line] == []
-    finally:
-        end_marked(group.mark, grace_s=0.0)
-        group.close()
+            assert group.processes() == []
+            clock.now += 0.5
+            group.supervise([one], told.append)
+        assert len(group.processes()) == 1
+    assert len(told) == 10
+    assert told[0].startswith("the idler ended (exit -9) and is restarted; see ")
+    assert told[2].startswith("the idler ended (exit -9) and is restarted in 2 s; see ")
+    with pytest.raises(ServiceError, match="the idler ended 11 times within an hour"):
+        ends()
+
+
+def test_what_ended_more_than_an_hour_ago_does_not_count(group: ProcessGroup, clock: Clock, tmp_path: Path) -> None:
+    told: list[str] = []
+    one = service(tmp_path, IDLE)
+    group.start(one)
+    for _ in range(12):  # more than an hour would allow
+        kill_only_process(group)
+        group.supervise([one], told.append)
+        clock.now += 3600
+    assert [line for line in told if " in " in line] == []
 
 
 # It starts a child that holds a port, and waits for it, as MLflow's server does; work has a variable of its own.

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-import psutil
-
-from benchmarks.chaos import _kill
+from benchmarks.chaos import family, kill
+from ops.ports import free_port
 from tests.support.servers_up import soon
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -70,10 +69,7 @@ class DaskProcesses:
 
     def scheduler(self) -> subprocess.Popen[bytes]:
         """Start a scheduler, at the same port as the one before it."""
-        if not self.port:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self.port = free.getsockname()[1]
+        self.port = self.port or free_port()
         words = ["--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard", "--no-show", "--no-jupyter"]
         process = self._start(["distributed.cli.dask_scheduler", *words], self.folder / "scheduler.log")
         soon(self._answers)
@@ -110,9 +106,7 @@ class DaskProcesses:
 
     def end(self) -> None:
         for process in self.started:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                parent = psutil.Process(process.pid)
-                _kill([parent, *parent.children(recursive=True)])
+            kill(family(process))
             process.wait(10)
 
 

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.chaos import family
 from tests.support.compose import FILE, Service
 
 _PATIENCE_S = 600.0  # until a service is healthy or has ended, on a busy machine
@@ -132,7 +133,7 @@ class Native:
 
     def running(self) -> list[psutil.Process]:
         """Return all processes that have been started and live, and their children."""
-        return [one for process in self._started for one in _family(process)]
+        return [one for process in self._started for one in family(process)]
 
     def _listens(self, service: Service) -> set[int]:
         """Return the ports at which other services know it, and those that its health check asks."""
@@ -241,11 +242,3 @@ def _free_ports(told: list[list[int]]) -> list[dict[int, int]]:
             return int(taken.getsockname()[1])
 
         return [{port: free() for port in own} for own in told]
-
-
-def _family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    try:
-        parent = psutil.Process(process.pid)
-        return [parent, *parent.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
