@@ -1,10 +1,14 @@
 """How fast a corpus is read, by format, on one core.
 
     python benchmarks/readers.py [--documents 2000] [--words 300] [--json]
+    python benchmarks/readers.py --datatrove PYTHON [--workers 2]     PYTHON has datatrove[io]==0.10.1
 
 The same made-up documents are written in each format, once, and read through the whole ingest: decompressed, parsed,
 columns found, ids taken, duplicates looked for. HTML pages have a menu and a footer; articles have links, footnotes and
 templates.
+
+With `--datatrove` files of JSON lines, fifty times as many documents, become Parquet by ingest (digests, commits and
+fsync included; `--workers` processes) and by datatrove's JsonlReader and ParquetWriter (as many), in turn.
 """
 
 from __future__ import annotations
@@ -14,10 +18,13 @@ import csv
 import gzip
 import io
 import json
+import os
 import random
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +109,67 @@ def measure(documents: int, words: int) -> list[dict[str, Any]]:
     return rows
 
 
+_FILES, _TIMES = 4, 50
+_DATATROVE = """
+import os, sys, time
+from datatrove.executor import LocalPipelineExecutor
+from datatrove.pipeline.readers import JsonlReader
+from datatrove.pipeline.writers import ParquetWriter
+if __name__ == "__main__":
+    corpus, out, workers, files = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    steps = [JsonlReader(corpus), ParquetWriter(out + "/rows", compression="zstd")]
+    start, cpu = time.perf_counter(), sum(os.times()[:4])
+    LocalPipelineExecutor(steps, tasks=files, workers=workers, logging_dir=out + "/logs").run()
+    print(time.perf_counter() - start, sum(os.times()[:4]) - cpu)
+"""
+
+
+def beside_datatrove(python: str, documents: int, words: int, workers: int) -> dict[str, float]:
+    """Return the seconds of ingest and of datatrove, and of CPU, each the best of three."""
+    from flows.build_dataset.parameters import BuildParameters
+    from flows.build_dataset.resolve import resolve
+    from tasks.shards.corpus import part_specs
+    from tasks.shards.reading import read_in_process
+    from tasks.shards.stage import Inputs, run_stage
+    from tasks.stages.ingest import CORPUS, INGEST
+
+    seconds: dict[str, list[float]] = {"ingest_s": [], "ingest_cpu_s": [], "datatrove_s": [], "datatrove_cpu_s": []}
+    texts = _texts(_TIMES * documents, words)
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(3):
+            corpus = Path(folder, f"corpus-{turn}")  # another one each time: nothing is known of it
+            corpus.mkdir()
+            for number in range(_FILES):
+                (corpus / f"{number}.jsonl").write_bytes(FORMATS["c.jsonl"](texts[number::_FILES]))
+            start, cpu = time.perf_counter(), sum(os.times()[:4])
+            spec = resolve(BuildParameters(corpus=str(corpus), data=f"{folder}/data-{turn}"))
+            parts = part_specs(spec)
+            if workers > 1:  # as a build does
+                with ThreadPoolExecutor(workers) as threads:
+                    list(threads.map(read_in_process, [parts[first::workers] for first in range(workers)]))
+            result = run_stage(INGEST, Inputs(spec, CORPUS))
+            seconds["ingest_s"].append(time.perf_counter() - start)
+            seconds["ingest_cpu_s"].append(sum(os.times()[:4]) - cpu)
+            if sum(file.rows for file in result.files) != len(texts):
+                raise RuntimeError("documents are missing")
+            command = [python, "-c", _DATATROVE, corpus, f"{folder}/out-{turn}", str(workers), str(_FILES)]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            for name, value in zip(("datatrove_s", "datatrove_cpu_s"), done.stdout.split()[-2:], strict=True):
+                seconds[name].append(float(value))
+    best = {name: min(values) for name, values in seconds.items()}
+    ratios = {f"datatrove/ingest{of}": best[f"datatrove{of}_s"] / best[f"ingest{of}_s"] for of in ("", "_cpu")}
+    return best | ratios
+
+
 def main() -> None:
     """Measure and print."""
-    args = parser_of(__doc__, documents=2_000, words=300).parse_args()
+    parser = parser_of(__doc__, documents=2_000, words=300)
+    parser.add_argument("--datatrove", metavar="PYTHON", help="compare with datatrove, run by this interpreter")
+    parser.add_argument("--workers", type=int, default=1, help="with --datatrove")
+    args = parser.parse_args()
+    if args.datatrove:
+        print_json(beside_datatrove(args.datatrove, args.documents, args.words, args.workers))
+        return
     rows = measure(args.documents, args.words)
     say(f"{'format':12} {'file kB':>9} {'documents/s':>12} {'text MB/s':>10}")
     for row in rows:
