@@ -251,7 +251,7 @@ GUARDS = (
     Guard(
         "damage in what users query",
         "a snapshot leaves it out",
-        "warehouse/snapshot/integrity.py",
+        "warehouse/snapshot/publish.py",
         "        if commit_id not in broken and not store.is_unaltered(file, _written_before(created)):",
         "        if False:",
         (f"{_AUDIT}::test_what_is_damaged_is_not_in_the_tables_of_a_snapshot",),

@@ -122,7 +122,6 @@ def program(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=environment(), **pipes) as process:
         try:
-            assert process.stdout is not None
             assert process.stdout.readline()
             yield process
         finally:

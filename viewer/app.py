@@ -6,21 +6,25 @@ Hosts and origins are checked by `serving.origins`, all else that a browser coul
 """
 
 import contextlib
+import csv
 import getpass
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import io
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from anyio import to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
+from pydantic_core import to_json, to_jsonable_python
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from serving.origins import OwnOriginOnly
 from toolformer_core.errors import UsageError
 from viewer.data import ViewedData
-from viewer.exporting import FORMATS, exported
 from viewer.materialising import Materialiser
 from viewer.pages import calls, compare, document, documents, judge, models, overview, sql, thresholds
 from viewer.query import NotThereError, Query, WrongQueryError
@@ -141,11 +145,43 @@ def _user(request: Request) -> str:
 def _shown(template: str, path: str, viewed: ViewedData, page: Page, query: Query) -> Response:
     with viewed.opened():
         values = page(viewed, query)
-        if query.choice("format", FORMATS):
-            return exported(values.get("tables", {}), query)
+        if query.choice("format", ("csv", "json")):
+            return _exported(values.get("tables", {}), query)
         speaks_of = values.get("version") or (viewed.build() if viewed.snapshot.is_file() else None)
         shared = {"path": path, "query": query, "data": viewed.data, "speaks_of": speaks_of}
         return HTMLResponse(render(template, **{**shared, **values}))
+
+
+def _exported(tables: Mapping[str, Sequence[Any]], query: Query) -> Response:
+    """Return tables, whose rows are mappings or dataclasses, as `format` says; of CSV `table`, else the first."""
+    name = query.choice("table", tables) or next(iter(tables), "")
+    if not name:
+        raise NotThereError("this page shows no table")
+    if query.text("format") == "json":
+        records = {name: [_record(row) for row in rows] for name, rows in tables.items()}
+        return Response(to_json(records), media_type="application/json")  # what is no finite number is null
+    rows: list[dict[str, Any]] = to_jsonable_python([_record(row) for row in tables[name]])
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(dict.fromkeys(column for row in rows for column in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({column: _cell(value) for column, value in row.items()} for row in rows)
+    headers = {"content-disposition": f'attachment; filename="{name}.csv"'}
+    return Response(out.getvalue(), media_type="text/csv", headers=headers)
+
+
+def _record(row: Any) -> dict[str, Any]:
+    """Return a row by column; a place in a list gives a column for each of its parts."""
+    if isinstance(row, Mapping):
+        return dict(row)
+    record: dict[str, Any] = {}
+    for field in fields(row):
+        value = getattr(row, field.name)
+        record |= value._asdict() if hasattr(value, "_asdict") else {field.name: value}
+    return record
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -126,7 +126,6 @@ def test_a_build_and_an_evaluation_do_not_hide_each_other(store: Store) -> None:
     assert [r["doc_id"] for r in rows_of(path, "FROM documents")] == ["d1"]
     assert len(rows_of(path, "FROM predictions")) == 1
     near = nearest_call(path, "calculator", -0.2)  # 0.7 is 0.9 away, -1.0 is 0.8
-    assert near is not None
     assert (near.gain, near.before, near.after) == (-1.0, "1 + 1", " is 2")
     assert nearest_call(path, "mt", 0.0) is None
 

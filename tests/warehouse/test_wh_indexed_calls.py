@@ -125,7 +125,7 @@ def documents(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8])
 def test_every_document_is_on_one_page(documents: Path, n: int) -> None:
-    pages = list(pages_of(lambda key: find_documents(documents, DocumentFilter(text="of"), n, key)))
+    pages = list(pages_of(lambda key: find_documents(documents, DocumentFilter(text="of"), n, key, 60.0)))
     assert all(page.full for page in pages[:-1])
     assert [one.doc_id for page in pages for one in page.documents] == ["a", "b", "d", "c", "e", "f", "g"]
 

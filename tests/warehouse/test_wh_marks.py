@@ -85,7 +85,6 @@ for position in range(10**9):
 
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", _MARKS, str(tmp_path)], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         acknowledged = [int(process.stdout.readline()) for _ in range(20)]
         process.kill()
         acknowledged += [int(line) for line in process.stdout]

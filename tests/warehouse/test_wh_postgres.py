@@ -103,7 +103,6 @@ with Catalog(sys.argv[1], store=Store(sys.argv[2])) as catalog:
 def test_processes_that_write_at_once_lose_nothing(postgres: str, tmp_path: Path) -> None:
     with program(WRITE, postgres, tmp_path, "a") as one, program(WRITE, postgres, tmp_path, "b") as other:
         for writer in (one, other):
-            assert writer.stdin is not None
             writer.stdin.write("go\n")
             writer.stdin.flush()
         assert [writer.wait() for writer in (one, other)] == [0, 0]

@@ -51,7 +51,6 @@ def test_who_waits_is_told_once_for_whom_and_goes_on_when_the_holder_has_ended(t
             if end == "killed":
                 process.kill()  # however it dies, the kernel frees the lock
             else:
-                assert process.stdin is not None
                 process.stdin.close()
 
         with FileLock(path, wait_s=math.inf, on_wait=waiting), pytest.raises(LockHeldError) as caught:

@@ -78,7 +78,6 @@ def test_times_are_timestamps_in_utc_wherever_a_user_sees_them(store: Store) -> 
     assert [table for table, _, kind in found if kind == "TIMESTAMP"] == times
     assert [row for row in found if row[2] != "TIMESTAMP"] == [("documents", "created", "VARCHAR")]
     now = current_build(path)  # what commands print stays ISO text
-    assert now is not None
     assert (now.started, now.created) == (CREATED, CREATED)
 
 
@@ -218,7 +217,6 @@ def test_what_if_changes_nothing_that_is_current(store: Store) -> None:
         (own,) = rows_of(path, "SELECT DISTINCT dataset FROM examples")
         assert own == {"dataset": "cstar"}
         now = current_build(path)
-        assert now is not None
         assert (now.run_id, now.name) == ("r1", "cstar")
         assert rows_of(path, "SELECT DISTINCT version FROM dataset_examples WHERE dataset = 'strict'") == [
             {"version": strict.version}

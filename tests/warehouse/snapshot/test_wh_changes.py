@@ -151,7 +151,7 @@ def test_many_files_are_listed_instead_of_looked_at_one_by_one(tmp_path: Path, m
     store = Store(tmp_path)
     for number in range(4):
         put(store, "score", "qa", f"s{number}", [scored(f"d{number}", "qa", 0, 1.0)], created="2999-01-01")
-    monkeypatch.setattr("warehouse.snapshot.integrity._FEW", 3)
+    monkeypatch.setattr("warehouse.snapshot.publish._FEW", 3)
     looks: list[str] = []
     real = type(store.files).stat
     monkeypatch.setattr(type(store.files), "stat", lambda files, path: looks.append(path) or real(files, path))

@@ -66,7 +66,6 @@ def test_a_packed_file_answers_alone_what_the_snapshot_answers(data: Path, tmp_p
     assert rows_of(moved, "SELECT text FROM prompts") == [{"text": PROMPT}]
     assert (stats(moved), yield_by_threshold(moved), samples(moved)) == figures
     now = current_build(moved)
-    assert now is not None
     assert (now.run_id, now.version, now.corpus) == ("r1", version, "c4.jsonl")
     assert rows_of(moved, "SELECT view_name FROM duckdb_views() WHERE NOT internal AND comment IS NULL") == []
 

@@ -142,7 +142,6 @@ def test_a_snapshot_of_another_version_says_what_to_do(snapshot: Path, tmp_path:
 
 def test_explain_gives_one_document_s_path(snapshot: Path) -> None:
     found = explain(snapshot, "d1")
-    assert found.document is not None
     assert found.document["text"] == TEXT
     assert [(r["tool"], r["position"], r["gain"]) for r in found.scored] == [
         *(("calculator", 3, 1.2), ("calculator", 3, 0.7), ("calculator", 5, 0.4), ("qa", 3, 1.0))
