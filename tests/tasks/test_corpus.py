@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -41,10 +43,10 @@ def spec(tmp_path: Path) -> BuildSpec:
     return calculator_spec(tmp_path / "data", tmp_path / "corpus", ingest=IngestConfig(shard_documents=SHARD))
 
 
-def write_corpus(folder: Path) -> None:
+def write_corpus(folder: Path, documents: int = DOCUMENTS) -> None:
     """One large file, three small ones; a broken row in each, and every document of `a/` again in `b.jsonl`."""
     draw = random.Random(0)
-    texts = [f"Document {n} " + "x" * draw.randrange(60) for n in range(DOCUMENTS)]
+    texts = [f"Document {n} " + "x" * draw.randrange(60) for n in range(documents)]
     (folder / "a").mkdir(parents=True)
     for name, own in {"a/1": texts[:3], "a/2": texts[3:6], "a/3": texts[6:9], "b": texts}.items():
         rows = [json.dumps({"text": text}) for text in own]
@@ -171,3 +173,44 @@ def test_a_digest_follows_content_and_place_and_is_taken_once(
     assert changed != first
     folder.rename(tmp_path / "elsewhere")
     assert corpus_digest(str(tmp_path / "elsewhere"), store) == changed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_process_killed_five_times_ends_in_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.setattr(corpus_module, "_BLOCK", 4096)
+    write_corpus(tmp_path / "corpus", 3000)
+    data, config = tmp_path / "data", IngestConfig(shard_documents=SHARD)
+    undisturbed = ingest(calculator_spec(tmp_path / "whole", tmp_path / "corpus", ingest=config))
+    draw = random.Random(workers)
+    for _ in range(5):
+        command = [sys.executable, "-c", _READER, str(data), str(tmp_path / "corpus"), str(workers)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            for _ in range(draw.randrange(1, 6)):
+                assert process.stdout.readline()
+            process.kill()
+    spec = calculator_spec(data, tmp_path / "corpus", ingest=config)
+    assert 5 <= len(list(spec.store().commits("read"))) < len(part_specs(spec))
+    read_ahead(spec, workers)
+    assert ingest(spec).files == undisturbed.files
+
+
+_READER = """
+import sys
+from tests.tasks import test_corpus as t
+
+class Telling(t.Store):
+    def commit(self, commit):
+        committed = super().commit(commit)
+        print(commit.id, flush=True)
+        return committed
+
+t.corpus_module.Store = Telling
+t.corpus_module._BLOCK = 4096
+spec = t.calculator_spec(sys.argv[1], sys.argv[2], ingest=t.IngestConfig(shard_documents=t.SHARD))
+t.read_ahead(spec, int(sys.argv[3]))
+t.ingest(spec)
+"""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import threading
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,6 +33,35 @@ def work(shard: str) -> ShardSpec:
 def one_document(write: ShardWriter) -> StageOutput:
     write.write(stage_table("ingest", [a_document()]))
     return StageOutput((RowCounts("rows", 1, 1),))
+
+
+def test_hosts_at_once_do_every_shard_once(postgres: str, tmp_path: Path) -> None:
+    shards = [f"part-{n:05d}" for n in range(12)]
+    done_by = Counter[str]()
+    ready = threading.Barrier(3, timeout=60)
+
+    def host(name: str) -> list[ShardResult]:
+        store, order = Store(tmp_path), random.Random(name).sample(shards, len(shards))
+        with Leases(postgres, store, lease_s=LONG) as leases:
+
+            def one(shard: str) -> ShardResult:
+                def do(write: ShardWriter) -> StageOutput:
+                    done_by[shard] += 1
+                    return one_document(write)
+
+                return run_shard(store, work(shard), name, do, leases)
+
+            ready.wait()
+            with ThreadPoolExecutor(2) as pool:
+                return list(pool.map(one, order))
+
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(host, ("a", "b", "c")))
+    assert done_by == dict.fromkeys(shards, 1)
+    assert all({done.key.shard for done in result} == set(shards) for result in results)
+    # of the three that had each shard, two found it done
+    assert sum(done.skipped for result in results for done in result) == 2 * 12
+    assert asked(postgres, f"SELECT count(*) FROM {schema(tmp_path)}.claims") == [(0,)]
 
 
 def taken_over(postgres: str, data: Path, then: Callable[[Leases], None]) -> Callable[[ShardWriter], StageOutput]:
