@@ -52,7 +52,7 @@ class _Tool:
 def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0) -> str:
     """Return the page; raise `WarehouseError` if files or commits of the version are damaged or gone."""
     record = BuildRecord.of_run(store, dataset.run_id)
-    names, asked = {**TOOL_NAMES, **record.tool_names}, record.asked()
+    names, asked = {**TOOL_NAMES, **record.tool_names}, record.requested()
     tools, shown = _read(store, dataset, examples, seed)
     thresholds = sorted({tau for _, tau, _ in dataset.yields})
     by_threshold = {(tool, tau): n for tool, tau, n in dataset.yields}

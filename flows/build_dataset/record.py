@@ -74,7 +74,7 @@ class BuildRecord:
         """The thresholds that were found for promised rates of false discoveries."""
         return [FoundThreshold(**{**one, "at": Estimate(**one["at"])}) for one in self.parameters.get(_FOUND, ())]
 
-    def asked(self, *without: str) -> dict[str, Any]:
+    def requested(self, *without: str) -> dict[str, Any]:
         """Return the parameters that were given, without some."""
         return {name: one for name, one in self.parameters.items() if name not in (*_FOUND_OUT, *without)}
 

@@ -76,7 +76,7 @@ def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str
                 "corpus": dataset.corpus,
                 "corpus_digest": digest,
                 "licence": dataset.licence,
-                "build": {k: v for k, v in record.asked("tau_f", *SAMPLED_BY).items() if v is not None},
+                "build": {k: v for k, v in record.requested("tau_f", *SAMPLED_BY).items() if v is not None},
             },
             tags=tags | {"dataset_digest": dataset.version},
             datasets=[DatasetRef(Path(dataset.corpus).name or dataset.corpus, digest, dataset.corpus, "corpus", rows)],

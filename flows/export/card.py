@@ -75,7 +75,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def asked_of(dataset: Dataset, settings: ExportSettings, tokenizer: LoadedTokenizer | None) -> dict[str, Any]:
+def requested_of(dataset: Dataset, settings: ExportSettings, tokenizer: LoadedTokenizer | None) -> dict[str, Any]:
     """Return the part of the manifest that says what was asked for; the same gives the same files."""
     chat, named = settings.spoken is not None, None
     if tokenizer is not None:
@@ -101,11 +101,11 @@ def asked_of(dataset: Dataset, settings: ExportSettings, tokenizer: LoadedTokeni
 
 
 def manifest_of(
-    asked: Mapping[str, Any], written: Written, files: list[dict[str, Any]], notes: Sequence[str]
+    requested: Mapping[str, Any], written: Written, files: list[dict[str, Any]], notes: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the manifest: what was asked for (see `asked_of`), and what came of it."""
+    """Return the manifest: what was asked for (see `requested_of`), and what came of it."""
     return {
-        **asked,
+        **requested,
         "examples": {
             "read": written.read,
             "train": written.rows["train"],

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from flows.build_dataset.record import BuildRecord
-from flows.export.card import Written, asked_of, card_text, file_entries, manifest_of, manifest_text, sha256_of
+from flows.export.card import Written, card_text, file_entries, manifest_of, manifest_text, requested_of, sha256_of
 from flows.export.find import find_dataset
 from flows.export.formats import Maker, Row, Sink, maker_of, sink_of
 from flows.export.settings import ExportSettings, Format
@@ -213,7 +213,7 @@ def _write(
         _remove(splits.pop("dev"))
         notes.append("there is no dev split: none of its documents has a row")
     files = file_entries(splits, written)
-    manifest = manifest_of(asked_of(dataset, settings, prepared.tokenizer), written, files, notes)
+    manifest = manifest_of(requested_of(dataset, settings, prepared.tokenizer), written, files, notes)
     card = partial / places.card.name
     card.write_text(card_text(store, dataset, settings, manifest), encoding="utf-8", newline="\n")
     manifest["files"] += file_entries({"card": card}, None)
@@ -274,7 +274,7 @@ def written_earlier(store: Store, name: str, out: Path, settings: ExportSettings
     dataset = find_dataset(store, name)
     places = Places.of(out)
     tokenizer = load_tokenizer(settings.tokenizer) if settings.tokenizer else None
-    wanted = asked_of(dataset, settings, tokenizer)
+    wanted = requested_of(dataset, settings, tokenizer)
     try:
         manifest = dict(json.loads(places.manifest.read_text(encoding="utf-8")))
         same = all(manifest.get(key) == value for key, value in wanted.items()) and all(

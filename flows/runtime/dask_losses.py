@@ -55,11 +55,11 @@ def explain_losses(runner: str, is_lost: Callable[[], bool], labels: Mapping[str
         raise scheduler_lost(runner) from exc
 
 
-def what_is_missing(address: str, workers: Workers, *, gpus_asked: bool) -> str:
+def what_is_missing(address: str, workers: Workers, *, needs_gpus: bool) -> str:
     """Return a line on the workers that tasks wait for, of which those of the model may need a GPU; "": on none."""
     if not workers:
         return f"tasks wait for a Dask worker, none is there: start one with `dask worker {address}`"
-    if gpus_asked and not any(worker["resources"].get("GPU") for worker in workers.values()):
+    if needs_gpus and not any(worker["resources"].get("GPU") for worker in workers.values()):
         have = f"none of the {len(workers)} workers has one" if len(workers) > 1 else "the one worker has none"
         start = f"dask worker {address} --nthreads 3 --resources GPU=1"
         return f"tasks that ask the model wait for a Dask worker with a GPU, {have}: start one with `{start}`"
@@ -72,7 +72,7 @@ class WorkerWatch:
 
     address: str
     workers: Callable[[], Workers]  # asks the scheduler; OSError: it does not answer
-    gpus_asked: Callable[[], bool]  # returns whether tasks that ask the model need a GPU
+    needs_gpus: Callable[[], bool]  # returns whether tasks that use the model need a GPU
     logger: logging.Logger | logging.LoggerAdapter[Any]
     clock: Callable[[], float] = time.monotonic
     _said: str = ""
@@ -83,7 +83,7 @@ class WorkerWatch:
             workers = self.workers()
         except OSError:
             return  # the flow itself finds out, and ends
-        line, now = what_is_missing(self.address, workers, gpus_asked=self.gpus_asked()), self.clock()
+        line, now = what_is_missing(self.address, workers, needs_gpus=self.needs_gpus()), self.clock()
         if line and (line != self._said or now - self._when >= _REPEAT_S):
             self._when = now
             self.logger.warning("%s", line)

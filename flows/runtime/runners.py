@@ -191,11 +191,11 @@ def _dask_settings(name: str) -> Iterator[None]:
     }
     # This process has asked the server for its version. A worker's first task would fail if the server restarts
     # meanwhile; all else that a task tells the server waits for it.
-    unasked = temporary_settings({PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED: False})
+    unchecked = temporary_settings({PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED: False})
     level = distributed.client.logger.level
     distributed.client.logger.setLevel(logging.CRITICAL)
     try:
-        with config.set(settings if name == "dask" else {}), unasked:
+        with config.set(settings if name == "dask" else {}), unchecked:
             yield
     finally:
         distributed.client.logger.setLevel(level)

@@ -61,10 +61,10 @@ class RoutedChat:
         if choice.kind == "none" or (choice.kind == "auto" and conversation.opening):
             return _plain(prompt, conversation.opening, settings, form)
         server = self._server_tools(body)
-        asked = RouteRequest(
+        request = RouteRequest(
             conversation.query, settings[0].context, choice, server, client, threshold=body.toolformer.threshold
         )
-        route = await self._router.route(asked)
+        route = await self._router.route(request)
         if route.written is None:
             return _plain(prompt, "", settings, form)
         prompt_tokens = route.written.prompt_tokens

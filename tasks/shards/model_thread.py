@@ -46,12 +46,12 @@ class _Job:
     work: Callable[[], Any]
     hold: ModelLease | None = None
     future: Future[Any] = field(default_factory=Future)
-    asked: float = field(default_factory=time.perf_counter)
+    submitted: float = field(default_factory=time.perf_counter)
     waited: float = 0.0  # seconds
     cpu: float = 0.0  # seconds of the model's thread
 
     def run(self) -> None:
-        self.waited = time.perf_counter() - self.asked
+        self.waited = time.perf_counter() - self.submitted
         begin = time.thread_time()
         try:
             result = self.work()

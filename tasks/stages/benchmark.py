@@ -37,8 +37,8 @@ def _run(inputs: Inputs[Benchmark], writer: ShardWriter) -> StageOutput:
             else:
                 yield row
 
-    asked = items()
-    while batch := list(islice(asked, size)):
+    rest = items()
+    while batch := list(islice(rest, size)):
         writer.write(arrow.evaluation_table("benchmark", batch), f"{task.name}-{kept // size:05d}")
         kept += len(batch)
     if rejected:
@@ -63,7 +63,7 @@ def _rows(benchmark: Benchmark, task: Task, left_out: Counter[str]) -> Iterator[
             items.append(row)
     chosen = select_items(items, seed=benchmark.seed, limit=benchmark.limit, held_out=benchmark.held_out)
     left_out.update({_HELD_OUT: len(chosen.held_out), _NOT_CHOSEN: chosen.left})
-    yield from chosen.asked
+    yield from chosen.used
 
 
 def _digests(inputs: Inputs[Benchmark]) -> Mapping[str, str]:

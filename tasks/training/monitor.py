@@ -163,9 +163,9 @@ def _await_end(
             wait_reason = detail
         if state not in (JobState.PENDING, JobState.RUNNING, JobState.ENDING):
             return state, detail
-        asked = (events.folder / STOP_FILE).exists()
-        if state is JobState.PENDING and asked:  # it has nothing to save
+        told_to_stop = (events.folder / STOP_FILE).exists()
+        if state is JobState.PENDING and told_to_stop:  # it has nothing to save
             return state, detail
-        if deadline is not None and (time.monotonic() > deadline or not asked):  # see `_stop`
+        if deadline is not None and (time.monotonic() > deadline or not told_to_stop):  # see `_stop`
             return state, detail
         time.sleep(every_s)

@@ -128,9 +128,9 @@ def item_of(
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The items that are asked, those that are held out, and how many are neither."""
+    """The items that are used, those that are held out, and how many are neither."""
 
-    asked: tuple[Item, ...]
+    used: tuple[Item, ...]
     held_out: tuple[Item, ...]
     left: int
 
@@ -138,14 +138,14 @@ class Selection:
 def select_items(items: Iterable[Item], *, seed: int, limit: int | None = None, held_out: int = 0) -> Selection:
     """Choose items, whose ids differ, in the order of the digest of seed and id.
 
-    The first are asked, so that a larger sample begins with the smaller one; the last are held out, never asked, and
-    may be shown as examples. Which ones are held out does not depend on how many are asked.
+    The first are used, so that a larger sample begins with the smaller one; the last are held out, never used, and
+    may be shown as examples. Which ones are held out does not depend on how many are used.
 
     Args:
-        limit: the most items to ask; None: all that are not held out.
+        limit: the most items to use; None: all that are not held out.
         held_out: how many to hold out; fewer if the benchmark would have no item left to ask.
     """
     ordered = sorted(items, key=lambda item: digest_of("selection", str(seed), item.item_id))
     end = len(ordered) - min(held_out, max(0, len(ordered) - 1))
-    asked = ordered[: end if limit is None else min(limit, end)]
-    return Selection(tuple(asked), tuple(ordered[end:]), end - len(asked))
+    used = ordered[: end if limit is None else min(limit, end)]
+    return Selection(tuple(used), tuple(ordered[end:]), end - len(used))

@@ -175,10 +175,10 @@ class Grounder:
         length, name = self.settings.max_call_tokens, one.tool.name
         draws = lm.calls(shown.prompt, texts, max_tokens=length, name=name, top_p=top_p)
         questions = [(input_of(draw, name), query.context) for draw, query in zip(draws, queries, strict=True)]
-        asked = [(given, context) for given, context in questions if given is not None]
+        usable = [(given, context) for given, context in questions if given is not None]
         config = self.settings.execution
         with closing(AnnotationPool(one.tool, timeout_s=config.timeout_s)) as pool:
-            executions = execute(one.tool, asked, config, pool=pool)
+            executions = execute(one.tool, usable, config, pool=pool)
         by_question: dict[tuple[str | None, str], Execution] = {(e.input, e.context): e for e in executions}
         return [by_question.get(question) for question in questions]
 

@@ -77,10 +77,10 @@ class QA:
 
     def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
         """Answer questions together; their contexts are ignored."""
-        asked = [question for question, _ in questions]
-        results: list[ToolResult] = [ToolFailure("no_result" if query_words(q) else "empty_input") for q in asked]
-        found = {n: hits for n, q in enumerate(asked) if query_words(q) and (hits := self.hits(q))}
-        readings = self.reader.read([(asked[n], hits) for n, hits in found.items()]) if found else ()
+        texts = [question for question, _ in questions]
+        results: list[ToolResult] = [ToolFailure("no_result" if query_words(q) else "empty_input") for q in texts]
+        found = {n: hits for n, q in enumerate(texts) if query_words(q) and (hits := self.hits(q))}
+        readings = self.reader.read([(texts[n], hits) for n, hits in found.items()]) if found else ()
         for n, reading in zip(found, readings, strict=True):
             results[n] = _result(reading)
         return results

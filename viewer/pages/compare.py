@@ -68,7 +68,7 @@ def _differing(viewed: ViewedData, first: str, second: str) -> list[tuple[str, s
     for label in (first, second):
         rows = rows_of(viewed.snapshot, _PARAMETERS, {"run_id": made[label]["run_id"]})
         record = BuildRecord(json.loads(rows[0]["parameters"] or "{}") if rows else {})
-        told.append({**record.asked("tau_f"), **{name: made[label][name] for name in ("thresholds", "corpus")}})
+        told.append({**record.requested("tau_f"), **{name: made[label][name] for name in ("thresholds", "corpus")}})
     out = []
     for name in sorted({*told[0], *told[1]}):
         one, other = (_only_set(parameters.get(name)) for parameters in told)

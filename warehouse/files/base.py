@@ -157,6 +157,11 @@ def _write_local(target: Path, data: bytes, mode: int, give_name: Callable[[Path
     return named
 
 
+def _not_listed(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise StoreError(f"cannot list {error.filename}: {error_line(error)}") from error
+
+
 class LocalFiles:
     """A folder of this machine, or of a shared file system."""
 
@@ -179,12 +184,12 @@ class LocalFiles:
             raise StoreError(f"cannot write {target}: {error_line(exc)}") from exc
 
     def get(self, path: str) -> bytes | None:
-        with self._told("read", path), contextlib.suppress(FileNotFoundError):
+        with self._store_errors("read", path), contextlib.suppress(FileNotFoundError):
             return self._at(path).read_bytes()
         return None
 
     def stat(self, path: str) -> tuple[int, float] | None:
-        with self._told("look at", path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with self._store_errors("look at", path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             result = self._at(path).stat()
             return result.st_size, result.st_mtime
         return None
@@ -196,19 +201,22 @@ class LocalFiles:
 
     def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
         for path in self._walk(folder):
-            with self._told("look at", path), contextlib.suppress(FileNotFoundError):  # it was renamed meanwhile
+            with (
+                self._store_errors("look at", path),
+                contextlib.suppress(FileNotFoundError),
+            ):  # it was renamed meanwhile
                 result = os.stat(f"{self.root}/{path}")
                 yield path, (result.st_size, result.st_mtime)
 
     def move(self, path: str, target: str) -> None:
-        with self._told("move", path), contextlib.suppress(FileNotFoundError):
+        with self._store_errors("move", path), contextlib.suppress(FileNotFoundError):
             make_folder(self._at(target).parent)
             os.replace(self._at(path), self._at(target))
             fsync_folder(self._at(target).parent)
             fsync_folder(self._at(path).parent)
 
     def delete(self, path: str) -> None:
-        with self._told("delete", path):
+        with self._store_errors("delete", path):
             self._at(path).unlink(missing_ok=True)
 
     def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
@@ -219,7 +227,7 @@ class LocalFiles:
                     yield path
 
     @contextlib.contextmanager
-    def _told(self, what: str, path: str) -> Iterator[None]:
+    def _store_errors(self, what: str, path: str) -> Iterator[None]:
         try:
             yield
         except OSError as exc:
@@ -233,7 +241,7 @@ class LocalFiles:
         return Path(self.root, path)
 
     def _walk(self, folder: str) -> Iterator[str]:
-        for here, folders, names in os.walk(self._at(folder)):
+        for here, folders, names in os.walk(self._at(folder), onerror=_not_listed):
             folders.sort()
             prefix = here[len(self.root) :].strip("/")
             for name in sorted(names):

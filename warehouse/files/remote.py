@@ -48,7 +48,7 @@ class RemoteFiles:
 
     def put(self, path: str, data: bytes) -> None:
         target = self._at(path)
-        with self._told("write", path):
+        with self._store_errors("write", path):
             if self._fs.type_name in _NO_FOLDERS:
                 self._write(target, data)
             else:  # here others would see a half-written file
@@ -73,7 +73,7 @@ class RemoteFiles:
 
     def get(self, path: str) -> bytes | None:
         with (
-            self._told("read", path),
+            self._store_errors("read", path),
             suppress(FileNotFoundError),
             self._fs.open_input_stream(self._at(path)) as stream,
         ):
@@ -81,7 +81,7 @@ class RemoteFiles:
         return None
 
     def stat(self, path: str) -> tuple[int, float] | None:
-        with self._told("look at", path):
+        with self._store_errors("look at", path):
             info = self._fs.get_file_info(self._at(path))
         return _stat(info) if info.type == pafs.FileType.File else None
 
@@ -93,7 +93,7 @@ class RemoteFiles:
     def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
         """See `Files`; an object store answers for a thousand files at once."""
         selector = pafs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
-        with self._told("list", folder):
+        with self._store_errors("list", folder):
             infos = self._fs.get_file_info(selector)
         for info in infos:
             if info.type == pafs.FileType.File:
@@ -101,7 +101,11 @@ class RemoteFiles:
 
     def get_range(self, path: str, start: int, length: int) -> bytes | None:
         """Return `length` bytes of a file from a position, fewer at its end; None if there is no such file."""
-        with self._told("read", path), suppress(FileNotFoundError), self._fs.open_input_file(self._at(path)) as stream:
+        with (
+            self._store_errors("read", path),
+            suppress(FileNotFoundError),
+            self._fs.open_input_file(self._at(path)) as stream,
+        ):
             return bytes(stream.read_at(length, start))
         return None
 
@@ -112,7 +116,7 @@ class RemoteFiles:
             self.delete(path)
 
     def delete(self, path: str) -> None:
-        with self._told("delete", path), suppress(FileNotFoundError):
+        with self._store_errors("delete", path), suppress(FileNotFoundError):
             self._fs.delete_file(self._at(path))
 
     def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
@@ -123,7 +127,7 @@ class RemoteFiles:
         yield from sorted(path for path, stat in self.stats("") if TEMPORARY.search(path) and stat[1] <= latest)
 
     @contextmanager
-    def _told(self, what: str, path: str) -> Iterator[None]:
+    def _store_errors(self, what: str, path: str) -> Iterator[None]:
         try:
             yield
         except (OSError, pa.ArrowException) as exc:

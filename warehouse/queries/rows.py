@@ -115,7 +115,7 @@ def rows_in(
         names = [column[0] for column in result.description]
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
-    return _asked(connection, fetch)
+    return _fetched(connection, fetch)
 
 
 def data_is_gone(error: duckdb.Error) -> str:
@@ -154,10 +154,10 @@ def version_sql(connection: duckdb.DuckDBPyConnection, dataset: str, version: st
 
 def table_in(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     """Return the rows of a query on an open snapshot as a table; see `rows_of`."""
-    return _asked(connection, lambda: connection.sql(sql).to_arrow_table())
+    return _fetched(connection, lambda: connection.sql(sql).to_arrow_table())
 
 
-def _asked(connection: duckdb.DuckDBPyConnection, ask: Callable[[], Rows]) -> Rows:
+def _fetched(connection: duckdb.DuckDBPyConnection, ask: Callable[[], Rows]) -> Rows:
     try:
         try:
             return ask()

@@ -24,7 +24,7 @@ def test_a_larger_sample_begins_with_the_smaller_and_holds_out_the_same(
     small, large = sorted((one, other))
     first = select_items(items(count), seed=seed, limit=small, held_out=held_out)
     second = select_items(items(count), seed=seed, limit=large, held_out=held_out)
-    assert second.asked[: len(first.asked)] == first.asked
+    assert second.used[: len(first.used)] == first.used
     assert second.held_out == first.held_out
 
 
@@ -34,8 +34,8 @@ def test_every_item_is_asked_or_held_out_or_left_and_the_order_of_the_file_does_
 ) -> None:
     whole = items(count)
     chosen = select_items(whole, seed=seed, limit=limit, held_out=held_out)
-    assert len(chosen.asked) + len(chosen.held_out) + chosen.left == count
-    assert not set(chosen.asked) & set(chosen.held_out)
+    assert len(chosen.used) + len(chosen.held_out) + chosen.left == count
+    assert not set(chosen.used) & set(chosen.held_out)
     if limit is None:
         assert chosen.left == 0
     shuffled = list(whole)
@@ -45,11 +45,11 @@ def test_every_item_is_asked_or_held_out_or_left_and_the_order_of_the_file_does_
 
 def test_an_item_is_left_to_ask_however_few_there_are() -> None:
     # of two items one is held out, though three are wanted; of one none is
-    assert [len(select_items(items(n), seed=0, held_out=3).asked) for n in (0, 1, 2, 4, 5)] == [0, 1, 1, 1, 2]
+    assert [len(select_items(items(n), seed=0, held_out=3).used) for n in (0, 1, 2, 4, 5)] == [0, 1, 1, 1, 2]
 
 
 def test_seeds_give_different_samples_and_not_the_first_items() -> None:
-    samples = {select_items(items(100), seed=seed, limit=5).asked for seed in range(4)}
+    samples = {select_items(items(100), seed=seed, limit=5).used for seed in range(4)}
     assert len(samples) == 4
     assert tuple(items(5)) not in samples
 

@@ -80,14 +80,14 @@ class CircuitBreaker:
             del self._failed[next(iter(self._failed))]
         if self._opened is not None:  # the one call that was let through
             self._open(now, self.why)
-        elif min(self.in_a_row, self._asked_in_a_row(number)) >= _FAILURES:
+        elif min(self.in_a_row, self._called_in_a_row(number)) >= _FAILURES:
             self._open(now, f"{self.in_a_row} questions in a row got no answer")
 
     def _open(self, now: float, why: str) -> None:
         self._opened = now
         self.why = why
 
-    def _asked_in_a_row(self, number: int) -> int:
+    def _called_in_a_row(self, number: int) -> int:
         """Return the length of the row of failed questions around one, in the order in which they were put."""
         first = last = number
         while first - 1 in self._failed:
