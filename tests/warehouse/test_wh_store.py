@@ -317,6 +317,13 @@ def test_a_killed_publisher_s_files_are_swept_too(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["warehouse.duckdb"]
 
 
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
+    assert list(files.walk("not there")) == []
+    with pytest.raises(StoreError, match="cannot list "):
+        list(files.walk("x" * 300))  # longer than the name of a file may be
+
+
 def test_a_full_disk_is_a_store_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
