@@ -124,11 +124,11 @@ def test_a_task_that_kills_three_workers_ends_the_build_in_a_line_that_names_its
 
 
 def test_what_tasks_wait_for() -> None:
-    assert what_is_missing(ADDRESS, {}, gpus_asked=False).startswith("tasks wait for a Dask worker, none is there")
-    assert what_is_missing(ADDRESS, {"a": PLAIN}, gpus_asked=False) == ""
-    assert "a GPU, the one worker has none" in what_is_missing(ADDRESS, {"a": PLAIN}, gpus_asked=True)
-    assert "none of the 2 workers" in what_is_missing(ADDRESS, {"a": PLAIN, "b": PLAIN}, gpus_asked=True)
-    assert what_is_missing(ADDRESS, {"a": PLAIN, "b": WITH_GPU}, gpus_asked=True) == ""
+    assert what_is_missing(ADDRESS, {}, needs_gpus=False).startswith("tasks wait for a Dask worker, none is there")
+    assert what_is_missing(ADDRESS, {"a": PLAIN}, needs_gpus=False) == ""
+    assert "a GPU, the one worker has none" in what_is_missing(ADDRESS, {"a": PLAIN}, needs_gpus=True)
+    assert "none of the 2 workers" in what_is_missing(ADDRESS, {"a": PLAIN, "b": PLAIN}, needs_gpus=True)
+    assert what_is_missing(ADDRESS, {"a": PLAIN, "b": WITH_GPU}, needs_gpus=True) == ""
 
 
 def test_a_wait_is_told_at_once_each_minute_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
