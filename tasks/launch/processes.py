@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,22 +35,31 @@ _EXEC_TRIES, _EXEC_POLL_S = 20, 0.002  # to read the environment of a process in
 
 def find(mark: str, variable: str = LAUNCH_VARIABLE) -> list[psutil.Process]:
     """Return the living processes of this machine that carry a mark in a variable."""
-    return [process for process in psutil.process_iter() if _carries(process, mark, variable)]
+    return _carriers(psutil.process_iter(), mark, variable)
 
 
-def _carries(process: psutil.Process, mark: str, variable: str) -> bool:
-    """Return whether a process lives and carries a mark.
+def _carriers(processes: Iterable[psutil.Process], mark: str, variable: str) -> list[psutil.Process]:
+    """Return the processes that live and carry a mark.
 
-    In the middle of an exec the kernel shows a program without an environment, so the environment is read again. Kernel
-    threads and zombies have neither program nor environment.
+    In the middle of an exec the kernel shows a program without an environment, so the environment is read again: of all
+    such processes in turn, as some have none for good (PostgreSQL's servers write their titles over it). Kernel threads
+    and zombies have neither program nor environment.
     """
-    with contextlib.suppress(psutil.Error, OSError):
-        for _ in range(_EXEC_TRIES):
-            variables = process.environ()
-            if variables or not process.exe():
-                return variables.get(variable) == mark and process.status() != psutil.STATUS_ZOMBIE
-            time.sleep(_EXEC_POLL_S)
-    return False
+    found, unclear = [], list(processes)
+    for _ in range(_EXEC_TRIES):
+        without = []
+        for process in unclear:
+            with contextlib.suppress(psutil.Error, OSError):
+                variables = process.environ()
+                if not variables and process.exe():
+                    without.append(process)
+                elif variables.get(variable) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        if not without:
+            break
+        unclear = without
+        time.sleep(_EXEC_POLL_S)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,7 @@ class ProcessLauncher(BaseLauncher):
             argv = process.info["cmdline"] or []  # None: of a process that may not be looked at
             if argv[: len(prefix)] == prefix and len(argv) > len(prefix):
                 mark = argv[len(prefix)]
-                if _carries(process, mark, LAUNCH_VARIABLE) and _read_end({"folder": folder, "mark": mark}) is None:
+                if _carriers([process], mark, LAUNCH_VARIABLE) and _read_end({"folder": folder, "mark": mark}) is None:
                     return self.make_handle(host=host(), folder=str(folder), mark=mark, pid=process.pid)
         return None
 
@@ -152,7 +161,7 @@ def _read_end(record: Mapping[str, Any]) -> tuple[JobState, str] | None:
 def _is_supervised(record: Mapping[str, Any]) -> bool:
     """Return whether the shell that started the command lives; if it has ended, its process id may be in use again."""
     with contextlib.suppress(psutil.Error, ValueError):
-        return _carries(psutil.Process(int(record["pid"])), record["mark"], LAUNCH_VARIABLE)
+        return bool(_carriers([psutil.Process(int(record["pid"]))], record["mark"], LAUNCH_VARIABLE))
     return False
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -154,6 +155,17 @@ def test_a_process_that_is_becoming_another_program_is_not_gone(job, launched, m
     assert launcher.state(handle)[0] == "running"
     monkeypatch.undo()
     launcher.cancel(handle)
+
+
+def test_programs_without_an_environment_are_waited_for_together(monkeypatch):
+    waits = []
+    monkeypatch.setattr(processes.time, "sleep", waits.append)
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            titled = stack.enter_context(subprocess.Popen(["/bin/sleep", "600"], env={}))
+            stack.callback(titled.kill)
+        assert processes.find("a mark") == []
+    assert len(waits) == 20
 
 
 def test_a_job_is_followed_and_ended_from_a_new_process(job, launched):
