@@ -134,7 +134,7 @@ def _mark(line: bytes) -> Mark | None:
 
 
 def standing(marks: Iterable[Mark]) -> Mapping[CallIdentity, Mapping[str, Verdict]]:
-    """Return each user's last verdict on every call, call -> user -> verdict, from marks by time; none is left out."""
+    """Return each user's last verdict, call -> user -> verdict, from marks by time; a `none` is left out."""
     found: dict[CallIdentity, dict[str, Verdict]] = {}
     for mark in marks:
         users = found.setdefault(mark.call, {})

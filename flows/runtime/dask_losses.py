@@ -56,7 +56,7 @@ def explain_losses(runner: str, is_lost: Callable[[], bool], labels: Mapping[str
 
 
 def what_is_missing(address: str, workers: Workers, *, needs_gpus: bool) -> str:
-    """Return a line on the workers that tasks wait for, of which those of the model may need a GPU; "": on none."""
+    """Return a line on the workers that tasks wait for, of which some may need a GPU; "": they wait for none."""
     if not workers:
         return f"tasks wait for a Dask worker, none is there: start one with `dask worker {address}`"
     if needs_gpus and not any(worker["resources"].get("GPU") for worker in workers.values()):

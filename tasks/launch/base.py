@@ -188,7 +188,7 @@ class BaseLauncher:
 
 
 def ended(folder: str, mark: str) -> int | None:
-    """Return the exit code with which the job of this mark has ended, as recorded in its folder; None: it is not."""
+    """Return the exit code with which the job of this mark has ended, as recorded in its folder, else None."""
     with suppress(OSError, ValueError):
         recorded, code = Path(folder, EXIT).read_text().split()
         return int(code) if recorded == mark else None  # else it is of an earlier attempt

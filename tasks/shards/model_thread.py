@@ -247,7 +247,7 @@ class QueuedLM:
         return self.lm.digest
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
-        """See `LanguageModel`; the model is held until the last scan has been used. Another amid it: a RuntimeError."""
+        """See `LanguageModel`; the model is held until the last scan is used; another scan before: RuntimeError."""
         self._scan = self._scanned(prompt, texts)
         return self._scan
 

@@ -163,9 +163,8 @@ def _await_end(
             wait_reason = detail
         if state not in (JobState.PENDING, JobState.RUNNING, JobState.ENDING):
             return state, detail
-        told_to_stop = (events.folder / STOP_FILE).exists()
-        if state is JobState.PENDING and told_to_stop:  # it has nothing to save
+        if state is JobState.PENDING and (events.folder / STOP_FILE).exists():  # it has nothing to save
             return state, detail
-        if deadline is not None and (time.monotonic() > deadline or not told_to_stop):  # see `_stop`
-            return state, detail
+        if deadline is not None and (time.monotonic() > deadline or not (events.folder / STOP_FILE).exists()):
+            return state, detail  # see `_stop`
         time.sleep(every_s)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import TypeAdapter
 
@@ -29,6 +30,8 @@ TRIGGER_FILE = "trigger.json"
 @dataclass(frozen=True, slots=True)
 class FittedTrigger:
     """The content of `trigger.json`."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     model_digest: str  # of the model it was fitted for
     dataset: str  # name@version

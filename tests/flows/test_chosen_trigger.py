@@ -76,8 +76,9 @@ def test_mistakes(text: str, says: str) -> None:
         chosen_trigger("calculater=0.5", "embedded", [])
 
 
-def test_another_file_is_no_record(tmp_path: Path) -> None:
-    for text in ("[]", "{}", "{", json.dumps({"fits": []})):
+def test_another_file_is_no_record(job: Path, tmp_path: Path) -> None:
+    more = json.dumps({**json.loads((job / TRIGGER_FILE).read_text()), "more": 1})
+    for text in ("[]", "{}", "{", json.dumps({"fits": []}), more):
         (tmp_path / "other.json").write_text(text)
         with pytest.raises(UsageError, match=r"holds no thresholds"):
             read_trigger(tmp_path / "other.json")

@@ -221,7 +221,7 @@ class LocalFiles:
 
     def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
         latest = time.time() - older_than_s
-        for path in filter(TEMPORARY.search, list(self._walk(""))):
+        for path in filter(TEMPORARY.search, list(self._walk("", onerror=None))):
             with contextlib.suppress(FileNotFoundError):  # its writer has finished, or another sweep was faster
                 if self._at(path).stat().st_mtime <= latest and not self._being_written(path):
                     yield path
@@ -240,8 +240,8 @@ class LocalFiles:
     def _at(self, path: str) -> Path:
         return Path(self.root, path)
 
-    def _walk(self, folder: str) -> Iterator[str]:
-        for here, folders, names in os.walk(self._at(folder), onerror=_not_listed):
+    def _walk(self, folder: str, onerror: Callable[[OSError], None] | None = _not_listed) -> Iterator[str]:
+        for here, folders, names in os.walk(self._at(folder), onerror=onerror):
             folders.sort()
             prefix = here[len(self.root) :].strip("/")
             for name in sorted(names):

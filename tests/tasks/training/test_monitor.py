@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -156,6 +157,17 @@ def test_who_waits_for_a_stop_leaves_a_job_alone_that_was_launched_again(tmp_pat
 
     launcher = Told(RUNS, RUNS, launched_again, RUNS)
     assert stop(launcher, tmp_path, lambda events: None, every_s=0.001, stop_s=0.5)
+    assert launcher.asked == []
+
+
+def test_no_file_is_looked_for_while_a_job_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale(path: Path) -> bool:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    says(tmp_path, STARTED, FINISHED)
+    monkeypatch.setattr(Path, "exists", stale)
+    launcher = Told(RUNS, RUNS, ENDED)
+    assert followed(launcher, tmp_path).finished
     assert launcher.asked == []
 
 
