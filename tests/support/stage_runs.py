@@ -27,7 +27,7 @@ from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt
 from toolformer_core.tools.build import ToolSettings
 
 
-def calculator_spec(data: Path, corpus: Path, **changes: Any) -> BuildSpec:
+def calculator_spec(data: Path | str, corpus: Path | str, **changes: Any) -> BuildSpec:
     """Return a build of one tool; everything that its fingerprints depend on is a constant."""
     spec = BuildSpec(
         run_id="r",

@@ -9,7 +9,6 @@ when it has begun to score it, and goes no further: whoever started it may kill 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from tasks.shards.run_shard import ShardResult
@@ -36,7 +35,7 @@ def spec_of(corpus: str, data: str, name: str) -> BuildSpec:
     """One tool; a shard for every document."""
     digest = digest_of(*map(file_digest, corpus_files(corpus)))
     by_document = {"corpus_digest": digest, "ingest": IngestConfig(shard_documents=1)}
-    return calculator_spec(Path(data), Path(corpus), run_id=name, model="none", model_digest="none", **by_document)
+    return calculator_spec(data, corpus, run_id=name, model="none", model_digest="none", **by_document)
 
 
 def build(spec: BuildSpec, stop_at: str = "") -> list[ShardResult]:
