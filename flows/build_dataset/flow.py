@@ -60,6 +60,8 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
+    """What a build left behind."""
+
     run_id: str
     dataset: str
     version: str

@@ -85,7 +85,7 @@ def resolve(p: BuildParameters) -> BuildSpec:
         check_model(model)
         whole, weights, tokenizer = model_digests(model)
     prompts = Path(p.prompts).absolute() if p.prompts else None
-    if p.candidates:
+    if p.candidates is not None:
         read_candidates(Path(p.candidates))
     # Calls are scored to the end where a threshold may keep them.
     floors = [0.0, *(declaration_of(tool).tau_f or 0.0 for tool in built.values()), *p.thresholds.values()]
@@ -106,7 +106,7 @@ def resolve(p: BuildParameters) -> BuildSpec:
         tool_digests={key: tool.fingerprint for key, tool in built.items()},
         prompts={key: prompt_for(tool, prompts) for key, tool in built.items()},
         chain_prompts={key: chain_prompt_for(tool, prompts) for key, tool in built.items() if p.chain_depth > 1},
-        candidates=(p.candidates, file_digest(Path(p.candidates))) if p.candidates else None,
+        candidates=(p.candidates, file_digest(Path(p.candidates))) if p.candidates is not None else None,
         filters={key: declaration_of(tool).filter for key, tool in built.items() if key not in TOOL_NAMES},
         tool_settings=settings,
         ingest=ingest,

@@ -65,6 +65,7 @@ def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str
             return str(known)
         record = BuildRecord.of_run(store, dataset.run_id)
         rows, digest = _corpus(store, dataset)
+        is_current = _is_current(snapshot, dataset)  # before there is a run: it reads the snapshot
         run = tracking.start(
             experiment=project(data),
             name=f"build {label}",
@@ -92,7 +93,7 @@ def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str
                     metrics[f"estimated_rate/{one.tool}"] = one.at.rate
             run.metrics(metrics)
             run.text(card_of(store, dataset), "card.md")
-            if _is_current(snapshot, dataset):
+            if is_current:
                 with in_little_memory():
                     _figures(run, snapshot, dataset)
         return str(run.run_id)

@@ -135,9 +135,9 @@ def push(repository: Repository, uploads: Mapping[str, Path], message: str) -> P
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-    operations: list[Any] = [CommitOperationAdd(name, str(path)) for name, path in uploads.items()]
-    operations += map(CommitOperationDelete, sorted(repository.exported - {_MADE_BY_HUB, *uploads}))
     with _asking(repository.name) as api:
+        operations: list[Any] = [CommitOperationAdd(name, str(path)) for name, path in uploads.items()]
+        operations += map(CommitOperationDelete, sorted(repository.exported - {_MADE_BY_HUB, *uploads}))
         if repository.commit is None:
             api.create_repo(repository.name, repo_type=repository.kind, private=repository.private)
         commit = api.create_commit(

@@ -62,6 +62,8 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
+    """What was pushed, and where to."""
+
     repository: str  # OWNER/NAME
     url: str
     commit: str
@@ -71,6 +73,8 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
+    """What an export wrote."""
+
     dataset: str  # name@version-made
     out: Path
     files: tuple[Path, ...]  # the rows of each split, the manifest, the card

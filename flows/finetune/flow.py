@@ -58,6 +58,8 @@ _report: ContextVar[Report | None] = ContextVar("report", default=None)
 
 @dataclass(frozen=True, slots=True)
 class FinetuneResult:
+    """The result of a training."""
+
     folder: str
     model: str  # the best checkpoint, for `from_pretrained`
     arm: str

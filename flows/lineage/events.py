@@ -27,6 +27,7 @@ _PROGRAM = "toolformer"  # the name of the engine, which DataHub shows as the pl
 
 
 def run_id(job: str, run: str) -> str:
+    """Return the id of a job's run."""
     return str(uuid5(_NAMESPACE, f"{job} {run}"))
 
 

@@ -11,7 +11,7 @@ from huggingface_hub import constants
 from wh_fixtures import a_training, make_run, put
 
 from flows.export.delivery import deliver
-from flows.export.hub import MANIFEST, PushError
+from flows.export.hub import MANIFEST, PushError, Repository, push
 from flows.export.parameters import ExportParameters
 from tests.flows.test_export import EXAMPLES, stored
 from tests.support.commands import Run as Command
@@ -148,6 +148,14 @@ def test_nothing_becomes_public_unasked(hub: HubServer, store: Store, tmp_path: 
     assert not hub.repos["owner/open"].private
     assert done.pushed is not None
     assert not done.pushed.private
+
+
+@pytest.mark.parametrize(("name", "file"), [("a.jsonl", "gone"), (".git/a.jsonl", "there")])
+def test_what_cannot_be_uploaded_is_one_error(hub: HubServer, tmp_path: Path, name: str, file: str) -> None:
+    (tmp_path / "there").touch()
+    with pytest.raises(PushError, match=f"{NAME} was not pushed"):
+        push(Repository(NAME, "dataset", None), {name: tmp_path / file}, "an export")
+    assert NAME not in hub.repos
 
 
 def test_a_repository_that_is_written_to_meanwhile_is_left_alone(hub: HubServer, store: Store, tmp_path: Path) -> None:

@@ -58,20 +58,27 @@ class Tool(Protocol):
 class ToolLimits:
     """The limits of a tool while a corpus is annotated. None of it changes a response, so none is in a fingerprint.
 
-    `threads` are for tools that wait (network, disk), `processes` for pure Python that computes: the tool is pickled
-    once for each process, so its class must lie in a module that can be imported.
+    Args:
+        at_once: calls (of a `BatchTool`: batches) in progress at a time in one process; no more processes than cores.
+        pool: `threads` for tools that wait (network, disk), `processes` for pure Python that computes: the tool is
+            pickled once for each process, so its class must lie in a module that can be imported.
+        batch: questions handed to a `BatchTool` together, at most.
+        per_second: calls (batches) that may begin in a second, over all threads of a process; None: any number.
+        timeout_s: seconds a call may take; None: the stage's own limit.
+        tries: of a question whose failure is retryable, the first included.
+        cost: of one call (of each question of a batch), in the user's own unit; it is only summed up.
 
     Raises:
         UsageError: a limit makes no sense.
     """
 
-    at_once: int = 32  # calls (of a `BatchTool`: batches) in progress in one process; no more processes than cores
+    at_once: int = 32
     pool: Literal["threads", "processes"] = "threads"
-    batch: int = 1  # questions handed to a `BatchTool` together, at most
-    per_second: float | None = None  # calls (batches) that may begin, in all threads of a process; None: any number
-    timeout_s: float | None = None  # seconds a call may take; None: the stage's own limit
-    tries: int = 2  # of a question whose failure is retryable, the first included
-    cost: float = 0.0  # of one call (of each question of a batch), in the user's own unit; it is only summed up
+    batch: int = 1
+    per_second: float | None = None
+    timeout_s: float | None = None
+    tries: int = 2
+    cost: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("at_once", "batch", "tries"):

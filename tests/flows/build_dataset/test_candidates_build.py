@@ -57,3 +57,5 @@ def test_a_file_that_cannot_be_read_ends_the_build_before_it_begins(few_document
     file.write_text('{"url": "a"}\n', encoding="utf-8")
     with pytest.raises(CorpusError, match="line 1: no 'calls' in it"):
         resolve(small_build(few_documents, tmp_path / "data", candidates=str(file)))
+    with pytest.raises(CorpusError):  # as of an empty variable of the shell: calls are not sampled instead
+        resolve(small_build(few_documents, tmp_path / "data", candidates=""))
