@@ -77,6 +77,8 @@ _LIKELY, _UNLIKELY = np.full(5, -1.0, dtype=np.float32), np.full(5, -2.0, dtype=
 
 
 class _SumsScan:
+    bounds = None  # p(" [") is known everywhere
+
     def __init__(self, texts: Sequence[int], held: Sequence[str]) -> None:
         self.texts = texts
         self._calls: dict[tuple[int, int], Draw] = {}

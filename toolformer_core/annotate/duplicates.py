@@ -71,7 +71,7 @@ def near_duplicates(bands: NDArray[np.uint64]) -> dict[int, int]:
     """Return the near-duplicates among documents, each with the earliest kept document that it shares a band with.
 
     A document is kept unless it shares a band with an earlier one that is kept; documents stand in the order of the
-    corpus, (documents, BANDS). Memory beyond the argument is that of one sorted band and of those that share any.
+    corpus, the rows of `bands` (documents, BANDS). Memory beyond it is a sorted band and the documents that share any.
     """
     groups: dict[int, list[int]] = defaultdict(list)  # document -> groups of documents that share a band
     for number, members in enumerate(_sharing(bands)):
@@ -113,7 +113,7 @@ class DigestSet:
     """A growing set of 16-byte digests: open addressing with linear probing.
 
     A Python set takes about a hundred bytes for a digest; this one 21 to 43, as its table is three eighths to three
-    quarters full, and half as much again while it grows. A digest's first bits, which must be as random, are its place.
+    quarters full, and half as much again while it grows. A digest's first bits, which must be random, are its place.
     """
 
     __slots__ = ("_has_nothing", "_mask", "_size", "_slots")

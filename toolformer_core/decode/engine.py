@@ -61,7 +61,7 @@ class Handle:
 
 
 class DecodeEngine:
-    """Decodes any number of sequences, `max_rows` at a time; `cached_tokens`, with padding, have keys and values."""
+    """Decodes any number of sequences, at most `max_rows` at once, with keys and values of `cached_tokens` at most."""
 
     def __init__(self, hf_model: HFModel, pool: ToolPool, *, max_rows: int, cached_tokens: int) -> None:
         self.hf_model = hf_model

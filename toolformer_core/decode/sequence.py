@@ -195,9 +195,10 @@ class DecodeSequence:
             self._taken_back += 1
             self._take_back(opened)
             return None
-        closing = len(response_tokens(self._model.tokenizer, "", "", 0)[0]) + 3  # of an empty response; to spare
-        if end is not None and room > closing and begins_with_a_tool(body, self._names):
-            return self._reach_arrow(opened, body, end)
+        if end is not None and begins_with_a_tool(body, self._names):
+            closing = len(response_tokens(self._model.tokenizer, "", "", 0)[0]) + 3  # of an empty response; to spare
+            if room > closing:
+                return self._reach_arrow(opened, body, end)
         written = len(self.ids) - opened.start - len(self._model.trigger)
         no_call = ended or is_closed(body) or (opened.by_model and self._cannot_become_call(opened, body))
         if end is not None or no_call or written >= self.settings.max_call_tokens or room <= 1:

@@ -2,8 +2,8 @@
 
 The paper (App. B) has bf16, ZeRO stage 3 and 1,000 development documents; responses are part of the loss (section 2).
 It names no optimiser, decay or clipping: ours are AdamW (0.9, 0.999) without weight decay, a constant rate after the
-warmup, and gradients clipped at norm 1. A job is one JSON file, so that a node needs nothing but the shared folder. Its
-values are not checked here: the forms of `flows.finetune` have checked them.
+warmup, and gradients clipped at norm 1. A job is one JSON file, so that a node needs nothing but the shared folder.
+Of its values only engine and precision are checked here; the forms of `flows.finetune` have checked the others.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from typing import Any
 from toolformer_core.errors import UsageError
 
 JOB_FILE = "job.json"
+
+
+ENGINES = ("plain", "deepspeed")
+PRECISIONS = ("fp32", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,10 @@ class Recipe:
     deepspeed: Mapping[str, Any] = field(default_factory=dict)  # overrides the shipped DeepSpeed config
     gradient_checkpointing: bool = False
     lora: LoraRecipe | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES or self.precision not in PRECISIONS:
+            raise UsageError(f"engine must be one of {', '.join(ENGINES)}, and precision of {', '.join(PRECISIONS)}")
 
     def learning_rate_at(self, step: int) -> float:
         """Return the rate of a step (1 is the first): rising linearly over the warmup, then constant."""

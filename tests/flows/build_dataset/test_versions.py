@@ -86,7 +86,7 @@ def test_two_thresholds_that_keep_the_same_calls_keep_a_record_each(run: Run, as
 
 @pytest.mark.slow
 def test_empty_ones_of_two_corpora_are_told_apart(prefect_server: None, tmp_path: Path) -> None:
-    asked = small_build(cat(tmp_path), tmp_path / "data")
+    asked = small_build(cat(tmp_path), tmp_path / "data", replace=True)
     other = write_jsonl(tmp_path / "dog.jsonl", ["A dog ran over the hill.", "It barked at the birds."])
     first = run_build(asked)
     second = run_build(asked.model_copy(update={"corpus": str(other)}))

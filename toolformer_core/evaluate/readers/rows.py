@@ -188,7 +188,10 @@ def _answers(row: BenchmarkRow) -> list[str]:
 
 def sentence(task: str, row: BenchmarkRow, source: str) -> Item:
     """Read a sentence with its translation; see `files.translation_rows`."""
-    return item_of(task, translation(text_of(row, "sentence")), [row["english"]], item_id=row["id"])
+    for name, reason, what in (("sentence", "no_sentence", "line"), ("english", "no_answer", "translation")):
+        if not (row[name] or "").strip():
+            raise BadRowError(reason, f"the {what} is blank, or the file ends before the other one")
+    return item_of(task, translation(row["sentence"]), [row["english"]], item_id=row["id"])
 
 
 # --- word problems ----------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from toolformer_core.records import digest_of
 
 MOST_LOGPROBS = 1_000  # of a place, however many a server allows: a response has as many entries per token
 TOLERANCE = 0.05  # nats per token, mean over the probe
+_USUAL_LOGPROBS = 20  # vLLM's default
 _DECIMALS = 2  # of a log-probability in the digest
 _SPACES = " \n▁ĠĊ"
 _OTHER_SPELLINGS = 0.1  # share of the probe's tokens that a server may write otherwise
@@ -168,7 +169,10 @@ def _most_logprobs(server: VllmServer, prompt: list[int], most: int) -> int:
         except ServerRefusalError:
             return False
 
-    allowed = most if allows(most) else bisect_left(range(1, most), True, key=lambda n: not allows(n))
+    for likely in (most, _USUAL_LOGPROBS):
+        if likely <= most and allows(likely) and (likely == most or not allows(likely + 1)):
+            return likely
+    allowed = bisect_left(range(1, most), True, key=lambda n: not allows(n))
     if not allowed:
         raise ModelError(
             f"{server.url} tells the log-probabilities of a prompt's own tokens alone, and a scan needs those of "
