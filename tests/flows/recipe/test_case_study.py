@@ -58,10 +58,10 @@ def test_the_study_runs(
     assert set(result.results) >= {"build.marks", "build", "finetune.toolformer", "finetune.cc", "evaluate.svamp"}
 
     page = case_study.page(recipe, study / "data", study / "gsm8k")
-    assert page.count("\n## ") == 7
+    assert page.count("\n## ") == 6
     marks = result.results["build.marks"]
     assert marks.examples > 0
-    # ten gold calls, all in texts that were read; what the model drew itself gives its number, by the option `same`
+    # ten gold calls, all in texts that were read; what the model drew itself gives its number, by the option `new`
     table = page.partition("## Calls against GSM8K's own")[2].partition("## Kept")[0]
     assert all(line.rstrip(" |").endswith("10") for line in table.splitlines() if re.match(r"\| 0", line))
     assert re.search(r"^- \+\d\.\d\d ….* `\[Calculator\(", page, re.MULTILINE)
