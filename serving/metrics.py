@@ -29,18 +29,18 @@ class Metrics:
     def __init__(self, waiting: Callable[[], int], running: Callable[[], int], places: Callable[[], int]) -> None:
         self.registry = r = CollectorRegistry()
         self._tools: frozenset[str] = frozenset()
-        told = "Requests by endpoint and HTTP status (499: the client disconnected before its response)"
-        self.requests = Counter("toolformer_requests", told, ["endpoint", "status"], registry=r)
-        told = "Tokens: prompt, text, call (responses included)"
-        self._tokens = Counter("toolformer_tokens", told, ["kind"], registry=r)
+        meaning = "Requests by endpoint and HTTP status (499: the client disconnected before its response)"
+        self.requests = Counter("toolformer_requests", meaning, ["endpoint", "status"], registry=r)
+        meaning = "Tokens: prompt, text, call (responses included)"
+        self._tokens = Counter("toolformer_tokens", meaning, ["kind"], registry=r)
         self._finished = Counter("toolformer_sequences", "Sequences by how they ended", ["finish"], registry=r)
         self._calls = Counter("toolformer_tool_calls", "Calls by tool and outcome", ["tool", "outcome"], registry=r)
         histogram = partial(Histogram, buckets=SECONDS, registry=r)
         self._call_seconds = histogram("toolformer_tool_seconds", "From the arrow to the response", ["tool"])
-        told = "From a request's arrival to its first text or call"
-        self.first_text = histogram("toolformer_first_text_seconds", told)
-        told = "From a request's arrival to its end"
-        self.request_seconds = histogram("toolformer_request_seconds", told, ["endpoint"])
+        meaning = "From a request's arrival to its first text or call"
+        self.first_text = histogram("toolformer_first_text_seconds", meaning)
+        meaning = "From a request's arrival to its end"
+        self.request_seconds = histogram("toolformer_request_seconds", meaning, ["endpoint"])
         self.restarts = Counter("toolformer_engine_restarts", "Restarts of the engine after a failure", registry=r)
         for name, text, value in (
             ("toolformer_queue_length", "Sequences that wait for a row", waiting),

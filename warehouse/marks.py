@@ -116,8 +116,8 @@ def read_marks(store: Store, until: str | None = None) -> tuple[list[Mark], int]
     texts = (store.files.get(path) or b"" for path in store.files.walk(_FOLDER, ".jsonl"))
     lines = [line for text in texts for line in text.split(b"\n")[:-1] if line]  # without an end: never acknowledged
     marks = [mark for mark in map(_mark, lines) if mark is not None]
-    told = (mark for mark in marks if until is None or mark.at <= until)
-    return sorted(told, key=lambda mark: mark.at), len(lines) - len(marks)
+    counted = (mark for mark in marks if until is None or mark.at <= until)
+    return sorted(counted, key=lambda mark: mark.at), len(lines) - len(marks)
 
 
 def _mark(line: bytes) -> Mark | None:

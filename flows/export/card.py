@@ -103,7 +103,7 @@ def requested_of(dataset: Dataset, settings: ExportSettings, tokenizer: LoadedTo
 def manifest_of(
     requested: Mapping[str, Any], written: Written, files: list[dict[str, Any]], notes: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the manifest: what was asked for (see `requested_of`), and what came of it."""
+    """Return the manifest: what was requested (see `requested_of`), and what came of it."""
     return {
         **requested,
         "examples": {

@@ -97,12 +97,14 @@ class Router:
         self._small_writer, self._large_writer = Writer(self._small), Writer(server)
         self._embedder = Embedder(self._small, settings.encoder)
         registry = server.metrics.registry
-        told = "Requests that the router decided, by who runs the chosen tool (server, client, or nobody) and its name"
-        self._routed = Counter("toolformer_routed_requests", told, ["runs_it", "tool"], registry=registry)
-        told = "Tools that ranked high enough, but whose call could not be written or gave nothing"
-        self._rejected = Counter("toolformer_router_passed_over", told, ["runs_it"], registry=registry)
-        told = "From a request's arrival at the router to its choice"
-        self._seconds = Histogram("toolformer_router_seconds", told, registry=registry, buckets=SECONDS)
+        meaning = (
+            "Requests that the router decided, by who runs the chosen tool (server, client, or nobody) and its name"
+        )
+        self._routed = Counter("toolformer_routed_requests", meaning, ["runs_it", "tool"], registry=registry)
+        meaning = "Tools that ranked high enough, but whose call could not be written or gave nothing"
+        self._rejected = Counter("toolformer_router_passed_over", meaning, ["runs_it"], registry=registry)
+        meaning = "From a request's arrival at the router to its choice"
+        self._seconds = Histogram("toolformer_router_seconds", meaning, registry=registry, buckets=SECONDS)
 
     @property
     def state(self) -> str:

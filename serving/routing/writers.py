@@ -82,5 +82,5 @@ class ClientCallWriter(ResponseWriter):
     def _complete_choice(self, i: int) -> dict[str, Any]:
         calls = [self._call_of(i, self._arguments)]
         message = {"role": "assistant", "content": None, "refusal": None, "annotations": [], "tool_calls": calls}
-        told = {"logprobs": None, "finish_reason": "tool_calls", "toolformer": self._summary}
-        return {"index": i, "message": message, **told}
+        rest = {"logprobs": None, "finish_reason": "tool_calls", "toolformer": self._summary}
+        return {"index": i, "message": message, **rest}

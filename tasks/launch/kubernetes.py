@@ -55,9 +55,8 @@ class KubernetesLauncher(BaseLauncher):
     """Starts the program in pods, one per node."""
 
     image: str = ""  # with this project and its extra `deepspeed` installed; required
-    claim: str = (
-        ""  # the PersistentVolumeClaim with the data folder, mounted here, too; ReadWriteMany for several nodes
-    )
+    # the PersistentVolumeClaim with the data folder, mounted here, too; ReadWriteMany for several nodes
+    claim: str = ""
     mount_path: str = "/data"  # where the pods mount the claim
     local_root: str = ""  # path of the claim's root on this machine; default: `mount_path`
     namespace: str = "default"

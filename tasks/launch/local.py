@@ -20,9 +20,8 @@ side_by_side = ContextVar("side_by_side", default=1)  # jobs on a CPU that are s
 class LocalLauncher(ProcessLauncher):
     """Starts the program on this machine. On a CPU, its processes share the cores that this process may use."""
 
-    grace_s: float = (
-        40.0  # seconds from SIGTERM to SIGKILL when a job is cancelled; torchrun gives its workers 30 of them
-    )
+    # seconds from SIGTERM to SIGKILL when a job is cancelled; torchrun gives its workers 30 of them
+    grace_s: float = 40.0
 
     name: ClassVar[str] = "local"
     poll_s: ClassVar[float] = 1.0

@@ -75,7 +75,7 @@ class SlurmLauncher(BaseLauncher):
     gpus_per_node: int = -1
     partition: str = ""  # default: the cluster's
     time_limit: str = ""  # as sbatch takes it, e.g. `24:00:00` or `2-00`; default: the partition's
-    warn_s: int = 120  # seconds before that limit at which the program is told to stop; it must leave a checkpoint
+    warn_s: int = 120  # seconds before that limit at which the stop file is written, to have a checkpoint saved
     directives: tuple[str, ...] = ()  # of the script's head, without `#SBATCH`, e.g. `--cpus-per-task=64`
     setup: tuple[str, ...] = ()  # shell lines before the start, e.g. `module load cuda/12.4`
     srun_args: tuple[str, ...] = ()  # further options of srun, e.g. `--mpi=none`

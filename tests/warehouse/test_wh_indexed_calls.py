@@ -48,7 +48,7 @@ def published(store: Store, rows: Rows) -> Path:
 
 
 def pages_of(page_after: Callable[[Any], Any]) -> Iterator[Any]:
-    """Yield the pages of a list, given how one is asked for by the end of the page before."""
+    """Yield the pages of a list; `page_after` returns the page after the last call of another, the first after None."""
     key = None
     while True:
         page = page_after(key)

@@ -92,8 +92,8 @@ class VllmServer:
         places = self.complete(prompt, max_tokens=1, temperature=0.0, prompt_logprobs=n).get("prompt_logprobs")
         if not isinstance(places, list) or len(places) != len(prompt):
             raise ModelError(self._no_logprobs())
-        told = zip(places[1:], map(str, prompt[1:]), strict=True)
-        if not all(isinstance(place, dict) and isinstance(place.get(token), dict) for place, token in told):
+        reported = zip(places[1:], map(str, prompt[1:]), strict=True)
+        if not all(isinstance(place, dict) and isinstance(place.get(token), dict) for place, token in reported):
             raise ModelError(self._no_logprobs())
         return places[1:]
 

@@ -1,4 +1,4 @@
-"""Compare: two versions of C*: counts, the calls that only one holds, what their runs were told, a document of both."""
+"""Compare: two versions of C*: counts, the calls that only one holds, what their runs were made_with, a document of both."""
 
 import json
 from collections.abc import Mapping
@@ -64,14 +64,16 @@ def _pair(label: str) -> tuple[str, str]:
 
 def _differing(viewed: ViewedData, first: str, second: str) -> list[tuple[str, str, str]]:
     made = {f"{row['name']}@{row['version']}": row for row in reversed(viewed.versions())}  # the newest counts
-    told = []
+    made_with = []
     for label in (first, second):
         rows = rows_of(viewed.snapshot, _PARAMETERS, {"run_id": made[label]["run_id"]})
         record = BuildRecord(json.loads(rows[0]["parameters"] or "{}") if rows else {})
-        told.append({**record.requested("tau_f"), **{name: made[label][name] for name in ("thresholds", "corpus")}})
+        made_with.append(
+            {**record.requested("tau_f"), **{name: made[label][name] for name in ("thresholds", "corpus")}}
+        )
     out = []
-    for name in sorted({*told[0], *told[1]}):
-        one, other = (_only_set(parameters.get(name)) for parameters in told)
+    for name in sorted({*made_with[0], *made_with[1]}):
+        one, other = (_only_set(parameters.get(name)) for parameters in made_with)
         if isinstance(one, dict) and isinstance(other, dict):  # of values by tool, those that differ
             same = {key for key in one if key in other and one[key] == other[key]}
             one, other = ({k: v for k, v in side.items() if k not in same} for side in (one, other))

@@ -201,10 +201,8 @@ class LocalFiles:
 
     def stats(self, folder: str) -> Iterator[tuple[str, tuple[int, float]]]:
         for path in self._walk(folder):
-            with (
-                self._store_errors("look at", path),
-                contextlib.suppress(FileNotFoundError),
-            ):  # it was renamed meanwhile
+            # a file may be renamed meanwhile
+            with self._store_errors("look at", path), contextlib.suppress(FileNotFoundError):
                 result = os.stat(f"{self.root}/{path}")
                 yield path, (result.st_size, result.st_mtime)
 

@@ -237,8 +237,8 @@ def test_what_forms_there_are():
 # --- positions at which a server does not tell p(" [") ----------------------------------------------------------------
 
 
-# TEXT has tokens at 0, 1, 6, 9, 14, 18, 23 and 26; " [" is told at three of them, and elsewhere at most
-TOLD = {1: math.log(0.01), 9: math.log(0.4), 26: math.log(0.06)}
+# TEXT has tokens at 0, 1, 6, 9, 14, 18, 23 and 26. Of three p(" [") is known, of the others what it is at most:
+KNOWN = {1: math.log(0.01), 9: math.log(0.4), 26: math.log(0.06)}
 AT_MOST = {0: 0.001, 6: 0.04, 14: 0.2, 18: 0.001, 23: 0.001}
 
 
@@ -248,7 +248,7 @@ class PartlySeen(ScanWrapper[Scan]):
     def __init__(self, inner: Scan) -> None:
         super().__init__(inner)
         self.bounds = [
-            np.array([TOLD.get(at, math.log(AT_MOST.get(at, 1))) for at in of_text.tolist()], dtype=np.float32)
+            np.array([KNOWN.get(at, math.log(AT_MOST.get(at, 1))) for at in of_text.tolist()], dtype=np.float32)
             for of_text in inner.positions
         ]
 
@@ -279,22 +279,22 @@ class PartlySeeing:
     ],
 )
 def test_what_is_not_told_and_may_exceed_tau_s_is_counted(tau_s, tried, unseen):
-    (got,) = run(PartlySeeing(scripted(TOLD)), [a_document(TEXT)], tau_s=tau_s)
+    (got,) = run(PartlySeeing(scripted(KNOWN)), [a_document(TEXT)], tau_s=tau_s)
     assert (positions(got), got.positions, got.unseen) == (tried, 8, unseen)
 
 
 def test_a_position_where_no_call_may_stand_is_not_counted():
     text = TEXT + "  "
     document = a_document(text)
-    lm = PartlySeeing(scripted({1: TOLD[1], 9: TOLD[9]}, text=text[:14]))
+    lm = PartlySeeing(scripted({1: KNOWN[1], 9: KNOWN[9]}, text=text[:14]))
     (got,) = run(lm, [(document, a_verdict(document, spans=((0, 14),)))])
     assert (got.positions, got.unseen) == (4, 2)  # 0, 1, 6, 9, and of these 0 and 6
 
 
 def test_a_model_that_tells_all_counts_nothing():
-    (got,) = run(scripted(TOLD), [a_document(TEXT)])
+    (got,) = run(scripted(KNOWN), [a_document(TEXT)])
     assert (got.positions, got.unseen) == (0, 0)
-    (scan,) = scripted(TOLD).scan(Prompt("calculator", "", ""), [TEXT])
+    (scan,) = scripted(KNOWN).scan(Prompt("calculator", "", ""), [TEXT])
     assert scan.bounds is None
     assert ScanWrapper(scan).bounds is None
     assert ScanWrapper(PartlySeen(scan)).bounds is not None
