@@ -1,4 +1,4 @@
-"""Compare: two versions of C*: counts, the calls that only one holds, what their runs were made_with, a document of both."""
+"""Compare: two versions of C*: counts, the calls that only one holds, the parameters in which their runs differ, a document of both."""
 
 import json
 from collections.abc import Mapping
