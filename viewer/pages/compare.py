@@ -1,4 +1,4 @@
-"""Compare: two versions of C*: counts, the calls that only one holds, the parameters in which their runs differ, a document of both."""
+"""Compare two versions of C*: counts, calls that only one holds, parameters in which their runs differ, a document."""
 
 import json
 from collections.abc import Mapping
