@@ -31,7 +31,6 @@ from warehouse.queries import (
     tool_names,
 )
 from warehouse.queries.item_changes import ChangeCount, EvaluatedSide, count_changes, evaluated_sides
-from warehouse.reweighting import STORED, Gains, reweigh
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.snapshot.views import queries_beside
 from warehouse.store import Store
@@ -42,7 +41,6 @@ _SQL = queries_beside(__file__)
 _MEMORY = "80MB"  # of the connection to the snapshot
 _MAX_RUNS = 50
 _MAX_ANSWERS = 64
-_MAX_WEIGHTS = 8  # files of gains with other weights
 _MAX_WAIT_S = 5.0  # for pages that show an older snapshot; then that one is shown
 
 
@@ -58,8 +56,7 @@ class ViewedData:
         self._readers = 0  # blocks in which the snapshot is open
         self._opened: tuple[int, int] | None = None  # the snapshot that they have
         self._turn = threading.Condition()
-        self._weighing, self._reading = threading.Lock(), threading.Lock()
-        self._weighed: dict[Hashable, tuple[Gains, Path]] = {}  # snapshot and weights -> gains, and their file
+        self._reading = threading.Lock()
         self._files = Path(tempfile.gettempdir()) / f"toolformer-viewer-{uuid4().hex}"  # see `_folder`
 
     @contextmanager
@@ -112,23 +109,9 @@ class ViewedData:
     def tables(self) -> list[dict[str, Any]]:
         return self._known("tables", lambda: rows_of(self.snapshot, _SQL["tables"]))
 
-    def histogram(self, weights: tuple[float, ...] | None = None) -> list[GainBin]:
-        """Return how many scored calls of each tool gain how much, with the stored weights of tokens or other ones."""
-        gain = STORED.of_call if weights is None else self.gains(weights).of_call
-        return self._known(("histogram", weights), lambda: gain_histogram(self.snapshot, gain=gain))
-
-    def gains(self, weights: tuple[float, ...]) -> Gains:
-        """Return the gains with other weights of the next tokens; they are written to a file of this process once."""
-        with self._weighing:  # it takes long, and who waits finds it done
-            key = self._identity(), weights
-            found = self._weighed.pop(key, None)
-            if found is None:
-                while len(self._weighed) >= _MAX_WEIGHTS:
-                    self._weighed.pop(next(iter(self._weighed)))[1].unlink(missing_ok=True)
-                file = self._folder() / f"{uuid4().hex}.parquet"
-                found = reweigh(self.snapshot, weights, file), file
-            self._weighed[key] = found  # the last one is the one that was asked last
-            return found[0]
+    def histogram(self) -> list[GainBin]:
+        """Return how many scored calls of each tool gain how much."""
+        return self._known("histogram", lambda: gain_histogram(self.snapshot))
 
     def thresholds(self) -> WhatIfQuery:
         """Return the thresholds of the current C*; raise `UsageError` if nothing was scored yet."""
@@ -139,9 +122,8 @@ class ViewedData:
     ) -> tuple[MovedCalls, list[Yield]]:
         """Return a page of the calls on which a query and the current C* disagree, and what the query yields."""
         calls = self.calls()
-        then = calls if query.gains == STORED else IndexedCalls(self.snapshot, query.gains)
-        moved = calls.moved(query.before, query.after, n, then=then, comes_after=comes_after, goes_after=goes_after)
-        return moved, then.yields(query.after)
+        moved = calls.moved(query.before, query.after, n, comes_after=comes_after, goes_after=goes_after)
+        return moved, calls.yields(query.after)
 
     def calls(self) -> IndexedCalls:
         with self._reading:  # it takes long, and two would take twice the memory

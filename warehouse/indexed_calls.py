@@ -12,16 +12,14 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolformer_core.annotate.call_filter import CallFilter, Mask
 from warehouse.queries import Sample, Yield, open_snapshot, rows_in
 from warehouse.queries.calls import WIDTH, calls_with_text
 from warehouse.queries.rows import table_in
-from warehouse.reweighting import STORED, Gains
 from warehouse.snapshot.outcomes import columns_of
 
 # kept; below the threshold; allowed by it, but a better call at the position or nearby is kept instead; any of these
@@ -64,11 +62,11 @@ class DrawnCall:
 class IndexedCalls:
     """The best call of each tool at each position, of those that gain at least `least` nats."""
 
-    def __init__(self, path: str | Path, gains: Gains = STORED, least: float = -math.inf) -> None:
-        self._path, self._gains = path, gains
+    def __init__(self, path: str | Path, least: float = -math.inf) -> None:
+        self._path = path
         self._known: deque[tuple[CallFilter, Mask]] = deque(maxlen=3)  # the last filters, a byte for each call
         sql = f"""SELECT slot, doc, "position", gain, log_p, "rank", alike, window_end
-            FROM {gains.relation} WHERE gain >= '{least!r}'::DOUBLE"""
+            FROM facts.gains WHERE gain >= '{least!r}'::DOUBLE"""
         with open_snapshot(path) as connection:
             slots = rows_in(connection, "FROM facts.slots")
             tools = {row["slot"]: (*row["preceding_tools"], row["tool"]) for row in slots}
@@ -88,26 +86,17 @@ class IndexedCalls:
         after: CallFilter,
         n: int,
         *,
-        then: Self | None = None,
         comes_after: CallKey | None = None,
         goes_after: CallKey | None = None,
     ) -> MovedCalls:
         """Return a page of the calls that only the second of two filters keeps, and one of those only the first keeps.
 
         Args:
-            then: the calls with their gains under the second filter; None: these.
             comes_after: where the last page of those that come ended; None: this is the first page.
             goes_after: ... of those that go.
         """
-        then = then or self
-        was, becomes = self._kept(before), then._kept(after)
-        if then is self:
-            goes, comes = was & ~becomes, becomes & ~was
-        else:
-            own, other = self._identities(was), then._identities(becomes)
-            goes, comes = was.copy(), becomes.copy()
-            goes[was], comes[becomes] = ~np.isin(own, other), ~np.isin(other, own)
-        return MovedCalls(then._page(comes, n, comes_after), self._page(goes, n, goes_after))
+        was, becomes = self._kept(before), self._kept(after)
+        return MovedCalls(self._page(becomes & ~was, n, comes_after), self._page(was & ~becomes, n, goes_after))
 
     def by_gain(
         self,
@@ -147,7 +136,7 @@ class IndexedCalls:
             hashed = rows_in(connection, "SELECT hash(unnest($ids)) AS doc", {"ids": [one for one, _ in passed]})
             places = {(row["doc"], position) for row, (_, position) in zip(hashed, passed, strict=True)}
             left = [key for key in map(self._key, order) if (key.doc, key.position) not in places]
-            found = calls_with_text(connection, self._rows(left[:1]), self._gains.of_call, width)
+            found = calls_with_text(connection, self._rows(left[:1]), width)
         return DrawnCall(found[0] if found else None, len(kept), len(left))
 
     def _kept(self, call_filter: CallFilter) -> Mask:
@@ -163,13 +152,6 @@ class IndexedCalls:
         of_tool: Mask = of_kind[self._columns.kind]
         return of_tool
 
-    def _identities(self, mask: Mask) -> NDArray[np.uint64]:
-        """Return numbers by which calls are the same in two indexes of one snapshot; `doc` is a hash already."""
-        c = self._columns
-        slot, position = self._slot[mask].astype(np.uint64), c.position[mask].astype(np.uint64)
-        same: NDArray[np.uint64] = c.doc[mask] + position * np.uint64(0x9E3779B97F4A7C15) + (slot << np.uint64(40))
-        return same
-
     def _page(self, mask: Mask, n: int, after: CallKey | None) -> CallPage:
         gain, rows, wanted = self._columns.gain, np.flatnonzero(mask), n + 1
         total = len(rows)
@@ -182,7 +164,7 @@ class IndexedCalls:
         first = 0 if after is None else bisect_right(keys, _order(after), key=_order)
         listed = keys[first : first + n + 1]
         with open_snapshot(self._path) as connection:
-            calls = calls_with_text(connection, self._rows(listed[:n]), self._gains.of_call)
+            calls = calls_with_text(connection, self._rows(listed[:n]))
         return CallPage(calls, total, listed[n - 1] if len(listed) > n > 0 else None)
 
     def _key(self, row: np.intp) -> CallKey:

@@ -16,7 +16,6 @@ from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.marks import MARK_REASONS
 from warehouse.queries import Sample, Yield, open_snapshot, rows_in
-from warehouse.reweighting import STORED, Gains
 from warehouse.snapshot.views import queries_beside
 
 _SQL = queries_beside(__file__)
@@ -30,9 +29,7 @@ class StoredScores:
     assembled: Mapping[str, Any]  # the config of `assemble`; empty until C* is assembled
     run_id: str  # the newest run that used the current commits; "" if there is none
     floors: Mapping[str, float]  # tool -> gain below which calls are not scored to the end
-    decays: Mapping[str, float]  # tool -> decay of the weights, where it is known
     marked_out: Mapping[str, int]  # reason -> calls that marks left out of the current C*
-    chained: bool  # whether calls were chained
     elsewhere: Mapping[str, int]  # reason -> calls that other texts kept out of C*
 
 
@@ -62,18 +59,15 @@ def stored_scores(path: str | Path) -> StoredScores:
         assembled=next((json.loads(row["config"]) for row in configs if row["stage"] == "assemble"), {}),
         run_id=runs[0]["run_id"] if runs else "",
         floors={row["tool"]: row["floor"] for row in scoring if row["floor"] is not None},
-        decays={row["tool"]: row["decay"] for row in scoring if row["decay"] is not None},
         marked_out={reason: n for reason, n in reasons.items() if reason in MARK_REASONS},
-        chained=any(row["stage"] == "score_2" for row in configs),
         elsewhere={reason: n for reason, n in sorted(reasons.items()) if reason not in MARK_REASONS},
     )
 
 
-def what_if(path: str | Path, before: CallFilter, after: CallFilter, n: int = 5, gains: Gains = STORED) -> WhatIf:
-    """Compare two filters of the same tools; `gains` are those under the second one."""
+def what_if(path: str | Path, before: CallFilter, after: CallFilter, n: int = 5) -> WhatIf:
+    """Compare two filters of the same tools."""
     least = min((*before.tau_f.values(), *after.tau_f.values()), default=0.0)
     calls = IndexedCalls(path, least=least)
-    then = calls if gains == STORED else IndexedCalls(path, gains, least)
-    changes = tuple(map(Change, calls.yields(before), then.yields(after)))
-    moved = calls.moved(before, after, n, then=then)
+    changes = tuple(map(Change, calls.yields(before), calls.yields(after)))
+    moved = calls.moved(before, after, n)
     return WhatIf(changes, moved.comes.calls, moved.goes.calls)

@@ -1,11 +1,10 @@
 -- query configs: The configs by which the current calls were sampled and assembled.
 SELECT c.stage, c.tool, any_value(c.config) AS config FROM facts.commits AS c
-JOIN facts.current USING (commit_id) WHERE c.stage IN ('sample', 'assemble', 'score_2')
+JOIN facts.current USING (commit_id) WHERE c.stage IN ('sample', 'assemble')
 GROUP BY ALL ORDER BY ALL
 
--- query scoring: By tool, the gain below which its calls are not scored to the end, and the decay of its weights.
-SELECT c.tool, max(TRY_CAST(c.config::JSON->>'floor' AS DOUBLE)) AS floor,
-       max(TRY_CAST(c.config::JSON->>'decay' AS DOUBLE)) AS decay
+-- query scoring: By tool, the gain below which its calls are not scored to the end.
+SELECT c.tool, max(TRY_CAST(c.config::JSON->>'floor' AS DOUBLE)) AS floor
 FROM facts.commits AS c JOIN facts.current USING (commit_id) WHERE c.stage = 'score' GROUP BY c.tool
 
 -- query left_out: How many calls marks or other texts kept out of C*.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -185,16 +183,6 @@ def what_if(
             "C* was assembled)",
         ),
     ] = None,
-    decay: Annotated[
-        float | None,
-        typer.Option(help="Weigh the t-th next token with max(0, 1 - decay t) instead (the paper: 0.2); 0: all alike"),
-    ] = None,
-    window: Annotated[
-        int | None,
-        typer.Option(
-            help="Weigh only the first N of the next tokens; log-probabilities of 5 are stored, as in the paper"
-        ),
-    ] = None,
     ratings: Annotated[Ratings, option_of(BuildParameters, "ratings")] = "all",
     materialise: Annotated[
         str | None,
@@ -210,11 +198,9 @@ def what_if(
 
     Example: toolformer what-if --tau calculator=0.7,qa=1.2 --top-k 3 --materialise strict --data runs/c4
     Example: toolformer what-if --fdr 0.01,0.05,0.1 --data runs/c4
-    Example: toolformer what-if --decay 0.5 --window 2 --data runs/c4
     """
     prepare_environment()
     from warehouse.queries import current_build, tool_names
-    from warehouse.reweighting import reweigh
     from warehouse.what_if import what_if as answer_query
 
     store, snapshot = built_store(data), published_snapshot(data)
@@ -227,8 +213,6 @@ def what_if(
     from flows.report.judging import chosen_marks
 
     rates = parse_rates(fdr)
-    if rates and (decay is not None or window is not None):
-        raise UsageError("--fdr finds thresholds for the gains as they were scored: leave --decay and --window out")
     found = thresholds_for(store, snapshot, rates)
     if len(rates) > 1:
         if materialise is not None:
@@ -242,17 +226,11 @@ def what_if(
     )
     marks = chosen_marks(store, ratings)
     build = current_build(snapshot)
-    with tempfile.TemporaryDirectory(prefix="toolformer-gains-") as folder:
-        file = Path(folder) / "gains.parquet"
-        what_if_query = ask(
-            *(snapshot, thresholds, positions, p, keep_repeats, marks, decay, window),
-            gains_of=lambda weights: reweigh(snapshot, weights, file),
-        )
-        if what_if_query.by_shard:
-            answer = compare_by_shard(store, what_if_query, samples)
-        else:
-            before, after = what_if_query.before, what_if_query.after
-            answer = answer_query(snapshot, before, after, samples, gains=what_if_query.gains)
+    what_if_query = ask(snapshot, thresholds, positions, p, keep_repeats, marks)
+    if marks is None:
+        answer = answer_query(snapshot, what_if_query.before, what_if_query.after, samples)
+    else:
+        answer = compare_by_shard(store, what_if_query, samples)
     limit = int(what_if_query.stored.assembled.get("max_examples", 25_000))
     dataset = assemble(store, what_if_query, materialise) if materialise is not None else None
     if as_json:

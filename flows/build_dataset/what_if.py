@@ -105,7 +105,6 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         tau_f=thresholds,
         narrowing=positions,
         keep_repeats=sorted(query.after.keep_repeats),
-        **({"token_weights": list(query.weights)} if query.weights is not None else {}),
     )
     run = Run(
         run_id=new_run_id(),
@@ -129,8 +128,6 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         notes += f" Of the positions that were sampled, these take part: {positions}."
     if query.marks is not None:
         notes += f" Of the calls, by people's marks until {query.marks.until}: {query.marks.keep}."
-    if query.weights is not None:
-        notes += f" Calls gain by the weights {', '.join(f'{w:.3f}' for w in query.weights)} of the next tokens."
     with open_run(store, run) as ledger, reporting_to(lambda *_: None):
         ledger.expect("assemble", len(base.shards))
         assembly = with_limits(assembly, base.scored, base.sampled)
@@ -149,7 +146,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
 
 
 def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5) -> WhatIf:
-    """Compare what two filters keep where the index does not say (`WhatIfQuery.by_shard`): from all scores.
+    """Compare what two filters keep from all scores: the index knows no marks.
 
     A chain counts for the tool of each of its calls. At most `n` calls are returned of those that come, and of those
     that go.
@@ -201,7 +198,6 @@ def _assembly(store: Store, query: WhatIfQuery, base: _BaseRun, *, after: bool, 
         ),
         tool_names=base.record.tool_names,
         marks=query.marks if after else None,
-        weights=query.weights if after else None,
         not_annotated=base.not_annotated,
         mask_pii=base.record.parameters.get("mask_pii", False),
     )

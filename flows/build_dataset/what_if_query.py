@@ -5,19 +5,15 @@ yields is counted in `warehouse.what_if`. This module loads no model and does no
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tasks.specs.mark_filter import MarkFilter
 from toolformer_core.annotate.call_filter import CallFilter
-from toolformer_core.annotate.score import weights as own_weights
-from toolformer_core.annotate.score import window_weights
-from toolformer_core.config import PAPER_DECAY
 from toolformer_core.errors import UnknownNameError, UsageError
 from warehouse.queries import coverage, rows_of
-from warehouse.reweighting import STORED, Gains, skipped_calls
 from warehouse.what_if import StoredScores, stored_scores
 
 __all__ = ["WhatIfQuery", "ask"]
@@ -38,13 +34,6 @@ class WhatIfQuery:
     after: CallFilter
     notes: tuple[str, ...]
     marks: MarkFilter | None = None  # which calls take part afterwards by what people say of them; None: all
-    weights: tuple[float, ...] | None = None  # of the next tokens, by which calls gain afterwards; None: the build's
-    gains: Gains = STORED  # what calls gain afterwards, for a query on the index
-
-    @property
-    def by_shard(self) -> bool:
-        """Whether all scores must be read: the index knows no marks, and no log-probabilities after other calls."""
-        return self.marks is not None or (self.weights is not None and self.stored.chained)
 
 
 def ask(
@@ -54,9 +43,6 @@ def ask(
     tau_s: float | Mapping[str, float] | None = None,
     keep_repeats: bool | None = None,
     marks: MarkFilter | None = None,
-    decay: float | None = None,
-    window: int | None = None,
-    gains_of: Callable[[tuple[float, ...]], Gains] | None = None,
 ) -> WhatIfQuery:
     """Return the thresholds of the current C* and the other ones, filled in from the current scores.
 
@@ -66,9 +52,6 @@ def ask(
         tau_s: sampling threshold, for every tool or by tool; None, or a tool not named: as sampled.
         keep_repeats: whether calls that are repeated nearby are kept; None: as C* was assembled.
         marks: which calls take part afterwards by what people say of them; None: all.
-        decay: of the weights of the next tokens, see `other_weights`; None: the build's.
-        window: tokens that may have a weight; None: as many as the decay gives one.
-        gains_of: works out the gains under other weights; None: no query on the index will need them.
 
     Raises:
         UsageError: a tool has no scores, or stored scores cannot answer any of the query.
@@ -81,8 +64,7 @@ def ask(
     for tool in (*tau_f, *ks, *least_p):
         if tool not in scores.sampled:
             raise UnknownNameError("tool", tool, scores.sampled)
-    weights = other_weights(snapshot, scores, decay, window)
-    for tool in tau_f if weights is None else ():  # with other weights, what is unknown is counted instead
+    for tool in tau_f:
         if tau_f[tool] < scores.floors.get(tool, -math.inf):
             raise UsageError(
                 f"{tool} was scored to the end only where the gain can reach {scores.floors[tool]:g}: what "
@@ -94,7 +76,7 @@ def ask(
     after_top_k = _narrowed(before.top_k, ks, scores.sampled, "top_k", notes)
     after_tau_s = _narrowed(before.tau_s, least_p, scores.sampled, "tau_s", notes)
     same_positions = (after_top_k, after_tau_s) == (dict(before.top_k), dict(before.tau_s))
-    same_calls = keep_repeats is None and marks is None and weights is None
+    same_calls = keep_repeats is None and marks is None
     if notes and not tau_f and same_calls and same_positions:
         raise UsageError(notes[0])
     if after_top_k and (unranked := rows_of(snapshot, _UNRANKED)[0]["calls"]):
@@ -104,22 +86,14 @@ def ask(
         )
     notes += map(str, coverage(snapshot))
     repeats = before.keep_repeats if keep_repeats is None else frozenset(scores.sampled if keep_repeats else ())
-    thresholds = {**before.tau_f, **tau_f}
-    gains = STORED
-    if weights is not None:
-        if gains_of is not None and marks is None and not scores.chained:
-            gains = gains_of(weights)
-        shown = ", ".join(f"{w:.3f}" for w in weights)
-        notes.append(f"what calls gain afterwards is counted with the weights {shown} of the next tokens")
-        notes += filter(None, [skipped_note(snapshot, weights, thresholds)])
     notes += [_marks_note(scores.marked_out, marks)] if scores.marked_out else []
     if scores.elsewhere:
         dropped = ", ".join(f"{reason} {calls:,}" for reason, calls in scores.elsewhere.items())
         notes.append(
             f"of the calls that pass, other texts keep some out of C* ({dropped}); the figures here count them"
         )
-    after = replace(before, tau_f=thresholds, top_k=after_top_k, tau_s=after_tau_s, keep_repeats=repeats)
-    return WhatIfQuery(scores, before, after, tuple(notes), marks, weights, gains)
+    after = replace(before, tau_f={**before.tau_f, **tau_f}, top_k=after_top_k, tau_s=after_tau_s, keep_repeats=repeats)
+    return WhatIfQuery(scores, before, after, tuple(notes), marks)
 
 
 def _marks_note(marked_out: Mapping[str, int], marks: MarkFilter | None) -> str:
@@ -156,53 +130,3 @@ def _by_tool(value: Number | Mapping[str, Number] | None, tools: Collection[str]
     if value is None:
         return {}
     return dict(value) if isinstance(value, Mapping) else dict.fromkeys(tools, value)
-
-
-def stored_tokens(scores: StoredScores) -> tuple[float, int]:
-    """Return the decay of a build's weights, and how many tokens it gives one; all tools must have the same."""
-    decays = {scores.decays.get(tool, PAPER_DECAY) for tool in scores.sampled} or {PAPER_DECAY}
-    if len(decays) > 1:
-        raise UsageError("the tools were scored with different decays: other weights cannot be compared with them")
-    [decay] = decays
-    return decay, len(own_weights(decay))
-
-
-def other_weights(
-    snapshot: str | Path, scores: StoredScores, decay: float | None, window: int | None
-) -> tuple[float, ...] | None:
-    """Return other weights of the next tokens, max(0, 1 - decay t) for t < window, normalised; None: the build's own.
-
-    Stored are the log-probabilities of the tokens to which the build's own decay gives a weight, and no more.
-    """
-    if decay is None and window is None:
-        return None
-    own, stored = stored_tokens(scores)
-    decay = own if decay is None else decay
-    if not 0 <= decay <= 1:
-        raise UsageError(f"--decay {decay:g}: the weight of a token decreases by 0 to 1 from one to the next")
-    if window is not None and not 1 <= window <= stored:
-        raise UsageError(
-            f"--window {window}: the log-probabilities of {stored} tokens are stored, so give a number from 1 to "
-            f"{stored}"
-        )
-    if window is None and (decay == 0 or math.ceil(1 / decay - 1e-9) > stored):
-        raise UsageError(
-            f"--decay {decay:g} gives more than {stored} tokens a weight, but the log-probabilities of {stored} are "
-            f"stored: add --window {stored}"
-        )
-    found = tuple(float(w) for w in window_weights(decay, stored if window is None else window))
-    return None if found == tuple(float(w) for w in own_weights(own)) else found
-
-
-def skipped_note(snapshot: str | Path, weights: tuple[float, ...], tau_f: Mapping[str, float]) -> str:
-    """Return what other weights leave unknown, in a sentence; "" if there is nothing."""
-    skipped = skipped_calls(snapshot, weights, tau_f)
-    if not skipped:
-        return ""
-    by_tool = ", ".join(f"{tool} {calls:,}" for tool, calls in skipped.items())
-    count = sum(skipped.values())
-    return (
-        f"{count:,} {'call' if count == 1 else 'calls'} ({by_tool}) may reach their threshold with these weights, but "
-        "L(e(c, eps)) was not computed where the build's own weights could not lift a gain to 0: they count as not "
-        "kept; a build with a lower --tau-f finds out"
-    )

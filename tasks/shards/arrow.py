@@ -37,8 +37,6 @@ class LabelledQuery:
     right: tuple[str, ...]
 
 
-_LOG_PROBS = ("log_p_plain", "log_p_call", "log_p_response")
-
 _Record = Document | PrefilterResult | DrawnCall | Execution | ScoredCall | Example
 
 
@@ -131,14 +129,13 @@ def executions_of(table: pa.Table) -> list[Execution]:
     return [Execution(*row) for row in _rows(table, Execution.__slots__)]
 
 
-def scored_of(table: pa.Table, *, decoys: bool = False, log_probs: bool = False) -> list[ScoredCall]:
-    """Return scored calls; with their decoys and the log-probabilities of the next tokens only if requested."""
+def scored_of(table: pa.Table, *, decoys: bool = False) -> list[ScoredCall]:
+    """Return scored calls, without the log-probabilities of the next tokens; with their decoys only if requested."""
     names = ScoredCall.__slots__[: ScoredCall.__slots__.index("log_p_plain")]
     calls = [ScoredCall(*row) for row in _rows(table, names)]
-    lists = [*(_LOG_PROBS if log_probs else ()), *(("decoy_gains",) if decoys else ())]
-    further: dict[str, list[Any]] = {
-        name: [None if values is None else tuple(values) for values in _values(table, name)] for name in lists
-    }
+    further: dict[str, list[Any]] = {}
+    if decoys:
+        further["decoy_gains"] = [None if gains is None else tuple(gains) for gains in _values(table, "decoy_gains")]
     if "preceding_calls" in table.column_names:  # chains
         further |= {name: _values(table, name) for name in ("preceding_calls", "loss_shorter")}
     if not further:

@@ -11,7 +11,6 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +21,6 @@ from tasks.shards.stage import Inputs, Stage, at_depth, nonzero
 from tasks.specs.mark_filter import MarkFilter, digests_of
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, over_cap
 from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter, SharedWords, outcomes_of, same_call_rank
-from toolformer_core.annotate.score import reweighted
 from toolformer_core.config import MAX_CHAIN_DEPTH, AssembleConfig, canonical_json
 from toolformer_core.records import ScoredCall, digest_of
 from warehouse.commits import RowCounts
@@ -47,7 +45,6 @@ class AssemblySpec:
     config: AssembleConfig
     tool_names: Mapping[str, str]  # key -> name in calls
     marks: MarkFilter | None = None  # None: all calls take part, whatever people say of them
-    weights: tuple[float, ...] | None = None  # of the next tokens, by which calls gain; None: as they were scored
     max_same_call: int | None = None  # documents that may keep equal calls; None: all
     mask_pii: bool = False  # see `BuildSpec`
     shared_words: Mapping[str, Sequence[SharedWords]] = field(default_factory=dict)  # see `BuildSpec`
@@ -107,10 +104,7 @@ _LAST = threading.local()  # the judged calls of the shard at hand: its fingerpr
 
 def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     assembly, config = inputs.spec, inputs.spec.config
-    read = partial(arrow.scored_of, log_probs=assembly.weights is not None)
-    calls = [call for stage in SCORES for call in inputs.records(stage, read)]
-    if assembly.weights is not None:
-        calls = reweighted(calls, assembly.weights)
+    calls = [call for stage in SCORES for call in inputs.records(stage, arrow.scored_of)]
     drawn = inputs.records("sample", arrow.drawn_of) if config.top_k else []
     ranks = {(call.tool, call.doc_id, call.position): call.rank for call in drawn}
     marked_out = assembly.marks.reasons(calls) if assembly.marks is not None else ()
@@ -164,8 +158,6 @@ def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
         "cap": digest_of("over", *(f"{tool}/{doc_id}" for tool, doc_id in sorted(excess))),
         "tools": digest_of(canonical_json(dict(assembly.tool_names))),
     }
-    if assembly.weights is not None:
-        parts["weights"] = digest_of(canonical_json(list(assembly.weights)))
     if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
         parts["not_annotated"] = digest_of(*not_annotated)
     if judged is None:
@@ -182,8 +174,6 @@ def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
 def _config_notes(inputs: Inputs[AssemblySpec]) -> Mapping[str, Any]:
     assembly = inputs.spec
     notes: dict[str, Any] = {}
-    if assembly.weights is not None:
-        notes["weights"] = list(assembly.weights)
     if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
         notes[NOT_ANNOTATED] = list(not_annotated)
     if assembly.marks is not None and _judged_once(inputs).marked_out:

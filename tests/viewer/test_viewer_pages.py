@@ -1,19 +1,17 @@
 """The pages over a hand-made data folder: what they show, what they find, and how hostile texts appear."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from wh_fixtures import put
 
-from tests.viewer.conftest import BEST, HOSTILE, INPUT, LONG, changed, pages
+from tests.viewer.conftest import HOSTILE, INPUT, LONG, pages
 from toolformer_core.annotate.call_filter import CallFilter
 from viewer.app import PAGES
 from viewer.rendering import MENU, tool_class
-from warehouse.store import Store
 from warehouse.what_if import what_if
 
 Get = Callable[..., str]
@@ -241,29 +239,3 @@ def test_nothing_built_yet(tmp_path: Path) -> None:
         answer = client.get("/documents")
         assert answer.status_code == 503
         assert "build a dataset, or reconcile" in answer.text
-
-
-@pytest.fixture
-def weighable(data: Path, tmp_path: Path) -> Iterator[Get]:
-    """Pages of a folder in which every call has the log-probabilities of its tokens."""
-
-    def weigh(store: Store) -> None:
-        log_probs = {f"log_p_{name}": BEST[f"log_p_{name}"] for name in ("plain", "call", "response")}
-        for commit in list(store.commits("score")):
-            rows = [{**row, **log_probs} for file in commit.files for row in store.read(file).to_pylist()]
-            put(store, "score", commit.tool, commit.shard, rows, config=commit.config, inputs=commit.inputs)
-
-    with pages(changed(data, tmp_path, weigh)) as client:
-        yield lambda path, **query: client.get(path, params=query or None).text
-
-
-def test_other_weights_of_the_tokens(weighable: Get) -> None:
-    shown = weighable("/thresholds", window="1")
-    # The first token alone: 2.7 - 0.3 = 2.4 of the best call; the others have no log-probabilities of their own.
-    assert "the weights 1.000 of the next tokens" in words(shown)
-    assert "what-if --window 1 --data" in words(shown)
-    assert "makes a new version of C* with these weights and thresholds" in words(shown)
-    assert '<input type="hidden" name="window" value="1">' in shown
-    assert weighable("/thresholds", window="1") == shown
-    for wrong in ({"window": "6"}, {"decay": "0.1"}):
-        assert "5 tokens" in words(weighable("/thresholds", **wrong)).partition("Yields")[0]

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ from toolformer_core.lm.base import LanguageModel, ScoreRequest
 from toolformer_core.records import AnsweredCall, Call, DrawnCall, ScoredCall
 from toolformer_core.syntax import linearize, written_calls
 
-__all__ = ["loss", "reweighted", "score", "unscored", "weights", "window_weights", "worth_scoring"]
+__all__ = ["loss", "score", "unscored", "weights", "worth_scoring"]
 
 _DOCUMENTS_PER_CALL = 64  # bounds what is passed to the model at once; it makes its own batches by tokens
 
@@ -257,58 +257,10 @@ def weights(decay: float = PAPER_DECAY) -> NDArray[np.float64]:
     Args:
         decay: decrease of the raw weight per token; the paper's 0.2 gives five weights.
     """
-    return window_weights(decay, int(np.ceil(1 / decay - 1e-9)))  # the raw weight is zero at t = 1 / decay
-
-
-def window_weights(decay: float, window: int) -> NDArray[np.float64]:
-    """Return the positive weights of the first tokens alone, which sum to 1.  (T,) with T <= window
-
-    Args:
-        decay: decrease of the raw weight per token; 0: all weigh the same.
-        window: tokens that may have a weight.
-    """
-    raw = 1 - decay * np.arange(window, dtype=np.float64)
-    raw = raw[raw > 1e-9]
+    raw = 1 - decay * np.arange(int(np.ceil(1 / decay - 1e-9)), dtype=np.float64)  # zero at t = 1 / decay
     return np.asarray(raw / raw.sum(), dtype=np.float64)
 
 
 def loss(log_probs: NDArray[np.float32], w: NDArray[np.float64]) -> float:
     """Return L over the existing tokens, computed in float64.  (t,), (T,) with t <= T -> nats."""
     return 0.0 - float(w[: len(log_probs)] @ log_probs.astype(np.float64))
-
-
-def reweighted(calls: Iterable[ScoredCall], weights: Sequence[float]) -> list[ScoredCall]:
-    """Return calls with the losses that other weights of the next tokens give.
-
-    Args:
-        calls: of whole documents, with the chains that each chain begins with.
-        weights: w_t of the tokens from a position on, no more than have a log-probability; those after weigh nothing.
-
-    Raises:
-        ValueError: a call has no log-probabilities, or a chain is there without one that it begins with.
-    """
-    w = np.asarray(weights, np.float64)
-
-    def loss_with(log_p: Sequence[float]) -> float:
-        return loss(np.asarray(log_p[: len(w)], np.float32), w)
-
-    judged = list(calls)
-    of_chain: dict[tuple[str, int, tuple[AnsweredCall, ...]], float] = {}  # by document, position and chain
-    for call in judged:
-        if call.log_p_plain is None or call.log_p_response is None:
-            raise ValueError(f"a call of {call.tool} in document {call.doc_id} has no log-probabilities of its tokens")
-        of_chain[call.doc_id, call.position, call.chain] = loss_with(call.log_p_response)
-    out = []
-    for call in judged:
-        shorter = [(call.doc_id, call.position, call.preceding_calls[:links]) for links in range(1, call.links)]
-        if missing := [place for place in shorter if place not in of_chain]:
-            raise ValueError(f"a chain of document {call.doc_id} begins with one that was not scored: {missing[0]}")
-        new = replace(
-            call,
-            loss_plain=loss_with(call.log_p_plain or ()),
-            loss_call=None if call.loss_call is None else loss_with(call.log_p_call or ()),
-            loss_response=of_chain[call.doc_id, call.position, call.chain],
-            loss_shorter=min((of_chain[place] for place in shorter), default=None),
-        )
-        out.append(new)
-    return out

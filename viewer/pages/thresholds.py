@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from flows.build_dataset.what_if_query import WhatIfQuery, ask, stored_tokens
+from flows.build_dataset.what_if_query import WhatIfQuery, ask
 from toolformer_core.errors import UsageError
 from viewer.charts import gain_chart
 from viewer.data import ViewedData
@@ -27,12 +27,11 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         what_if, changes = asked(viewed, query)
     except (UsageError, WrongQueryError) as exc:  # told beside the sliders, which stay
         problem, what_if, changes = str(exc), current, {}
-    own_decay, tokens = stored_tokens(current.stored)
     before, after = what_if.before, what_if.after
     comes_after, goes_after = (None if problem else query.place(name, CallKey) for name in ("comes", "goes"))
     moved, then = viewed.moved(what_if, _ROWS, comes_after, goes_after)
     names = viewed.names()
-    bins = viewed.histogram(what_if.weights)
+    bins = viewed.histogram()
     now = {one.tool: one for one in viewed.yields_now()}
     tools = [
         {
@@ -58,10 +57,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
             **{"now": list(now.values()), "then": then, "gains": bins},
             **{"comes": moved.comes.calls, "goes": moved.goes.calls},
         },
-        **{name: query.values.get(name, "") for name in ("repeats", "decay", "window")},
-        "weights": what_if.weights,
-        "own_decay": own_decay,
-        "tokens": tokens,
+        "repeats": query.values.get("repeats", ""),
         "lists": [
             (name, f"Calls that would be {word}", calls, query.further("/thresholds", name, calls.last, name))
             for name, word, calls in (("comes", "added", moved.comes), ("goes", "removed", moved.goes))
@@ -88,17 +84,8 @@ def asked(viewed: ViewedData, query: Query) -> tuple[WhatIfQuery, dict[str, Any]
         if p is not None and p != now.tau_s.get(tool, sampled["tau_s"]):
             tau_s[tool] = p
     repeats = {"": None, "keep": True, "drop": False}[query.choice("repeats", ("keep", "drop"))]
-    decay, window = query.number("decay", 0, 1), query.whole("window", 1)
     changes = {"--tau": tau_f, "--top-k": top_k, "--tau-s": tau_s, "repeats": repeats}
-    changes |= {"--decay": decay, "--window": window}
-    choice = (tau_f, top_k or None, tau_s or None, repeats)
-    what_if = ask(viewed.snapshot, *choice, decay=decay, window=window, gains_of=viewed.gains)
-    if what_if.by_shard:
-        raise UsageError(
-            "other weights are tried here on single calls, and this build has chains of calls; toolformer what-if "
-            "--decay counts both"
-        )
-    return what_if, changes
+    return ask(viewed.snapshot, tau_f, top_k or None, tau_s or None, repeats), changes
 
 
 def _fields(what_if: WhatIfQuery, tool: str) -> dict[str, Any]:
@@ -119,9 +106,6 @@ def _command(data: str, changes: Mapping[str, Any]) -> str:
     for option in ("--tau", "--top-k", "--tau-s"):
         if values := changes.get(option):
             words += [option, ",".join(f"{tool}={value!r}" for tool, value in values.items())]
-    for option in ("--decay", "--window"):
-        if (value := changes.get(option)) is not None:
-            words += [option, f"{value:g}"]
     if (repeats := changes.get("repeats")) is not None:
         words.append("--keep-repeats" if repeats else "--drop-repeats")
     return shlex.join([*words, "--data", data])

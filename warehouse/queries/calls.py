@@ -18,7 +18,6 @@ _LOW, _HIGH, _BIN = -2.0, 4.0, 0.5  # nats: the first and the last bin of gains 
 
 _SQL = queries_beside(__file__)
 _BINNED = f"SELECT tool, bin * {BIN_NATS} AS gain, calls FROM facts.gain_bins JOIN facts.slots USING (slot)"
-_EACH = f"SELECT tool, gain, 1 AS calls FROM (SELECT * REPLACE ({{gain}} AS gain) FROM scored) WHERE {MEASURED}"
 
 
 class Link(NamedTuple):
@@ -91,23 +90,21 @@ def nearest_call(path: str | Path, tool: str, gain: float) -> Sample | None:
     return Sample(**rows[0]) if rows else None
 
 
-def gain_histogram(path: str | Path, gain: str = "gain") -> list[GainBin]:
-    """Return how many scored calls, kept or not, gain how much: by tool, all its bins in rising order.
-
-    Another gain than the stored one, as SQL, has every call read.
-    """
-    sql = _SQL["gains"].format(_BINNED if gain == "gain" else _EACH.format(gain=gain))
-    return [GainBin(**row) for row in rows_of(path, sql, {"low": _LOW, "high": _HIGH, "width": _BIN})]
+def gain_histogram(path: str | Path) -> list[GainBin]:
+    """Return how many scored calls, kept or not, gain how much: by tool, all its bins in rising order."""
+    return [
+        GainBin(**row)
+        for row in rows_of(path, _SQL["gains"].format(_BINNED), {"low": _LOW, "high": _HIGH, "width": _BIN})
+    ]
 
 
 def calls_with_text(
-    connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], gain: str = "gain", width: int = WIDTH
+    connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], width: int = WIDTH
 ) -> tuple[Sample, ...]:
     """Return calls of the index with the text around them, in the same order; only their shards' files are read.
 
     Args:
         picked: the calls, with `slot`, `tool`, `doc` and `position` as in `facts.gains`.
-        gain: SQL of the gain of a scored row, by which the best call at a position is found.
     """
     if not picked:
         return ()
@@ -116,7 +113,7 @@ def calls_with_text(
     found: dict[tuple[int, int, int], dict[str, Any]] = {}
     for table, chained in (("scored", False), ("chain_scored", True)):
         own = [row for row in picked if (row["slot"] in chains) is chained]
-        for row in _scored_rows(connection, table, own, gain) if own else ():
+        for row in _scored_rows(connection, table, own) if own else ():
             found[row.pop("slot"), row.pop("doc"), row["position"]] = row
     texts = _texts(connection, sorted({row["doc_id"] for row in found.values()}))
     samples = []
@@ -133,7 +130,7 @@ def _slots(picked: Iterable[Mapping[str, Any]]) -> list[int]:
 
 
 def _scored_rows(
-    connection: duckdb.DuckDBPyConnection, table: str, picked: list[dict[str, Any]], gain: str
+    connection: duckdb.DuckDBPyConnection, table: str, picked: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return the scored rows of calls of the index, with `slot` and `doc`; see `calls_with_text`."""
     relation = files_sql(connection, table, _SQL["files_of_slots"], {"slots": _slots(picked), "table": table})
@@ -141,7 +138,7 @@ def _scored_rows(
     if table == "chain_scored":
         tools, front, order = "[one.tool FOR one IN s.preceding_calls]", ", preceding_calls", CHAIN_PRECEDENCE
     names = {"docs": "doc", "positions": "position", "slots": "slot"}
-    sql = _SQL["picked"].format(front=front, gain=gain, relation=relation, tools=tools, order=order)
+    sql = _SQL["picked"].format(front=front, relation=relation, tools=tools, order=order)
     return rows_in(connection, sql, {name: [row[column] for row in picked] for name, column in names.items()})
 
 

@@ -52,7 +52,7 @@ WITH picked AS (
 )
 SELECT doc_id, tool, "position", input, response, gain{front}, doc, slot
 FROM (
-    SELECT s.*, p.doc, p.slot FROM (FROM (SELECT * REPLACE ({gain} AS gain) FROM {relation}) WHERE $rules) AS s
+    SELECT s.*, p.doc, p.slot FROM (FROM {relation} WHERE $rules) AS s
     JOIN picked AS p
         ON p.doc = hash(s.doc_id) AND p."position" = s."position" AND p.tool = s.tool AND p.preceding_tools = {tools}
 )

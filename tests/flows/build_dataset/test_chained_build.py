@@ -184,16 +184,6 @@ def test_the_index_says_of_other_thresholds_what_all_scores_say(chained: Built) 
         )
 
 
-def test_other_weights_are_tried_on_chains(chained: Built, run: Run) -> None:
-    _, data = chained
-    # with the next token alone the losses are 5 without a call, 4 behind the date, 1 behind both: the chain gains 3
-    for tau, calls in ((2.9, 1), (3.1, 0)):
-        told = json.loads(run("what-if", "--window", 1, "--tau", f"calculator={tau}", "--data", data, "--json").out)
-        assert {one["after"]["tool"]: one["after"]["calls"] for one in told["changes"]}["calculator"] == calls
-    page = TestClient(make_app(str(data)), base_url="http://127.0.0.1").get("/thresholds?window=1").text
-    assert "toolformer what-if --decay counts both" in page
-
-
 def test_the_viewer_lists_and_judges_a_chain(chained: Built) -> None:
     _, data = chained
     client = TestClient(make_app(str(data)), base_url="http://127.0.0.1")
