@@ -1,7 +1,4 @@
-"""What the parameters of a build resolve to: names looked up, digests taken, configs completed, paths made absolute.
-
-So a mistake is answered before anything runs. Nothing is written, and no model is loaded.
-"""
+"""What the parameters of a build resolve to, so that a mistake is answered before anything is written or loaded."""
 
 import datetime as dt
 from collections.abc import Mapping
