@@ -1,7 +1,6 @@
 """A new version of C*, assembled with other thresholds from stored scores, and thresholds found from them.
 
-No model is loaded. What other thresholds would keep is in `what_if_query`. A new version is assembled by the same stage
-as in a build, in a run of its own that lists the commits it uses.
+No model is loaded. A new version is assembled by the build's own stage, in a run that lists the commits it uses.
 """
 
 from collections import Counter
@@ -60,10 +59,7 @@ class _BaseRun:
 
 
 def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -> list[FoundThreshold]:
-    """Return the threshold of each tool for each promised rate of false discoveries, by tool and then by rate.
-
-    Args:
-        rates: in (0, 1); without any, no score is read.
+    """Return the threshold of each tool for each promised rate of false discoveries in (0, 1), by tool, then by rate.
 
     Raises:
         UsageError: no calls are scored, or none with decoys.
@@ -149,10 +145,9 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
 
 
 def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5) -> WhatIf:
-    """Compare what two filters keep where the index does not say (`WhatIfQuery.by_shard`): from all scores.
+    """Compare what two filters keep, from all scores, where the index does not say (`WhatIfQuery.by_shard`).
 
-    A chain counts for the tool of each of its calls. At most `n` calls are returned of those that come, and of those
-    that go.
+    A chain counts for the tool of each of its calls; of the calls that come, and of those that go, `n` are returned.
     """
     base = _read_base_run(store, query.stored)
     assemblies = {after: _assembly(store, query, base, after=after) for after in (False, True)}
@@ -187,7 +182,6 @@ def _sample(store: Store, call: ScoredCall, shard: Shard) -> Sample:
 
 
 def _assembly(store: Store, query: WhatIfQuery, base: _BaseRun, *, after: bool, run_id: str = "") -> AssemblySpec:
-    """Return how C* is assembled by either side of a query; the limit on examples is not looked for yet."""
     call_filter, config = query.after if after else query.before, query.stored.assembled
     return AssemblySpec(
         run_id=run_id,
@@ -208,11 +202,7 @@ def _assembly(store: Store, query: WhatIfQuery, base: _BaseRun, *, after: bool, 
 
 
 def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:
-    """Return the run that made the current scores.
-
-    Raises:
-        UsageError: there is no such run, or it has not scored every shard.
-    """
+    """Return the run that made the current scores; a UsageError says that there is none, or that shards lack scores."""
     runs = store.runs([stored.run_id]) if stored.run_id else []
     if not runs:
         raise UsageError("the scores belong to no run: run toolformer build to its end first")

@@ -1,8 +1,4 @@
-"""Other thresholds as a query on stored scores: filled in from the current C*, with notes on what stays unknown.
-
-Stored scores cannot say what more positions than those sampled would add, and then a note says so. What the query
-yields is counted in `warehouse.what_if`. This module loads no model and does not import Prefect.
-"""
+"""Other thresholds as a query on stored scores: filled in from the current C*, with notes on what stays unknown."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -170,10 +166,7 @@ def stored_tokens(scores: StoredScores) -> tuple[float, int]:
 def other_weights(
     snapshot: str | Path, scores: StoredScores, decay: float | None, window: int | None
 ) -> tuple[float, ...] | None:
-    """Return other weights of the next tokens, max(0, 1 - decay t) for t < window, normalised; None: the build's own.
-
-    Stored are the log-probabilities of the tokens to which the build's own decay gives a weight, and no more.
-    """
+    """Return weights of the next tokens, max(0, 1 - decay t) for t < window, normalised; None: the build's own."""
     if decay is None and window is None:
         return None
     own, stored = stored_tokens(scores)

@@ -1,8 +1,4 @@
-"""Fields of forms that say which calls are drawn, kept and made: prompts, thresholds, rates, triggers.
-
-They are types as in `forms`, whose conventions hold here. What a threshold found from a rate is,
-`tasks` decides; here they are only parsed and checked.
-"""
+"""Fields of forms that say which calls are drawn, kept and made: prompts, thresholds, rates, triggers."""
 
 import math
 import re

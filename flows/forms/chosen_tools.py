@@ -1,8 +1,4 @@
-"""The tools that a flow's parameters name, built, and where they find their data.
-
-Built here, their fingerprints are known; a worker builds them again from the settings. What a flow does
-with them is not known here.
-"""
+"""The tools that a flow's parameters name, built, so that their fingerprints are known, and where they find data."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -7,9 +7,9 @@ works is not known here.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ from flows.recipe.parameters import RecipeParameters
 from flows.recipe.resolve import filled, resolve
 from flows.recipe.steps import DATASET, TRIGGER, Recipe, Step, training_gives
 from flows.runtime.artifacts import publish_link, publish_summary, run_name_from
+from flows.runtime.context import using
 from flows.runtime.runners import choose_runner
 from flows.runtime.running import begin_flow, stopping_if_cancelled
 from tasks.launch.local import side_by_side
@@ -73,14 +74,9 @@ class _Done:
         self.sections[step.name] = Section(step.name, f"Left out: nothing came of {', '.join(lacked)}.")
 
 
-@contextmanager
-def observed_by(observer: Observer) -> Iterator[None]:
+def observed_by(observer: Observer) -> AbstractContextManager[None]:
     """Enter what `observer` returns around every step of the recipes inside this block."""
-    token = _observer.set(observer)
-    try:
-        yield
-    finally:
-        _observer.reset(token)
+    return using(_observer, observer)
 
 
 def results_folder(recipe: Recipe, data: str) -> Path:

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from prefect import get_run_logger
 
 from flows.lineage.send import send_run
 from flows.runtime.background import repeating
+from flows.runtime.context import using
 from tasks.settings import seconds, shared_catalog
 from tasks.shards.run_shard import ShardResult
 from warehouse.catalog import Catalog
@@ -38,14 +39,9 @@ Progress = Callable[[str, int, int, ShardResult], None]  # stage, shards finishe
 _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
-@contextmanager
-def reporting_to(progress: Progress) -> Iterator[None]:
+def reporting_to(progress: Progress) -> AbstractContextManager[None]:
     """Call `progress` for every shard that flows finish inside this block."""
-    token = _progress.set(progress)
-    try:
-        yield
-    finally:
-        _progress.reset(token)
+    return using(_progress, progress)
 
 
 def now() -> str:

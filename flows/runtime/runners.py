@@ -20,6 +20,7 @@ from prefect.futures import PrefectFuture
 from prefect.settings import PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED, temporary_settings
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.runtime.context import using
 from flows.runtime.dask_losses import WorkerWatch, explain_losses, scheduler_lost
 from flows.runtime.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_workers
 from flows.runtime.server import guard_prefect_server
@@ -89,11 +90,8 @@ def choose_runner(name: str | None) -> Iterator[None]:
             address; None: as $TOOLFORMER_RUNNER says, else threads.
     """
     guard_prefect_server()
-    token = _requested.set(runner_named(name))
-    try:
+    with using(_requested, runner_named(name)):
         yield
-    finally:
-        _requested.reset(token)
 
 
 def check_gpus(workers: int, gpus: int | None) -> list[str] | None:
@@ -163,16 +161,12 @@ def _use_dask(chosen: Any, name: str, gpus: int | None) -> Iterator[None]:
                 f"no Dask scheduler answers at {name}: start it (dask scheduler), or name another"
             ) from exc
     run = _DaskRun(name, chosen, gpus, needs_gpu=bool(gpus))
-    token = _dask_run.set(run)
-    try:
-        with explain_losses(name, run.is_lost, run.labels), ExitStack() as watching:
-            if elsewhere:
-                info: Any = run.client.scheduler_info
-                watch = WorkerWatch(name, lambda: info()["workers"], lambda: run.needs_gpu, get_run_logger())
-                watching.enter_context(watch.looking(_LOOK_S))
-            yield
-    finally:
-        _dask_run.reset(token)
+    with using(_dask_run, run), explain_losses(name, run.is_lost, run.labels), ExitStack() as watching:
+        if elsewhere:
+            info: Any = run.client.scheduler_info
+            watch = WorkerWatch(name, lambda: info()["workers"], lambda: run.needs_gpu, get_run_logger())
+            watching.enter_context(watch.looking(_LOOK_S))
+        yield
 
 
 @contextmanager
