@@ -1,8 +1,4 @@
-"""The results of a grounding: how often each method chose a right tool and gave a right answer, and what it cost.
-
-They are plain records, computed from the rows of finished shards with `toolformer_core.evaluate.queries`; no
-model and no tool is called again. Nothing is printed or tracked here.
-"""
+"""The results of a grounding as plain records: how often each method chose a right tool and gave a right answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The parameters of `ground`, declared once: Prefect's form, the options of `toolformer ground`, a table of the docs.
-
-Every field says what it is and where its default comes from. `resolve` looks the names up.
-"""
+"""The parameters of `ground`, declared once: Prefect's form, the options of `toolformer ground`, a table of docs."""
 
 from typing import Annotated, Literal
 

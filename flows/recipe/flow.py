@@ -1,9 +1,7 @@
 """The flow `recipe`: the steps of an experiment one after another, each a flow run below it, and a page of results.
 
-All of a recipe is checked before the first step. Every step finds finished work done, so a recipe that was killed and
-is run again goes on where it was, and makes the same data, models and answers. A step that needs the dataset of a build
-that kept nothing is left out, and so are those that need that step. The page holds the steps that are done. How a step
-works is not known here.
+All of a recipe is checked before the first step, and every step finds finished work done, so a recipe that was killed
+goes on where it was. A step that needs what nothing came of (a build that kept nothing) is left out.
 """
 
 import time
@@ -68,11 +66,6 @@ class _Done:
     gives: dict[str, dict[str, str]] = field(default_factory=dict)  # step -> what it gives to others, by kind
     sections: dict[str, Section] = field(default_factory=dict)
 
-    def leave_out(self, step: Step, lacked: Sequence[str]) -> None:
-        """Note that a step is not run, as it needs what nothing came of."""
-        self.gives[step.name] = {}
-        self.sections[step.name] = Section(step.name, f"Left out: nothing came of {', '.join(lacked)}.")
-
 
 def observed_by(observer: Observer) -> AbstractContextManager[None]:
     """Enter what `observer` returns around every step of the recipes inside this block."""
@@ -94,10 +87,11 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
     run, done = _start_run(recipe_, parameters.data, folder), _Done()
     with run, stopping_if_cancelled():
         for steps in recipe_.units:
-            unit = [step for step in steps if not step.lacks(done.gives)]
             for step in steps:
                 if lacked := step.lacks(done.gives):
-                    done.leave_out(step, lacked)
+                    done.gives[step.name] = {}
+                    done.sections[step.name] = Section(step.name, f"Left out: nothing came of {', '.join(lacked)}.")
+            unit = [step for step in steps if step.name not in done.gives]
             forms = [filled(step, parameters.data, step.given(done.gives)) for step in unit]
             with use_resolved(*(() if done.results else recipe_.resolved)):  # later ones find what earlier steps made
                 results = _run_side_by_side(unit, forms) if unit else []
