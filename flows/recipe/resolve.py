@@ -1,7 +1,6 @@
 """Checks a recipe whole before anything starts: every value, by the forms of the flows and by their own `resolve`.
 
 What other steps are to give is not there yet: something of its kind stands in for it, so that all else is looked up.
-Nothing is written, nothing is fetched, and no model is loaded.
 """
 
 import re
@@ -34,13 +33,9 @@ _HUB = ("translator", "qa_reader", "encoder")  # parameters that may name a mode
 
 
 def resolve(parameters: RecipeParameters, *, elsewhere: bool = False) -> Recipe:
-    """Read a recipe and check all of it.
+    """Read a recipe and check all of it; a UsageError names the place in the file.
 
-    Args:
-        elsewhere: whether models, texts and GPUs that are not on this machine are no mistake.
-
-    Raises:
-        UsageError: something is wrong; the message names the place in the file.
+    `elsewhere`: models, texts and GPUs that are not on this machine are no mistake.
     """
     recipe, known = read_recipe(parameters.recipe, {"model": parameters.model}, parameters.limit), []
     for step in recipe.steps:

@@ -1,8 +1,7 @@
 """Prefect artifacts of a flow run: progress per stage while it runs, and a summary and links at its end.
 
-A thread sends the artifacts that changed, at most every `EVERY_S` seconds; a finished shard sends nothing. The run's
-log gets the same lines when `flows.runtime.progress` says that one is due, or a line on the work under way if nothing
-has changed. If Prefect does not answer, that is logged once and the work goes on. Nothing of the method is known here.
+A thread sends the artifacts that changed, at most every `EVERY_S` seconds, and logs the same lines when one is due, or
+a line on the work under way. If Prefect does not answer, that is logged once and the work goes on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What a flow says when Dask loses its scheduler or gives up a task, and what it says while its tasks wait for workers.
 
-Dask starts a task again whose worker died, which costs only the shard that was under way, as all others are committed.
-Two things it cannot repair: a task whose workers die again and again, and a scheduler that ends, with which it forgets
-all tasks. Then the flow ends with one line, and the same command goes on. No tasks are submitted here.
+Dask starts a task again whose worker died, which costs only the shard that was under way. It cannot repair a task whose
+workers die again and again, nor a scheduler that ends: then the flow ends with one line, and the same command goes on.
 """
 
 import logging

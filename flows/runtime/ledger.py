@@ -1,7 +1,6 @@
-"""The finished shards of a run, and the catalog and snapshot that are updated with them. It ignores shards' contents.
+"""The finished shards of a run, and the catalog and snapshot that are updated with them.
 
-Only the flow process holds a ledger, inside the catalog's lock. A separate thread refreshes the snapshot during a run,
-so that finished shards are visible soon, even if no further shard finishes for a long time.
+Only the flow process holds a ledger, inside the catalog's lock. A thread refreshes the snapshot during a run.
 """
 
 import datetime as dt
@@ -86,9 +85,6 @@ class Ledger:
 
         Many shards are recorded in the catalog at once, because a transaction takes longer than a small shard. If the
         process dies first, the next flow finds their commits.
-
-        Raises:
-            StoreError: see `note`.
         """
         if done.key not in self.keys:
             self.note(done)
@@ -136,11 +132,7 @@ class Ledger:
             del self._unrecorded[: len(commits)]
 
     def refresh(self) -> float:
-        """Publish new results if the last snapshot is old; return the seconds until the next check.
-
-        A snapshot is old after `refresh_s` seconds; if it took more than a second to write, not before twenty times as
-        long, so that a run spends a twentieth of its time on refreshing at most.
-        """
+        """Publish new results if the last snapshot is old; return the seconds until the next check."""
         with self._turn:
             left = self._published + self._pause_s - self.clock()
             if left > 0:
@@ -189,8 +181,7 @@ class Ledger:
 def open_run(store: Store, run: Run) -> Iterator[Ledger]:
     """Open a run: lock the data folder's catalog, waiting for another flow if necessary; publish results at its end.
 
-    A catalog that several machines share is not locked, so their flows run at the same time. First, temporary files of
-    killed writers are removed, and the catalog is brought up to date with the commits.
+    A catalog that several machines share is not locked, so their flows run at the same time.
 
     Raises:
         LockHeldError: another flow still held the catalog after $TOOLFORMER_WAIT_S.

@@ -1,9 +1,8 @@
 """Where a flow's tasks run: threads of its process, Dask workers on this machine, or those of a scheduler elsewhere.
 
-The caller of a flow chooses (`choose_runner`), else $TOOLFORMER_RUNNER does; how many tasks run at a time is one of the
-flow's parameters. A deployed flow is called by Prefect, so it takes its runner when it runs (`use_runner`), not when it
-is imported. Dask workers may join and leave while a flow runs: which of them may take a task is decided anew for every
-task, and Dask gives waiting tasks to workers that come later. What the tasks do is not known here.
+The caller of a flow chooses (`choose_runner`), else $TOOLFORMER_RUNNER does. A deployed flow is called by Prefect, so
+it takes its runner when it runs (`use_runner`). Dask workers may join and leave meanwhile: which of them may take a
+task is decided anew for every task, and Dask gives waiting tasks to workers that come later.
 """
 
 import gc
@@ -101,12 +100,7 @@ def check_gpus(workers: int, gpus: int | None) -> list[str] | None:
 
 
 def _task_runner(name: str, workers: int, gpus: Sequence[str] | None) -> Any:
-    """Return what runs a flow's tasks.
-
-    Args:
-        workers: tasks at a time; a scheduler has as many workers as it has.
-        gpus: of Dask workers on this machine the first have one of these each, and the others none; None: all see all.
-    """
+    """Return what runs a flow's tasks; the first of Dask's workers here have one of `gpus` each; None: all see all."""
     if name == "threads":
         return ThreadPoolTaskRunner(max_workers=_THREADS * workers)
     from prefect_dask.task_runners import DaskTaskRunner
@@ -245,10 +239,8 @@ def task_resources(*, model: bool) -> AbstractContextManager[Any]:
     """Inside `use_runner`: say which Dask workers the tasks that are submitted in this block may run on.
 
     Where a worker offers a GPU, as those of `gpu_cluster` do and any that is started by `dask worker ADDRESS
-    --nthreads 3 --resources GPU=1`, tasks that ask the model take a third of one: they run on such workers alone, three
-    at a time for each GPU. A process asks its model for one shard at a time; while some tasks begin or end, another
-    keeps it at work. The same holds before the first such worker is there, if one is expected, and after the last has
-    left: tasks of the model then wait for one.
+    --nthreads 3 --resources GPU=1`, or is expected to, tasks that ask the model take a third of one: they run on such
+    workers alone, three at a time for each GPU, so that one keeps the model at work while others begin or end.
 
     Other tasks go anywhere, but on a worker with a GPU all that ask the model come first. They name no workers: where
     all those that a task names have left, Dask (2026.8) does not give it to one that comes later.

@@ -1,16 +1,14 @@
 """The short-lived Prefect server of a flow, where PREFECT_API_URL names none: it starts early, and none is left behind.
 
-A command that is going to run a flow starts the server (`start_server`), imports what the flow needs in the meantime,
-and then waits (`wait_for_server`). Every server has the middleware of `prefect_app`, also one that Prefect starts by
-itself when a flow first needs one (`guard_prefect_server`).
+A command starts the server (`start_server`), imports what the flow needs in the meantime, and then waits
+(`wait_for_server`). Every server has the middleware of `prefect_app`, also one that Prefect starts by itself when a
+flow first needs one (`guard_prefect_server`). Prefect ends its server with the process that started it, unless that process
+is killed: so a run records its server and itself, and the next run in the same folder ends an orphan. A process is
+identified by its id and its creation time. What was not recorded is never touched.
 
-Prefect ends its server together with the process that started it, unless that process is killed. So a run records its
-server and itself, and the next run in the same folder ends the server if the recorded run is gone. A process is
-identified by its id and its creation time, since ids are used again. What was not recorded is never touched.
-
-The first start of a server creates its database in many steps. Two first starts in one folder would disturb each other,
-so they take turns. A start that was killed leaves a database on which no server starts, so that one is set aside. The
-first database of each Prefect version is kept, empty, in the user's cache folder: other data folders start with a copy.
+First starts in one folder take turns, as each creates the database in many steps. A start that was killed leaves one on
+which no server starts, so that one is set aside. The first database of each Prefect version is kept, empty, in the
+user's cache folder: other data folders start with a copy.
 """
 
 from __future__ import annotations
