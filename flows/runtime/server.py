@@ -2,8 +2,8 @@
 
 A command starts the server (`start_server`), imports what the flow needs in the meantime, and then waits
 (`wait_for_server`). Every server has the middleware of `prefect_app`, also one that Prefect starts by itself when a
-flow first needs one (`guard_prefect_server`). Prefect ends its server with the process that started it, unless that process
-is killed: so a run records its server and itself, and the next run in the same folder ends an orphan. A process is
+flow first needs one (`guard_prefect_server`). Prefect ends its server with the process that started it, unless that is
+killed: so a run records its server and itself, and the next run in the same folder ends an orphan. A process is
 identified by its id and its creation time. What was not recorded is never touched.
 
 First starts in one folder take turns, as each creates the database in many steps. A start that was killed leaves one on
