@@ -245,17 +245,6 @@ def test_what_if(run: Run, built: Built) -> None:
         assert says in said.err
 
 
-def test_export(run: Run, built: Built, tmp_path: Path) -> None:
-    result, data, _ = built
-    out = tmp_path / "new" / "cstar.jsonl"
-    asked = ["export", "--data", data, "--dataset", f"cstar@{result.version}", out]
-    assert run(*asked) == Said(0, f"{result.examples:,} examples written to {out}\n", "")
-    assert len(out.read_text(encoding="utf-8").splitlines()) == result.examples
-    assert sorted(p.name for p in out.parent.iterdir()) == ["cstar.card.md", "cstar.jsonl", "cstar.manifest.json"]
-    again = run(*asked)
-    assert (again.code, again.err) == (2, f"error: {out} exists already; name another, or remove it first\n")
-
-
 def test_export_goes_on_after_one_that_was_killed(run: Run, built: Built, tmp_path: Path) -> None:
     _, data, _ = built
     (tmp_path / "out.partial").write_text("cut o", encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -15,9 +14,7 @@ import duckdb
 import pytest
 from fakes import a_document
 
-from flows.build_dataset import flow as build_dataset
 from flows.build_dataset.flow import run_build
-from flows.runtime import artifacts
 from flows.runtime.ledger import Ledger, open_run, reporting_to
 from tasks.shards.arrow import stage_table
 from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
@@ -253,10 +250,3 @@ def test_four_readers_and_one_that_holds_on_while_a_build_runs(
     assert [reader.returncode for reader in readers] == [0, 0, 0, 0], told
     assert [err for _, err in told] == ["", "", "", ""]
     assert all(int(out.split()[-1]) > 1 for out, _ in told)  # each saw the snapshot change
-
-
-def test_how_often_a_snapshot_is_published_stands_in_one_place() -> None:
-    # a figure in a docstring had gone wrong: it names the setting, whose default a test of `tasks.settings` compares
-    for module in (build_dataset, artifacts):
-        assert not re.search(r"([0-9]+|ten|twenty|thirty) seconds", module.__doc__ or "")
-    assert "$TOOLFORMER_REFRESH_S" in (build_dataset.__doc__ or "")

@@ -231,13 +231,6 @@ def test_a_build_that_is_cancelled_in_prefect_ends(prefect_server: None, few_doc
 
 
 @pytest.mark.slow
-def test_an_evaluation_ends_while_its_model_computes(prefect_server: None, tmp_path: Path) -> None:
-    words = ["evaluate", "--task", "small-world", "--limit", "2"]
-    with _computing(tmp_path, "tasks.stages.evaluate", "toolformer_of", *words) as (process, said):
-        assert _terminated(process, said) == f"{STOPPED}\n"
-
-
-@pytest.mark.slow
 def test_a_training_ends_with_a_checkpoint(as_built: Path, tmp_path: Path) -> None:
     said = tmp_path / "said.txt"
     words = [sys.executable, "-m", "cli.main", "finetune", "--data", str(as_built), "--profile", "core"]

@@ -20,7 +20,7 @@ from toolformer_core.syntax import strip
 from warehouse.catalog import Catalog
 from warehouse.commits import Run
 from warehouse.errors import StoreError
-from warehouse.queries import rows_of, samples, stats
+from warehouse.queries import rows_of, stats
 from warehouse.store import Store
 
 
@@ -74,17 +74,6 @@ def test_stripping_an_example_gives_the_document_back(built: Built) -> None:
             assert said == f" [{TOOL_NAMES[call.tool]}({call.input}) -> {call.response}]"
 
 
-def test_the_snapshot_answers(built: Built) -> None:
-    result, _, _ = built
-    rows = rows_of(result.snapshot, "SELECT * FROM yield_by_threshold")
-    assert {(r["tool"], r["tau_f"]) for r in rows} == {
-        (t, x) for t in ("calculator", "calendar") for x in (0.5, 1.0, 2.0)
-    }
-    best = samples(result.snapshot, 3)
-    assert best == sorted(best, key=lambda s: -s.gain)
-    assert rows_of(result.snapshot, "SELECT count(*) AS n FROM rejects")[0]["n"] == 3
-
-
 def test_altered_data_is_found_and_done_again(built: Built, few_documents: Path) -> None:
     result, data, _ = built
     victim = sorted((data / "shards" / "score" / "calendar").glob("*.parquet"))[0]
@@ -98,31 +87,24 @@ def test_altered_data_is_found_and_done_again(built: Built, few_documents: Path)
 
 
 def test_a_separator_that_a_text_holds_is_refused(built: Built, tmp_path: Path) -> None:
-    _, data, _ = built
-    store, out = Store(data), tmp_path / "out"
+    store, out = Store(built[1]), tmp_path / "out"
     export_dataset(store, "cstar", "text", out, separator="###")
     texts = [example.text for example in examples_in(store, find_dataset(store, "cstar"))]
     assert out.read_text(encoding="utf-8").split("\n###\n") == [*texts, ""]
-    first = texts[0].splitlines()[0]
-    for separator, says in ((first, "holds a line"), ("", "not blank"), ("a\nb", "one line")):
-        with pytest.raises(UsageError, match=says):
-            export_dataset(store, "cstar", "text", tmp_path / "other", separator=separator)
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.card.md", "out.manifest.json"]
+    with pytest.raises(UsageError, match="holds a line"):
+        export_dataset(store, "cstar", "text", tmp_path / "other", separator=texts[0].splitlines()[0])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.card.md", "out.manifest.json"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "says"),
-    [
-        ({"model": "./no/such/folder"}, ModelError, "give 'embedded', a folder"),
-        ({"prompts": "no-such-folder"}, UsageError, "no-such-folder"),
-    ],
+    ("changes", "says"),
+    [({"model": "./no/such/folder"}, "give 'embedded', a folder"), ({"prompts": "no-such-folder"}, "no-such-folder")],
 )
 def test_a_users_mistake_is_answered_before_anything_runs(
-    few_documents: Path, tmp_path: Path, changes: dict[str, object], error: type[Exception], says: str
+    few_documents: Path, tmp_path: Path, changes: dict[str, object], says: str
 ) -> None:
-    with pytest.raises(error) as caught:
+    with pytest.raises((ModelError, UsageError), match=says):
         resolve(small_build(few_documents, tmp_path, **changes))
-    assert says in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,11 +1,9 @@
 """What a user is told beforehand: files that are not read, tools that answer from invented data, another annotator."""
 
-import json
 from pathlib import Path
 
 from flows.build_dataset.notes import notes_on_build, notes_on_training
 from flows.build_dataset.parameters import BuildParameters
-from toolformer_core.annotate.ingest import other_files
 from toolformer_core.embedded import CORPUS
 
 
@@ -22,15 +20,6 @@ def test_files_of_other_kinds_are_counted_and_named(tmp_path):
         "4 files of the corpus are of other kinds and are not read (.csv 2, .txt 1, no extension 1): "
         "LICENSE, b.csv, c.CSV and 1 more"
     ]
-
-
-def test_the_files_beside_a_saved_dataset_are_its_own(tmp_path):
-    (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
-    (tmp_path / "dataset_info.json").write_text("{}")
-    (tmp_path / "data.arrow").write_text("")
-    (tmp_path / "notes.txt").write_text("")
-    assert other_files(tmp_path) == []
-    assert other_files(tmp_path.parent / tmp_path.name / "data.arrow") == []
 
 
 def test_tools_that_answer_from_the_invented_world_are_named_unless_it_is_the_corpus(tmp_path):

@@ -84,26 +84,6 @@ def test_two_thresholds_that_keep_the_same_calls_keep_a_record_each(run: Run, as
     assert find_garbage(store, temporary_s=0.0) == []
 
 
-@pytest.mark.slow
-def test_empty_ones_of_two_corpora_are_told_apart(prefect_server: None, tmp_path: Path) -> None:
-    asked = small_build(cat(tmp_path), tmp_path / "data", replace=True)
-    other = write_jsonl(tmp_path / "dog.jsonl", ["A dog ran over the hill.", "It barked at the birds."])
-    first = run_build(asked)
-    second = run_build(asked.model_copy(update={"corpus": str(other)}))
-    store = Store(asked.data)
-    assert (first.version, first.examples, second.examples) == (second.version, 0, 0)
-    one, two = (find_dataset(store, f"cstar@{result.version}-{result.made}") for result in (first, second))
-    assert (Path(one.corpus).name, one.sources, one.run_id) == ("cat.jsonl", (("cat.jsonl", 1),), first.run_id)
-    assert (Path(two.corpus).name, two.sources, two.run_id) == ("dog.jsonl", (("dog.jsonl", 2),), second.run_id)
-    assert find_dataset(store, "cstar") == two
-    files = rows_of(second.snapshot, "SELECT made, file FROM lineage WHERE stage = 'ingest'")
-    assert {row["made"] for row in files} == {first.made, second.made}
-    assert len(files) == 2  # each rests on its own documents alone
-    assert run_build(asked).made == first.made  # found done
-    assert find_dataset(store, "cstar") == one
-    assert len(store.datasets()) == 2
-
-
 def test_a_run_that_ends_meanwhile_leaves_the_card_of_another_alone(
     prefect_server: None, few_documents: Path, built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

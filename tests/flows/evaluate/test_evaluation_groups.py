@@ -8,6 +8,7 @@ import pytest
 
 from flows.evaluate import flow
 from flows.evaluate.parameters import EvaluateParameters
+from flows.runtime import stage_tasks
 from flows.runtime.ledger import reporting_to
 from tasks.shards.run_shard import ShardResult
 from warehouse.queries import rows_of
@@ -22,13 +23,13 @@ def test_the_shards_of_each_arm_are_cut_into_groups_and_each_is_reported(
     ]
     (tmp_path / "problems.json").write_text(json.dumps(rows), encoding="utf-8")
     names: list[str] = []
-    submit = flow.submit_stage
+    submit = stage_tasks.submit_stage
 
     def noting(*arguments: Any, **options: Any) -> Any:
         names.append(options["name"])
         return submit(*arguments, **options)
 
-    monkeypatch.setattr(flow, "submit_stage", noting)
+    monkeypatch.setattr(stage_tasks, "submit_stage", noting)
     monkeypatch.setattr(flow, "tasks_at_most", lambda: 4)  # two arms: two groups each, of three shards of one item
     reported: list[int] = []
 

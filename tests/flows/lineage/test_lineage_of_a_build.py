@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,14 +10,11 @@ pytest.importorskip("openlineage", reason="the extra `lineage` is not installed"
 
 from wh_fixtures import a_training
 
-from flows.build_dataset.flow import BuildResult
 from flows.lineage.events import as_json, events_of
 from flows.lineage.select import steps_of
 from tests.support.openlineage_rules import check_event
 from tests.support.small_builds import Built
 from toolformer_core.finetune.recipe import Recipe
-from warehouse.commits import Run
-from warehouse.queries import stats
 from warehouse.records import write_training
 from warehouse.store import Store
 
@@ -52,38 +48,3 @@ def test_the_chain_of_a_build(built: Built, as_built: Path) -> None:
         *(f"{stage}/{tool}" for stage in stages for tool in ("calculator", "calendar")),
     }
     assert f"{store.root}/datasets/cstar" in seen
-    _check_figures(store, run, ends, result)
-
-
-def _check_figures(store: Store, run: Run, ends: list[dict[str, Any]], result: BuildResult) -> None:
-    told = {}
-    for event in ends:
-        facet = event["run"]["facets"]["toolformer_run"]
-        for rows in facet.get("rows", ()):
-            told[facet["stage"], facet["tool"], rows["unit"]] = rows
-    balances = stats(Path(store.root) / "warehouse.duckdb").balances
-    assert told == {
-        (one.stage, one.tool, one.unit): {
-            "unit": one.unit,
-            "in": one.rows_in,
-            "kept": one.kept,
-            "dropped": one.dropped,
-            "failed": one.failed,
-        }
-        for one in balances
-    }
-    written = {
-        made["name"].removeprefix(f"{store.root}/"): made["outputFacets"]["outputStatistics"]["rowCount"]
-        for event in ends
-        for made in event["outputs"]
-        if "outputStatistics" in made["outputFacets"]
-    }
-    rows: dict[str, int] = {}
-    for key in run.commits:
-        commit = store.read_commit(key)
-        assert commit is not None
-        for file in commit.files:
-            folder = file.path.rpartition("/")[0]
-            rows[folder] = rows.get(folder, 0) + file.rows
-    assert {name: n for name, n in written.items() if not name.startswith("datasets/")} == rows
-    assert written["datasets/cstar"] == result.examples
