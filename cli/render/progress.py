@@ -294,7 +294,6 @@ def print_stats(
 
 
 def _by_threshold(title: str, values: Mapping[tuple[str, float], str]) -> Table:
-    """Return a table with a row for each tool and a column for each threshold."""
     thresholds = sorted({tau for _, tau in values})
     table = Table(title=title)
     table.add_column("tool")
@@ -306,7 +305,6 @@ def _by_threshold(title: str, values: Mapping[tuple[str, float], str]) -> Table:
 
 
 def _tools_table(tools: Iterable[queries.ToolCosts]) -> Table:
-    """Return the calls of each tool that was called; what costs nothing has no cost."""
     headers = ("questions", "known", "calls", "retries", "p50", "p95", "p99", "cost")
     table = narrow_table("Calls of tools, in milliseconds", ["tool"], headers)
     for tool in tools:

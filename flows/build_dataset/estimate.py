@@ -142,7 +142,6 @@ class PastCommits:
         )
 
     def _draws_ratio(self, commit: Commit, draws: int) -> float:
-        """Return `draws` divided by the commit's k * m; 1 if one of them is not known."""
         if commit.stage == "sample":
             past_draws = _draws_per_document(commit.config)
         else:

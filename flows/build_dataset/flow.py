@@ -147,7 +147,6 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
 
 
 def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> Assembled:
-    """Run all stages; the shards of what is returned are in order."""
     ledger.expect(INGEST.name, 1)
     keep_digests(spec.corpus, store)
     read_corpus_parts(spec, workers)
@@ -185,7 +184,6 @@ def read_corpus_parts(spec: BuildSpec, workers: int) -> None:
 
 
 def _why_rejected(store: Store, ingested: ShardResult) -> str:
-    """Return the reasons with their counts, the commonest first, and what can be done about the first of them."""
     counts = Counter(dict.fromkeys(_ADVICE, 0))  # of equally common reasons, those with advice come first
     for rows in ingested.counts:
         counts.update({**rows.dropped, **rows.failed})

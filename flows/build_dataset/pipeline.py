@@ -47,8 +47,6 @@ class Assembled:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Some shards, and what the stages give for them, by stage and tool."""
-
     shards: tuple[Shard, ...]
     results: dict[tuple[str, str], GroupResult | PrefectFuture[GroupResult]] = field(default_factory=dict)
 
@@ -209,7 +207,6 @@ def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard
 
 
 def _in_turn(shards: Sequence[Shard], run_id: str) -> list[Shard]:
-    """Return shards in the order in which they are begun: flows that share them begin at different ones."""
     if shared_catalog() is None:
         return list(shards)
     return sorted(shards, key=lambda shard: digest_of(run_id, shard.name))

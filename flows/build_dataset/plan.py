@@ -166,7 +166,6 @@ class _Planner:
         return None if commit is None else result_of(commit, skipped=True)
 
     def _may_be_done(self, spec: ShardSpec, unknown: Iterable[str]) -> bool:
-        """Return whether a past commit agrees with the known parts of a spec and was made from its known files."""
         digests = {file.digest for file in spec.inputs}
         fitting = (c for c in self.past.commits_of(spec) if not self._changed_parts(c, spec, unknown))
         return any(digests <= set(commit.inputs) for commit in fitting)
@@ -175,7 +174,6 @@ class _Planner:
         return tuple(name for name in changed_parts(commit.parts, spec.all_parts()) if name not in set(unknown))
 
     def _reasons(self, spec: ShardSpec, unknown: tuple[str, ...]) -> tuple[str, ...]:
-        """Return why a shard is not cached: how it differs from its last commit."""
         past = self.past.commits_of(spec)
         if not past:
             return (_NEW,)
@@ -192,7 +190,6 @@ class _Planner:
         return tuple(reasons) or (_DAMAGED,)
 
     def _add_annotation(self, shard: Shard, tools: Iterable[str]) -> _Results:
-        """Plan the stages before `assemble` for a shard; return their results as far as they are known."""
         results: _Results = {}
         for stage in self.stages[: self.stages.index(ASSEMBLE)]:
             if stage.per != "source":
@@ -312,7 +309,6 @@ def _score_results(results: _Results) -> list[ShardResult]:
 
 
 def _changed_fields(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return the fields that differ, as `name: old -> new`; a nested field as `table.name: old -> new`."""
     changes = []
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name), new.get(name)

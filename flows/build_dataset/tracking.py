@@ -126,7 +126,6 @@ def _corpus(store: Store, dataset: Dataset) -> tuple[int, str]:
 
 
 def _figures(run: Any, snapshot: Path, dataset: Dataset) -> None:
-    """Record what only the current version has: yields, gains, costs and calls."""
     found = stats(snapshot)
     metrics = {f"examples_at_{y.tau_f:g}/{y.tool}": float(y.examples) for y in found.yields}
     metrics |= {f"calls_at_{y.tau_f:g}/{y.tool}": float(y.calls) for y in found.yields}

@@ -36,8 +36,6 @@ __all__ = ["compare_by_shard", "materialise", "thresholds_for"]
 
 @dataclass(frozen=True, slots=True)
 class _BaseRun:
-    """The run whose scores are used, and the results from which a new version is assembled."""
-
     run: Run
     record: BuildRecord
     shards: list[Shard]
@@ -202,7 +200,6 @@ def _assembly(store: Store, query: WhatIfQuery, base: _BaseRun, *, after: bool, 
 
 
 def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:
-    """Return the run that made the current scores; a UsageError says that there is none, or that shards lack scores."""
     runs = store.runs([stored.run_id]) if stored.run_id else []
     if not runs:
         raise UsageError("the scores belong to no run: run toolformer build to its end first")

@@ -116,8 +116,6 @@ def _sample(p: BuildParameters, given: str | None) -> Sample | None:
 
 
 class _Tool:
-    """A tool's figures: given, else measured for it, else those that all tools share."""
-
     def __init__(self, key: str, config: SampleConfig, tau_f: float, run: _Run) -> None:
         self.key, self.config, self.tau_f, self._run = key, config, tau_f, run
         self._measured: dict[str, float] = {}
@@ -260,7 +258,6 @@ class _Run:
     def _calls(
         self, tool: _Tool, texts: float, draws_a_text: float, scan_tokens: float, depth: int = 1
     ) -> Iterator[StageCost]:
-        """Yield the costs of drawing calls into texts, of asking the tool, and of scoring."""
         draws = texts * draws_a_text
         ok = draws * tool.rate("ok_share")
         calls, scored = ok * tool.rate("calls_per_ok_draw"), ok * tool.rate("scored_per_ok_draw")

@@ -117,7 +117,6 @@ def _certify(store: Store, found: Sequence[Certificate]) -> None:
 
 
 def _paper(plan: EvaluationPlan) -> dict[str, float]:
-    """Return the paper's figures; of perplexity only where the text is one that the paper measured."""
     if plan.task.rule is Rule.PERPLEXITY:
         return dict(PERPLEXITY.get(measured_text(plan.task.name, plan.benchmark.source), {}))
     return dict(plan.task.figures)

@@ -78,8 +78,6 @@ _JUDGED = "judged: what people's marks say of our call; - is a call that nobody 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The figures that the snapshot holds for one base model."""
-
     base: str
     data: str
     accuracy: dict[tuple[str, str, int], dict[str, Any]]  # (task, arm, k) -> row of the view, on the latest item set

@@ -138,7 +138,6 @@ def _lines(path: Path) -> Iterator[Sink]:
 
 @contextmanager
 def _hf_folder(folder: Path, dataset: Dataset, fingerprint: str) -> Iterator[Sink]:
-    """Write the layout of `save_to_disk`: one Arrow stream, `dataset_info.json`, `state.json`."""
     folder.mkdir(parents=True)
     batch: list[dict[str, str]] = []
     with pa.OSFile(str(folder / _HF_DATA), "wb") as file, pa.ipc.new_stream(file, _HF_SCHEMA) as stream:

@@ -108,7 +108,6 @@ def _check(found: Repository, written: Collection[str] | None, *, public: bool, 
 
 
 def _listed(api: HfApi, name: str, kind: Kind, commit: str | None) -> list[str] | None:
-    """Return the files that a repository's manifest lists; None if it is no manifest of ours."""
     with TemporaryDirectory() as folder:
         path = api.hf_hub_download(name, MANIFEST, repo_type=kind, revision=commit, local_dir=folder)
         try:

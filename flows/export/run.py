@@ -240,7 +240,6 @@ def _write_rows(
 
 
 def _move(places: list[Path], partial: Path) -> list[Path]:
-    """Rename what was written to its places, in order; if one fails, none stays."""
     moved: list[Path] = []
     try:
         for place in places:

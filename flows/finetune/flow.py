@@ -86,7 +86,6 @@ def prepare_job(spec: FinetuneSpec, data: str) -> JobCard:
 
 
 def _is_retryable(task: Any, run: Any, state: Any) -> bool:
-    """Return whether another attempt may succeed, and say so; called while attempts are left."""
     error = state.result(raise_on_failure=False)
     if not isinstance(error, TrainingError) or not error.retryable:
         return False
@@ -212,7 +211,6 @@ def _record(folder: Path, store: Store) -> None:
 
 
 def _finished(folder: Path) -> TrainingOutcome | None:
-    """Return how the job ended, if it finished and its model exists."""
     ended = next((e for e in reversed(read_events(folder)[0]) if e["event"] == "finished"), None)
     if ended is None or not (folder / "model").is_dir():
         return None
@@ -222,7 +220,6 @@ def _finished(folder: Path) -> TrainingOutcome | None:
 
 
 def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started: float) -> TrainingOutcome:
-    """Train, and close the MLflow run if the training does not finish."""
     try:
         with stopping_if_cancelled():
             outcome = train_job.with_options(retries=parameters.retries)(plan, run, started)

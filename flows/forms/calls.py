@@ -39,7 +39,6 @@ Ratings = Literal["all", "not-rejected", "accepted"]  # which calls are kept, by
 
 
 def _given_thresholds(given: Any) -> Any:
-    """Parse the command line's text; leave out what is null, as Prefect's API lets every optional field be."""
     if given is None:
         return {}
     if isinstance(given, str):

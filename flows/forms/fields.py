@@ -107,7 +107,6 @@ def as_text(value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number as short as it can be read back whole."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 

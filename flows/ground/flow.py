@@ -73,7 +73,6 @@ def _run_stages(plan: GroundingPlan, ledger: Ledger) -> list[TaskShards]:
 
 
 def _submit(done: Sequence[TaskShards], ledger: Ledger) -> dict[GroundingRun | ChoiceRun | AnswerRun, _Futures]:
-    """Submit every stage for all benchmarks, stage by stage, so that a process changes its model seldom."""
     tasks = sum(1 + len(one.plan.choices) + len(one.plan.answers) for one in done)
     groups = {id(one): cut_evenly(benchmark_shards(one.read), max(1, tasks_at_most() // max(1, tasks))) for one in done}
     futures: dict[GroundingRun | ChoiceRun | AnswerRun, _Futures] = {}

@@ -103,8 +103,6 @@ class GroundResult:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The stored rows of all benchmarks, one entry per query."""
-
     tools: tuple[str, ...]
     tasks: list[str]
     right: list[tuple[str, ...]]
@@ -167,7 +165,6 @@ def _rows(plan: GroundingPlan, store: Store, done: Sequence[TaskShards]) -> _Row
 def _choices(
     totals: Mapping[str, Sequence[Sequence[tuple[str, float]]]], threshold: float | None, size: int | None = None
 ) -> dict[str, list[str | None]]:
-    """Return the choices by the score and by the cosine among the first tools of the library, None: among all."""
     return {
         method: [best_of(scores[:size], threshold if method == "gear" else None) for scores in by_query]
         for method, by_query in totals.items()

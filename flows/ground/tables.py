@@ -78,8 +78,6 @@ def _answers(
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A method's figures, one per benchmark, their mean, and the paper's figures if it has this method."""
-
     name: str
     ours: Sequence[Accuracy | None]
     mean: float | None

@@ -168,7 +168,6 @@ def _sources(run: Run, commits: Sequence[Commit]) -> Iterator[Data]:
 
 
 def _models(run: Run, commits: Sequence[Commit], checkpoints: Mapping[str, str]) -> list[Data]:
-    """Return the models that a stage used, with their digests; one that was used by several names is one."""
     models: dict[tuple[str, str], Data] = {}
     for commit in commits:
         for name, version in _named_models(run, commit):
@@ -196,7 +195,6 @@ def _named_models(run: Run, commit: Commit) -> Iterator[tuple[str, str]]:
 
 
 def _times(run: Run, commits: Sequence[Commit]) -> tuple[str, str]:
-    """Return begin and end of the commits that a run made; of none, the run's begin."""
     made = [(dt.datetime.fromisoformat(c.created), c.seconds) for c in commits if c.run_id == run.run_id]
     if not made:
         return run.started, run.started

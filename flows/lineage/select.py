@@ -20,8 +20,6 @@ _FIGURES = ("steps", "train_loss", "dev_perplexity", "base_perplexity", "best_st
 
 
 class _Records:
-    """The records of a data folder that steps are made of."""
-
     def __init__(self, store: Store) -> None:
         self.store = store
         self.runs = {run.run_id: run for run in store.runs()}

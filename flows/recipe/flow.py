@@ -114,7 +114,6 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
 
 
 def _start_run(recipe: Recipe, data: str, folder: Path) -> Any:
-    """Start the run of a recipe in MLflow, or go on with it, as its id lies beside the page; return a `TrackedRun`."""
     from tasks.tracking import Tracking, project
 
     note = folder / MLFLOW_NOTE
@@ -135,7 +134,6 @@ def _start_run(recipe: Recipe, data: str, folder: Path) -> Any:
 
 
 def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any]) -> list[Any]:
-    """Run the steps of a unit, each as a flow run of its own, several in a thread each; return their results."""
     observer = _observer.get()
     with nullcontext() if observer is None else observer(forms) as report:
 
@@ -198,7 +196,6 @@ def _add(done: _Done, step: Step, result: Any, store: Store, run: Any) -> None:
 
 
 def _gains(result: BuildResult) -> Sequence[Any]:
-    """Return the gains of a build's calls, as long as the snapshot describes it."""
     current = current_build(result.snapshot)
     return gain_histogram(Path(result.snapshot)) if current is not None and current.run_id == result.run_id else ()
 

@@ -70,7 +70,6 @@ def plan_recipe(parameters: RecipeParameters) -> RecipePlan:
 
 
 def _size(step: Step) -> str:
-    """Return how long a training is, the one size that the parameters alone tell."""
     if step.flow != "finetune":
         return ""
     defaults = {name: field.default for name, field in step.kind.form.model_fields.items()}

@@ -74,7 +74,6 @@ def filled(step: Step, data: str, given: Mapping[str, Any]) -> Any:
 
 
 def _check_names(step: Step, name: str, field: FieldInfo, value: Any) -> None:
-    """Check the names that a field's form offers as a choice; the forms do not check them."""
     kinds = [*field.metadata, *(one for kind in get_args(field.annotation) for one in get_args(kind))]
     for choice in (kind for kind in kinds if isinstance(kind, OneOf)):
         valid = list(choice.names())
@@ -114,7 +113,6 @@ def _is_on_hub_alone(model: str) -> bool:
 
 
 def _look_up(form: Any, step: Step, *, elsewhere: bool) -> object:
-    """Look up the names in a step's parameters as its flow will; return what they resolve to, None if that is open."""
     found = _RESOLVERS[step.flow](form) if step.flow in _RESOLVERS else None
     if step.flow == "export":
         form.settings()

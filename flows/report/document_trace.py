@@ -88,7 +88,6 @@ def _scored_call(row: Mapping[str, Any]) -> ScoredCall:
 
 
 def _fates(store: Store, explanation: Explanation) -> tuple[dict[str, float], tuple[dict[str, Any], ...]]:
-    """Return the thresholds, and every scored call with its fate by the rules of `assemble`."""
     config: dict[str, Any] = explanation.assembled or {}
     calls = list(map(_scored_call, explanation.scored))
     ranks = {(row["tool"], row["doc_id"], row["position"]): row["rank"] for row in _first_calls(explanation)}

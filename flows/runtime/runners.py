@@ -143,7 +143,6 @@ def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def _use_dask(chosen: Any, name: str, gpus: int | None) -> Iterator[None]:
-    """Connect to Dask, if tasks run there, and watch the workers of a scheduler elsewhere."""
     if name == "threads":
         yield
         return

@@ -101,7 +101,6 @@ def ending_as_cancelled() -> Iterator[None]:
 
 
 def _how_cancelled(client: SyncPrefectClient, run: UUID) -> str:
-    """Return "cancelled", "deleted", or "" if the run is neither, or the server does not answer."""
     try:
         state = client.read_flow_run(run).state
     except ObjectNotFound:

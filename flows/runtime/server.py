@@ -97,7 +97,6 @@ def _process(pid: int, created: float) -> psutil.Process | None:
 
 
 def _read_note(note: Path) -> list[dict[str, Any]]:
-    """Return the recorded servers and their parents, each with process id and creation time."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         entries = json.loads(note.read_text(encoding="utf-8"))
         keys = {"pid", "created", "parent", "parent_created"}
@@ -223,7 +222,6 @@ def wait_for_server() -> None:
 
 
 def _disk_full_line(log: Path) -> str:
-    """Return the last line of a log that reports a full disk; "" if none does."""
     with contextlib.suppress(OSError):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         return next((line.strip() for line in reversed(lines) if is_disk_full(OSError(line))), "")
@@ -243,7 +241,6 @@ def _template() -> Path:
 
 
 def _keep_template(database: Path) -> None:
-    """Keep a copy of the database of a new server, which is still empty, unless there is one."""
     template = _template()
     if template.exists() or (database.parent / _READY).exists():
         return
