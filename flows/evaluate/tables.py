@@ -29,14 +29,7 @@ from toolformer_core.evaluate.figures import (
 from toolformer_core.evaluate.tasks import EMBEDDED, task_named
 from warehouse.errors import SnapshotError
 from warehouse.marks import CallIdentity, Mark, standing
-from warehouse.queries import (
-    accuracies,
-    call_counts,
-    evaluation_limits,
-    nearest_call,
-    perplexities,
-    yield_by_threshold,
-)
+from warehouse.queries import accuracies, call_counts, evaluation_limits, nearest_call, perplexities, yield_by_threshold
 
 _ItemSet = tuple[str, int]  # name of the file of items ("": the task has its own items), and how many of its items
 

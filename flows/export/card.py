@@ -84,11 +84,7 @@ def requested_of(dataset: Dataset, settings: ExportSettings, tokenizer: LoadedTo
     return {
         "manifest": _VERSION,
         "program": __version__,
-        "dataset": {
-            **of_dataset,
-            "weights_licence": weights_licence(dataset.model),
-            "thresholds": dataset.thresholds,
-        },
+        "dataset": {**of_dataset, "weights_licence": weights_licence(dataset.model), "thresholds": dataset.thresholds},
         "format": settings.format,
         **({"separator": settings.ending} if settings.format == "text" else {}),
         **({"dialect": settings.spoken, "arguments": settings.argument_form} if chat else {}),

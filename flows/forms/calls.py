@@ -84,7 +84,7 @@ TauF = Annotated[
             }
             | {ALL: {**_THRESHOLD, "title": ALL, "description": "fdr=0.05: of every tool that is not named"}},
             "additionalProperties": _THRESHOLD,
-        },
+        }
     ),
     Option(note=", e.g. calculator=0.5,qa=1.2 or fdr=0.05"),
 ]

@@ -30,9 +30,7 @@ class NamesTools(Protocol):
 def chosen_tools(p: NamesTools) -> tuple[dict[str, Tool], ToolSettings]:
     """Return the tools by key, and settings from which a process anywhere builds the same ones."""
     settings = ToolSettings(
-        passages=_absolute(p.passages),
-        qa_reader=_folder_or_name(p.qa_reader),
-        translator=_folder_or_name(p.translator),
+        passages=_absolute(p.passages), qa_reader=_folder_or_name(p.qa_reader), translator=_folder_or_name(p.translator)
     )
     named = list(dict.fromkeys(map(_named, (*p.tools, *p.tool))))
     built = build_tools(named, settings, qa_credentials=qa_credentials(settings.qa_reader))

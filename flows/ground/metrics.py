@@ -13,13 +13,7 @@ from tasks.settings import shown_url
 from tasks.shards import arrow
 from tasks.shards.run_shard import ShardResult
 from tasks.shards.stage import LM_TOKENS
-from toolformer_core.evaluate.queries import (
-    Rejection,
-    accuracy_by_paper,
-    confusion,
-    grounding_accuracy,
-    rejection,
-)
+from toolformer_core.evaluate.queries import Rejection, accuracy_by_paper, confusion, grounding_accuracy, rejection
 from toolformer_core.evaluate.statistics import Accuracy, accuracy
 from toolformer_core.grounding.records import Grounding, Weights, best_of
 from warehouse.store import Store

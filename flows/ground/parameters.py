@@ -73,8 +73,7 @@ class GroundParameters(fields.ToolChoice):
         "model (default: hidden states of the small LM)",
     )
     patterns: Annotated[str, _SCORES] = Field(
-        "standard",
-        description="Pattern set: standard (ours) or authors (as GEAR's code counts)",
+        "standard", description="Pattern set: standard (ours) or authors (as GEAR's code counts)"
     )
     gamma: Annotated[float, _SCORES] = Field(
         GEAR_GAMMA, ge=0, le=1, description="Weight of the semantic score (authors' code: 0.75)"

@@ -39,8 +39,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "fit-trigger": Kind(FitTriggerParameters, {"model": MODEL}, frozenset({TRIGGER}), frozenset({"model"})),
     "evaluate": Kind(
-        EvaluateParameters,
-        {"model": MODEL, "cc": MODEL, "toolformer": MODEL, "trigger": TRIGGER, "path": TEXTS},
+        EvaluateParameters, {"model": MODEL, "cc": MODEL, "toolformer": MODEL, "trigger": TRIGGER, "path": TEXTS}
     ),
     "ground": Kind(GroundParameters, {"model": MODEL, "large_model": MODEL, "toolformer": MODEL}),
     "export": Kind(ExportParameters, {"dataset": DATASET, "tokenizer": MODEL}, own=frozenset({"dataset"})),
