@@ -22,6 +22,7 @@ from prefect.client.schemas.objects import StateType
 from prefect.runtime import flow_run as this_run
 from prefect.settings import PREFECT_API_URL
 
+from benchmarks.chaos import run
 from cli.commands.finetune import _Stopping
 from flows.runtime.running import ending_as_cancelled, stopping_if_cancelled
 from flows.runtime.stopping import (
@@ -260,3 +261,26 @@ def test_everything_ends_while_a_build_computes(tmp_path: Path) -> None:
         assert up.stop(signal.SIGTERM) == 0
         assert time.monotonic() - begin < _GONE_S
         assert up.processes() == []
+
+
+@pytest.mark.parametrize(
+    ("runner", "victims", "clean"),
+    [
+        ("threads", ["flow"], ""),
+        pytest.param("threads", ["all", "flow"], "documents", marks=pytest.mark.slow),
+        pytest.param("dask", ["all", "flow", "worker"], "calls", marks=pytest.mark.slow),
+    ],
+)
+def test_kills_change_nothing(
+    prefect_server: None, tmp_path: Path, runner: str, victims: list[str], clean: str
+) -> None:
+    server = PREFECT_API_URL.value()
+    options = {"kills": len(victims), "documents": 8, "seed": 1, "runner": runner, "victims": victims, "clean": clean}
+    report = run(tmp_path, server=server, **options)
+    assert report.kills == len(victims)
+    assert (report.of_all, report.of_flow, report.of_worker) == tuple(map(victims.count, ("all", "flow", "worker")))
+    assert report.examples > 0
+    assert report.identical
+    assert report.conserved
+    assert report.shards_counted_twice == 0
+    assert report.damaged == 0
