@@ -76,8 +76,11 @@ class ProgressArtifacts:
         with self._turn:
             self._stages.setdefault(result.key.stage, StageProgress()).note(result)
 
-    def update(self) -> None:
-        """Create or update the artifacts of stages that changed. A stage begins when it is first seen here."""
+    def update(self) -> float:
+        """Create or update the artifacts of stages that changed; return the seconds until the next update.
+
+        A stage begins when it is first seen here.
+        """
         now = self.clock()
         with self._turn:
             stages = []
@@ -93,6 +96,7 @@ class ProgressArtifacts:
         if now - self._last >= LINE_S and (line := self.pulse()):
             self._last = now
             self.logger.info("%s", line)
+        return EVERY_S
 
     def _log(self, name: str, line: str, finished: int, shards: int, now: float) -> None:
         before, then = self._logged.get(name, (-1, -math.inf))
@@ -129,13 +133,8 @@ def report_progress(ledger: Ledger, logger: logging.Logger | logging.LoggerAdapt
             ledger.run.flow, ledger.totals, client, UUID(str(this_run.id)), logger, pulse=Pulse().line
         )
         ledger.watchers.append(artifacts.note)
-
-        def update() -> float:
-            artifacts.update()
-            return EVERY_S
-
         try:
-            with repeating("artifacts", update):
+            with repeating("artifacts", artifacts.update):
                 yield
         finally:
             ledger.watchers.remove(artifacts.note)

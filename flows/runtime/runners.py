@@ -19,6 +19,7 @@ from prefect.futures import PrefectFuture
 from prefect.settings import PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED, temporary_settings
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.runtime.background import repeating
 from flows.runtime.context import using
 from flows.runtime.dask_losses import WorkerWatch, explain_losses, scheduler_lost
 from flows.runtime.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_workers
@@ -34,7 +35,6 @@ _PER_THREAD = 8  # ... or this many for each thread of Dask's workers, that all 
 _THREADS = 16
 
 TASK = "_run_group"  # the function that `flows.runtime.stage_tasks` submits, by which Dask names its tasks
-_LOOK_S = 10.0  # seconds between two questions to a scheduler whether there are workers for all tasks
 _DEATHS = 3  # of workers with the same task among theirs, after which a cluster on this machine gives it up
 
 T = TypeVar("T")
@@ -158,7 +158,8 @@ def _use_dask(chosen: Any, name: str, gpus: int | None) -> Iterator[None]:
         if elsewhere:
             info: Any = run.client.scheduler_info
             watch = WorkerWatch(name, lambda: info()["workers"], lambda: run.needs_gpu, get_run_logger())
-            watching.enter_context(watch.looking(_LOOK_S))
+            # a scheduler that does not answer would hold up the end
+            watching.enter_context(repeating("dask-workers", watch.look, join=False))
         yield
 
 
