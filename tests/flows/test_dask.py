@@ -1,4 +1,4 @@
-"""Dask runs the same flow and gives the same C*."""
+"""Dask gives the same C*, also where workers join and leave, die with their task, or lose their scheduler."""
 
 from __future__ import annotations
 
