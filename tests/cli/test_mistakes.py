@@ -43,9 +43,6 @@ MISTAKES: dict[str, list[tuple[str, ...]]] = {
         ("--limt 3", "--limt", "--limit", "toolformer build --help"),
     ],
     "plan --data {data}": [
-        ("--documents 1e9 --gpu h100", "--gpu needs the price of an hour"),
-        ("--documents 1e9 --gpu h10 --gpu-price 1", "unknown card 'h10'. Did you mean 'h100'?"),
-        ("--documents 1e9 --assume mfu", "--assume mfu: write name=number"),
         ("--documents 1e9 --assume qa.kept_shar=1", "Did you mean 'qa.kept_share'?"),
         ("--documents 1e9 --tools caclulator", "unknown tool 'caclulator'. Did you mean 'calculator'?"),
         ("--gpu h100 --gpu-price 1", "--gpu, --gpu-price: for a plan by numbers; say how many documents"),

@@ -163,8 +163,6 @@ def test_unknown_names_are_answered_with_the_ones_that_were_meant(model: str) ->
         by_hand(model, gpu={"gpu": "h10", "gpu_price": 1.0})
     with pytest.raises(UnknownNameError, match="Did you mean 'bandwidth_share'"):
         by_hand(model, assume={"bandwith_share": 0.5})
-    with pytest.raises(ModelError, match=r"no config\.json of 'nosuch'"):
-        cost_of_build(BuildParameters(corpus="", data=f"{model}/none", model="nosuch"), 1e6)
 
 
 def test_several_are_parsed_from_one_text_or_many() -> None:
@@ -207,14 +205,6 @@ def test_a_tool_has_a_line_of_its_own_only_if_it_was_measured_or_given() -> None
     ]
     # a shared line that was given counts for measured tools, too
     assert Assumptions({"ok_share": 0.9}).of_tool("calculator", "ok_share", 0.25, "a sample build") == 0.9
-
-
-def test_values_outside_their_bounds_and_names_without_a_place_are_refused() -> None:
-    lines = Assumptions({"ok_share": 1.5})
-    with pytest.raises(UsageError, match=r"ok_share is a share and lies in \[0, 1\], got 1.5"):
-        lines.single("ok_share")
-    with pytest.raises(UnknownNameError, match="Did you mean 'ok_share'"):
-        Assumptions({"oc_share": 0.1}).check()
 
 
 LLAMA = {
