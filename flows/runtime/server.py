@@ -1,10 +1,9 @@
 """The short-lived Prefect server of a flow, where PREFECT_API_URL names none: it starts early, and none is left behind.
 
 A command starts the server (`start_server`), imports what the flow needs in the meantime, and then waits
-(`wait_for_server`). Every server has the middleware of `prefect_app`, also one that Prefect starts by itself when a
-flow first needs one (`guard_prefect_server`). Prefect ends its server with the process that started it, unless that is
-killed: so a run records its server and itself, and the next run in the same folder ends an orphan. A process is
-identified by its id and its creation time. What was not recorded is never touched.
+(`wait_for_server`). Every server has the middleware of `prefect_app`, also one that Prefect starts by itself
+(`guard_prefect_server`). A run records its server and itself, each by process id and creation time, and the next run in
+the same folder ends an orphan; what was not recorded is never touched.
 
 First starts in one folder take turns, as each creates the database in many steps. A start that was killed leaves one on
 which no server starts, so that one is set aside. The first database of each Prefect version is kept, empty, in the

@@ -55,15 +55,12 @@ def test_the_text_stands_with_its_calls_behind_the_prompt(monkeypatch: pytest.Mo
 def test_a_threshold_holds_a_call_back(monkeypatch: pytest.MonkeyPatch) -> None:
     writer, p = torn(merging("Calculator(3 + 4) ->"), "Calculator(3 + 4) ->")
     monkeypatch.setattr("toolformer_core.lm.load.load_model", lambda name, **_: writer)
-    calls = [
-        len(
-            json.loads(run("generate", "So!", "--k", "2", "--trigger", f"calculator={t}", *FEW, "--json").stdout)[
-                "calls"
-            ]
-        )
-        for t in (0.999 * p, 1.001 * p)
-    ]
-    assert calls == [1, 0]
+
+    def calls(threshold: float) -> int:
+        words = ["generate", "So!", "--k", "2", "--trigger", f"calculator={threshold}", *FEW, "--json"]
+        return len(json.loads(run(*words).stdout)["calls"])
+
+    assert [calls(0.999 * p), calls(1.001 * p)] == [1, 0]
 
 
 def test_without_tools_there_are_no_calls() -> None:
