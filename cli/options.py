@@ -176,7 +176,6 @@ def parse_rates(text: str) -> list[float]:
 
 
 def _parameter(form: type[BaseModel], name: str, *, optional: bool = False, hidden: bool = False) -> inspect.Parameter:
-    """Return the parameter from which Typer makes a field's option, or its argument."""
     field = form.model_fields[name]
     kind = list[str] if hints_of(field).repeated else _type(field.annotation)
     default = "" if optional else default_of(field)

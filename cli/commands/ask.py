@@ -20,7 +20,6 @@ from toolformer_core.errors import UsageError
 
 
 def _cost(help: str, *names: str, metavar: str | None = None) -> OptionInfo:
-    """Return an option of a plan by numbers."""
     panel = "What a run of that size costs"
     option: OptionInfo = typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel)
     return option

@@ -29,7 +29,6 @@ def evaluate(parameters: EvaluateParameters, runner: Runner = None, as_json: AsJ
 
 
 def _print_result(result: EvaluateResult) -> None:
-    """Print the figures of every arm, the paper's figures, and where to find more."""
     from cli.render.console import Console, counted, shards_line
     from cli.render.tables import print_tables
     from flows.evaluate.metrics import table_of

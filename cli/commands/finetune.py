@@ -121,7 +121,6 @@ class _Stopping:
             self._write_stop_file(plan)
 
     def _leave(self) -> None:
-        """End the command; trainings that go on save a checkpoint and end."""
         for plan in self._plans:
             self._write_stop_file(plan)  # it may have been started since
         message = (
@@ -130,7 +129,6 @@ class _Stopping:
         exit_now(self.code, message, self._display.close)
 
     def _kill_trainings(self) -> None:
-        """End the trainings without a checkpoint, then the command."""
         from tasks.training.starting import running_handle
 
         for plan in self._plans:

@@ -66,7 +66,6 @@ def run(
 
 
 def _print_plan(plan: RecipePlan) -> None:
-    """Print what would become of each step, then the plans of the builds that are to do."""
     from rich.markup import escape
 
     from cli.render.answers import print_plan
@@ -94,7 +93,6 @@ def _print_plan(plan: RecipePlan) -> None:
 
 
 def _print_result(result: RecipeResult, data: str) -> None:
-    """Print what the builds of a recipe kept, and where its results lie."""
     from rich.markup import escape
 
     from cli.render.console import Console

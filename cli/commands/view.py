@@ -135,7 +135,6 @@ def _row(call: JudgedCall) -> Any:
 
 
 def _print_judgements(found: Judgements) -> None:
-    """Print who has marked how many calls, the precision of every tool, and the agreement of every two people."""
     from rich.markup import escape
 
     from cli.render.console import Console, counted, narrow_table

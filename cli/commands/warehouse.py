@@ -63,7 +63,6 @@ def check_new(file: Path) -> None:
 
 
 def _open_catalog(store: Store, rebuild: bool = False) -> Catalog:
-    """Open and lock the catalog; if a flow holds it, wait."""
     from warehouse.catalog import Catalog
 
     def report_wait(error: LockHeldError) -> None:
@@ -196,7 +195,6 @@ def pack(
 
 
 def _print_garbage(garbage: Iterable[Garbage]) -> None:
-    """Print a line per folder, kind and reason."""
     groups: dict[tuple[str, str, str], list[Garbage]] = defaultdict(list)
     for item in garbage:
         groups[item.kind, item.path.rpartition("/")[0], item.why].append(item)
@@ -266,7 +264,6 @@ def _print_table(rows: Rows) -> None:
 
 
 def _cell(value: Any) -> str:
-    """Return a value on one line, shortened."""
     text = "NULL" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
     text = visible(" ".join(text.split()))
     return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 1] + "…"

@@ -77,7 +77,6 @@ def print_plan(plan: Plan) -> None:
 
 
 def _format_estimate(estimate: Estimate | None, to_do: int) -> tuple[str, str, str]:
-    """Return seconds, LM tokens and kB as texts."""
     if estimate is None:
         return ("?" if to_do else "", "", "")
     tokens = f"{estimate.lm_tokens:,.0f}" if estimate.lm_tokens else ""

@@ -52,7 +52,6 @@ class IndexDisplay(Display):
             self.bars.update(self.bar, completed=self._share(progress), note=f"{progress.passages:,} passages")
 
     def _share(self, progress: IndexProgress) -> float:
-        """Return how much of the work is done, from 0 to 1."""
         read = progress.read / self.size if self.size else 1.0
         return min(1.0, max(read, progress.passages / self.limit if self.limit else 0.0))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from cli.render.console import Console, Display, counted, narrow_table, shards_line
@@ -28,21 +28,18 @@ if TYPE_CHECKING:
     from tasks.shards.run_shard import ShardResult
 
 
+def _columns() -> Iterable[ProgressColumn]:
+    note = TextColumn("{task.fields[note]}")
+    return TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), note
+
+
 class BuildDisplay(Display):
     """Shows the progress of each stage: bars on a terminal, elsewhere the lines of `flows.runtime.progress`."""
 
     def __init__(
         self, quiet: bool = False, clock: Callable[[], float] = time.monotonic, pulse: Pulse | None = None
     ) -> None:
-        super().__init__(
-            TextColumn("{task.description:<10}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            quiet=quiet,
-            clock=clock,
-        )
+        super().__init__(*_columns(), TimeElapsedColumn(), quiet=quiet, clock=clock)
         self.rows: dict[str, TaskID] = {}
         self.stages: dict[str, StageProgress] = {}
         self.started: dict[str, float] = {}  # by `clock`
@@ -101,14 +98,7 @@ class TrainingDisplay(Display):
     def __init__(
         self, names: Sequence[str], steps: int, quiet: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__(
-            TextColumn("{task.description:<10}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            quiet=quiet,
-            clock=clock,
-        )
+        super().__init__(*_columns(), quiet=quiet, clock=clock)
         self.names = names
         self.rows = [self.bars.add_task(name or "training", total=steps, note="starting") for name in names]
         self.steps = steps
@@ -294,7 +284,6 @@ def print_stats(
 
 
 def _by_threshold(title: str, values: Mapping[tuple[str, float], str]) -> Table:
-    """Return a table with a row for each tool and a column for each threshold."""
     thresholds = sorted({tau for _, tau in values})
     table = Table(title=title)
     table.add_column("tool")
@@ -306,7 +295,6 @@ def _by_threshold(title: str, values: Mapping[tuple[str, float], str]) -> Table:
 
 
 def _tools_table(tools: Iterable[queries.ToolCosts]) -> Table:
-    """Return the calls of each tool that was called; what costs nothing has no cost."""
     headers = ("questions", "known", "calls", "retries", "p50", "p95", "p99", "cost")
     table = narrow_table("Calls of tools, in milliseconds", ["tool"], headers)
     for tool in tools:

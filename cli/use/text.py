@@ -163,8 +163,6 @@ def load_toolformer(model: str, tools: list[Tool], timeout_s: float, max_rows: i
 def _build_tools(
     options: CallOptions, model: str, settings: GenerationSettings
 ) -> tuple[list[Tool], GenerationSettings]:
-    """Return the tools that may be called, and the settings with their thresholds; neither if tools are disabled."""
-
     from flows.forms.chosen_trigger import chosen_trigger
 
     if settings.top_k == 0:
@@ -180,12 +178,10 @@ def _new_console() -> Console:
 
 
 def _write(console: Console, text: str, style: str | None = None) -> None:
-    """Print a text at once and without a line feed; the console shows control characters as visible ones."""
     console.print(text, style=style, end="")
 
 
 def _print_events(console: Console, events: Iterable[DecodeEvent]) -> None:
-    """Print the text as it is generated, then a line feed; failed calls are reported on standard error."""
     from toolformer_core.decode.records import CallFinished, CallStarted, TextDelta
 
     failed_calls = []
@@ -228,8 +224,6 @@ def _read_lines() -> Iterator[str]:
 
 
 class _Chat:
-    """A chat with the model: holds the turns so far, and prints the next answer."""
-
     def __init__(self, toolformer: Toolformer, settings: GenerationSettings, system: str, console: Console) -> None:
         self._toolformer = toolformer
         self._settings = settings
@@ -255,7 +249,6 @@ class _Chat:
         self._turns.append({"role": "assistant", "content": "".join(answer)})
 
     def _generate(self, answer: list[str]) -> Iterator[DecodeEvent]:
-        """Yield the answer's events, without the space that follows "Assistant:"; append its text to `answer`."""
         from toolformer_core.decode.records import CallStarted, TextDelta
 
         prompt = self._prompt()

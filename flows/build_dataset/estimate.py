@@ -1,9 +1,7 @@
-"""What a plan of a build says: shards with their states, stages, and what they will cost by earlier builds' commits.
+"""What a plan of a build holds: shards with their states, stages, and what they will cost by earlier builds' commits.
 
-An estimate is the sum over past commits of the same stage and tool, scaled by the number of documents. If those commits
-were sampled with another k or m (positions per document, draws per position), it is scaled by k * m as well. But each
-document is scanned once, whatever k and m are; so an estimate for few draws from commits with many is a little too low.
-How a plan is found out is in `plan`.
+An estimate is the sum over past commits of the same stage and tool, scaled by the documents, and by k * m where theirs
+was another. A document is scanned once, whatever k and m are, so few draws estimated from many come out a little low.
 """
 
 from collections.abc import Mapping, Sequence
@@ -124,11 +122,7 @@ class PastCommits:
         return self._commits.get((spec.stage, spec.tool, spec.shard), [])
 
     def estimate(self, stage: str, tool: str, documents: int, model: str, draws: int = 0) -> Estimate | None:
-        """Return the expected cost of a stage and tool, from commits with the same model, k and m if there are any.
-
-        Args:
-            draws: k * m; 0 for a stage that has nothing to do with draws.
-        """
+        """Return the expected cost of a stage and tool, from commits with the same model and `draws` (k * m) if any."""
         all_commits = [c for key, commits in self._commits.items() if key[:2] == (stage, tool) for c in commits]
         same_model = [c for c in all_commits if c.parts.get("model", model) == model]
         candidates = same_model or all_commits
@@ -148,7 +142,6 @@ class PastCommits:
         )
 
     def _draws_ratio(self, commit: Commit, draws: int) -> float:
-        """Return `draws` divided by the commit's k * m; 1 if one of them is not known."""
         if commit.stage == "sample":
             past_draws = _draws_per_document(commit.config)
         else:

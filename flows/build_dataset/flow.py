@@ -1,9 +1,7 @@
 """The flow `build_dataset`: corpus to C*.
 
-Prefilter, sample, execute, score and assemble are tasks of their own for every group of shards, with no barrier between
-groups (`pipeline`). The flow process alone holds the catalog, under its lock, and publishes the snapshot that users
-query, while shards finish at least every $TOOLFORMER_REFRESH_S seconds; less often where that takes more than a second.
-It decides nothing about the method.
+Each stage is a task for every tool and group of shards (`pipeline`). The flow process alone holds the catalog, under
+its lock, and publishes the snapshot that users query, while shards finish.
 """
 
 import time
@@ -149,7 +147,6 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
 
 
 def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> Assembled:
-    """Run all stages; the shards of what is returned are in order."""
     ledger.expect(INGEST.name, 1)
     keep_digests(spec.corpus, store)
     read_corpus_parts(spec, workers)
@@ -187,7 +184,6 @@ def read_corpus_parts(spec: BuildSpec, workers: int) -> None:
 
 
 def _why_rejected(store: Store, ingested: ShardResult) -> str:
-    """Return the reasons with their counts, the commonest first, and what can be done about the first of them."""
     counts = Counter(dict.fromkeys(_ADVICE, 0))  # of equally common reasons, those with advice come first
     for rows in ingested.counts:
         counts.update({**rows.dropped, **rows.failed})
@@ -214,13 +210,7 @@ def build_summary(
     mlflow: str,
     nothing_kept: Sequence[str] = (),
 ) -> str:
-    """Return the summary of a build: the dataset's card, its rows by stage, its gains, and where to find more.
-
-    Args:
-        gains: a picture of the scored calls by gain, in Markdown; "": no call was scored.
-        mlflow: the address or the id of its run in MLflow; "" if it has none.
-        nothing_kept: lines on an empty C*.
-    """
+    """Return the summary of a build, where `gains` is a picture in Markdown and `mlflow` an address or a run's id."""
     rows = [[b.stage, b.tool, b.unit, f"{b.rows_in:,}", f"{b.kept:,}"] for b in balances]
     return rendered(
         "build_summary.md.jinja",

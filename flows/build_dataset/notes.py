@@ -1,7 +1,4 @@
-"""Notes for the user: before a build, on settings that are valid but easily overlooked; after one, why it kept nothing.
-
-The flow logs them (so they are in Prefect's pages and on the terminal), and `plan` shows the first.
-"""
+"""Notes for the user: before a build, on settings that are easily overlooked; after one, why it kept nothing."""
 
 import math
 import shlex
@@ -76,7 +73,6 @@ def notes_on_training(model: str, annotated_by: str) -> list[str]:
 
 
 def _identity(model: str) -> str:
-    """Return a folder's real path; `embedded` and hub names unchanged."""
     named = ModelRef.of(model)
     return str(named.path.resolve()) if named.kind in ("folder", "gguf") else model
 

@@ -189,8 +189,7 @@ class BuildParameters(fields.ToolChoice):
         f"question all its words, if it has {MIN_WORDS}",
     )
     prompts: Annotated[fields.AbsolutePath | None, _TOOLS] = Field(
-        None,
-        description="Folder with prompts of your own: TOOL.txt, each with one {text}",
+        None, description="Folder with prompts of your own: TOOL.txt, each with one {text}"
     )
     passages: Annotated[fields.Passages, _TOOLS] = None
     qa_reader: Annotated[fields.QAReader, _TOOLS] = None

@@ -1,16 +1,9 @@
 """The stages of a build as tasks: which are submitted, on what they wait, and what is used of them.
 
 Groups of shards go through the list of stages side by side. Where a tool may end up with more examples than the limit,
-or its threshold follows from all scores (a promised rate), C* is assembled when all shards are scored, else group by
-group.
-
-A build that stops when it has enough examples (`--stop-when-full`) has as many shards under way as tasks run at once,
-so when a tool has enough, some shards beyond its last one may have been begun. They are not used: no run lists them,
-nothing is assembled from them, and `gc` removes them. Which are used is said in `tasks.specs.example_limit`, and does
-not depend on how many tasks run, or when they end.
-
-A task takes tens of seconds of work, but there are no more than a run can bear: one costs Prefect some milliseconds in
-a thread and a fifth of a second on Dask. Commits and progress stay per shard. The method is not known here.
+or its threshold follows from all scores, C* is assembled when all shards are scored, else group by group. A build that
+stops when it has enough examples (`--stop-when-full`) has as many shards under way as tasks run at once; those beyond a
+tool's last one are not used: no run lists them, and `gc` removes them (`tasks.specs.example_limit`).
 """
 
 import math
@@ -37,7 +30,7 @@ from warehouse.errors import WarehouseError
 from warehouse.queries import rows_of
 from warehouse.snapshot.views import queries_beside
 
-_TASK_S = 20.0  # seconds of work that a task is to take
+_TASK_S = 20.0  # seconds of work that a task is to take; one costs Prefect milliseconds in a thread, 0.2 s on Dask
 _UNKNOWN_S = 0.05  # seconds a document, where no past run says
 _PER_WORKER = 6  # groups for each task that runs at a time, so that some sample while others execute
 
@@ -54,21 +47,16 @@ class Assembled:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Some shards, and what the stages give for them, by stage and tool."""
-
     shards: tuple[Shard, ...]
     results: dict[tuple[str, str], GroupResult | PrefectFuture[GroupResult]] = field(default_factory=dict)
 
     def read_by(self, stage: Stage[Any], tool: str) -> dict[str, list[GroupResult | PrefectFuture[GroupResult]]]:
         """Return what a stage that is run for a tool reads, by stage."""
-        return {
-            name: [
-                result
-                for (own_stage, own_tool), result in self.results.items()
-                if own_stage == name and stage.is_read_for(tool, name, own_tool)
-            ]
-            for name in stage.reads
-        }
+        read: dict[str, list[GroupResult | PrefectFuture[GroupResult]]] = {name: [] for name in stage.reads}
+        for key, result in self.results.items():
+            if stage.is_read_for(tool, *key):
+                read[key[0]].append(result)
+        return read
 
     def futures(self) -> list[PrefectFuture[GroupResult]]:
         return [result for result in self.results.values() if isinstance(result, PrefectFuture)]
@@ -169,20 +157,16 @@ def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> Asse
     decided = decide_thresholds(spec, scored)
     assembly = with_limits(assembly_spec_of(spec, config=decided.config), scored)
     for group in groups:
-        names = [shard.name for shard in group.shards]
-        own = replace(assembly, not_annotated={name: lacking[name] for name in names})
-        _submit_assembly(spec, group, own)
+        not_annotated = {shard.name: lacking[shard.name] for shard in group.shards}
+        _submit_assembly(spec, group, replace(assembly, not_annotated=not_annotated))
     for result in finished_shards(future for group in groups for future in group.futures()):
         ledger.add(result)
     return Assembled(_assemble_results(groups), decided)
 
 
 def _assemble_results(groups: Sequence[_Group]) -> dict[str, ShardResult]:
-    assembled: dict[str, ShardResult] = {}
-    for group in groups:
-        results = group.finished()[ASSEMBLE.name, ""].shards
-        assembled |= {result.key.shard: result for result in results if result is not None}
-    return assembled
+    results = (result for group in groups for result in group.finished()[ASSEMBLE.name, ""].shards)
+    return {result.key.shard: result for result in results if result is not None}
 
 
 def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> list[_Group]:
@@ -215,18 +199,14 @@ def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard
     for group in pending.values():  # not used, whatever becomes of them
         for future in group.futures():
             future.wait()
-    groups = []
-    for own_shards in cut_evenly(shards, tasks_at_most()):
-        scores = {
-            ("score", tool): GroupResult([used[shard.name].get(("score", tool)) for shard in own_shards])
-            for tool in spec.tools
-        }
-        groups.append(_Group(own_shards, {**scores}))
+    groups = [_Group(own_shards) for own_shards in cut_evenly(shards, tasks_at_most())]
+    for group in groups:
+        for key in (("score", tool) for tool in spec.tools):
+            group.results[key] = GroupResult([used[shard.name].get(key) for shard in group.shards])
     return groups
 
 
 def _in_turn(shards: Sequence[Shard], run_id: str) -> list[Shard]:
-    """Return shards in the order in which they are begun: flows that share them begin at different ones."""
     if shared_catalog() is None:
         return list(shards)
     return sorted(shards, key=lambda shard: digest_of(run_id, shard.name))

@@ -1,14 +1,9 @@
 """The plan of a build: which shards are done, which are to do and why, and what the work is expected to cost.
 
-Planning goes through the same stages as the build, over an overlay of the data, so fingerprints are computed in one
-place. Work that needs no model is done in the overlay: reading the corpus, and a prefilter if later stages may be found
-done after it. No model is loaded and no tool is called, so their answers are unknown. A shard has one of three states:
-
-    | state   | meaning                                                                                  |
-    |---------|------------------------------------------------------------------------------------------|
-    | cached  | a commit with its fingerprint exists                                                     |
-    | to do   | no commit fits it, whatever the stages before it give                                    |
-    | depends | an earlier stage runs anew: if that gives the same rows as last time, it is found done   |
+Planning goes through the build's own stages over an overlay of the data, so fingerprints are computed in one place.
+Work that needs no model is done in the overlay: reading the corpus, and a prefilter if later stages may be found done
+after it. A shard is `cached` if a commit with its fingerprint exists, `to do` if none fits, whatever the stages before
+it give, and `depends` if an earlier stage runs anew: if that gives the same rows as last time, it is found done.
 """
 
 import tempfile
@@ -136,13 +131,10 @@ class _Planner:
         shard_documents = self.spec.ingest.shard_documents
         for commit in reversed(self.past.commits_of(source)):
             files = result_of(commit, skipped=True).files
-            comparable = {**commit.config, "limit": None} == {**source.config, "limit": None}
-            comparable = comparable and commit.parts.get("inputs") == source.parts["inputs"]  # the same corpus
-            if (
-                not comparable
-                or commit.config["limit"] in (None, source.config["limit"])
-                or not 0 < len(files) <= len(shards)
-            ):
+            same_corpus = commit.parts.get("inputs") == source.parts["inputs"]
+            comparable = same_corpus and {**commit.config, "limit": None} == {**source.config, "limit": None}
+            limited = commit.config.get("limit") not in (None, source.config["limit"])
+            if not (comparable and limited and 0 < len(files) <= len(shards)):
                 continue
             rows_before, shard = files[-1].rows, shards[len(files) - 1]
             if rows_before < min(shard_documents, shard.documents.rows):
@@ -156,8 +148,7 @@ class _Planner:
     def _add_shard(self, spec: ShardSpec, documents: int = 0, unknown: Iterable[str] = ()) -> ShardResult | None:
         """Add a shard to the plan, with its state; return its result if it is done.
 
-        Args:
-            unknown: the parts of the fingerprint that depend on results which are not known yet.
+        `unknown` are the parts of the fingerprint that depend on results which are not known yet.
         """
         state, commit = TO_DO, None
         if not unknown:
@@ -175,7 +166,6 @@ class _Planner:
         return None if commit is None else result_of(commit, skipped=True)
 
     def _may_be_done(self, spec: ShardSpec, unknown: Iterable[str]) -> bool:
-        """Return whether a past commit agrees with the known parts of a spec and was made from its known files."""
         digests = {file.digest for file in spec.inputs}
         fitting = (c for c in self.past.commits_of(spec) if not self._changed_parts(c, spec, unknown))
         return any(digests <= set(commit.inputs) for commit in fitting)
@@ -184,7 +174,6 @@ class _Planner:
         return tuple(name for name in changed_parts(commit.parts, spec.all_parts()) if name not in set(unknown))
 
     def _reasons(self, spec: ShardSpec, unknown: tuple[str, ...]) -> tuple[str, ...]:
-        """Return why a shard is not cached: how it differs from its last commit."""
         past = self.past.commits_of(spec)
         if not past:
             return (_NEW,)
@@ -201,7 +190,6 @@ class _Planner:
         return tuple(reasons) or (_DAMAGED,)
 
     def _add_annotation(self, shard: Shard, tools: Iterable[str]) -> _Results:
-        """Plan the stages before `assemble` for a shard; return their results as far as they are known."""
         results: _Results = {}
         for stage in self.stages[: self.stages.index(ASSEMBLE)]:
             if stage.per != "source":
@@ -321,7 +309,6 @@ def _score_results(results: _Results) -> list[ShardResult]:
 
 
 def _changed_fields(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return the fields that differ, as `name: old -> new`; a nested field as `table.name: old -> new`."""
     changes = []
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name), new.get(name)

@@ -1,8 +1,4 @@
-"""The parameters of a build's run as its manifest holds them: those of the form, and what the build found out.
-
-They are read and written here alone, so that their keys are known in one place; only the snapshot's SQL
-(`tool_names`) and the list of runs read the manifest itself.
-"""
+"""The parameters of a build's run as its manifest holds them: those of the form, and what the build found out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

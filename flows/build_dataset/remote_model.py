@@ -1,8 +1,7 @@
 """A build's model that lives behind a server alone: which one it is, and the positions that its scans do not see.
 
-The first build with a model records its probe among the run's parameters. Later builds in the same data folder take the
-recorded one, so that the server's rounding does not make their results another model's
-(`toolformer_core.lm.remote.identity`).
+The first build records the model's probe in its run; later builds in the same data folder take the recorded one, so
+that the server's rounding does not make their results another model's (`toolformer_core.lm.remote.identity`).
 """
 
 from collections.abc import Iterable

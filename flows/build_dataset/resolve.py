@@ -1,7 +1,4 @@
-"""What the parameters of a build resolve to: names looked up, digests taken, configs completed, paths made absolute.
-
-So a mistake is answered before anything runs. Nothing is written, and no model is loaded.
-"""
+"""What the parameters of a build resolve to, so that a mistake is answered before anything is written or loaded."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -120,10 +117,7 @@ def resolve(p: BuildParameters) -> BuildSpec:
         execute=ExecuteConfig(),
         score=ScoreConfig(floor=min(floors), decoys=decoys, decoy_seed=p.seed if decoys else 0),
         assemble=AssembleConfig(
-            tau_f=tau_f,
-            max_examples=p.max_examples,
-            seed=p.seed,
-            keep_repeats={key: key in repeats for key in built},
+            tau_f=tau_f, max_examples=p.max_examples, seed=p.seed, keep_repeats={key: key in repeats for key in built}
         ),
         rates={tool: rate for tool in built if (rate := p.rates.get(tool, every_tool.get(tool))) is not None},
         stop_when_full=p.stop_when_full,

@@ -1,11 +1,8 @@
 """`--shard-documents auto`: how many documents a shard takes, so that every stage works on it for some tens of seconds.
 
-The number follows from the corpus and its settings alone: the mean length of its first documents, and the size of its
-files. It does not depend on the machine, the workers or earlier builds, since a shard's documents are part of every
-fingerprint: the same command resolves to the same number, wherever and whenever it runs. It is a power of two, so that
-a corpus that grows keeps it, unless it was small: then it is cut finer, into 64 shards or more, so that all workers
-have some. How many documents there are is estimated, from above or below: compressed files and columns besides the text
-are not looked into.
+The number follows from the corpus and its settings alone, not from the machine or earlier builds: a shard's documents
+are part of every fingerprint. It is a power of two, so that a corpus that grows keeps it, unless it was small: then it
+is cut finer, into 64 shards or more. Compressed files and columns besides the text are not looked into.
 """
 
 import math
@@ -25,12 +22,7 @@ _SHARDS = 64  # at least, as far as there are documents
 
 @lru_cache(maxsize=64)
 def auto_shard_documents(corpus: str, corpus_digest: str, config: IngestConfig) -> int:
-    """Return the number of documents for the shards of a corpus.
-
-    Args:
-        corpus: a file or a folder.
-        corpus_digest: of its files; a corpus is looked into once a process as long as it stays the same.
-        config: how it is read; its own `shard_documents` is ignored.
+    """Return the number of documents for the shards of a corpus; its digest has it looked into once a process.
 
     Raises:
         CorpusError: the corpus cannot be read.

@@ -1,8 +1,4 @@
-"""What a card says of a version's texts: their hosts and languages, and how many hold an e-mail address or the like.
-
-The texts are those of C*, without their calls: they are what a dataset gives away, and the limit of examples bounds
-their number, whatever the size of the corpus.
-"""
+"""What a card says of a version's texts, without their calls: hosts, languages, how many hold an e-mail address."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

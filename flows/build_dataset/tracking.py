@@ -1,7 +1,6 @@
-"""One MLflow run for each record of a version of C*: thresholds, inputs, yields and best calls.
+"""One MLflow run for each record of a version of C*, with the warehouse's figures: thresholds, inputs, yields, calls.
 
-A training's run links to the run of its dataset, so that a checkpoint leads to its thresholds. The run is made when
-the build ends; if that fails, by the first training on the version. All figures come from the warehouse. A version that
+The build makes it at its end; if that fails, the first training on the version, whose run links to it. A version that
 is no longer current has only its card and its counts.
 """
 
@@ -38,7 +37,7 @@ _SQL = queries_beside(__file__)
 def try_to_track_build(store: Store, data: str, dataset: Dataset) -> Any:
     """Return the `TrackedRun` of a version that a build has just recorded, made if it does not exist.
 
-    None if there is none: MLflow could not be reached, which is logged, or the data lies at a URL and none is named.
+    None: MLflow could not be reached, which is logged, or the data lies at a URL and none is named.
     """
     try:
         uri = tracking_uri(data)
@@ -127,7 +126,6 @@ def _corpus(store: Store, dataset: Dataset) -> tuple[int, str]:
 
 
 def _figures(run: Any, snapshot: Path, dataset: Dataset) -> None:
-    """Record what only the current version has: yields, gains, costs and calls."""
     found = stats(snapshot)
     metrics = {f"examples_at_{y.tau_f:g}/{y.tool}": float(y.examples) for y in found.yields}
     metrics |= {f"calls_at_{y.tau_f:g}/{y.tool}": float(y.calls) for y in found.yields}

@@ -1,8 +1,7 @@
 """Versions of C*: each has a name, a version derived from its content, and a card in Markdown that describes it.
 
-The same content can be made in several ways, with other thresholds or from another corpus. Each way has a record,
-`datasets/<name>/<version>-<made>.json`, which is never overwritten and holds the figures of the run that made it. The
-card of the content, `<version>.md`, is made from its records only and lists all of them.
+The same content can be made in several ways, with other thresholds or from another corpus. Each has a record,
+`datasets/<name>/<version>-<made>.json`, which is never overwritten; the card, `<version>.md`, is made from all of them.
 """
 
 from collections import defaultdict
@@ -49,9 +48,7 @@ def write_version(
 ) -> Dataset:
     """Record a version of C*, inside the run that assembled it.
 
-    Args:
-        tau_f: thresholds that are not the paper's, per tool.
-        snapshot: a snapshot that holds only this run, from `ledger.own_snapshot()`.
+    `tau_f` are thresholds that are not the paper's; `snapshot` holds only this run (`ledger.own_snapshot()`).
     """
     files = tuple(file for done in assembled for file in done.files)
     run, mask_pii = ledger.run, bool(ledger.run.parameters.get("mask_pii"))
@@ -125,23 +122,17 @@ def coverage_note(store: Store, assembled: Sequence[ShardResult]) -> str:
 def found_table(found: Sequence[FoundThreshold]) -> ResultTable:
     """Return the thresholds that were found for promised rates, with what is estimated at them."""
     notes = dict.fromkeys(f"* {one.tool}: {REASONS[one.reason]}" for one in found if one.reason)
-    rows = tuple(
-        (
-            one.tool,
-            f"{one.promised:g}",
-            f"{one.tau_f:g}{'*' if one.reason else ''}",
-            one.at.said(),
-            f"{one.at.calls:,} of {one.at.of_calls:,}",
-        )
-        for one in found
-    )
+    rows = []
+    for one in found:
+        tau_f, calls = f"{one.tau_f:g}{'*' if one.reason else ''}", f"{one.at.calls:,} of {one.at.of_calls:,}"
+        rows.append((one.tool, f"{one.promised:g}", tau_f, one.at.said(), calls))
     legend = (
         "Found by decoys: the estimated rate of false discoveries is that of wrong responses passing as decoys do, "
         "with its 95 % interval."
     )
     title = "Thresholds for a promised rate of false discoveries"
     columns = ("tool", "promised", "tau_f", "estimated rate", "calls that pass")
-    return ResultTable("", title, columns, rows, notes=(*notes, legend))
+    return ResultTable("", title, columns, tuple(rows), notes=(*notes, legend))
 
 
 def write_card(store: Store, dataset: Dataset) -> str:

@@ -1,7 +1,6 @@
 """A new version of C*, assembled with other thresholds from stored scores, and thresholds found from them.
 
-No model is loaded. What other thresholds would keep is in `what_if_query`. A new version is assembled by the same stage
-as in a build, in a run of its own that lists the commits it uses.
+No model is loaded. A new version is assembled by the build's own stage, in a run that lists the commits it uses.
 """
 
 from collections import Counter
@@ -37,8 +36,6 @@ __all__ = ["compare_by_shard", "materialise", "thresholds_for"]
 
 @dataclass(frozen=True, slots=True)
 class _BaseRun:
-    """The run whose scores are used, and the results from which a new version is assembled."""
-
     run: Run
     record: BuildRecord
     shards: list[Shard]
@@ -60,10 +57,7 @@ class _BaseRun:
 
 
 def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -> list[FoundThreshold]:
-    """Return the threshold of each tool for each promised rate of false discoveries, by tool and then by rate.
-
-    Args:
-        rates: in (0, 1); without any, no score is read.
+    """Return the threshold of each tool for each promised rate of false discoveries in (0, 1), by tool, then by rate.
 
     Raises:
         UsageError: no calls are scored, or none with decoys.
@@ -148,8 +142,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
 def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5) -> WhatIf:
     """Compare what two filters keep from all scores: the index knows no marks.
 
-    A chain counts for the tool of each of its calls. At most `n` calls are returned of those that come, and of those
-    that go.
+    A chain counts for the tool of each of its calls; of the calls that come, and of those that go, `n` are returned.
     """
     base = _read_base_run(store, query.stored)
     assemblies = {after: _assembly(store, query, base, after=after) for after in (False, True)}
@@ -184,7 +177,6 @@ def _sample(store: Store, call: ScoredCall, shard: Shard) -> Sample:
 
 
 def _assembly(store: Store, query: WhatIfQuery, base: _BaseRun, *, after: bool, run_id: str = "") -> AssemblySpec:
-    """Return how C* is assembled by either side of a query; the limit on examples is not looked for yet."""
     call_filter, config = query.after if after else query.before, query.stored.assembled
     return AssemblySpec(
         run_id=run_id,
@@ -204,11 +196,6 @@ def _assembly(store: Store, query: WhatIfQuery, base: _BaseRun, *, after: bool, 
 
 
 def _read_base_run(store: Store, stored: StoredScores) -> _BaseRun:
-    """Return the run that made the current scores.
-
-    Raises:
-        UsageError: there is no such run, or it has not scored every shard.
-    """
     runs = store.runs([stored.run_id]) if stored.run_id else []
     if not runs:
         raise UsageError("the scores belong to no run: run toolformer build to its end first")

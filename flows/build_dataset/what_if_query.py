@@ -1,8 +1,4 @@
-"""Other thresholds as a query on stored scores: filled in from the current C*, with notes on what stays unknown.
-
-Stored scores cannot say what more positions than those sampled would add, and then a note says so. What the query
-yields is counted in `warehouse.what_if`. This module loads no model and does not import Prefect.
-"""
+"""Other thresholds as a query on stored scores: filled in from the current C*, with notes on what stays unknown."""
 
 import math
 from collections.abc import Collection, Mapping

@@ -1,17 +1,10 @@
 """The numbers that a plan rests on: a line each, with its origin, and each replaceable with `--assume`; and the cards.
 
-    | origin   | where the value comes from                                                        |
-    |----------|-----------------------------------------------------------------------------------|
-    | given    | `--assume name=value`, or an option                                               |
-    | measured | the commits of a sample build, or a benchmark of this repository                  |
-    | paper    | Toolformer, with the section or table                                             |
-    | vendor   | the documentation of the card's or the service's maker                            |
-    | config   | the defaults of this program, or the model's config.json                          |
-    | computed | other assumptions                                                                 |
-    | assumed  | nobody has measured it; the source says why this value                            |
-
+Origins: `given` by --assume or an option; `measured` by a sample build or a benchmark of this repository; `paper`:
+Toolformer; `vendor`: the documentation of the card's or service's maker; `config`: defaults of this program, or the
+model's config.json; `computed` from other lines; `assumed`: nobody has measured it, the source says why this value.
 Shares of documents kept are the paper's for the calendar and those of 1,000 documents of C4 for the others, examples of
-C* those of Table 2 as if the paper's corpus had a million documents. What becomes of draws no paper says.
+C* those of Table 2 as if the paper's corpus had a million documents.
 """
 
 import csv
@@ -84,7 +77,7 @@ def parse(texts: Iterable[str]) -> dict[str, float]:
 
 
 class Assumptions:
-    """The assumptions of one plan, in the order in which they were first used; a given value replaces all others."""
+    """The assumptions of one plan, in the order of their first use; a given value replaces all others."""
 
     def __init__(self, given: Mapping[str, float]) -> None:
         self.given = given
@@ -111,10 +104,7 @@ class Assumptions:
         return self.add(DEFAULTS[name])
 
     def of_tool(self, tool: str, name: str, measured: float | None, source: str) -> float:
-        """Add a figure that may differ from one tool to the next; return the value that counts.
-
-        The tool has a line of its own, `tool.name`, if it was given or measured; else all tools share one.
-        """
+        """Add a tool's figure: a line of its own, `tool.name`, if it was given or measured, else one that all share."""
         own = f"{tool}.{name}"
         default = DEFAULTS.get(own, DEFAULTS[name])
         self._known.add(own)

@@ -11,7 +11,6 @@ keys and values once for its draws. Without a card the model's tokens are CPU ti
 
 The wall time is ingest, in one process, and then the longest of what the rest passes through: the cards, the cores,
 each tool. Queues, stragglers, the platform's own work and storage are left out: they come to little (docs/tried.md).
-No corpus is read, no model is loaded and no tool is called.
 """
 
 from __future__ import annotations
@@ -117,8 +116,6 @@ def _sample(p: BuildParameters, given: str | None) -> Sample | None:
 
 
 class _Tool:
-    """A tool's figures: given, else measured for it, else those that all tools share."""
-
     def __init__(self, key: str, config: SampleConfig, tau_f: float, run: _Run) -> None:
         self.key, self.config, self.tau_f, self._run = key, config, tau_f, run
         self._measured: dict[str, float] = {}
@@ -192,14 +189,11 @@ class _Run:
         if sample is not None and same_model and (measured := sample.text_tokens(self.single("draw_tokens"))):
             tokens, why, origin = measured, self.source, "measured"
         self.text_tokens = self.add("text_tokens", tokens, "tokens", origin, why)
-        self.tools = self._tools()
+        configs, tau_f = sampling(p, chosen_tools(p)[0])
+        self.tools = [_Tool(key, config, tau_f_for(key, tau_f), self) for key, config in configs.items()]
 
     def add(self, name: str, value: float, unit: str, origin: str, source: str) -> float:
         return self.lines.add(Assumption(name, value, unit, origin, source))
-
-    def _tools(self) -> list[_Tool]:
-        configs, tau_f = sampling(self.p, chosen_tools(self.p)[0])
-        return [_Tool(key, config, tau_f_for(key, tau_f), self) for key, config in configs.items()]
 
     def plan(self, gpu_price: float) -> CostPlan:
         single, gpu_count = self.single, self.gpu_count
@@ -264,7 +258,6 @@ class _Run:
     def _calls(
         self, tool: _Tool, texts: float, draws_a_text: float, scan_tokens: float, depth: int = 1
     ) -> Iterator[StageCost]:
-        """Yield the costs of drawing calls into texts, of asking the tool, and of scoring."""
         draws = texts * draws_a_text
         ok = draws * tool.rate("ok_share")
         calls, scored = ok * tool.rate("calls_per_ok_draw"), ok * tool.rate("scored_per_ok_draw")

@@ -1,7 +1,7 @@
 """What a finished build says of its costs: counters of its commits, added up per stage and tool, as rates.
 
-Rates are per unit of work (a document, a draw, a call), so that a build of another size, or with other k and m, can be
-computed from them. The commits of the last completed build count, those that it reused included. No data file is read.
+Rates are per unit of work (a document, a draw, a call), so that other sizes, k and m can be computed from them. The
+commits of the last completed build count, those that it reused included. No data file is read.
 """
 
 from collections import defaultdict
@@ -55,9 +55,7 @@ class Sample:
     def rates(self, tool: str, tau_f: float, draw_tokens: float, same_draws: bool) -> dict[str, float]:
         """Return a tool's rates by the names of the plan's assumptions; those that the build cannot tell are missing.
 
-        Args:
-            draw_tokens: of a draw; commits count the draws, not their tokens.
-            same_draws: whether it was sampled as it is planned; if not, nothing is said of draws and LM tokens.
+        Unless `same_draws`, it was sampled otherwise than it is planned, and nothing is said of draws and LM tokens.
         """
         if ("sample", tool) not in self.totals:
             return {}

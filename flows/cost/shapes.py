@@ -1,8 +1,7 @@
 """The shape of a causal language model, from its config.json alone: FLOPs a token, bytes a token.
 
 Two FLOPs for each weight and token (a product and a sum), and four for each layer, width and token looked back at.
-Norms and biases, under a thousandth of it, are left out; a family that is not known is taken for one without a gated
-MLP. No weights are read, and neither torch nor transformers is imported.
+Norms and biases, under a thousandth of it, are left out; an unknown family is taken for one without a gated MLP.
 """
 
 import json
@@ -39,17 +38,15 @@ class ModelShape:
     matrix_parameters: int  # those that each token is multiplied with, without embeddings and output layer
 
     def flops_per_token(self, looked_back: float, logits_share: float = 1.0) -> float:
-        """Return the FLOPs of a token's forward pass, on average over some tokens.
+        """Return the FLOPs of a token's forward pass that attends to `looked_back` tokens, the mean over some tokens.
 
-        Args:
-            looked_back: tokens that one of them attends to.
-            logits_share: of them, for which the output layer is computed.
+        For `logits_share` of them the output layer is computed.
         """
         output = 2.0 * self.hidden * self.vocabulary * logits_share
         return 2.0 * self.matrix_parameters + 4.0 * self.layers * self.hidden * looked_back + output
 
     def weight_bytes(self) -> float:
-        """Return the bytes of the weights that one step of decoding reads, in bf16."""
+        """Bytes that one step of decoding reads, in bf16."""
         return 2.0 * (self.matrix_parameters + self.hidden * self.vocabulary)
 
     def kv_bytes_per_token(self) -> float:

@@ -1,9 +1,7 @@
 """The certificate of an accuracy: how many of a benchmark's items stand in the texts that a model was finetuned on.
 
-They are looked for in the stored texts of the dataset version that the training's record names, without their calls,
-so a dataset needs nothing done to it before. A base model's texts are not known. What an item's words are is said in
-`evaluate.contamination`. `evaluate` keeps certificates as records of the warehouse, where its next run, the cards and
-the reports find them.
+They are looked for in the stored texts of the training's dataset version, without their calls; a base model's texts are
+not known. Certificates are records of the warehouse, where the next run, the cards and the reports find them.
 """
 
 from collections.abc import Iterable, Mapping

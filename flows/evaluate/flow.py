@@ -1,8 +1,7 @@
 """The flow `evaluate`: a benchmark put to a model's arms, with tools and without, sharded and resumable.
 
-The benchmark is read and cut into shards; every arm at every k answers all of them, a group of shards as a task.
-Killed, it goes on where it was. Predictions stand in the warehouse, figures and plots in one MLflow run. How an arm
-answers, and when an answer is right, is not known here.
+Every arm at every k answers all items, a group of shards as a task. Predictions stand in the warehouse, figures and
+plots in one MLflow run.
 """
 
 import time
@@ -22,15 +21,7 @@ from flows.runtime.artifacts import embedded_picture, publish_link, publish_summ
 from flows.runtime.ledger import Ledger
 from flows.runtime.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most
 from flows.runtime.running import begin_flow, running
-from flows.runtime.stage_tasks import (
-    GroupResult,
-    finished_shards,
-    group_label,
-    named_for,
-    results_of,
-    run_source,
-    submit_stage,
-)
+from flows.runtime.stage_tasks import GroupResult, finished_shards, results_of, run_source, submit_for_run
 from tasks.settings import shown_url
 from tasks.shards.run_shard import ShardResult, on_shard_done
 from tasks.specs.evaluation_spec import ArmRun, Evaluation
@@ -97,16 +88,10 @@ def _run_stages(plan: EvaluationPlan, ledger: Ledger) -> tuple[ShardResult, dict
     ledger.expect(stage.name, len(shards) * len(plan.evaluations))
     groups = cut_evenly(shards, tasks_at_most() // len(plan.evaluations))
     futures: dict[Evaluation, list[PrefectFuture[GroupResult]]] = {}
-    for evaluation in plan.evaluations:
-        run = ArmRun(benchmark, evaluation)
-        about = f"{benchmark.task} {evaluation.arm} k={evaluation.k}" if stage is EVALUATE else evaluation.arm
-        with on_shard_done(ledger.note):
-            futures[evaluation] = [
-                submit_stage(
-                    stage, run, named_for(run.name, group), {}, name=f"{stage.name} {about} {group_label(group)}"
-                )
-                for group in groups
-            ]
+    with on_shard_done(ledger.note):
+        for evaluation in plan.evaluations:
+            about = f"{benchmark.task} {evaluation.arm} k={evaluation.k}" if stage is EVALUATE else evaluation.arm
+            futures[evaluation] = submit_for_run(stage, ArmRun(benchmark, evaluation), groups, about)
     for result in finished_shards([future for group in futures.values() for future in group]):
         ledger.add(result)
     return read, {evaluation: results_of(group) for evaluation, group in futures.items()}
@@ -132,7 +117,6 @@ def _certify(store: Store, found: Sequence[Certificate]) -> None:
 
 
 def _paper(plan: EvaluationPlan) -> dict[str, float]:
-    """Return the paper's figures; of perplexity only where the text is one that the paper measured."""
     if plan.task.rule is Rule.PERPLEXITY:
         return dict(PERPLEXITY.get(measured_text(plan.task.name, plan.benchmark.source), {}))
     return dict(plan.task.figures)

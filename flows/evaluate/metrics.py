@@ -1,8 +1,4 @@
-"""The results of an evaluation: figures per arm and k with their uncertainty, and comparisons between arms.
-
-They are plain records, computed from the predictions of finished shards with `toolformer_core.evaluate.statistics`.
-Nothing is printed or tracked here.
-"""
+"""The results of an evaluation as plain records: figures per arm and k, their uncertainty, comparisons between arms."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -119,9 +115,9 @@ def arm_figures(
             if word_problems
         ]
         split = call_split(items)
-        overall = split.all
+        overall, with_calls = split.all, evaluation.arm in ("toolformer", TRIGGER_ARM)
         per_item = sum(map(len, calls)) / len(rows) if rows else math.nan
-        with_calls, one = evaluation.arm in ("toolformer", TRIGGER_ARM), (known or {}).get(evaluation)
+        one = (known or {}).get(evaluation)
         certificate = None if one is None else certificate_of(names[evaluation], evaluation, right[evaluation], one)
         out.append(
             ArmFigures(

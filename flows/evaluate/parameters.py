@@ -1,7 +1,4 @@
-"""The parameters of `evaluate`, declared once: Prefect's form, the options of `toolformer evaluate`, a table of docs.
-
-Every field says what it is and where its default comes from. `resolve` looks the names up.
-"""
+"""The parameters of `evaluate`, declared once: Prefect's form, the command's options, a table of the docs."""
 
 from collections.abc import Iterable
 from typing import Annotated

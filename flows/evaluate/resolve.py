@@ -1,7 +1,4 @@
-"""What the parameters of an evaluation resolve to: benchmark, arms, models and tools, with their digests.
-
-A mistake is thus reported before anything runs. Nothing is written, and no model is loaded.
-"""
+"""What the parameters of an evaluation resolve to; a mistake is reported before anything is written or loaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,7 +37,6 @@ class EvaluationPlan:
 
 
 def finished_trainings(store: Store) -> list[FinishedTraining]:
-    """Return the finished trainings of a data folder; data at a URL has none."""
     return finished_finetunes(Path(store.root) / "finetunes") if store.is_local else []
 
 
@@ -49,11 +45,7 @@ def choose_arms(
 ) -> list[tuple[str, int]]:
     """Return the arms with their k, grouped by model; an arm with tools at k = 0 becomes the arm without tools.
 
-    Without `arms`, every arm whose model exists is chosen, the one with thresholds only if they are given.
-
-    Args:
-        models: the existing models: `base`, `cc`, `toolformer` -> name or folder.
-        with_tools: False: the task offers no tools.
+    Without `arms`, every arm whose model is among `models` is chosen, the one with thresholds only if they are given.
     """
     wanted = [arm.strip().lower() for arm in p.arms]
     for arm in wanted:
@@ -94,11 +86,7 @@ _FOLDER_SEED = 0  # of a folder's items, so that all of its files have their par
 
 
 def resolve(p: EvaluateParameters) -> EvaluationPlan:
-    """Look up every name, compute every digest, and fill in every setting.
-
-    Raises:
-        UsageError: a name does not exist, or parameters do not fit together.
-    """
+    """Look up every name, compute every digest, and fill in every setting; a UsageError says what is wrong."""
     task = task_named(p.task)
     path = Path(p.path).expanduser().absolute() if p.path else None
     of_folder = path is not None and path.is_dir() and task.rule is not Rule.PERPLEXITY
@@ -157,7 +145,6 @@ def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evalua
 
 
 def _finetuned(p: EvaluateParameters, store: Store, digest: str) -> dict[str, str]:
-    """Return the models `cc` and `toolformer`: those named in the parameters, else the newest trainings."""
     if p.cc is not None or p.toolformer is not None:
         return {arm: trained_model(name) for arm, name in (("cc", p.cc), ("toolformer", p.toolformer)) if name}
     trainings = newest_pair(finished_trainings(store), digest)

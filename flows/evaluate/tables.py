@@ -1,10 +1,8 @@
 """The paper's Tables 2 to 10, §4.2's shares of calls and the data of Figure 4, from the snapshot, beside the paper's.
 
-Figures come from completed evaluations alone, the newest of each arm and k. A cell that nobody has measured is None
-("-" in print), and its table names the commands that would measure it. Figures are set side by side only if they were
-measured on the same items: a task's column (in Table 9, a group of rows) holds figures on the same number of items of
-the same file. All figures are those of views; only means and shares over several tasks are computed here. Where our
-set-up differs from the paper's, a note says how, and why.
+Figures are those of the newest completed evaluation of each arm and k. A cell that nobody has measured is None ("-" in
+print), and its table names the commands that would measure it. A task's column (in Table 9, a group of rows) holds
+figures on the same number of items of the same file alone.
 """
 
 import shlex
@@ -31,14 +29,7 @@ from toolformer_core.evaluate.figures import (
 from toolformer_core.evaluate.tasks import EMBEDDED, task_named
 from warehouse.errors import SnapshotError
 from warehouse.marks import CallIdentity, Mark, standing
-from warehouse.queries import (
-    accuracies,
-    call_counts,
-    evaluation_limits,
-    nearest_call,
-    perplexities,
-    yield_by_threshold,
-)
+from warehouse.queries import accuracies, call_counts, evaluation_limits, nearest_call, perplexities, yield_by_threshold
 
 _ItemSet = tuple[str, int]  # name of the file of items ("": the task has its own items), and how many of its items
 
@@ -80,8 +71,6 @@ _JUDGED = "judged: what people's marks say of our call; - is a call that nobody 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The figures that the snapshot holds for one base model."""
-
     base: str
     data: str
     accuracy: dict[tuple[str, str, int], dict[str, Any]]  # (task, arm, k) -> row of the view, on the latest item set
@@ -106,8 +95,7 @@ def paper_tables(snapshot: Path, data: str, model: str | None = None, marks: Ite
 
     Args:
         snapshot: path of the data folder's published snapshot; it need not exist.
-        model: the base model as it was named to `evaluate`, or its absolute path; default: the one evaluated last.
-        marks: people's, in the order of their times.
+        model: as it was named to `evaluate`, or its absolute path; default: the one evaluated last.
     """
     published = snapshot if snapshot.is_file() else None
     # as in the paper, of one call per item
@@ -151,7 +139,6 @@ def _on_latest_item_sets(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def _rows_of_model(model: str | None, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of a base model, or all if `model` is None; oldest first."""
     rows = sorted(rows, key=lambda r: (r["run_number"], r["evaluated"]))
     if model is None:
         return rows
@@ -261,10 +248,9 @@ def _table_8(measured: _Measured) -> ResultTable:
 
 
 def _table_9(measured: _Measured) -> ResultTable:
-    """Return Table 9: the arm toolformer by k, where k = 0 is the same model disabled.
+    """Return Table 9: the arm toolformer by k, a group of rows for each item set; k = 0 is the same model disabled.
 
-    The paper's two tasks come first, then all others that were run. A task has a group of rows for each item set; if
-    there are several, each group's name says which items it is on.
+    The paper's two tasks come first, then all others that were run.
     """
     tasks = dict.fromkeys([*DECODING, *(task for task, _ in measured.item_sets)])
     by_task = {task: _rows_by_k(measured, task) for task in tasks}
@@ -287,10 +273,7 @@ def _table_9(measured: _Measured) -> ResultTable:
 
 
 def _rows_by_k(measured: _Measured, task: str) -> list[dict[int, dict[str, Any]]]:
-    """Return k -> row for each item set on which Toolformer was evaluated with tools.
-
-    For the paper's tasks, an evaluation with tools disabled is enough.
-    """
+    """Return k -> row for each item set; of the paper's tasks, an evaluation with tools disabled is enough."""
     groups = [by_arm for (group_task, _), by_arm in measured.item_sets.items() if group_task == task]
     return [
         {k: row for (arm, k), row in by_arm.items() if arm == ("toolformer" if k else "toolformer-disabled")}
@@ -349,7 +332,6 @@ def _figure_4(measured: _Measured) -> ResultTable:
         f"the paper's sizes: {paper_sizes}; it gives its points in a picture only, and says that tools start to help "
         f"at about {TOOLS_PAY_FROM / 1e6:,.0f} M"
     )
-    missing = ("run the missing tasks of Tables 3 to 5 with models of several sizes",) if _has_gaps(
-        rows or [(None,) * len(columns)], range(1, len(columns))
-    ) else ()  # fmt: skip
+    has_gaps = _has_gaps(rows or [(None,) * len(columns)], range(1, len(columns)))
+    missing = ("run the missing tasks of Tables 3 to 5 with models of several sizes",) if has_gaps else ()
     return ResultTable("Figure 4", _FIGURE_4, columns, rows, missing, (note, _THREE_TOOLS, _WORDING))

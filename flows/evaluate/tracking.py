@@ -1,7 +1,6 @@
 """One MLflow run per evaluation: figures with k as the step, tables, plots, and the benchmark with its digest.
 
-The run links to the runs of the trainings that made the evaluated models. It is created after all items have been
-answered, so a killed evaluation leaves no run.
+It is created after all items have been answered, so a killed evaluation leaves no run.
 """
 
 import math
@@ -80,7 +79,7 @@ def track(
 
 
 def _safe(arm: str) -> str:
-    """Return an arm's name without the plus sign, which MLflow does not allow."""
+    # MLflow allows no plus sign.
     return arm.replace("+", "-")
 
 

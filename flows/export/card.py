@@ -1,8 +1,7 @@
-"""The card and the manifest of an export.
+"""The card and the manifest of an export, for people and for programs.
 
-The card is a README of the Hugging Face hub: a YAML header, what was exported, and the dataset's own card with its
-thresholds, yields and sources. The manifest says the same to programs. Both hold digests and neither says when the
-export was made, so that the same export gives the same bytes.
+The card is a README of the Hugging Face hub: a YAML header, what was exported, and the dataset's own card. Neither says
+when the export was made, so that the same export gives the same bytes.
 """
 
 import hashlib
@@ -59,7 +58,6 @@ class Written:
 
 
 def file_entries(paths: Mapping[str, Path], written: Written | None) -> list[dict[str, Any]]:
-    """Return name, split, bytes and SHA-256 of files; of a folder, those of its files."""
     entries: list[dict[str, Any]] = []
     for split, path in paths.items():
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
@@ -86,11 +84,7 @@ def requested_of(dataset: Dataset, settings: ExportSettings, tokenizer: LoadedTo
     return {
         "manifest": _VERSION,
         "program": __version__,
-        "dataset": {
-            **of_dataset,
-            "weights_licence": weights_licence(dataset.model),
-            "thresholds": dataset.thresholds,
-        },
+        "dataset": {**of_dataset, "weights_licence": weights_licence(dataset.model), "thresholds": dataset.thresholds},
         "format": settings.format,
         **({"separator": settings.ending} if settings.format == "text" else {}),
         **({"dialect": settings.spoken, "arguments": settings.argument_form} if chat else {}),

@@ -1,7 +1,4 @@
-"""An export as a form asks for it, from the options to the files and the hub. Flow and command call it.
-
-It knows no Prefect.
-"""
+"""An export as a form asks for it, from the options to the files and the hub; it knows no Prefect."""
 
 import datetime as dt
 import logging
@@ -22,13 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 def deliver(parameters: ExportParameters, on_progress: OnProgress | None = None) -> ExportResult:
-    """Export a dataset as a form asks for it, and push it to the hub if the form names a repository.
+    """Export a dataset as a form asks for it, record that, and push it to the hub if the form names a repository.
 
-    The data folder keeps a record of it, from which its lineage follows. What an earlier call wrote is pushed as it is,
-    so a push that failed is repeated by the same call.
-
-    Args:
-        on_progress: called with the examples read so far, and how many there are.
+    What an earlier call wrote is pushed as it is, so a push that failed is repeated by the same call. `on_progress`
+    takes the examples read so far, and how many there are.
 
     Raises:
         UsageError, CorruptDataError: see `export_to` and `look_at`.

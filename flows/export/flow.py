@@ -1,8 +1,4 @@
-"""The flow `export`: C* in files that a trainer reads, from a form.
-
-It shows progress, and at its end a table of the counts and of where the files lie: on the machine of the worker that
-ran it, and on the hub. What is written is not known here.
-"""
+"""The flow `export`: C* in files that a trainer reads, from a form; at its end it shows counts and where files lie."""
 
 from prefect import flow, get_run_logger
 
@@ -55,10 +51,6 @@ def _summary(result: ExportResult) -> str:
 
 
 def run_export(parameters: ExportParameters) -> ExportResult:
-    """Run the flow in this process.
-
-    Raises:
-        UsageError, CorruptDataError, PushError: see `deliver`.
-    """
+    """Run the flow in this process; it raises what `deliver` does."""
     guard_prefect_server()
     return export(parameters)

@@ -1,7 +1,7 @@
 """Examples as the rows of each format, and what writes rows to a file or folder.
 
 A maker turns a batch of examples into rows, or says why one has none. A sink writes rows one after the other, so that
-memory does not grow with the dataset. Neither knows stores, splits or manifests.
+memory does not grow with the dataset.
 """
 
 import json
@@ -43,10 +43,7 @@ Sink = Callable[[Any], object]  # writes the content of a row
 
 
 def maker_of(settings: ExportSettings, tokenizer: LoadedTokenizer | None, schemas: Mapping[str, ToolSchema]) -> Maker:
-    """Return what makes the rows of a format.
-
-    Args:
-        schemas: of the dataset's tools, by their names in calls; for conversations.
+    """Return what makes the rows of a format; `schemas` are those of the dataset's tools, by their names in calls.
 
     Raises:
         UsageError: the chat template leaves out a part of a conversation.
@@ -141,7 +138,6 @@ def _lines(path: Path) -> Iterator[Sink]:
 
 @contextmanager
 def _hf_folder(folder: Path, dataset: Dataset, fingerprint: str) -> Iterator[Sink]:
-    """Write the layout of `save_to_disk`: one Arrow stream, `dataset_info.json`, `state.json`."""
     folder.mkdir(parents=True)
     batch: list[dict[str, str]] = []
     with pa.OSFile(str(folder / _HF_DATA), "wb") as file, pa.ipc.new_stream(file, _HF_SCHEMA) as stream:

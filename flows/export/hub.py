@@ -1,12 +1,10 @@
 """A push: the files of an export, or of a finetuned model, in a repository of the Hugging Face hub, in one commit.
 
-The repository is looked at before anything is written, so that a mistake costs nothing. It is made if it is missing,
-private unless asked otherwise. The card becomes README.md, and the manifest lies beside the files: by it the next push
-knows which files are an export's, replaces these, and removes those that the new export lacks. Files that no manifest
-lists are never touched without --replace, and never removed. The commit names the state that was looked at as its
-parent, so the hub refuses it if somebody else has written there meanwhile.
-
-HF_TOKEN (or `hf auth login`) says who pushes, HF_ENDPOINT where to; both are read by `huggingface_hub` alone.
+The repository is looked at before anything is written, and made if it is missing. By the manifest beside the files the
+next push knows which are an export's: it replaces these, and removes those that the new export lacks. Files that no
+manifest lists are never touched without --replace, and never removed. The commit names the state that was looked at as
+its parent, so the hub refuses it if somebody else has written there meanwhile. `huggingface_hub` alone reads HF_TOKEN
+(or `hf auth login`) and HF_ENDPOINT.
 """
 
 from __future__ import annotations
@@ -65,12 +63,10 @@ class Repository:
 def look_at(
     name: str, written: Collection[str], kind: Kind = "dataset", *, public: bool = False, replace: bool = False
 ) -> Repository:
-    """Return a repository's state, if files may be pushed there.
+    """Return the state of a repository OWNER/NAME, if files may be pushed there.
 
     Args:
-        name: OWNER/NAME.
         written: the names that the files or their folder will have there.
-        public: whether all may read it.
         replace: whether it may hold other files, and files of the same name are replaced.
 
     Raises:
@@ -112,7 +108,6 @@ def _check(found: Repository, written: Collection[str] | None, *, public: bool, 
 
 
 def _listed(api: HfApi, name: str, kind: Kind, commit: str | None) -> list[str] | None:
-    """Return the files that a repository's manifest lists; None if it is no manifest of ours."""
     with TemporaryDirectory() as folder:
         path = api.hf_hub_download(name, MANIFEST, repo_type=kind, revision=commit, local_dir=folder)
         try:
@@ -125,9 +120,7 @@ def _listed(api: HfApi, name: str, kind: Kind, commit: str | None) -> list[str] 
 def push(repository: Repository, uploads: Mapping[str, Path], message: str) -> Pushed:
     """Upload files in one commit, and remove what an earlier push wrote and this one lacks.
 
-    Args:
-        repository: what `look_at` returned; it is made if it was missing.
-        uploads: path in the repository -> file; a manifest that lists them among them.
+    `uploads` are files by path in the repository, with a manifest that lists them.
 
     Raises:
         UsageError: there is no token.

@@ -1,8 +1,7 @@
 """A finetuned model with a card in a model repository of the Hugging Face hub, pushed in one commit.
 
-The files are those of the model's folder. The card names the licences of the weights and of the texts, tells how the
-model was trained and what it answered, and ends with the card of its dataset. The manifest holds the digests, by which
-the next push knows which files are ours.
+The card names the licences of the weights and of the texts, tells how the model was trained and what it answered, and
+ends with the card of its dataset.
 """
 
 import json
@@ -60,14 +59,10 @@ def push_model(
     replace: bool = False,
     dry_run: bool = False,
 ) -> ModelPush:
-    """Push a finished training's model.
+    """Push the model of a finished training, given by its name, its folder, or its model's folder, to OWNER/NAME.
 
     Args:
-        job: name of the training, or its folder, or its model's folder.
-        name: OWNER/NAME on the hub.
         licence: of the weights; None: the base model's, as its README states it.
-        public: whether all may read the repository.
-        replace: whether other files of the same names in it are replaced.
         dry_run: whether to send nothing and to ask the hub nothing.
 
     Raises:

@@ -1,8 +1,4 @@
-"""The parameters of `export`, declared once: Prefect's form, the options of `toolformer export`, a table of docs.
-
-Each field's description gives its meaning. Which of them may stand together `settings` checks; names are looked up when
-the export runs.
-"""
+"""The parameters of `export`, declared once: Prefect's form, the options of `toolformer export`, a table of docs."""
 
 from dataclasses import fields
 from typing import Annotated, Any, Literal
@@ -62,11 +58,7 @@ class ExportParameters(BaseModel):
     )
 
     def settings(self) -> ExportSettings:
-        """Return the options of the export.
-
-        Raises:
-            UsageError: a value is missing, or belongs to another format.
-        """
+        """Return the options of the export; a UsageError says that one is missing, or belongs to another format."""
         for name in ("public", "replace", "dry_run"):
             if getattr(self, name) and self.push is None:
                 raise UsageError(f"--{name.replace('_', '-')} belongs to --push")

@@ -1,10 +1,6 @@
-"""Some examples of an export, with what is trained and what is not. Nothing is written.
+"""Some examples of an export, with what is trained and what is not: by tokens, segments, or turns of a chat.
 
-    tokens        by tokens: masked is each token that shares a character with a response, and the first
-    segments      by segments
-    chat          by turns: those of the assistant are trained, if the trainer uses an assistant-only loss
-
-The other formats are whole texts, in which nothing is masked.
+Nothing is written. The other formats are whole texts, in which nothing is masked.
 """
 
 from collections.abc import Iterable, Iterator

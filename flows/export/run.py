@@ -2,11 +2,8 @@
 
 For `cstar.jsonl` these are `cstar.jsonl`, `cstar.dev.jsonl`, `cstar.manifest.json` and `cstar.card.md`. They are
 written into a folder `cstar.jsonl.partial` beside them and then renamed, `cstar.jsonl` last: where it is, all of it is.
-The dataset's files are read one after the other, and their digests checked. The same export gives the same bytes: files
-that fit their manifest are what the export would write, so a push that failed is repeated without writing them again.
-
-A chat row has the schemas of the dataset's tools, which are built again as its run named them; of one that cannot be
-built here (its file is gone, its server does not answer) the name alone, and a note says so.
+The same export gives the same bytes: files that fit their manifest are what the export would write, so a push that
+failed is repeated without writing them again.
 """
 
 import json
@@ -95,11 +92,7 @@ def export_dataset(store: Store, name: str, format_: Format, out: Path, separato
 def export_to(
     store: Store, name: str, out: Path, settings: ExportSettings, on_progress: OnProgress | None = None
 ) -> ExportResult:
-    """Export a dataset.
-
-    Args:
-        out: the file or folder to write; what comes with it lies beside it.
-        on_progress: called with the examples read so far, and how many the dataset has.
+    """Export a dataset to a file or folder `out`, with what comes with it beside; see `deliver` for `on_progress`.
 
     Raises:
         UsageError: something of it exists already or cannot be written, the dataset does not exist, no example can be
@@ -247,7 +240,6 @@ def _write_rows(
 
 
 def _move(places: list[Path], partial: Path) -> list[Path]:
-    """Rename what was written to its places, in order; if one fails, none stays."""
     moved: list[Path] = []
     try:
         for place in places:
@@ -268,11 +260,7 @@ def _remove(path: Path) -> None:
 
 
 def written_earlier(store: Store, name: str, out: Path, settings: ExportSettings) -> ExportResult | None:
-    """Return the export that lies at `out`; None if nothing lies there.
-
-    Raises:
-        UsageError: something else lies there, or the dataset does not exist.
-    """
+    """Return the export that lies at `out`, None if nothing does; a UsageError says that something else lies there."""
     if not out.exists():
         return None
     dataset = find_dataset(store, name)

@@ -1,8 +1,7 @@
 """Fits the thresholds on p(" [") of a finetuned model on the documents of C* that its training held out.
 
-The record is stored in the job's folder, and its figures in the training's MLflow run. It takes one pass over the
-documents, so it runs in this process, where the finetuned model is loaded; it is no flow. How an opening is judged is
-in `toolformer_core.decode.trigger`.
+It takes one pass over the documents, where the finetuned model is loaded, so it is no flow. The record is stored in the
+job's folder, its figures in the training's MLflow run. How an opening is judged is in `toolformer_core.decode.trigger`.
 """
 
 from collections import Counter
@@ -84,7 +83,7 @@ def fit_trigger(
 
 
 def fitted_earlier(finished: FinishedTraining, digest: str, parameters: FitTriggerParameters) -> TriggerResult | None:
-    """Return what was fitted for a training's model of this digest by the same parameters; None if nothing was."""
+    """Return what was fitted for a model of this digest by the same parameters; None if nothing was."""
     with suppress(UsageError):  # no record, or one that cannot be read
         fitted = read_trigger(finished.folder / TRIGGER_FILE)
         if (fitted.model_digest, fitted.top_k, fitted.config) == (digest, parameters.k, _config(parameters)):

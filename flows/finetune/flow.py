@@ -1,15 +1,14 @@
 """The flow `finetune`: a dataset version to a checkpoint, trained where the GPUs are.
 
-It names the job after everything that its result depends on, launches it with the profile's launcher, follows it, and
-reports its events to Prefect and MLflow. If it is cancelled or interrupted, it asks the job to stop; the job saves a
-checkpoint for the same call to resume from. A worker kills a cancelled flow run after 30 seconds; `end_cancelled` then
-waits for the job in a separate process. If the flow run is killed without being cancelled, the training goes on, and
-the same call follows it again.
+It launches the job with the profile's launcher, follows it, and reports its events to Prefect and MLflow. Cancelled or
+interrupted, it asks the job to stop, which saves a checkpoint for the same call to resume from. A worker kills a
+cancelled flow run after 30 seconds; `end_cancelled` then waits for the job in a separate process. If the flow run is
+killed without being cancelled, the training goes on, and the same call follows it again.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from flows.forms.resolved import resolved
 from flows.lineage.send import send_run
 from flows.report.tables import markdown_table
 from flows.runtime.artifacts import WorkProgress, publish_link, publish_summary, run_name_from
+from flows.runtime.context import using
 from flows.runtime.ledger import republish
 from flows.runtime.running import begin_flow, stopping_if_cancelled
 from flows.runtime.server import guard_prefect_server
@@ -75,14 +75,9 @@ class FinetuneResult:
     seconds: float
 
 
-@contextmanager
-def reporting_events_to(report: Report) -> Iterator[None]:
+def reporting_events_to(report: Report) -> AbstractContextManager[None]:
     """Call `report` with every event of the trainings inside this block."""
-    token = _report.set(report)
-    try:
-        yield
-    finally:
-        _report.reset(token)
+    return using(_report, report)
 
 
 @task(name="prepare", task_run_name="prepare {spec.arm}")
@@ -91,7 +86,6 @@ def prepare_job(spec: FinetuneSpec, data: str) -> JobCard:
 
 
 def _is_retryable(task: Any, run: Any, state: Any) -> bool:
-    """Return whether another attempt may succeed, and say so; called while attempts are left."""
     error = state.result(raise_on_failure=False)
     if not isinstance(error, TrainingError) or not error.retryable:
         return False
@@ -142,8 +136,8 @@ def train_job(plan: FinetunePlan, run: Any, started: float) -> TrainingOutcome:
 def end_cancelled(flow: Any, flow_run: Any, state: Any) -> None:
     """Stop a cancelled flow run's job with a checkpoint, and close its MLflow run, if the run's own process could not.
 
-    A worker calls it when that process is gone. The job is found by the flow run's id in its folder, because the
-    dataset named by the parameters may have a newer version by now.
+    A worker calls it when that process is gone. The job is found by the flow run's id in its folder, as the dataset
+    may have a newer version by now.
     """
     parameters = FinetuneParameters.model_validate(flow_run.parameters["parameters"])
     profile = load_profile(parameters.profile)
@@ -217,7 +211,6 @@ def _record(folder: Path, store: Store) -> None:
 
 
 def _finished(folder: Path) -> TrainingOutcome | None:
-    """Return how the job ended, if it finished and its model exists."""
     ended = next((e for e in reversed(read_events(folder)[0]) if e["event"] == "finished"), None)
     if ended is None or not (folder / "model").is_dir():
         return None
@@ -227,7 +220,6 @@ def _finished(folder: Path) -> TrainingOutcome | None:
 
 
 def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started: float) -> TrainingOutcome:
-    """Train, and close the MLflow run if the training does not finish."""
     try:
         with stopping_if_cancelled():
             outcome = train_job.with_options(retries=parameters.retries)(plan, run, started)
@@ -263,11 +255,6 @@ def training_rows(result: FinetuneResult) -> list[tuple[str, str]]:
 
 
 def run_finetune(parameters: FinetuneParameters) -> FinetuneResult:
-    """Run the flow in this process.
-
-    Raises:
-        UsageError: a parameter is wrong.
-        TrainingError, Stopped: see `finetune`.
-    """
+    """Run the flow in this process; it raises a UsageError for a wrong parameter, a TrainingError, or `Stopped`."""
     guard_prefect_server()
     return finetune(parameters)

@@ -1,7 +1,4 @@
-"""The parameters of `finetune` and `fit-trigger`, declared once: forms, options of the command line, a table of docs.
-
-Each field's description gives its meaning and the source of its default. `resolve` looks up the names.
-"""
+"""The parameters of `finetune` and `fit-trigger`, declared once: forms, the commands' options, a table of docs."""
 
 from collections.abc import Iterable
 from typing import Annotated, Literal

@@ -118,11 +118,7 @@ PROFILES = {
 
 
 def load_profile(name: str, model: str = "") -> Profile:
-    """Return a profile by name, or from a JSON file.
-
-    Args:
-        name: `auto` is gpu where this machine has one, bf16 where it is faster for the model, else cpu.
-    """
+    """Return a profile by name or from a JSON file; `auto`: gpu where there is one, bf16 where it is faster, or cpu."""
     if name == "auto":
         import torch
 

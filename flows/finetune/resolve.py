@@ -1,7 +1,4 @@
-"""Resolves the parameters of a finetuning: dataset, model, recipe and launcher.
-
-A mistake is thus reported before anything is written or started.
-"""
+"""Resolves the parameters of a finetuning, so that a mistake is reported before anything is written or started."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,18 +36,14 @@ class FinetunePlan:
 
 
 def check_machine(plan: FinetunePlan) -> None:
-    """Check that this machine can run a training that the profile places on it; other machines are not checked.
-
-    Raises:
-        UsageError: there is no GPU, there are too few, or a package is missing.
-    """
+    """Check that this machine can run a training that the profile places on it; others are not checked."""
     ended = outcome_of(read_events(plan.spec.folder)[0])
     if ended is None or not ended.finished:
         check_hardware(plan.profile, plan.processes, plan.spec.recipe)
 
 
 def check_hardware(profile: Profile, processes: int, recipe: Recipe) -> None:
-    """Check that this machine has the GPUs and packages of a training that the profile places on it."""
+    """Check that this machine has the GPUs and packages of a training, or raise a UsageError."""
     if profile.launcher != "local":
         return
     if profile.device == "cuda":
@@ -78,11 +71,7 @@ def jobs_folder(profile: Profile, store: Store) -> Path:
 
 
 def resolve(p: FinetuneParameters) -> FinetunePlan:
-    """Look up every name, compute the digests, and fill in every setting.
-
-    Raises:
-        UsageError: a name does not exist, or parameters do not fit together.
-    """
+    """Look up every name, compute the digests, and fill in every setting; a UsageError says what is wrong."""
     from toolformer_core.lm.check import check_model
     from toolformer_core.lm.load import model_digest, model_folder  # imports torch, which cancelling does not need
 
@@ -105,11 +94,7 @@ def resolve(p: FinetuneParameters) -> FinetunePlan:
 
 
 def resolve_setup(p: FinetuneParameters) -> tuple[Profile, int, Recipe, Launcher]:
-    """Return what does not depend on the dataset: profile, processes per node, recipe and launcher.
-
-    Raises:
-        UsageError: there is no such profile, or parameters do not fit it.
-    """
+    """Return what does not depend on the dataset: profile, processes per node, recipe and launcher."""
     profile = load_profile(p.profile, p.model)
     processes = p.processes or profile.processes_here()
     figures = ("steps", "batch", "learning_rate", "warmup", "sequence_length", "evaluate_every", "keep", "seed")

@@ -1,8 +1,4 @@
-"""One MLflow run per training job, for all its attempts: parameters, digests, curves, and what it was trained on.
-
-The run links to the run of the build that made its dataset, so that a checkpoint leads to its thresholds.
-`tasks.tracking.TrainingRun` records the job's events.
-"""
+"""One MLflow run per training job, for all its attempts; it links to the run of the build that made its dataset."""
 
 from dataclasses import asdict
 from pathlib import Path

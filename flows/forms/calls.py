@@ -1,8 +1,4 @@
-"""Fields of forms that say which calls are drawn, kept and made: prompts, thresholds, rates, triggers.
-
-They are types as in `forms`, whose conventions hold here. What a threshold found from a rate is,
-`tasks` decides; here they are only parsed and checked.
-"""
+"""Fields of forms that say which calls are drawn, kept and made: prompts, thresholds, rates, triggers."""
 
 import math
 import re
@@ -43,7 +39,6 @@ Ratings = Literal["all", "not-rejected", "accepted"]  # which calls are kept, by
 
 
 def _given_thresholds(given: Any) -> Any:
-    """Parse the command line's text; leave out what is null, as Prefect's API lets every optional field be."""
     if given is None:
         return {}
     if isinstance(given, str):
@@ -89,7 +84,7 @@ TauF = Annotated[
             }
             | {ALL: {**_THRESHOLD, "title": ALL, "description": "fdr=0.05: of every tool that is not named"}},
             "additionalProperties": _THRESHOLD,
-        },
+        }
     ),
     Option(note=", e.g. calculator=0.5,qa=1.2 or fdr=0.05"),
 ]

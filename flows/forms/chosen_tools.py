@@ -1,8 +1,4 @@
-"""The tools that a flow's parameters name, built, and where they find their data.
-
-Built here, their fingerprints are known; a worker builds them again from the settings. What a flow does
-with them is not known here.
-"""
+"""The tools that a flow's parameters name, built, so that their fingerprints are known, and where they find data."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,9 +30,7 @@ class NamesTools(Protocol):
 def chosen_tools(p: NamesTools) -> tuple[dict[str, Tool], ToolSettings]:
     """Return the tools by key, and settings from which a process anywhere builds the same ones."""
     settings = ToolSettings(
-        passages=_absolute(p.passages),
-        qa_reader=_folder_or_name(p.qa_reader),
-        translator=_folder_or_name(p.translator),
+        passages=_absolute(p.passages), qa_reader=_folder_or_name(p.qa_reader), translator=_folder_or_name(p.translator)
     )
     named = list(dict.fromkeys(map(_named, (*p.tools, *p.tool))))
     built = build_tools(named, settings, qa_credentials=qa_credentials(settings.qa_reader))

@@ -17,11 +17,9 @@ from toolformer_core.errors import UnknownNameError, UsageError
 
 
 def chosen_trigger(text: str, model: str, keys: Iterable[str], digest: str = "") -> Mapping[str, float]:
-    """Return the thresholds by the tools' keys, those of tools that are not used left out; none if the text is empty.
+    """Return the thresholds by the tools' keys, none of tools that are not used, nor if the text is empty.
 
-    Args:
-        model: the model that will decode; `fitted` are its thresholds.
-        digest: the model's, if it is known already.
+    `fitted` are those of `model`, whose `digest` may be known already.
     """
     text, known = text.strip(), {*TOOL_NAMES, *keys}
     if not text:

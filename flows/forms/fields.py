@@ -1,12 +1,10 @@
 """What the flows' parameters have in common: types that serve as a form's field, as an option and as a value.
 
-A flow's parameters are declared once, as a pydantic model (`flows/*/parameters.py`). Prefect makes the form of it, and
-its API holds every run to the model's JSON schema; `cli.options` makes the command line's options of it. A worker runs
-a form's flow in an empty folder, so there paths must be absolute, and names are chosen from a list. On the command line
-paths may be relative, and a slip in a name is answered with "did you mean"; so these bounds stand in the schema alone.
-An option is one text: lists are parsed from it here, thresholds in `calls`.
-
-This file knows no flow and imports nothing heavy: the command line's help imports every form.
+A flow's parameters are declared once, as a pydantic model (`flows/*/parameters.py`), of which Prefect makes the form
+and `cli.options` the command line's options. A worker runs a form's flow in an empty folder, so the JSON schema asks
+for absolute paths and names from a list; on the command line paths may be relative, and a slip in a name is answered
+with "did you mean". An option is one text: lists are parsed from it here, thresholds in `calls`. Nothing heavy is
+imported: the command line's help imports every form.
 """
 
 import re
@@ -109,7 +107,6 @@ def as_text(value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number as short as it can be read back whole."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
@@ -186,8 +183,8 @@ Listed = BeforeValidator(as_parts)
 WholeNumbers = BeforeValidator(_whole_numbers)
 
 
+# An option's text as it is, so that None still says that the option was not given.
 def _as_given(text: str | None) -> str | None:
-    """Return an option's text as it is, so that None still says that the option was not given."""
     return text
 
 

@@ -1,9 +1,7 @@
 """The flow `ground`: GEAR's choice of tools for the queries of benchmarks, sharded and resumable.
 
-Every benchmark is sampled and cut into shards. The small LM grounds them, models choose by themselves, and the queries
-are answered with every method's choices. Killed, it goes on where it was. Scores stand in the warehouse in parts, so
-gamma, lambda and thresholds are queries; figures and pictures stand in one MLflow run. How a tool is chosen is not
-known here.
+The small LM grounds the queries, models choose by themselves, and the queries are answered with every method's choices.
+Scores stand in the warehouse in parts, so gamma, lambda and thresholds are queries; figures stand in one MLflow run.
 """
 
 import time
@@ -24,15 +22,7 @@ from flows.runtime.artifacts import publish_link, publish_summary, run_name_from
 from flows.runtime.ledger import Ledger
 from flows.runtime.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most
 from flows.runtime.running import begin_flow, running
-from flows.runtime.stage_tasks import (
-    GroupResult,
-    finished_shards,
-    group_label,
-    named_for,
-    results_of,
-    run_source,
-    submit_stage,
-)
+from flows.runtime.stage_tasks import GroupResult, finished_shards, results_of, run_source, submit_for_run
 from tasks.shards.run_shard import on_shard_done
 from tasks.shards.stage import Stage
 from tasks.specs.grounding_spec import CHOSEN_BY_A_MODEL, AnswerRun, ChoiceRun, GroundingRun
@@ -83,36 +73,25 @@ def _run_stages(plan: GroundingPlan, ledger: Ledger) -> list[TaskShards]:
 
 
 def _submit(done: Sequence[TaskShards], ledger: Ledger) -> dict[GroundingRun | ChoiceRun | AnswerRun, _Futures]:
-    """Submit every stage for all benchmarks, stage by stage, so that a process changes its model seldom."""
     tasks = sum(1 + len(one.plan.choices) + len(one.plan.answers) for one in done)
     groups = {id(one): cut_evenly(benchmark_shards(one.read), max(1, tasks_at_most() // max(1, tasks))) for one in done}
     futures: dict[GroundingRun | ChoiceRun | AnswerRun, _Futures] = {}
 
-    def submit(stage: Stage[Any], run: Any, one: TaskShards, before: Mapping[str, _Futures], about: str) -> None:
+    def submit(stage: Stage[Any], run: Any, one: TaskShards, before: Mapping[str, _Futures], about: str = "") -> None:
         cut = groups[id(one)]
         ledger.expect(stage.name, sum(map(len, cut)))
-        with on_shard_done(ledger.note):
-            futures[run] = [
-                submit_stage(
-                    stage,
-                    run,
-                    named_for(run.name, group),
-                    {name: [results[number]] for name, results in before.items()},
-                    name=f"{stage.name} {about} {group_label(group)}",
-                )
-                for number, group in enumerate(cut)
-            ]
+        futures[run] = submit_for_run(stage, run, cut, f"{one.plan.task.name} {about}".rstrip(), before)
 
-    for one in done:
-        submit(GROUND, one.plan.grounding, one, {}, one.plan.task.name)
-    for method in CHOSEN_BY_A_MODEL:
+    with on_shard_done(ledger.note):
         for one in done:
-            for choice in (choice for choice in one.plan.choices if choice.method == method):
-                submit(CHOOSE, choice, one, {}, f"{one.plan.task.name} {method}")
-    for one in done:
-        for answer in one.plan.answers:
-            before = _read_by(answer, one.plan, futures)
-            submit(ANSWER_GROUNDED, answer, one, before, f"{one.plan.task.name} {answer.method}")
+            submit(GROUND, one.plan.grounding, one, {})
+        for method in CHOSEN_BY_A_MODEL:
+            for one in done:
+                for choice in (choice for choice in one.plan.choices if choice.method == method):
+                    submit(CHOOSE, choice, one, {}, method)
+        for one in done:
+            for answer in one.plan.answers:
+                submit(ANSWER_GROUNDED, answer, one, _read_by(answer, one.plan, futures), answer.method)
     return futures
 
 

@@ -1,8 +1,4 @@
-"""The results of a grounding: how often each method chose a right tool and gave a right answer, and what it cost.
-
-They are plain records, computed from the rows of finished shards with `toolformer_core.evaluate.queries`; no
-model and no tool is called again. Nothing is printed or tracked here.
-"""
+"""The results of a grounding as plain records: how often each method chose a right tool and gave a right answer."""
 
 from __future__ import annotations
 
@@ -17,13 +13,7 @@ from tasks.settings import shown_url
 from tasks.shards import arrow
 from tasks.shards.run_shard import ShardResult
 from tasks.shards.stage import LM_TOKENS
-from toolformer_core.evaluate.queries import (
-    Rejection,
-    accuracy_by_paper,
-    confusion,
-    grounding_accuracy,
-    rejection,
-)
+from toolformer_core.evaluate.queries import Rejection, accuracy_by_paper, confusion, grounding_accuracy, rejection
 from toolformer_core.evaluate.statistics import Accuracy, accuracy
 from toolformer_core.grounding.records import Grounding, Weights, best_of
 from warehouse.store import Store
@@ -107,8 +97,6 @@ class GroundResult:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The stored rows of all benchmarks, one entry per query."""
-
     tools: tuple[str, ...]
     tasks: list[str]
     right: list[tuple[str, ...]]
@@ -171,7 +159,6 @@ def _rows(plan: GroundingPlan, store: Store, done: Sequence[TaskShards]) -> _Row
 def _choices(
     totals: Mapping[str, Sequence[Sequence[tuple[str, float]]]], threshold: float | None, size: int | None = None
 ) -> dict[str, list[str | None]]:
-    """Return the choices by the score and by the cosine among the first tools of the library, None: among all."""
     return {
         method: [best_of(scores[:size], threshold if method == "gear" else None) for scores in by_query]
         for method, by_query in totals.items()

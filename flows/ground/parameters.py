@@ -1,7 +1,4 @@
-"""The parameters of `ground`, declared once: Prefect's form, the options of `toolformer ground`, a table of the docs.
-
-Every field says what it is and where its default comes from. `resolve` looks the names up.
-"""
+"""The parameters of `ground`, declared once: Prefect's form, the options of `toolformer ground`, a table of docs."""
 
 from typing import Annotated, Literal
 
@@ -76,8 +73,7 @@ class GroundParameters(fields.ToolChoice):
         "model (default: hidden states of the small LM)",
     )
     patterns: Annotated[str, _SCORES] = Field(
-        "standard",
-        description="Pattern set: standard (ours) or authors (as GEAR's code counts)",
+        "standard", description="Pattern set: standard (ours) or authors (as GEAR's code counts)"
     )
     gamma: Annotated[float, _SCORES] = Field(
         GEAR_GAMMA, ge=0, le=1, description="Weight of the semantic score (authors' code: 0.75)"

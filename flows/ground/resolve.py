@@ -1,7 +1,4 @@
-"""Resolves the parameters of a grounding: benchmarks, models, encoder, patterns and tools, with their digests.
-
-A mistake is thus reported before anything runs. Nothing is written, and no model is loaded.
-"""
+"""Resolves the parameters of a grounding, so that a mistake is reported before anything is written or loaded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -53,11 +50,7 @@ EXAMPLES = 3  # held-out items that few-shot shows
 
 
 def resolve(p: GroundParameters) -> GroundingPlan:
-    """Look up every name, compute every digest, and fill in every setting.
-
-    Raises:
-        UsageError: a name does not exist, or parameters do not fit together.
-    """
+    """Look up every name, compute every digest, and fill in every setting; a UsageError says what is wrong."""
     if not p.task:
         raise UsageError("no benchmark is named: give --task NAME=PATH, e.g. --task svamp=SVAMP.json")
     named = [_task_and_path(text) for text in p.task]

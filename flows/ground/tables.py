@@ -1,7 +1,4 @@
-"""The tables of GEAR's paper from a grounding's result, beside the paper's figures; and its confusion matrix and cost.
-
-A cell that the run did not measure is None. All figures are those of the result; nothing is computed here but percent.
-"""
+"""The tables of GEAR's paper from a grounding's result, beside the paper's figures; and confusion and cost."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +16,7 @@ _DISTRACTORS = "distractors"
 def grounding_tables(result: GroundResult) -> list[ResultTable]:
     """Return the paper's tables, a row per benchmark; those of answers if queries were answered.
 
-    Table 4 says how often the right tool is chosen, by the paper's rule and "lenient", where any tool counts that helps
-    (`evaluate.queries`); tables 2 and 3 how often the answer is right, beside GPT-J's, and GPT-3's and Toolformer's.
+    Table 4 counts right tools by the paper's rule, and "lenient", where any tool counts that helps.
     """
     tables = [_table_4(result)]
     if any(one.answered for one in result.tasks):
@@ -82,8 +78,6 @@ def _answers(
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A method's figures, one per benchmark, their mean, and the paper's figures if it has this method."""
-
     name: str
     ours: Sequence[Accuracy | None]
     mean: float | None
@@ -156,6 +150,6 @@ def cost_table(result: GroundResult) -> ResultTable:
 
 
 def summary(result: GroundResult, *, costs: bool = True) -> str:
-    """Return the tables of a grounding, with its cost unless `costs` is false."""
+    """Return the tables of a grounding in Markdown."""
     tables = [*grounding_tables(result), confusion_table(result), *([cost_table(result)] if costs else ())]
     return "\n\n".join(f"## {table.title}\n{table.markdown()}" for table in tables)

@@ -108,7 +108,6 @@ def _finite(figures: dict[str, float]) -> dict[str, float]:
 
 
 def _rows(result: GroundResult) -> list[dict[str, Any]]:
-    """Return one row per benchmark, method and kind of figure: whether the tool, or the answer, was right."""
     return [
         {"task": one.task, "method": method, "figure": kind, **asdict(accuracy)}
         for one in result.tasks

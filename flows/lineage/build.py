@@ -1,8 +1,7 @@
 """The steps of a flow run, from its commits: one for the run, and one for each stage and tool.
 
 A commit names the files that it read by their digests, so the chain follows from commits alone. Where files of several
-tables have the same bytes (two empty ones), the stage's declaration says which of them it reads. A run's manifest lists
-all commits that it used, also those that an earlier run had made: so the chain of a single run is whole.
+tables have the same bytes (two empty ones), the stage's declaration says which of them it reads.
 """
 
 import datetime as dt
@@ -44,10 +43,7 @@ class _Table:
 def run_steps(store: Store, run: Run, checkpoints: Mapping[str, str]) -> list[Step]:
     """Return the steps of a flow run, the run's own first, then stages in the order in which they run.
 
-    What `gc` has deleted of its commits is passed over.
-
-    Args:
-        checkpoints: training job -> path of its checkpoint.
+    What `gc` has deleted of its commits is passed over. `checkpoints` are paths by training job.
     """
     tables: dict[_Key, _Table] = defaultdict(_Table)
     for key in run.commits:
@@ -109,7 +105,6 @@ def _stage_step(
 
 
 def _tables_read(store: Store, key: _Key, tables: Mapping[_Key, _Table]) -> Iterator[Data]:
-    """Yield the tables that a stage read for a tool, with the files that it read of each."""
     read = {read for commit in tables[key].commits for read in commit.inputs}
     for other, table in tables.items():
         files = [file for file in table.files.values() if file.digest in read]
@@ -173,7 +168,6 @@ def _sources(run: Run, commits: Sequence[Commit]) -> Iterator[Data]:
 
 
 def _models(run: Run, commits: Sequence[Commit], checkpoints: Mapping[str, str]) -> list[Data]:
-    """Return the models that a stage used, with their digests; one that was used by several names is one."""
     models: dict[tuple[str, str], Data] = {}
     for commit in commits:
         for name, version in _named_models(run, commit):
@@ -183,23 +177,14 @@ def _models(run: Run, commits: Sequence[Commit], checkpoints: Mapping[str, str])
 
 
 def model(name: str, version: str, checkpoints: Mapping[str, str]) -> Data:
-    """Return a model that was used or trained.
-
-    A checkpoint of this data folder has its training's version, as it has where it is made, not its files' digest.
-
-    Args:
-        checkpoints: training job -> path of its checkpoint.
-    """
+    """Return a model that was used or trained; a checkpoint of this data folder has its training's version."""
     trained = training_of(name, checkpoints).rpartition("-")[2]
     facts = {"digest": version} if version else {}
     return Data(*model_at(name, checkpoints), kind="MODEL", version=trained or version, facts=facts)
 
 
 def _named_models(run: Run, commit: Commit) -> Iterator[tuple[str, str]]:
-    """Yield name and digest of each model of a commit.
-
-    Evaluations have both in the commit; a build has the digest there, and the name in its run.
-    """
+    # Evaluations have name and digest in the commit; a build has the digest there, and the name in its run.
     for name in _MODELS:
         if commit.config.get(name) and commit.config.get(f"{name}_digest"):
             yield str(commit.config[name]), str(commit.config[f"{name}_digest"])
@@ -210,7 +195,6 @@ def _named_models(run: Run, commit: Commit) -> Iterator[tuple[str, str]]:
 
 
 def _times(run: Run, commits: Sequence[Commit]) -> tuple[str, str]:
-    """Return begin and end of a stage in a run, from the commits that the run made; of none, the run's begin."""
     made = [(dt.datetime.fromisoformat(c.created), c.seconds) for c in commits if c.run_id == run.run_id]
     if not made:
         return run.started, run.started
@@ -219,7 +203,6 @@ def _times(run: Run, commits: Sequence[Commit]) -> tuple[str, str]:
 
 
 def _rows(commits: Iterable[Commit]) -> list[dict[str, Any]]:
-    """Return where rows went, by unit, as `toolformer stats` adds them up."""
     sums: dict[str, dict[str, Counter[str]]] = {}
     for balance in (balance for commit in commits for balance in commit.balances):
         unit = sums.setdefault(balance.unit, defaultdict(Counter))
@@ -233,7 +216,6 @@ def _rows(commits: Iterable[Commit]) -> list[dict[str, Any]]:
 
 
 def _common_parts(commits: Sequence[Commit]) -> dict[str, str]:
-    """Return the parts of the fingerprints that all shards share: code, config, model, prompt, tool."""
     first = commits[0].parts
     shared = {name for name in first if all(commit.parts.get(name) == first[name] for commit in commits)}
     return {name: first[name] for name in sorted(shared - {"inputs"})}

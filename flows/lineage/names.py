@@ -1,8 +1,4 @@
-"""Datasets as OpenLineage names them, so that what another producer says of the same file meets what is said here.
-
-A file is named by its path in the namespace `file`, a place at a URL by its path in that of the bucket or host, a model
-or dataset of the Hugging Face hub by its name there, and what ships with this program in a namespace of its own.
-"""
+"""Datasets as OpenLineage names them, so that what another producer says of the same file meets what is said here."""
 
 from collections.abc import Mapping
 from pathlib import PurePath

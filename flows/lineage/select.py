@@ -1,7 +1,4 @@
-"""The steps of a run, of a dataset and what was made of it, or of a whole data folder, oldest run first.
-
-After a flow's stages (`build`) come a version of C*, a training on it, and an export of it; these follow from records.
-"""
+"""The steps of a run, of a dataset and what was made of it, or of a whole data folder, oldest run first."""
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
@@ -23,8 +20,6 @@ _FIGURES = ("steps", "train_loss", "dev_perplexity", "base_perplexity", "best_st
 
 
 class _Records:
-    """The records of a data folder that steps are made of."""
-
     def __init__(self, store: Store) -> None:
         self.store = store
         self.runs = {run.run_id: run for run in store.runs()}
@@ -141,16 +136,14 @@ def _exported(export: Export) -> Iterator[Data]:
 
 
 def steps_of(store: Store, run: str = "", dataset: str = "") -> list[Step]:
-    """Return steps, run by run in the order in which the runs began; those of a run in the order of its stages.
+    """Return the steps of a run, or else of a dataset, or else of everything, in the order in which runs began.
 
     Args:
-        run: id of a flow run, a training's job or an export; "": see `dataset`.
-        dataset: name of a dataset, see `find_dataset`: the run that made it, trainings on it and exports of it; "" and
-            no run: everything.
+        run: id of a flow run, a training's job or an export.
+        dataset: see `find_dataset`; the run that made it, trainings on it and exports of it.
 
     Raises:
-        UnknownNameError: there is no such run or dataset.
-        UsageError: the dataset has no such version.
+        UsageError: there is no such run, dataset or version.
     """
     records = _Records(store)
     if run:

@@ -1,8 +1,7 @@
 """OpenLineage events to a file or a server, through the transports of the official client.
 
-A file gets a line for each event that it lacks, so that several runs share one, and sending again changes nothing. A
-server (Marquez, DataHub) gets a request for each event. A flow sends the events of its run at its end if
-$TOOLFORMER_LINEAGE names a file or a server; that this fails is only logged, since the run's results are stored.
+A file gets a line for each event that it lacks, so that sending again changes nothing; a server a request for each. A
+flow sends its events at its end if $TOOLFORMER_LINEAGE says where to; a failure is only logged.
 """
 
 import logging
@@ -33,11 +32,7 @@ class LineageError(ToolformerError):
 
 
 def send(events: Sequence[Any], to: str) -> int:
-    """Send events; return how many were sent: of a file, those that it lacked.
-
-    Args:
-        events: see `events_of`.
-        to: a file, or the address of a server, to which `api/v1/lineage` is added if it has no path.
+    """Send events to a file or a server's address; return how many were sent: of a file, those that it lacked.
 
     Raises:
         UsageError: the address holds credentials, or is none.

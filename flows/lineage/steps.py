@@ -1,7 +1,4 @@
-"""A step of the chain from a corpus to what is made of it: a job's run, with what it read and wrote.
-
-These records are what the command prints and what events are made of. They know neither stores nor OpenLineage.
-"""
+"""A step of the chain from a corpus to what is made of it: a job's run, with what it read and wrote."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,7 +25,6 @@ class Data:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What identifies it."""
         return self.namespace, self.name
 
 

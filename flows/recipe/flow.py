@@ -1,15 +1,13 @@
 """The flow `recipe`: the steps of an experiment one after another, each a flow run below it, and a page of results.
 
-All of a recipe is checked before the first step. Every step finds finished work done, so a recipe that was killed and
-is run again goes on where it was, and makes the same data, models and answers. A step that needs the dataset of a build
-that kept nothing is left out, and so are those that need that step. The page holds the steps that are done. How a step
-works is not known here.
+All of a recipe is checked before the first step, and every step finds finished work done, so a recipe that was killed
+goes on where it was. A step that needs what nothing came of (a build that kept nothing) is left out.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +32,7 @@ from flows.recipe.parameters import RecipeParameters
 from flows.recipe.resolve import filled, resolve
 from flows.recipe.steps import DATASET, TRIGGER, Recipe, Step, training_gives
 from flows.runtime.artifacts import publish_link, publish_summary, run_name_from
+from flows.runtime.context import using
 from flows.runtime.runners import choose_runner
 from flows.runtime.running import begin_flow, stopping_if_cancelled
 from tasks.launch.local import side_by_side
@@ -67,20 +66,10 @@ class _Done:
     gives: dict[str, dict[str, str]] = field(default_factory=dict)  # step -> what it gives to others, by kind
     sections: dict[str, Section] = field(default_factory=dict)
 
-    def leave_out(self, step: Step, lacked: Sequence[str]) -> None:
-        """Note that a step is not run, as it needs what nothing came of."""
-        self.gives[step.name] = {}
-        self.sections[step.name] = Section(step.name, f"Left out: nothing came of {', '.join(lacked)}.")
 
-
-@contextmanager
-def observed_by(observer: Observer) -> Iterator[None]:
+def observed_by(observer: Observer) -> AbstractContextManager[None]:
     """Enter what `observer` returns around every step of the recipes inside this block."""
-    token = _observer.set(observer)
-    try:
-        yield
-    finally:
-        _observer.reset(token)
+    return using(_observer, observer)
 
 
 def results_folder(recipe: Recipe, data: str) -> Path:
@@ -98,10 +87,11 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
     run, done = _start_run(recipe_, parameters.data, folder), _Done()
     with run, stopping_if_cancelled():
         for steps in recipe_.units:
-            unit = [step for step in steps if not step.lacks(done.gives)]
             for step in steps:
                 if lacked := step.lacks(done.gives):
-                    done.leave_out(step, lacked)
+                    done.gives[step.name] = {}
+                    done.sections[step.name] = Section(step.name, f"Left out: nothing came of {', '.join(lacked)}.")
+            unit = [step for step in steps if step.name not in done.gives]
             forms = [filled(step, parameters.data, step.given(done.gives)) for step in unit]
             with use_resolved(*(() if done.results else recipe_.resolved)):  # later ones find what earlier steps made
                 results = _run_side_by_side(unit, forms) if unit else []
@@ -124,7 +114,6 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
 
 
 def _start_run(recipe: Recipe, data: str, folder: Path) -> Any:
-    """Start the run of a recipe in MLflow, or go on with it, as its id lies beside the page; return a `TrackedRun`."""
     from tasks.tracking import Tracking, project
 
     note = folder / MLFLOW_NOTE
@@ -145,7 +134,6 @@ def _start_run(recipe: Recipe, data: str, folder: Path) -> Any:
 
 
 def _run_side_by_side(unit: Sequence[Step], forms: Sequence[Any]) -> list[Any]:
-    """Run the steps of a unit, each as a flow run of its own, several in a thread each; return their results."""
     observer = _observer.get()
     with nullcontext() if observer is None else observer(forms) as report:
 
@@ -208,7 +196,6 @@ def _add(done: _Done, step: Step, result: Any, store: Store, run: Any) -> None:
 
 
 def _gains(result: BuildResult) -> Sequence[Any]:
-    """Return the gains of a build's calls, as long as the snapshot describes it."""
     current = current_build(result.snapshot)
     return gain_histogram(Path(result.snapshot)) if current is not None and current.run_id == result.run_id else ()
 

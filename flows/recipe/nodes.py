@@ -1,7 +1,6 @@
 """A YAML file as values that know their lines, so that a mistake can be answered with its place.
 
-Scalars are read as YAML 1.2 has them (`on`, `off` and dates are texts), and a key may stand in a mapping once. What the
-values mean is not known here.
+Scalars are read as YAML 1.2 has them (`on`, `off` and dates are texts), and a key may stand in a mapping once.
 """
 
 import re

@@ -1,7 +1,6 @@
 """The plan of a recipe: which steps are found done, which are to do, and what of them is not on this machine.
 
-Of a build it has the build's own plan. A step that takes something of one that is not done waits for it. Nothing is
-written, nothing is fetched, and no model is loaded.
+A step that takes something of one that is not done waits for it. Nothing is written or fetched, no model is loaded.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,7 +70,6 @@ def plan_recipe(parameters: RecipeParameters) -> RecipePlan:
 
 
 def _size(step: Step) -> str:
-    """Return how long a training is, the one size that the parameters alone tell."""
     if step.flow != "finetune":
         return ""
     defaults = {name: field.default for name, field in step.kind.form.model_fields.items()}
@@ -124,7 +122,6 @@ _PLANS: Mapping[str, Callable[[Step, Any, Store], tuple[PlannedStep, Gives]]] = 
 
 
 def _last_run(store: Store, flow: str, form: BaseModel) -> Any:
-    """Return the last complete run of a flow with these parameters; None if there is none."""
     wanted = {name: value for name, value in form.model_dump(mode="json").items() if name not in _NOT_COMPARED}
     runs = (run for run in store.runs() if (run.flow, run.state) == (flow, "completed"))
     return max(

@@ -112,7 +112,6 @@ def _unit(name: str, flow: str, entry: Entry, shared: Mapping[str, Any], top: Na
 
 
 def _with_references(units: Mapping[str, list[Step]]) -> dict[str, list[Step]]:
-    """Return the units with the values that name steps taken for what these give."""
     steps: dict[str, Step] = {}
     for step in (step for unit in units.values() for step in unit):
         if step.name in steps:

@@ -1,7 +1,6 @@
 """Checks a recipe whole before anything starts: every value, by the forms of the flows and by their own `resolve`.
 
 What other steps are to give is not there yet: something of its kind stands in for it, so that all else is looked up.
-Nothing is written, nothing is fetched, and no model is loaded.
 """
 
 import re
@@ -34,13 +33,9 @@ _HUB = ("translator", "qa_reader", "encoder")  # parameters that may name a mode
 
 
 def resolve(parameters: RecipeParameters, *, elsewhere: bool = False) -> Recipe:
-    """Read a recipe and check all of it.
+    """Read a recipe and check all of it; a UsageError names the place in the file.
 
-    Args:
-        elsewhere: whether models, texts and GPUs that are not on this machine are no mistake.
-
-    Raises:
-        UsageError: something is wrong; the message names the place in the file.
+    `elsewhere`: models, texts and GPUs that are not on this machine are no mistake.
     """
     recipe, known = read_recipe(parameters.recipe, {"model": parameters.model}, parameters.limit), []
     for step in recipe.steps:
@@ -79,7 +74,6 @@ def filled(step: Step, data: str, given: Mapping[str, Any]) -> Any:
 
 
 def _check_names(step: Step, name: str, field: FieldInfo, value: Any) -> None:
-    """Check the names that a field's form offers as a choice; the forms do not check them."""
     kinds = [*field.metadata, *(one for kind in get_args(field.annotation) for one in get_args(kind))]
     for choice in (kind for kind in kinds if isinstance(kind, OneOf)):
         valid = list(choice.names())
@@ -119,7 +113,6 @@ def _is_on_hub_alone(model: str) -> bool:
 
 
 def _look_up(form: Any, step: Step, *, elsewhere: bool) -> object:
-    """Look up the names in a step's parameters as its flow will; return what they resolve to, None if that is open."""
     found = _RESOLVERS[step.flow](form) if step.flow in _RESOLVERS else None
     if step.flow == "export":
         form.settings()

@@ -1,8 +1,4 @@
-"""The flows that may be steps of a recipe, by the parameters that they declare themselves, and a step of one.
-
-A step gives what other steps take: a build its dataset, a finetuning its model and the texts that it held out, a fit
-its thresholds. How a file is read is in `read`, how a step is run in `flow`.
-"""
+"""The flows that may be steps of a recipe, by the parameters that they declare themselves, and a step of one."""
 
 import json
 from collections.abc import Mapping
@@ -43,8 +39,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "fit-trigger": Kind(FitTriggerParameters, {"model": MODEL}, frozenset({TRIGGER}), frozenset({"model"})),
     "evaluate": Kind(
-        EvaluateParameters,
-        {"model": MODEL, "cc": MODEL, "toolformer": MODEL, "trigger": TRIGGER, "path": TEXTS},
+        EvaluateParameters, {"model": MODEL, "cc": MODEL, "toolformer": MODEL, "trigger": TRIGGER, "path": TEXTS}
     ),
     "ground": Kind(GroundParameters, {"model": MODEL, "large_model": MODEL, "toolformer": MODEL}),
     "export": Kind(ExportParameters, {"dataset": DATASET, "tokenizer": MODEL}, own=frozenset({"dataset"})),

@@ -1,7 +1,6 @@
 """The path of one document through all stages: why each call was kept or dropped, and what used the document.
 
-The rules of the method, with the thresholds of the current C*, say why a call was kept. A training used a document if
-it was trained on a dataset version that holds it; an evaluation used it if it measured a model from such a training.
+A training used it if its dataset version holds it; an evaluation, if it measured a model of such a training.
 """
 
 import json
@@ -82,7 +81,6 @@ def _first_calls(explanation: Explanation) -> list[dict[str, Any]]:
 
 
 def _scored_call(row: Mapping[str, Any]) -> ScoredCall:
-    """Return a row of scores as the record; what is computed from other fields is the record's to compute."""
     fields = {name: value for name, value in row.items() if name not in ("gain", "bound")}
     return ScoredCall(
         **{**fields, "preceding_calls": tuple(AnsweredCall(**one) for one in row.get("preceding_calls") or ())}
@@ -90,7 +88,6 @@ def _scored_call(row: Mapping[str, Any]) -> ScoredCall:
 
 
 def _fates(store: Store, explanation: Explanation) -> tuple[dict[str, float], tuple[dict[str, Any], ...]]:
-    """Return the thresholds, and every scored call with its fate by the rules of `assemble`."""
     config: dict[str, Any] = explanation.assembled or {}
     calls = list(map(_scored_call, explanation.scored))
     ranks = {(row["tool"], row["doc_id"], row["position"]): row["rank"] for row in _first_calls(explanation)}

@@ -90,8 +90,7 @@ def judge(verdicts: Iterable[Verdict]) -> Judgement:
 def mark_filter(store: Store, keep: Keep, until: str | None = None) -> MarkFilter:
     """Return which calls take part in C*, if only those do that are not rejected, or only those that are accepted.
 
-    Args:
-        until: only marks up to this time count, in ISO UTC text; None: all marks.
+    Marks count up to the time `until`, in ISO UTC text; None: all.
     """
     marks = read_marks(store, until)[0]
     last = marks[-1].at if marks else dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
@@ -114,8 +113,7 @@ def chosen_marks(store: Store, ratings: Ratings) -> MarkFilter | None:
 def judgements(store: Store, snapshot: str | Path, thresholds: Sequence[float] = (0.5, 1.0, 2.0)) -> Judgements:
     """Return what the marks in a data folder say of the calls of its current scores.
 
-    Args:
-        thresholds: nats, at which precision is reported besides each tool's own (default: Toolformer, Table 2).
+    Precision is that at `thresholds`, in nats, besides each tool's own (default: Toolformer, Table 2).
     """
     marks, damaged = read_marks(store)
     verdicts = standing(marks)

@@ -1,8 +1,7 @@
 """Prefect artifacts of a flow run: progress per stage while it runs, and a summary and links at its end.
 
-A thread sends the artifacts that changed, at most every `EVERY_S` seconds; a finished shard sends nothing. The run's
-log gets the same lines when `flows.runtime.progress` says that one is due, or a line on the work under way if nothing
-has changed. If Prefect does not answer, that is logged once and the work goes on. Nothing of the method is known here.
+A thread sends the artifacts that changed, at most every `EVERY_S` seconds, and logs the same lines when one is due, or
+a line on the work under way. If Prefect does not answer, that is logged once and the work goes on.
 """
 
 from __future__ import annotations
@@ -77,8 +76,11 @@ class ProgressArtifacts:
         with self._turn:
             self._stages.setdefault(result.key.stage, StageProgress()).note(result)
 
-    def update(self) -> None:
-        """Create or update the artifacts of stages that changed. A stage begins when it is first seen here."""
+    def update(self) -> float:
+        """Create or update the artifacts of stages that changed; return the seconds until the next update.
+
+        A stage begins when it is first seen here.
+        """
         now = self.clock()
         with self._turn:
             stages = []
@@ -94,6 +96,7 @@ class ProgressArtifacts:
         if now - self._last >= LINE_S and (line := self.pulse()):
             self._last = now
             self.logger.info("%s", line)
+        return EVERY_S
 
     def _log(self, name: str, line: str, finished: int, shards: int, now: float) -> None:
         before, then = self._logged.get(name, (-1, -math.inf))
@@ -130,13 +133,8 @@ def report_progress(ledger: Ledger, logger: logging.Logger | logging.LoggerAdapt
             ledger.run.flow, ledger.totals, client, UUID(str(this_run.id)), logger, pulse=Pulse().line
         )
         ledger.watchers.append(artifacts.note)
-
-        def update() -> float:
-            artifacts.update()
-            return EVERY_S
-
         try:
-            with repeating("artifacts", update):
+            with repeating("artifacts", artifacts.update):
                 yield
         finally:
             ledger.watchers.remove(artifacts.note)

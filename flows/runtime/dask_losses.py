@@ -1,21 +1,20 @@
 """What a flow says when Dask loses its scheduler or gives up a task, and what it says while its tasks wait for workers.
 
-Dask starts a task again whose worker died, which costs only the shard that was under way, as all others are committed.
-Two things it cannot repair: a task whose workers die again and again, and a scheduler that ends, with which it forgets
-all tasks. Then the flow ends with one line, and the same command goes on. No tasks are submitted here.
+Dask starts a task again whose worker died, which costs only the shard that was under way. It cannot repair a task whose
+workers die again and again, nor a scheduler that ends: then the flow ends with one line, and the same command goes on.
 """
 
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from flows.runtime.background import repeating
 from toolformer_core.errors import RunnerError
 
 _CONTINUE = "all that was committed stands, so run the same command again to continue"
+_LOOK_S = 10.0  # seconds between two questions to a scheduler whether there are workers for all tasks
 _REPEAT_S = 60.0  # seconds after which a line is said again that still holds
 
 Workers = Mapping[str, Mapping[str, Any]]  # what Dask's scheduler tells of its workers, by address
@@ -78,11 +77,12 @@ class WorkerWatch:
     _said: str = ""
     _when: float = 0.0
 
-    def look(self) -> None:
+    def look(self) -> float:
+        """Say what is to be said; return the seconds until the next look."""
         try:
             workers = self.workers()
         except OSError:
-            return  # the flow itself finds out, and ends
+            return _LOOK_S  # the flow itself finds out, and ends
         line, now = what_is_missing(self.address, workers, needs_gpus=self.needs_gpus()), self.clock()
         if line and (line != self._said or now - self._when >= _REPEAT_S):
             self._when = now
@@ -91,11 +91,4 @@ class WorkerWatch:
             with_gpu = sum(bool(worker["resources"].get("GPU")) for worker in workers.values())
             self.logger.warning("tasks wait no longer: %d Dask workers, %d with a GPU", len(workers), with_gpu)
         self._said = line
-
-    def looking(self, every_s: float) -> AbstractContextManager[None]:
-
-        def look() -> float:
-            self.look()
-            return every_s
-
-        return repeating("dask-workers", look, join=False)  # a scheduler that does not answer would hold up the end
+        return _LOOK_S

@@ -73,7 +73,6 @@ def _causes(exc: BaseException | None) -> Iterator[BaseException]:
 
 
 def _space(place: Path) -> tuple[Path, int, int]:
-    """Return the place or its nearest existing parent, with the bytes and inodes that are free for this user."""
     place = place.absolute()
     while not place.is_dir():
         place = place.parent

@@ -17,16 +17,11 @@ _LOG = logging.getLogger(__name__)
 def gpus_of_workers(name: str, workers: int, gpus: int | None, visible: Sequence[str]) -> list[str] | None:
     """Return the GPUs that workers are started for, one worker each; None: leave them to see what this process sees.
 
-    Workers of a scheduler elsewhere say themselves which GPU they have.
-
     Args:
         gpus: GPUs requested; None: all that are there, but no more than workers.
         visible: the GPUs of this machine that this process may use, as CUDA_VISIBLE_DEVICES names them.
-
-    Raises:
-        UsageError: more are requested than there are, or for threads.
     """
-    if "://" in name:
+    if "://" in name:  # workers of a scheduler elsewhere say themselves which GPU they have
         return None
     if gpus is None:
         return list(visible[:workers]) or None if name == "dask" else None
@@ -44,12 +39,7 @@ def gpus_of_workers(name: str, workers: int, gpus: int | None, visible: Sequence
 
 
 def gpu_cluster(gpus: Sequence[str], workers: int) -> Any:
-    """Start a scheduler and workers on this machine's loopback: of three threads with a GPU, of one without.
-
-    Args:
-        gpus: the first workers have one of these each, and offer it as the resource GPU; the others see none.
-        workers: how many there are, at least one for each GPU.
-    """
+    """Start a scheduler and workers on this machine's loopback: one of three threads for each GPU, others of one."""
     from distributed import Nanny, Scheduler, SpecCluster
     from distributed.worker_memory import parse_memory_limit
 

@@ -1,7 +1,6 @@
-"""The finished shards of a run, and the catalog and snapshot that are updated with them. It ignores shards' contents.
+"""The finished shards of a run, and the catalog and snapshot that are updated with them.
 
-Only the flow process holds a ledger, inside the catalog's lock. A separate thread refreshes the snapshot during a run,
-so that finished shards are visible soon, even if no further shard finishes for a long time.
+Only the flow process holds a ledger, inside the catalog's lock. A thread refreshes the snapshot during a run.
 """
 
 import datetime as dt
@@ -9,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from prefect import get_run_logger
 
 from flows.lineage.send import send_run
 from flows.runtime.background import repeating
+from flows.runtime.context import using
 from tasks.settings import seconds, shared_catalog
 from tasks.shards.run_shard import ShardResult
 from warehouse.catalog import Catalog
@@ -38,14 +38,9 @@ Progress = Callable[[str, int, int, ShardResult], None]  # stage, shards finishe
 _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
-@contextmanager
-def reporting_to(progress: Progress) -> Iterator[None]:
+def reporting_to(progress: Progress) -> AbstractContextManager[None]:
     """Call `progress` for every shard that flows finish inside this block."""
-    token = _progress.set(progress)
-    try:
-        yield
-    finally:
-        _progress.reset(token)
+    return using(_progress, progress)
 
 
 def now() -> str:
@@ -90,9 +85,6 @@ class Ledger:
 
         Many shards are recorded in the catalog at once, because a transaction takes longer than a small shard. If the
         process dies first, the next flow finds their commits.
-
-        Raises:
-            StoreError: see `note`.
         """
         if done.key not in self.keys:
             self.note(done)
@@ -140,11 +132,7 @@ class Ledger:
             del self._unrecorded[: len(commits)]
 
     def refresh(self) -> float:
-        """Publish new results if the last snapshot is old; return the seconds until the next check.
-
-        A snapshot is old after `refresh_s` seconds; if it took more than a second to write, not before twenty times as
-        long, so that a run spends a twentieth of its time on refreshing at most.
-        """
+        """Publish new results if the last snapshot is old; return the seconds until the next check."""
         with self._turn:
             left = self._published + self._pause_s - self.clock()
             if left > 0:
@@ -193,8 +181,7 @@ class Ledger:
 def open_run(store: Store, run: Run) -> Iterator[Ledger]:
     """Open a run: lock the data folder's catalog, waiting for another flow if necessary; publish results at its end.
 
-    A catalog that several machines share is not locked, so their flows run at the same time. First, temporary files of
-    killed writers are removed, and the catalog is brought up to date with the commits.
+    A catalog that several machines share is not locked, so their flows run at the same time.
 
     Raises:
         LockHeldError: another flow still held the catalog after $TOOLFORMER_WAIT_S.

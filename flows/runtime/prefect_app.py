@@ -4,8 +4,6 @@
 
 does what `prefect server start` does, and `create_app` returns the same application for uvicorn. Without the middleware
 Prefect's server would answer requests of every web page, and a worker runs every flow run that is posted.
-$TOOLFORMER_ALLOWED_HOSTS and $TOOLFORMER_ALLOWED_ORIGINS allow further names and pages. This module does not know when
-a server is started, or by whom.
 """
 
 import argparse
@@ -52,7 +50,7 @@ def _lock_when_transactions_begin() -> None:
 
 
 def _own_origins(api: str) -> list[str]:
-    """Return the origins of the server's own pages, which may be opened under any name of loopback."""
+    # they may be opened under any name of loopback
     origin = origin_of(api)
     if origin is None:
         return []

@@ -1,7 +1,6 @@
 """Lines that describe progress, and when one is due; the terminal and Prefect's pages share them.
 
-Without a progress bar, a line is due when a stage begins, when another quarter of its shards is finished, and after a
-minute without one. This module prints nothing, and knows neither consoles nor Prefect.
+A line is due when a stage begins, when another quarter of its shards is finished, and after a minute without one.
 """
 
 import threading

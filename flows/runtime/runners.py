@@ -1,9 +1,8 @@
 """Where a flow's tasks run: threads of its process, Dask workers on this machine, or those of a scheduler elsewhere.
 
-The caller of a flow chooses (`choose_runner`), else $TOOLFORMER_RUNNER does; how many tasks run at a time is one of the
-flow's parameters. A deployed flow is called by Prefect, so it takes its runner when it runs (`use_runner`), not when it
-is imported. Dask workers may join and leave while a flow runs: which of them may take a task is decided anew for every
-task, and Dask gives waiting tasks to workers that come later. What the tasks do is not known here.
+The caller of a flow chooses (`choose_runner`), else $TOOLFORMER_RUNNER does. A deployed flow is called by Prefect, so
+it takes its runner when it runs (`use_runner`). Dask workers may join and leave meanwhile: which of them may take a
+task is decided anew for every task, and Dask gives waiting tasks to workers that come later.
 """
 
 import gc
@@ -20,6 +19,8 @@ from prefect.futures import PrefectFuture
 from prefect.settings import PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED, temporary_settings
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.runtime.background import repeating
+from flows.runtime.context import using
 from flows.runtime.dask_losses import WorkerWatch, explain_losses, scheduler_lost
 from flows.runtime.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_workers
 from flows.runtime.server import guard_prefect_server
@@ -34,7 +35,6 @@ _PER_THREAD = 8  # ... or this many for each thread of Dask's workers, that all 
 _THREADS = 16
 
 TASK = "_run_group"  # the function that `flows.runtime.stage_tasks` submits, by which Dask names its tasks
-_LOOK_S = 10.0  # seconds between two questions to a scheduler whether there are workers for all tasks
 _DEATHS = 3  # of workers with the same task among theirs, after which a cluster on this machine gives it up
 
 T = TypeVar("T")
@@ -89,11 +89,8 @@ def choose_runner(name: str | None) -> Iterator[None]:
             address; None: as $TOOLFORMER_RUNNER says, else threads.
     """
     guard_prefect_server()
-    token = _requested.set(runner_named(name))
-    try:
+    with using(_requested, runner_named(name)):
         yield
-    finally:
-        _requested.reset(token)
 
 
 def check_gpus(workers: int, gpus: int | None) -> list[str] | None:
@@ -103,12 +100,7 @@ def check_gpus(workers: int, gpus: int | None) -> list[str] | None:
 
 
 def _task_runner(name: str, workers: int, gpus: Sequence[str] | None) -> Any:
-    """Return what runs a flow's tasks.
-
-    Args:
-        workers: tasks at a time; a scheduler has as many workers as it has.
-        gpus: of Dask workers on this machine the first have one of these each, and the others none; None: all see all.
-    """
+    """Return what runs a flow's tasks; the first of Dask's workers here have one of `gpus` each; None: all see all."""
     if name == "threads":
         return ThreadPoolTaskRunner(max_workers=_THREADS * workers)
     from prefect_dask.task_runners import DaskTaskRunner
@@ -151,7 +143,6 @@ def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def _use_dask(chosen: Any, name: str, gpus: int | None) -> Iterator[None]:
-    """Connect to Dask, if tasks run there, and watch the workers of a scheduler elsewhere."""
     if name == "threads":
         yield
         return
@@ -163,16 +154,13 @@ def _use_dask(chosen: Any, name: str, gpus: int | None) -> Iterator[None]:
                 f"no Dask scheduler answers at {name}: start it (dask scheduler), or name another"
             ) from exc
     run = _DaskRun(name, chosen, gpus, needs_gpu=bool(gpus))
-    token = _dask_run.set(run)
-    try:
-        with explain_losses(name, run.is_lost, run.labels), ExitStack() as watching:
-            if elsewhere:
-                info: Any = run.client.scheduler_info
-                watch = WorkerWatch(name, lambda: info()["workers"], lambda: run.needs_gpu, get_run_logger())
-                watching.enter_context(watch.looking(_LOOK_S))
-            yield
-    finally:
-        _dask_run.reset(token)
+    with using(_dask_run, run), explain_losses(name, run.is_lost, run.labels), ExitStack() as watching:
+        if elsewhere:
+            info: Any = run.client.scheduler_info
+            watch = WorkerWatch(name, lambda: info()["workers"], lambda: run.needs_gpu, get_run_logger())
+            # a scheduler that does not answer would hold up the end
+            watching.enter_context(repeating("dask-workers", watch.look, join=False))
+        yield
 
 
 @contextmanager
@@ -251,10 +239,8 @@ def task_resources(*, model: bool) -> AbstractContextManager[Any]:
     """Inside `use_runner`: say which Dask workers the tasks that are submitted in this block may run on.
 
     Where a worker offers a GPU, as those of `gpu_cluster` do and any that is started by `dask worker ADDRESS
-    --nthreads 3 --resources GPU=1`, tasks that ask the model take a third of one: they run on such workers alone, three
-    at a time for each GPU. A process asks its model for one shard at a time; while some tasks begin or end, another
-    keeps it at work. The same holds before the first such worker is there, if one is expected, and after the last has
-    left: tasks of the model then wait for one.
+    --nthreads 3 --resources GPU=1`, or is expected to, tasks that ask the model take a third of one: they run on such
+    workers alone, three at a time for each GPU, so that one keeps the model at work while others begin or end.
 
     Other tasks go anywhere, but on a worker with a GPU all that ask the model come first. They name no workers: where
     all those that a task names have left, Dask (2026.8) does not give it to one that comes later.

@@ -1,4 +1,4 @@
-"""How a flow begins, how the run of one whose work is stages is opened, shown and spread over workers, and how it ends.
+"""How a flow begins, how the run of one whose work is stages is opened and spread over workers, and how it ends.
 
 Cancel in Prefect's page: a worker ends its own runs, but none is there for a run that a command of this machine has
 started. So such a run looks at its own state from time to time, and the command stops as on Ctrl-C.
@@ -101,7 +101,6 @@ def ending_as_cancelled() -> Iterator[None]:
 
 
 def _how_cancelled(client: SyncPrefectClient, run: UUID) -> str:
-    """Return "cancelled", "deleted", or "" if the run is neither, or the server does not answer."""
     try:
         state = client.read_flow_run(run).state
     except ObjectNotFound:

@@ -1,16 +1,13 @@
 """The short-lived Prefect server of a flow, where PREFECT_API_URL names none: it starts early, and none is left behind.
 
-A command that is going to run a flow starts the server (`start_server`), imports what the flow needs in the meantime,
-and then waits (`wait_for_server`). Every server has the middleware of `prefect_app`, also one that Prefect starts by
-itself when a flow first needs one (`guard_prefect_server`).
+A command starts the server (`start_server`), imports what the flow needs in the meantime, and then waits
+(`wait_for_server`). Every server has the middleware of `prefect_app`, also one that Prefect starts by itself
+(`guard_prefect_server`). A run records its server and itself, each by process id and creation time, and the next run in
+the same folder ends an orphan; what was not recorded is never touched.
 
-Prefect ends its server together with the process that started it, unless that process is killed. So a run records its
-server and itself, and the next run in the same folder ends the server if the recorded run is gone. A process is
-identified by its id and its creation time, since ids are used again. What was not recorded is never touched.
-
-The first start of a server creates its database in many steps. Two first starts in one folder would disturb each other,
-so they take turns. A start that was killed leaves a database on which no server starts, so that one is set aside. The
-first database of each Prefect version is kept, empty, in the user's cache folder: other data folders start with a copy.
+First starts in one folder take turns, as each creates the database in many steps. A start that was killed leaves one on
+which no server starts, so that one is set aside. The first database of each Prefect version is kept, empty, in the
+user's cache folder: other data folders start with a copy.
 """
 
 from __future__ import annotations
@@ -99,7 +96,6 @@ def _process(pid: int, created: float) -> psutil.Process | None:
 
 
 def _read_note(note: Path) -> list[dict[str, Any]]:
-    """Return the recorded servers and their parents, each with process id and creation time."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         entries = json.loads(note.read_text(encoding="utf-8"))
         keys = {"pid", "created", "parent", "parent_created"}
@@ -225,7 +221,6 @@ def wait_for_server() -> None:
 
 
 def _disk_full_line(log: Path) -> str:
-    """Return the last line of a log that reports a full disk; "" if none does."""
     with contextlib.suppress(OSError):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         return next((line.strip() for line in reversed(lines) if is_disk_full(OSError(line))), "")
@@ -245,7 +240,6 @@ def _template() -> Path:
 
 
 def _keep_template(database: Path) -> None:
-    """Keep a copy of the database of a new server, which is still empty, unless there is one."""
     template = _template()
     if template.exists() or (database.parent / _READY).exists():
         return

@@ -32,6 +32,8 @@ class GroupResult:
 
 
 GroupResults = Sequence[GroupResult | PrefectFuture[GroupResult]]  # of one stage, one a tool
+Futures = list[PrefectFuture[GroupResult]]  # of one stage and run, one a group of shards
+_NONE: Mapping[str, Futures] = {}
 
 
 @task(cache_policy=NO_CACHE)
@@ -110,9 +112,23 @@ def group_label(shards: Sequence[Shard]) -> str:
     return f"{numbers[0]} and {len(numbers) - 1} more"
 
 
-def named_for(run: str, shards: Sequence[Shard]) -> list[Shard]:
-    """Return shards with a run's name in front: under it the results have always been committed."""
-    return [replace(shard, name=f"{run}-{shard.name}") for shard in shards]
+def submit_for_run(
+    stage: Stage[Any], run: Any, groups: Iterable[Sequence[Shard]], about: str, before: Mapping[str, Futures] = _NONE
+) -> Futures:
+    """Submit a stage for groups of shards under a run's name, where its results have always been committed.
+
+    `before` has what it reads, by stage, and a future for each group.
+    """
+    return [
+        submit_stage(
+            stage,
+            run,
+            [replace(shard, name=f"{run.name}-{shard.name}") for shard in group],
+            {name: [futures[number]] for name, futures in before.items()},
+            name=f"{stage.name} {about} {group_label(group)}",
+        )
+        for number, group in enumerate(groups)
+    ]
 
 
 def results_of(futures: Iterable[PrefectFuture[GroupResult]]) -> list[ShardResult]:

@@ -1,8 +1,7 @@
 """How a command ends on Ctrl-C (SIGINT) and on SIGTERM, which `timeout`, systemd, Docker and Slurm send.
 
-Both mean the same: commits are complete or absent, so there is nothing to wait for. While a flow runs, Prefect's engine
-replaces the command's SIGTERM handler with its own. That is right for a flow run that a worker has started, but in a
-command it would wait for all threads, and a thread inside a model or a tool cannot be interrupted.
+Commits are complete or absent, so there is nothing to wait for. While a flow runs, Prefect's engine replaces the
+command's SIGTERM handler with its own, which would wait for all threads; one inside a model cannot be interrupted.
 """
 
 import os

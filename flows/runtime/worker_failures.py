@@ -1,8 +1,7 @@
 """Has Dask's scheduler count a worker's death against the tasks that it ran, and not against those that waited there.
 
-The scheduler gives up a task that was at several workers when they died (`allowed-failures`), and to be at a worker it
-need not have begun. A task that asks for a GPU is given to a worker long before, so three workers that are preempted in
-a week would end a flow, in the name of a task that never ran. So each task of ours says that it begins.
+The scheduler gives up a task that was at several workers when they died, and to be at a worker it need not have begun:
+a task that asks for a GPU is given to a worker long before. So each task of ours says that it begins.
 """
 
 from typing import Any

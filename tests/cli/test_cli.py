@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ import typer.main
 from typer.testing import CliRunner
 
 from cli import main as cli
+from cli.commands.recipe import verdict
 from flows.build_dataset.flow import BuildResult
+from flows.evaluate.metrics import ArmFigures
 from tests.support.commands import Run, Said
 from warehouse.queries import rows_of
 
@@ -138,13 +141,6 @@ def test_stats(run: Run, built: Built) -> None:
     found = json.loads(said.out)
     assert (said.code, said.err) == (0, "")
     assert found["conserved"] is True
-    (ingest,) = (b for b in found["balances"] if b["stage"] == "ingest")
-    # 16 documents, then one line cut off, one without a text, one repeated
-    assert (ingest["rows_in"], ingest["kept"], ingest["unit"]) == (19, 16, "rows")
-    assert ingest["failed"] == {"broken_json": 1, "duplicate": 1, "no_text": 1}
-    assert all(
-        b["rows_in"] == b["kept"] + sum(b["dropped"].values()) + sum(b["failed"].values()) for b in found["balances"]
-    )
     assert {(y["tool"], y["tau_f"]) for y in found["yield"]} == {
         (tool, tau) for tool in ("calculator", "calendar") for tau in (0.5, 1.0, 2.0)
     }
@@ -211,13 +207,14 @@ def test_plan(run: Run, built: Built, few_documents: Path) -> None:
     _, data, _ = built
     options = ["--corpus", few_documents, "--tools", "calculator,calendar", "--top-k", "3", "--draws", "2"]
     asked = ["plan", "--data", data, "--shard-documents", "6", *options]
-    found = json.loads(run(*asked, "--tau-f", "calendar=0.9", "--json").out)
-    assert {own["stage"] for own in found["stages"] if own["to_do"]} == {"assemble"}
-    (own,) = (own for own in found["stages"] if own["stage"] == "assemble")
-    assert own["because"] == {"tau_f.calendar: 0.2 -> 0.9": 3}
-    shown = run(*asked, "--tau-f", "calendar=0.2")
+    # the calculator's threshold is the paper's 0.5, which the build did not name; the calendar's was given as 0.2
+    shown = run(*asked, "--tau-f", "calendar=0.2,calculator=0.5")
     assert (shown.code, shown.err) == (0, "")
     assert "Nothing is left to do" in shown.out
+    found = json.loads(run(*asked, "--tau-f", "calculator=1.2", "--json").out)
+    (own,) = (own for own in found["stages"] if own["to_do"])
+    # calendar goes back to the paper's 1.0
+    assert own["because"] == {"tau_f.calculator: 0.5 -> 1.2": 3, "tau_f.calendar: 0.2 -> 1.0": 3}
     assert run(*asked, "--runner", "ray").code == 2
 
 
@@ -243,17 +240,6 @@ def test_what_if(run: Run, built: Built) -> None:
         said = run("what-if", *options, "--data", data)
         assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
         assert says in said.err
-
-
-def test_export(run: Run, built: Built, tmp_path: Path) -> None:
-    result, data, _ = built
-    out = tmp_path / "new" / "cstar.jsonl"
-    asked = ["export", "--data", data, "--dataset", f"cstar@{result.version}", out]
-    assert run(*asked) == Said(0, f"{result.examples:,} examples written to {out}\n", "")
-    assert len(out.read_text(encoding="utf-8").splitlines()) == result.examples
-    assert sorted(p.name for p in out.parent.iterdir()) == ["cstar.card.md", "cstar.jsonl", "cstar.manifest.json"]
-    again = run(*asked)
-    assert (again.code, again.err) == (2, f"error: {out} exists already; name another, or remove it first\n")
 
 
 def test_export_goes_on_after_one_that_was_killed(run: Run, built: Built, tmp_path: Path) -> None:
@@ -332,3 +318,72 @@ def test_tools_new_overwrites_nothing(run: Run, tmp_path: Path, monkeypatch: pyt
     )
     assert not (tmp_path / "elsewhere.txt").exists()
     assert not (tmp_path / "miles.py").exists()
+
+
+ITEMS = [
+    {"item_id": "a", "prompt": "Adding the 12 nuts to the 30 already here gives us", "answers": ["42"]},
+    {"item_id": "b", "prompt": "Twice 8 is", "answers": ["16", "sixteen"], "tool": "calculator", "group": "product"},
+    {"item_id": "c", "prompt": " ", "answers": ["nothing was asked"]},
+]
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> Path:
+    path = tmp_path / "items.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ITEMS), encoding="utf-8")
+    return path
+
+
+def test_evaluate_and_tables_as_json_and_in_print(prefect_server: None, run: Run, items: Path, tmp_path: Path) -> None:
+    asked = ["--path", items, "--data", tmp_path / "d", *"--tools calculator --k 1,0 --max-new-tokens 5".split()]
+    asked = ["evaluate", "--task", "small-world", *asked]
+    code, out, _ = run(*asked, "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert [(a["arm"], a["k"], a["items"]) for a in told["arms"]] == [("base", 0, 2), ("base+tools", 1, 2)]
+    assert told["rejected"] == {"no_prompt": 1}
+    assert "NaN" not in out
+    code, out, _ = run(*asked)
+    assert code == 0
+    assert "The small world items.jsonl: percent right of 2 items" in out
+    assert "base+tools, k=1" in out
+    assert "0 shards worked on, 3 found done" in out
+    assert "no_prompt 1" in out
+    code, out, _ = run("tables", "--data", tmp_path / "d", "--json")
+    assert code == 0
+    assert [t["name"] for t in json.loads(out)][5:8] == ["Table 7", "§4.2", "Table 8"]
+    code, out, _ = run("tables", "--data", tmp_path / "d")
+    assert code == 0
+    assert "toolformer evaluate --task svamp --path PATH --model embedded" in out
+    assert "- / 29.4" in out
+    code, _, err = run("tables", "--data", tmp_path / "d", "--model", "another")
+    assert code == 1
+    assert "nothing has been evaluated for the base model 'another'" in err
+
+
+def arm(name: str, k: int, right: int) -> ArmFigures:
+    return ArmFigures("e", name, k, "m", 1, 150, right, right / 150, 0.0, 1.0, 0.0, 0.0, 0.0)
+
+
+def test_the_verdict_sets_the_finetuned_model_with_tools_against_itself_without() -> None:
+    arms = [arm("base", 0, 7), arm("toolformer", 10, 93), arm("toolformer", 1, 80), arm("toolformer-disabled", 0, 0)]
+    assert verdict(arms) == "With tools 93 of 150 right, without 0."
+
+
+def test_make_says_how_long_installing_takes_before_it_installs(tmp_path: Path) -> None:
+    words = ["make", "--dry-run", "--no-print-directory", "demo", f"VENV={tmp_path}/new"]
+    # what `make test` hands on to its children would make this one a part of it
+    apart = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    here = Path(__file__).parents[2]
+    said = subprocess.run(words, cwd=here, env=apart, capture_output=True, text=True, check=True).stdout
+    assert "takes about two minutes" in said.splitlines()[0]
+
+
+@pytest.mark.slow  # two trainings, and evaluations of two models
+def test_a_limit_leaves_no_step_out(run: Run, prefect_server: None, tmp_path: Path) -> None:
+    ended = run("demo", "--data", tmp_path, "--limit", "10", "--json")
+    assert ended.code == 0, ended.err
+    result = json.loads(ended.out)
+    with_tools = [(row["arm"], row["k"]) for row in result["table"] if row["k"]]
+    assert with_tools == [(arm, k) for arm in ("base+tools", "toolformer") for k in (1, 10)]
+    assert [training["steps"] for training in result["trainings"]] == [10, 10]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,12 @@ import pytest
 from wh_fixtures import make_run, put
 
 from cli.commands import evaluate as cli_evaluate
+from cli.render.cost import amount, hours
 from cli.render.progress import print_summary
 from flows.build_dataset.flow import BuildResult
 from flows.evaluate.metrics import ArmPerplexity, EvaluateResult
 from tests.support.commands import Run
+from warehouse.marks import CallIdentity, add_marks
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
@@ -112,18 +117,6 @@ def test_the_version_is_the_packages(run: Run) -> None:
     assert run("--version") == (0, f"toolformer {metadata.version('toolformer-platform')}\n", "")
 
 
-def test_a_plan_knows_the_papers_thresholds(run: Run, as_built: Path, few_documents: Path) -> None:
-    # the calculator's threshold is the paper's 0.5, which the build did not name; the calendar's was given as 0.2
-    options = ["--corpus", few_documents, "--tools", "calculator,calendar", "--top-k", "3", "--draws", "2"]
-    asked = ["plan", "--data", as_built, "--shard-documents", "6", *options, "--json"]
-    same = json.loads(run(*asked, "--tau-f", "calendar=0.2,calculator=0.5")[1])
-    assert same["nothing_to_do"]
-    other = json.loads(run(*asked, "--tau-f", "calculator=1.2")[1])
-    (own,) = (own for own in other["stages"] if own["stage"] == "assemble")
-    # calendar goes back to the paper's 1.0
-    assert own["because"] == {"tau_f.calculator: 0.5 -> 1.2": 3, "tau_f.calendar: 0.2 -> 1.0": 3}
-
-
 def test_hints_ask_the_snapshot_for_a_view_with_rows(built: Built, capsys: pytest.CaptureFixture[str]) -> None:
     print_summary(built[0])
     data = Path(built[0].snapshot).parent
@@ -150,3 +143,113 @@ def test_names_are_whole_on_80_columns(
     for name in ("calculator", "below_threshold", "gain", "L+"):
         assert name in explained
     assert "…" not in planned + told + explained  # nothing was cut
+
+
+KEPT = 'SELECT doc_id, tool, "position", input, response FROM kept_calls ORDER BY ALL LIMIT 2'
+
+
+def test_precision_agreement_and_a_file(run: Run, as_built: Path, tmp_path: Path) -> None:
+    nothing = run("marks", "--data", as_built)
+    assert (nothing.code, nothing.out) == (0, "nobody has judged a call yet: toolformer view, page Judge\n")
+    store = Store(as_built)
+    one, other = (CallIdentity(**row) for row in rows_of(as_built / "warehouse.duckdb", KEPT))
+    unknown = CallIdentity("d", one.tool, 0, "x", "y")
+    add_marks(store, "[b]a", [(one, "accept"), (other, "reject"), (unknown, "reject")])
+    add_marks(store, "b", [(one, "accept")])
+    out = tmp_path / "judged.jsonl"
+    said = run("marks", "--data", as_built, "--tau", "-9", "--export", out)
+    assert said.code == 0, said.err
+    assert "3 marked calls; of [b]a 3, b 1" in said.out
+    assert "1 of them are not among the current scores" in said.out
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(row["doc_id"], row["judgement"]) for row in rows] == sorted(
+        [(one.doc_id, "right"), (other.doc_id, "wrong"), ("d", "wrong")]
+    )
+    assert rows[0].keys() == {*("doc_id", "tool", "position", "input", "response"), *("gain", "verdicts", "judgement")}
+    found = json.loads(run("marks", "--data", as_built, "--tau", "-9", "--json").out)
+    assert (found["calls"], found["users"]) == (3, {"[b]a": 3, "b": 1})
+    lowest = [(p["tool"], p["right"], p["wrong"]) for p in found["precisions"] if p["tau_f"] == -9]
+    expected = {one.tool: [0, 0], other.tool: [0, 0]}
+    expected[one.tool][0] += 1
+    expected[other.tool][1] += 1
+    assert lowest == [(tool, *counts) for tool, counts in sorted(expected.items())]
+
+
+def test_mistakes(run: Run, as_built: Path, tmp_path: Path) -> None:
+    assert "no list of numbers" in run("marks", "--data", as_built, "--tau", "high").err
+    (tmp_path / "there").touch()
+    there = run("marks", "--data", as_built, "--export", tmp_path / "there")
+    assert (there.code, "exists already" in there.err) == (2, True)
+    nobody = run("what-if", "--ratings", "accepted", "--data", as_built)
+    assert (nobody.code, "nobody has accepted a call" in nobody.err) == (2, True)
+
+
+SIXTY_FOUR = ("--documents", "1e9", "--gpu", "h100", "--gpu-count", "64", "--gpu-price", "2.5", "--model", "gpt-j-6b")
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> tuple[str, str]:
+    """A data folder that is not there, so that no sample build is found."""
+    return "--data", str(tmp_path / "none")
+
+
+def test_all_that_was_asked_for_is_told(run: Run, nowhere: tuple[str, str]) -> None:
+    code, out, err = run("plan", *SIXTY_FOUR, *nowhere)
+    assert (code, err) == (0, "")
+    for word in ("tokens", "GPU h", "calls", "tool h", "CPU h", "in all"):
+        assert word in out
+    assert re.search(r"Wall time [\d.]+ days: ingest, then the longest of the others", out)
+    assert "Bottleneck: cards." in out
+    assert re.search(r"Money [\d,.]+: all cards and cores for the wall time", out)
+    assert "Finetuning: C* of at most" in out
+    assert "replace any of them with --assume NAME=VALUE" in out
+    assert re.search(r"tflops +989\.4 TFLOP/s bf16 +vendor +NVIDIA H100 data sheet", out)
+    assert re.search(r"calendar\.kept_share +0\.18 share +paper +Toolformer, App\. A\.1", out)
+    assert max(map(len, out.split("No sample build")[0].splitlines())) <= 80
+    assert not Path(nowhere[1]).exists()
+
+
+def test_json_has_the_same_figures_and_every_assumption(run: Run, nowhere: tuple[str, str]) -> None:
+    code, out, _ = run("plan", *SIXTY_FOUR, *nowhere, "--tools", "calculator,qa", "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert {stage["tool"] for stage in told["stages"]} == {"", "calculator", "qa"}
+    for figure in ("lm_tokens", "gpu_hours", "tool_calls", "cpu_hours"):
+        assert told["total"][figure] == pytest.approx(sum(stage[figure] for stage in told["stages"]))
+    assert told["build_money"] > told["training_money"] > 0
+    assert {line["origin"] for line in told["assumptions"]} >= {"paper", "vendor", "measured", "computed", "assumed"}
+
+
+def test_an_assumption_that_was_given_is_shown_as_given(run: Run, nowhere: tuple[str, str]) -> None:
+    options = ("--assume", "qa.kept_share=0.5,mfu=0.2", "--assume", "steps=100")
+    out = run("plan", *SIXTY_FOUR, *nowhere, *options)[1]
+    assert re.search(r"qa\.kept_share +0\.5 share +given +instead of 0\.989, measured", out)
+    assert re.search(r"mfu +0\.2 share +given +instead of 0\.4, assumed", out)
+    assert re.search(r"steps +100 steps +given", out)
+
+
+def test_a_finished_build_is_measured(run: Run, as_built: Path) -> None:
+    out = run("plan", "--documents", "1000", "--data", as_built, "--tools", "calculator,calendar")[1]
+    assert "Measured from the sample build: 16 documents in" in out
+    assert re.search(r"calculator\.ok_share +[\d.]+ share +measured +sample build: 16 documents", out)
+    elsewhere = run("plan", "--documents", "1000", "--data", as_built.parent / "none", "--from", as_built, "--json")[1]
+    assert json.loads(elsewhere)["sample"].startswith("16 documents in")
+
+
+def test_no_model_library_is_loaded(nowhere: tuple[str, str]) -> None:
+    code = (
+        "import sys; from cli.main import app; app(sys.argv[1:], standalone_mode=False); "
+        "print([name for name in ('torch', 'transformers', 'prefect', 'dask', 'mlflow') if name in sys.modules])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code, "plan", *SIXTY_FOUR, *nowhere], check=True, capture_output=True, text=True
+    )
+    assert said.stdout.splitlines()[-1] == "[]"
+
+
+def test_amounts_and_hours_as_a_person_reads_them() -> None:
+    assert amount(0) == ""
+    amounts = " ".join(map(amount, (0.123, 5, 99.4, 1234, 12_345, 3.9e6, 4.4e12)))
+    assert amounts == "0.12 5 99 1,234 12.3k 3.9M 4.4T"
+    said = ", ".join(map(hours, (0.002, 0.5, 5, 100, 2400)))
+    assert said == "7.2 s, 30 min, 5.0 h, 4.2 days, 100.0 days"

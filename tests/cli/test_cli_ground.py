@@ -9,40 +9,19 @@ from pathlib import Path
 import pytest
 
 from cli.render.grounding import print_grounding
-from flows.ground.metrics import GroundResult, LibrarySize, MethodCost, TaskFigures
+from flows.ground.metrics import LibrarySize
+from tests.flows.ground.test_ground_tables import figures, result, share
 from tests.support.commands import Run
 from toolformer_core.evaluate.queries import Rejection
-from toolformer_core.evaluate.statistics import Accuracy
 
-HALF = Accuracy(4, 2, 0.5, 0.1, 0.9)
-RESULT = GroundResult(
-    run_id="r",
-    tools=("calculator", "qa"),
-    gamma=0.75,
-    smoothing=1.0,
+HALF = share(2)
+RESULT = result(
+    figures("svamp", 2, rejected={"no_answer": 2}, by_paper={"gear": HALF, "cosine": HALF}),
     threshold=0.4,
-    patterns="authors",
-    tasks=(
-        TaskFigures(
-            *("svamp", "SVAMP", "file", "svamp-g", 4, {"no_answer": 2}),
-            chosen={"gear": HALF, "cosine": HALF},
-            by_paper={"gear": HALF, "cosine": HALF},
-            answered={"gear": HALF},
-            cost={"ground": MethodCost(4, 12, 0, 400, 8, 2.0)},
-        ),
-    ),
-    mean={"gear": 0.5, "cosine": 0.5},
-    mean_answered={"gear": 0.5},
     confusion={"gear": {"svamp": {"calculator": 3, "no tool": 1}}},
     sizes=(LibrarySize(1, 4, {"gear": HALF}), LibrarySize(2, 4, {"gear": HALF})),
     rejection=Rejection(0.4, 0.25, float("nan"), HALF),
-    snapshot="w.duckdb",
-    tracking="t",
-    mlflow_run="m",
-    runs_view="r",
-    done=3,
     skipped=4,
-    seconds=2.0,
 )
 
 
@@ -54,10 +33,10 @@ def test_the_result_is_printed_with_the_papers_figures(capsys: pytest.CaptureFix
     assert "GEAR Table 2." in said
     assert "no tool 1" in said  # in the confusion matrix
     assert "Right tool chosen by size of the library" in said
-    assert "ground 3.0 0.0 100.0 2.0 500.0" in said  # per query: calls, tokens, calls of tools, milliseconds
+    assert "ground 6.0 0.0 100.0 2.5 500.0" in said  # per query: calls, tokens, calls of tools, milliseconds
     assert "No tool below a score of 0.4: precision 25.0 %, recall - %." in said
     assert "svamp: rows left out: no_answer 2" in said
-    assert "3 shards worked on, 4 found done, 2 s." in said
+    assert "1 shards worked on, 4 found done, 1 s." in said
     print_grounding(replace(RESULT, sizes=RESULT.sizes[:1]))
     said = " ".join(capsys.readouterr().out.split())
     assert "by size of the library" not in said  # of one size there is nothing to compare

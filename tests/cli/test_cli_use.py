@@ -1,4 +1,4 @@
-"""The commands generate and chat, on the embedded model."""
+"""The commands generate and chat, on the embedded model, and the options of `serve` that choose tools."""
 
 from __future__ import annotations
 
@@ -17,9 +17,15 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from cli.terminal import visible
+from cli.use.router_options import ServeOptions, router_of
 from cli.use.text import _Chat
 from tests.core.decode.writers import merging, speaks, torn
+from tests.fakes import FakeTool
+from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import UsageError
+from toolformer_core.grounding.records import Weights
+from toolformer_core.tools.calculator import Calculator
+from toolformer_core.tools.calendar import Calendar
 
 DEADLINE_S = 60.0
 SUM = "The sum of 12 and 30 is [Calculator(12 + 30) -> 42] 42. The sum of 27 and 8 is"
@@ -49,15 +55,12 @@ def test_the_text_stands_with_its_calls_behind_the_prompt(monkeypatch: pytest.Mo
 def test_a_threshold_holds_a_call_back(monkeypatch: pytest.MonkeyPatch) -> None:
     writer, p = torn(merging("Calculator(3 + 4) ->"), "Calculator(3 + 4) ->")
     monkeypatch.setattr("toolformer_core.lm.load.load_model", lambda name, **_: writer)
-    calls = [
-        len(
-            json.loads(run("generate", "So!", "--k", "2", "--trigger", f"calculator={t}", *FEW, "--json").stdout)[
-                "calls"
-            ]
-        )
-        for t in (0.999 * p, 1.001 * p)
-    ]
-    assert calls == [1, 0]
+
+    def calls(threshold: float) -> int:
+        words = ["generate", "So!", "--k", "2", "--trigger", f"calculator={threshold}", *FEW, "--json"]
+        return len(json.loads(run(*words).stdout)["calls"])
+
+    assert [calls(0.999 * p), calls(1.001 * p)] == [1, 0]
 
 
 def test_without_tools_there_are_no_calls() -> None:
@@ -188,3 +191,42 @@ def _read_until(terminal: int, wanted: Callable[[str], bool]) -> None:
     while not wanted(seen):
         assert time.monotonic() < end, seen
         seen += _read_some(terminal)
+
+
+def never(name: str) -> Toolformer:
+    raise AssertionError(f"{name} was loaded")
+
+
+def test_the_router_is_off_by_default() -> None:
+    assert router_of(ServeOptions(), [Calculator()], "m", never, 4) is None
+
+
+def test_what_the_options_make() -> None:
+    options = ServeOptions(
+        router="gear",
+        router_model="embedded",
+        router_threshold=0.25,
+        router_gamma=0.5,
+        router_mock="calendar",  # type: ignore[arg-type]  # as it is given
+    )
+    router = router_of(options, [Calculator(), Calendar(), FakeTool({})], "other", never, 4)
+    assert router is not None
+    assert router.weights == Weights(gamma=0.5, threshold=0.25)
+    assert [(one.key, one.mocked) for one in router.library] == [
+        ("calculator", False),
+        ("calendar", True),
+        ("fake", False),  # it has no demonstrations, and is shown by its description
+    ]
+    assert (router.model, router.max_rows, router.encoder) == ("embedded", 4, None)
+    assert router.load is not None
+    with pytest.raises(AssertionError, match="embedded was loaded"):
+        router.load()
+    same = router_of(ServeOptions(router="gear", router_model="embedded"), [Calculator()], "embedded", never, 4)
+    assert same is not None
+    assert (same.load, same.model) == (None, "")
+
+
+def test_a_tool_without_a_mock_response_cannot_be_mocked() -> None:
+    options = ServeOptions(router="gear", router_mock=["fake"])
+    with pytest.raises(UsageError, match="no mock response"):
+        router_of(options, [FakeTool({})], "m", never, 4)

@@ -96,9 +96,7 @@ def test_a_tools_answer_and_an_error_cannot_steer_the_terminal(run: Run, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["tools", "test", "calculator", "1 + 1"], ["tools", "--help"]],
-    ids=["print", "rich"],
+    "words", [["tools", "test", "calculator", "1 + 1"], ["tools", "--help"]], ids=["print", "rich"]
 )
 def test_a_pipe_that_nobody_reads_is_no_answer_of_the_command(words: list[str]) -> None:
     reader, writer = os.pipe()

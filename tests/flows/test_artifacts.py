@@ -84,20 +84,6 @@ def test_a_stage_tells_shards_rows_and_the_time_left(board: Any) -> None:
     assert [a["flow_run_id"] for a in board.client.artifacts.values()] == [RUN]
 
 
-def test_what_was_found_done_counts_but_promises_no_speed(board: Any) -> None:
-    board.update()
-    board.note(done("sample", 1, draws(5, 5), skipped=True))
-    board.note(done("sample", 2, draws(1, 9), skipped=True))
-    board.clock.now += 1.0
-    board.update()
-    assert board.client.shown()["build-dataset-01-sample"] == (50.0, "2 of 4 shards (2 found done); 20 draws, 6 kept")
-    board.note(done("sample", 3, draws(0, 0)))
-    board.clock.now += 299.0
-    board.update()
-    # one shard was worked on in 300 s, one is left
-    assert board.client.shown()["build-dataset-01-sample"][1].endswith("5 min left")
-
-
 def test_shards_cost_no_request_and_only_news_are_sent(board: Any) -> None:
     board.update()
     for number in range(4):

@@ -115,12 +115,7 @@ def test_the_second_evaluation_counts(tmp_path: Path) -> None:
 def test_what_two_machines_with_a_catalog_each_begin_has_one_order(tmp_path: Path) -> None:
     store, run = Store(tmp_path / "data"), Run("r1", "build-dataset", TODAY, None, "running", {}, "c", "m")
     numbers = []
-    for run_id, machine, started in (
-        ("r1", "a", TODAY),
-        ("r2", "b", EARLIER),
-        ("r3", "a", TODAY),
-        ("r4", "b", EARLIER),
-    ):
+    for run_id, machine, started in zip(("r1", "r2", "r3", "r4"), "abab", (TODAY, EARLIER) * 2, strict=True):
         with Catalog(tmp_path / machine / "catalog.duckdb", store=store) as catalog:
             numbers.append(catalog.begin(store, replace(run, run_id=run_id, started=started)).number)
     assert numbers == [1, 2, 3, 4]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.export.card import Written
 from flows.export.previews import preview
 from flows.export.run import ExportResult, export_to
 from flows.export.settings import ExportSettings
@@ -392,9 +391,3 @@ def test_a_preview_in_colours(run: Command, store: Store, monkeypatch: pytest.Mo
     said = run("export", "--data", store.local_folder, "--format", "segments", "--preview")
     assert "-> \x1b[0m\x1b[30;43m529\x1b[0m\x1b[32m] 529 remain." in said.out  # black on yellow, then green
     assert "⟦" not in said.out
-
-
-def test_what_was_left_out_is_told() -> None:
-    written = Written(read=9)
-    written.left_out.update({"spaces": 2, "end": 1})
-    assert written.told() == "of 9 left out: end 1, spaces 2"

@@ -52,12 +52,6 @@ def test_progress_counts_the_examples_read(store: Store, tmp_path: Path) -> None
     assert told == [(3, 3)]  # fewer than are tokenized together
 
 
-def test_what_does_not_fit_together_is_told_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--dialect belongs to --format chat"):
-        ExportParameters(out="o", dialect="openai").settings()
-    assert ExportParameters(out="o", format="chat").settings() == ExportSettings("chat")
-
-
 def test_the_command_is_a_flow_run_of_a_named_server(
     run: Command, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

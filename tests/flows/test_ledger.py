@@ -1,34 +1,25 @@
-"""The snapshot while a run goes on: fresh by a fake clock, read by others all the while, and no reason to stop."""
+"""The snapshot while a run goes on: fresh by a fake clock, and no reason to stop."""
 
 from __future__ import annotations
 
 import logging
 import os
-import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
 import pytest
 from fakes import a_document
 
-from flows.build_dataset import flow as build_dataset
-from flows.build_dataset.flow import run_build
-from flows.runtime import artifacts
 from flows.runtime.ledger import Ledger, open_run, reporting_to
 from tasks.shards.arrow import stage_table
 from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
-from tests.support.small_builds import small_build
 from warehouse.catalog import Catalog
 from warehouse.commits import RowCounts, Run
 from warehouse.errors import LockHeldError, StoreError
 from warehouse.queries import rows_of
 from warehouse.store import Store
 
-REPOSITORY = str(Path(__file__).resolve().parents[2])
 RUN = Run("r1", "build-dataset", "2024-01-01", None, "running", {}, "c", "m")
 
 
@@ -198,65 +189,3 @@ def test_a_run_that_is_not_given_the_folder_says_who_has_it(
         assert left.exists()  # nothing is touched before its turn has come
     with open_run(Store(tmp_path), RUN):
         assert not left.exists()
-
-
-READER = '''
-import os, select, sys
-os.nice(10)
-import duckdb
-looked = set()
-print("ready", flush=True)
-while not select.select([sys.stdin], [], [], 0.0)[0]:
-    with duckdb.connect(sys.argv[1], read_only=True) as snapshot:
-        def ask(sql):
-            return snapshot.execute(sql).fetchall()
-        # what the index says and what the files hold: of one moment, or somebody saw a half-written state
-        for table, stage in (("documents", "ingest"), ("scored", "score"), ("examples", "assemble")):
-            ((held,),) = ask(f"SELECT count(*) FROM {table}")
-            ((said,),) = ask(f"""SELECT coalesce(sum(f.rows), 0) FROM facts.files AS f
-                JOIN facts.current USING (commit_id) WHERE table_name = '{table}'""")
-            assert held == said, (table, held, said)
-        assert ask("SELECT count(*) FROM shards WHERE NOT intact") == [(0,)]
-        ask("SELECT * FROM yield_by_threshold"), ask("SELECT * FROM drops"), ask("SELECT * FROM lineage")
-        looked.add(ask("SELECT value FROM facts.about WHERE name = 'published'")[0][0])
-print(len(looked), flush=True)
-'''
-
-
-@pytest.mark.slow  # `test_readers_never_see_a_half_written_snapshot` asks the same of the warehouse alone
-def test_four_readers_and_one_that_holds_on_while_a_build_runs(
-    prefect_server: None, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOOLFORMER_REFRESH_S", "0.5")
-    asked = small_build(few_documents, tmp_path, top_k=1, draws=1, shard_documents=3, tools=["calculator"])
-    first = run_build(asked)
-    environment = {**os.environ, "PYTHONPATH": REPOSITORY}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    readers = [
-        subprocess.Popen([sys.executable, "-c", READER, first.snapshot], env=environment, text=True, **pipes)  # type: ignore[call-overload]
-        for _ in range(4)
-    ]
-    try:
-        for reader in readers:
-            assert reader.stdout.readline() == "ready\n"
-        with duckdb.connect(first.snapshot, read_only=True) as holding:
-            before = holding.execute("SELECT value FROM facts.about WHERE name = 'published'").fetchall()
-            second = run_build(asked.model_copy(update={"top_k": 3, "draws": 2}))
-            # 16 documents in shards of 3: 6 shards, each sampled anew, and what follows where other calls were drawn
-            assert second.done > 6
-            assert holding.execute("SELECT value FROM facts.about WHERE name = 'published'").fetchall() == before
-            assert holding.execute("SELECT count(*) FROM documents").fetchall() == [(16,)]
-        told = [reader.communicate("stop\n", timeout=60) for reader in readers]
-    finally:
-        for reader in readers:
-            reader.kill()
-    assert [reader.returncode for reader in readers] == [0, 0, 0, 0], told
-    assert [err for _, err in told] == ["", "", "", ""]
-    assert all(int(out.split()[-1]) > 1 for out, _ in told)  # each saw the snapshot change
-
-
-def test_how_often_a_snapshot_is_published_stands_in_one_place() -> None:
-    # a figure in a docstring had gone wrong: it names the setting, whose default a test of `tasks.settings` compares
-    for module in (build_dataset, artifacts):
-        assert not re.search(r"([0-9]+|ten|twenty|thirty) seconds", module.__doc__ or "")
-    assert "$TOOLFORMER_REFRESH_S" in (build_dataset.__doc__ or "")

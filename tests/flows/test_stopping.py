@@ -22,6 +22,7 @@ from prefect.client.schemas.objects import StateType
 from prefect.runtime import flow_run as this_run
 from prefect.settings import PREFECT_API_URL
 
+from benchmarks.chaos import run
 from cli.commands.finetune import _Stopping
 from flows.runtime.running import ending_as_cancelled, stopping_if_cancelled
 from flows.runtime.stopping import (
@@ -231,13 +232,6 @@ def test_a_build_that_is_cancelled_in_prefect_ends(prefect_server: None, few_doc
 
 
 @pytest.mark.slow
-def test_an_evaluation_ends_while_its_model_computes(prefect_server: None, tmp_path: Path) -> None:
-    words = ["evaluate", "--task", "small-world", "--limit", "2"]
-    with _computing(tmp_path, "tasks.stages.evaluate", "toolformer_of", *words) as (process, said):
-        assert _terminated(process, said) == f"{STOPPED}\n"
-
-
-@pytest.mark.slow
 def test_a_training_ends_with_a_checkpoint(as_built: Path, tmp_path: Path) -> None:
     said = tmp_path / "said.txt"
     words = [sys.executable, "-m", "cli.main", "finetune", "--data", str(as_built), "--profile", "core"]
@@ -267,3 +261,26 @@ def test_everything_ends_while_a_build_computes(tmp_path: Path) -> None:
         assert up.stop(signal.SIGTERM) == 0
         assert time.monotonic() - begin < _GONE_S
         assert up.processes() == []
+
+
+@pytest.mark.parametrize(
+    ("runner", "victims", "clean"),
+    [
+        ("threads", ["flow"], ""),
+        pytest.param("threads", ["all", "flow"], "documents", marks=pytest.mark.slow),
+        pytest.param("dask", ["all", "flow", "worker"], "calls", marks=pytest.mark.slow),
+    ],
+)
+def test_kills_change_nothing(
+    prefect_server: None, tmp_path: Path, runner: str, victims: list[str], clean: str
+) -> None:
+    server = PREFECT_API_URL.value()
+    options = {"kills": len(victims), "documents": 8, "seed": 1, "runner": runner, "victims": victims, "clean": clean}
+    report = run(tmp_path, server=server, **options)
+    assert report.kills == len(victims)
+    assert (report.of_all, report.of_flow, report.of_worker) == tuple(map(victims.count, ("all", "flow", "worker")))
+    assert report.examples > 0
+    assert report.identical
+    assert report.conserved
+    assert report.shards_counted_twice == 0
+    assert report.damaged == 0

@@ -53,10 +53,7 @@ def test_the_run_holds_thresholds_digests_yields_and_calls(
     assert (run.info.run_name, run.info.status) == (f"build cstar@{dataset.version}", "FINISHED")
     assert client.get_experiment(run.info.experiment_id).name == "data"  # the folder's name
     params = run.data.params
-    assert (params["tau_f.calculator"], params["tau_f.calendar"]) == (
-        "0.5",
-        "0.2",
-    )  # the paper's, and the one asked for
+    assert [params[f"tau_f.{tool}"] for tool in ("calculator", "calendar")] == ["0.5", "0.2"]  # the paper's, the given
     # tau_s is the paper's by tool, k and m are those of the test's builds
     resolved = {
         "calculator": {"tau_s": "0.0", "top_k": "3", "draws": "2"},

@@ -91,16 +91,11 @@ def test_the_chain_is_kept_and_every_row_accounted_for(chained: Built) -> None:
     assert found.conserved
     by = {(b.stage, b.tool, b.unit): b for b in found.balances}
     # two starts (each single call leaves 3.2 or 4 nats), two tools, one draw each; the calendar is asked once
-    assert [
-        (by["sample_2", tool, "draws"].rows_in, dict(by["sample_2", tool, "draws"].dropped)) for tool in by_tools()
-    ] == [(2, {}), (2, {"repeated": 1})]
+    steps = [by["sample_2", tool, "draws"] for tool in ("calculator", "calendar")]
+    assert [(step.rows_in, dict(step.dropped)) for step in steps] == [(2, {}), (2, {"repeated": 1})]
     assert by["assemble", "", "calls"].dropped == {"below_threshold": 2}
     assert (by["assemble", "", "chains"].rows_in, by["assemble", "", "chains"].kept) == (3, 1)
     assert by["assemble", "", "chains"].dropped == {"below_threshold": 2}
-
-
-def by_tools() -> list[str]:
-    return ["calculator", "calendar"]
 
 
 def test_what_a_response_was_is_known_at_the_next_depth(chained: Built) -> None:
@@ -143,7 +138,6 @@ def test_a_plan_knows_what_is_done_and_costs(chained: Built, corpus: Path, tmp_p
 def test_without_chains_nothing_is_done_again_but_c_star(
     chained: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stages of single calls have the fingerprints that they would have without."""
     _, data = chained
     plan = plan_build(parameters(corpus, data))
     assert {shard.stage: shard.state for shard in plan.shards if shard.state != CACHED}.keys() == {"assemble"}

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.build_dataset.flow import run_build
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.build_dataset.resolve import resolve
-from flows.build_dataset.what_if import materialise
-from flows.build_dataset.what_if_query import ask
 from tasks.specs.build_spec import tool_of
 from tests.support import mcp_by_hand
 from tests.support.commands import Run
@@ -21,8 +18,7 @@ from toolformer_core.config import SampleConfig
 from toolformer_core.errors import PromptError, ToolError, UnknownNameError, UsageError
 from toolformer_core.tools.custom import python_tool as custom
 from toolformer_core.tools.custom.scaffold import new_python_tool
-from warehouse.queries import rows_of, tool_names
-from warehouse.store import Store
+from warehouse.queries import rows_of
 
 BY_HAND = shlex.join([sys.executable, "-I", "-S", str(mcp_by_hand.__file__)])
 
@@ -121,26 +117,3 @@ def test_the_command_builds_tools_and_starts_servers_once(
     assert [row["response"] for row in answered] == ["a road", "54.7 km"]
     assert len(built) == 2
     assert starts.read_text("utf-8") == "started\n"
-
-
-@pytest.mark.slow
-def test_a_build_and_another_threshold(folder: Path, run: Run) -> None:
-    asked = parameters(folder, top_k=6, draws=6)
-    first = run_build(asked)
-    assert first.counts["miles"] >= 1
-    [example] = rows_of(first.snapshot, "SELECT text FROM dataset_examples LIMIT 1")
-    assert "[Miles(" in example["text"]
-    assert tool_names(first.snapshot) == {"miles": "Miles"}
-    [dropped] = rows_of(first.snapshot, "SELECT count(*) AS n FROM drops WHERE reason = 'no_match'")
-    assert dropped["n"] == 1  # the text without a distance
-    again = run_build(asked)
-    assert (again.done, again.version) == (0, first.version)
-    # stored scores answer for it as for the paper's tools
-    strict = materialise(Store(asked.data), ask(first.snapshot, {"miles": 99.0}), "strict")
-    assert (strict.counts, strict.thresholds) == ({"miles": 0}, {"miles": 99.0})
-    # changed code: the same draws are asked again
-    code = folder / "miles.py"
-    code.write_text(code.read_text("utf-8") + "# changed\n", "utf-8")
-    changed = run_build(asked)
-    assert changed.version == first.version
-    assert changed.done == 1  # `execute`; its answers are the same, so all behind it is found done

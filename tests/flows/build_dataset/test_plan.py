@@ -218,12 +218,6 @@ def test_what_is_not_known_makes_a_sum_a_lower_bound_and_a_pilot_is_named(
     assert (again["documents"], again["pilot"]) == (1, "")
 
 
-def test_a_plan_of_what_has_run_before_is_no_lower_bound(few_documents: Path, as_built: Path, no_model: None) -> None:
-    plan = plan_build(small_build(few_documents, as_built, seed=7))
-    assert plan.total.lm_tokens > 0
-    assert (plan.total.lower_bound, plan.total.lm_tokens_unknown, plan.pilot) == (False, False, "")
-
-
 def test_what_is_damaged_is_planned_again(few_documents: Path, as_built: Path, no_model: None) -> None:
     victim = sorted((as_built / "shards" / "score" / "calendar").glob("*.parquet"))[0]
     victim.write_bytes(victim.read_bytes()[:-9] + b"something")

@@ -181,16 +181,6 @@ def test_other_thresholds_are_asked_of_the_annotated_part(filled: Built, tmp_pat
     assert "calendar: annotated on 3 of 6 shards" in strict.notes
 
 
-@pytest.mark.slow
-def test_threads_and_dask_give_the_same_bytes(prefect_server: None, few_documents: Path, tmp_path: Path) -> None:
-    asked = {"shard_documents": 2, "max_examples": 1, "stop_when_full": True, "workers": 2}
-    threads = run_build(small_build(few_documents, tmp_path / "threads", **asked), "threads")
-    dask = run_build(small_build(few_documents, tmp_path / "dask", **asked), "dask")
-    assert threads.version == dask.version
-    assert scored_by_runs(Store(tmp_path / "threads")) == scored_by_runs(Store(tmp_path / "dask"))
-    assert len(scored_by_runs(Store(tmp_path / "dask"))) < 2 * 8  # it did stop
-
-
 def test_a_raised_limit_that_ended_within_a_shard_is_told(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

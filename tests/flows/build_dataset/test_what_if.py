@@ -1,6 +1,5 @@
 """Other thresholds: counted as the method counts, and assembled as a build with them would."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,18 +138,6 @@ def test_fewer_positions_are_a_part_of_those_sampled(data: Path) -> None:
         JOIN (SELECT DISTINCT commit_id FROM lineage WHERE dataset = 'first') USING (commit_id)
         WHERE b.reason = 'position_left_out'"""
     assert rows_of(snapshot, sql)[0]["rows"] > 0
-
-
-def test_a_higher_sampling_threshold_leaves_positions_out(data: Path) -> None:
-    store, snapshot = Store(data), data / "warehouse.duckdb"
-    (row,) = rows_of(snapshot, "SELECT exp(median(log_p)) AS p FROM scored WHERE tool = 'calendar'")
-    asked = ask(snapshot, {"calendar": 0.0}, tau_s=row["p"])
-    made = materialise(store, asked, "sure")
-    kept = kept_calls(store, made)
-    sql = 'SELECT DISTINCT doc_id, tool, "position", log_p FROM scored'
-    found = {(r["doc_id"], r["tool"], r["position"]): r["log_p"] for r in rows_of(snapshot, sql)}
-    assert set() < kept <= found.keys()
-    assert all(found[call] > math.log(row["p"]) for call in kept)
 
 
 def test_what_cannot_be_known_is_said(data: Path) -> None:

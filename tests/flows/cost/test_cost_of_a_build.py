@@ -1,14 +1,17 @@
 """A plan by numbers: worked out by hand, its laws, overrides, and what is wrong with it."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from flows.build_dataset.parameters import BuildParameters
+from flows.cost.assumptions import Assumption, Assumptions, parse
 from flows.cost.of_build import CostPlan, StageCost, cost_of_build
+from flows.cost.shapes import KNOWN_SHAPES, ModelShape, config_of, shape_of
 from toolformer_core.errors import ModelError, UnknownNameError, UsageError
 
 # A thousand documents for one tool: 500 kept, 2,000 draws, 1,000 of them calls, 500 questions, 250 scored.
@@ -138,7 +141,6 @@ def test_more_documents_cost_in_proportion(model: str) -> None:
     ("documents", "gpu", "assume", "message"),
     [
         (0.0, {}, {}, "--documents must be at least 1"),
-        (math.inf, {}, {}, "--documents must be at least 1"),
         (1e6, {"gpu": "h100"}, {}, "--gpu needs the price"),
         (1e6, {"gpu": "h100", "gpu_price": -1.0}, {}, "--gpu-price is an amount of money"),
         (1e6, {"gpu": "h100", "gpu_price": 1.0, "gpu_count": 0}, {}, "--gpu-count must be at least 1"),
@@ -161,5 +163,125 @@ def test_unknown_names_are_answered_with_the_ones_that_were_meant(model: str) ->
         by_hand(model, gpu={"gpu": "h10", "gpu_price": 1.0})
     with pytest.raises(UnknownNameError, match="Did you mean 'bandwidth_share'"):
         by_hand(model, assume={"bandwith_share": 0.5})
-    with pytest.raises(ModelError, match=r"no config\.json of 'nosuch'"):
-        cost_of_build(BuildParameters(corpus="", data=f"{model}/none", model="nosuch"), 1e6)
+
+
+def test_several_are_parsed_from_one_text_or_many() -> None:
+    assert parse(["a=1,b=2e3", "qa.kept_share = 0.5"]) == {"a": 1.0, "b": 2000.0, "qa.kept_share": 0.5}
+    assert parse([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        *((text, "write name=number") for text in ("a", "a=", "a=x", "=1", "a=nan", "a=inf", "")),
+        ("a=-1", "a=-1: no assumption is negative"),
+    ],
+)
+def test_what_is_no_assumption_is_told_how_to_write_one(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        parse([text])
+
+
+def test_what_is_given_replaces_the_value_and_says_what_it_replaced() -> None:
+    lines = Assumptions({"mfu": 0.25})
+    assert lines.add(Assumption("mfu", 0.4, "share", "assumed", "a guess")) == 0.25
+    assert lines.add(Assumption("steps", 8.0, "s", "measured", "a benchmark")) == 8.0
+    assert lines.add(Assumption("steps", 9.0, "s", "measured", "a benchmark")) == 8.0  # the first one counts
+    assert tuple(lines.lines.values()) == (
+        Assumption("mfu", 0.25, "share", "given", "instead of 0.4, assumed"),
+        Assumption("steps", 8.0, "s", "measured", "a benchmark"),
+    )
+
+
+def test_a_tool_has_a_line_of_its_own_only_if_it_was_measured_or_given() -> None:
+    lines = Assumptions({"mt.ok_share": 0.75})
+    assert lines.of_tool("qa", "ok_share", None, "") == 0.5
+    assert lines.of_tool("calculator", "ok_share", 0.25, "a sample build") == 0.25
+    assert lines.of_tool("mt", "ok_share", 0.125, "a sample build") == 0.75
+    assert [(line.name, line.origin) for line in lines.lines.values()] == [
+        ("ok_share", "assumed"),
+        ("calculator.ok_share", "measured"),
+        ("mt.ok_share", "given"),
+    ]
+    # a shared line that was given counts for measured tools, too
+    assert Assumptions({"ok_share": 0.9}).of_tool("calculator", "ok_share", 0.25, "a sample build") == 0.9
+
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+    "tie_word_embeddings": False,
+}
+
+
+def test_a_llama_by_hand() -> None:
+    # attention: q and o 2 x 64 x 64, k and v 2 x 64 x (2 heads of 16): 8,192 + 4,096; gated MLP 3 x 64 x 160 = 30,720
+    # three layers: 3 x 43,008 = 129,024
+    shape = shape_of(LLAMA)
+    assert shape.matrix_parameters == 129_024
+    assert shape.kv_width == 32
+    # 2 x 129,024 and, of 10 tokens looked back at, 4 x 3 x 64 x 10 = 7,680; the output layer 2 x 64 x 100 = 12,800
+    assert shape.flops_per_token(10, 0.0) == 258_048 + 7_680
+    assert shape.flops_per_token(10) == 258_048 + 7_680 + 12_800
+    assert shape.weight_bytes() == 2 * (129_024 + 6_400)
+    assert shape.kv_bytes_per_token() == 2 * 2 * 3 * 32
+
+
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300}
+SMALL_GPT = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300}
+QWEN = {"intermediate_size": 160, "num_key_value_heads": 2, "tie_word_embeddings": True}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        LLAMA,
+        {"model_type": "gpt2", **SMALL_GPT, "n_positions": 32},
+        {"model_type": "gptj", **SMALL_GPT, "rotary_dim": 8},
+        {"model_type": "gpt_neox", **SMALL, "intermediate_size": 256},
+        {"model_type": "opt", **SMALL, "ffn_dim": 256, "word_embed_proj_dim": 64, "max_position_embeddings": 32},
+        {"model_type": "qwen2", **SMALL, **QWEN},
+    ],
+    ids=lambda settings: settings["model_type"],
+)
+def test_matrices_are_those_that_transformers_counts(settings: dict[str, object]) -> None:
+    config = AutoConfig.for_model(**settings)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    tables = ("wte", "wpe", "lm_head", "embed_in", "embed_out", "embed_tokens", "embed_positions")
+    named = [(name, p) for name, p in model.named_parameters() if p.dim() > 1]
+    matrices = sum(p.numel() for name, p in named if not any(table in name for table in tables))
+    assert shape_of({**config.to_dict(), **settings}).matrix_parameters == matrices
+
+
+def test_the_papers_models_have_the_sizes_that_are_known_of_them() -> None:
+    def parameters(name: str) -> int:
+        shape = shape_of(config_of(name))
+        return shape.matrix_parameters + 2 * shape.hidden * shape.vocabulary
+
+    assert parameters("gpt-j-6b") == pytest.approx(6_050_882_784, rel=1e-3)
+    assert parameters("huggyllama/llama-7b") == pytest.approx(6_738_415_616, rel=1e-3)
+    assert config_of("EleutherAI/gpt-j-6B") is KNOWN_SHAPES["gpt-j-6b"]
+
+
+def test_a_folder_needs_no_weights(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    for name in (tmp_path, tmp_path / "config.json"):
+        assert shape_of(config_of(str(name))) == shape_of(LLAMA)
+    assert isinstance(shape_of(config_of("embedded")), ModelShape)
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no config.json of 'nosuch' here: give .* gpt-j-6b"):
+        config_of("nosuch")
+    for text in ("[1]", "{"):
+        (tmp_path / "config.json").write_text(text, encoding="utf-8")
+        with pytest.raises(ModelError, match="cannot be read"):
+            config_of(str(tmp_path))
+    with pytest.raises(UsageError, match="no hidden_size or n_embd"):
+        shape_of({"vocab_size": 10})

@@ -93,13 +93,6 @@ def test_with_a_card_the_models_work_is_computed_and_the_rest_measured(tmp_path:
     assert found["calculator.scan_tokens"] == found["calculator.ok_share"] == found["text_tokens"] == "measured"
 
 
-def test_what_is_given_goes_before_what_was_measured(tmp_path: Path) -> None:
-    plan = plan_from(sample_folder(tmp_path / "data"), 100, "calculator.kept_share=0.2")
-    assert plan.sum("tool_calls") == pytest.approx(2 * 32 / 2)  # 40 of 100 were kept
-    (line,) = (line for line in plan.assumptions if line.name == "calculator.kept_share")
-    assert (line.value, line.origin) == (0.2, "given")
-
-
 @pytest.mark.parametrize("changes", [{"model": "gpt-j-6b"}, {"draw_form": "forced"}, {"decoys": 2}], ids=str)
 def test_a_build_sampled_otherwise_says_nothing_of_draws_and_tokens(tmp_path: Path, changes: dict[str, Any]) -> None:
     found = origins(plan_from(sample_folder(tmp_path / "data"), 100, **changes))

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from cli.commands.evaluate import _print_result
+from flows.evaluate import flow
 from flows.evaluate.flow import run_evaluate
 from flows.evaluate.metrics import EvaluateResult
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.resolve import resolve
 from flows.evaluate.tables import paper_tables
+from flows.runtime import stage_tasks
 from flows.runtime.ledger import reporting_to
 from tasks.shards.run_shard import ShardResult
 from tasks.shards.stage import Inputs, run_stage
@@ -151,19 +151,6 @@ def test_mlflow_holds_figures_tables_plots_and_what_was_asked(done: Ran) -> None
     assert figures == {"figures/accuracy_by_arm.png", "figures/accuracy_by_k.png"}
 
 
-def test_prefect_shows_every_stage_and_a_summary(done: Ran) -> None:
-    keys = ArtifactFilterKey(any_=["evaluate-01-benchmark", "evaluate-02-evaluate", "evaluated"])
-    with get_client(sync_client=True) as client:
-        kept = client.read_artifacts(artifact_filter=ArtifactFilter(key=keys))
-        names = {client.read_flow_run(a.flow_run_id).name for a in kept if a.flow_run_id is not None}
-    told = {(a.key, a.data, a.description) for a in kept if a.type == "progress"}
-    assert ("evaluate-01-benchmark", 100, "1 of 1 shards; 7 rows, 5 kept") in told
-    # six arms, of five items in three shards of at most two
-    assert ("evaluate-02-evaluate", 100, "18 of 18 shards; 30 items, 30 kept") in told
-    assert any("| toolformer, k=10 |" in str(a.data) for a in kept if a.key == "evaluated")
-    assert "evaluate svamp with embedded" in names
-
-
 def test_the_same_again_finds_all_done_and_more_items_reuse_whole_shards(done: Ran, problems: Path) -> None:
     result, parameters = done
     again = run_evaluate(parameters.model_copy(update={"limit": 4, "k": [1], "arms": ["base+tools"]}))
@@ -198,22 +185,6 @@ def read_items(parameters: EvaluateParameters) -> tuple[Benchmark, ShardResult, 
     benchmark = resolve(parameters).benchmark
     done = run_stage(BENCHMARK, Inputs(benchmark, benchmark.task))
     return benchmark, done, [row["item_id"] for file in done.files for row in benchmark.store().read(file).to_pylist()]
-
-
-def test_items_may_be_a_sample_by_seed(problems: Path, tmp_path: Path) -> None:
-    def items(**changes: Any) -> tuple[str, set[str], dict[str, int]]:
-        benchmark, done, ids = read_items(asked(problems, tmp_path / "data", **{"limit": 2, **changes}))
-        return benchmark.source, set(ids), dict(done.counts[0].dropped)
-
-    assert items()[:2] == ("problems.json", {"p-0", "p-1"})
-    assert items(limit=None, seed=3)[:2] == ("problems.json", {f"p-{n}" for n in range(5)})  # nothing to choose
-    samples = {seed: items(seed=seed) for seed in range(6)}
-    assert samples[3] == items(seed=3)
-    assert samples[3][0] == "problems.json (sampled by seed 3)"
-    assert {len(ids) for _, ids, _ in samples.values()} == {2}
-    assert {dropped["not_chosen"] for _, _, dropped in samples.values()} == {3}  # of five
-    assert len({tuple(sorted(ids)) for _, ids, _ in samples.values()}) > 1
-    assert set().union(*(ids for _, ids, _ in samples.values())) == {f"p-{n}" for n in range(5)}
 
 
 def test_half_way_it_goes_on_where_it_was(prefect_server: None, problems: Path, tmp_path: Path) -> None:
@@ -382,15 +353,49 @@ def test_tables_hold_what_was_run_and_invent_nothing(done: Ran, tmp_path: Path) 
     ours = {a.arm: 100 * a.accuracy for a in result.arms if a.k in (0, 10)}
     assert rows["base"][1:] == (None, 7.5, pytest.approx(ours["base"]), 5.2, None, 9.9)
     assert rows["toolformer, k=10"][1:] == (None, 40.4, pytest.approx(ours["toolformer"]), 29.4, None, 44.0)
-    assert rows["cc"][3] is None
     assert any("--task svamp" in m and "--arms cc" in m and str(parameters.path) in m for m in table.missing)
     assert any("--task asdiv" in m for m in table.missing)
-    by_k = {row[1]: row for row in found["Table 9"].rows if row[0] == "SVAMP"}
-    assert by_k[10][2] == pytest.approx(ours["toolformer"])
-    assert by_k[0][2] == pytest.approx(ours["toolformer-disabled"])
-    assert by_k[3][2] is None
     assert found["Table 2"].rows[0] == ("qa", None, 51_987, None, 18_526, None, 5_135)
-    assert all(cell is None for row in found["Figure 4"].rows for cell in row[1:])  # of three tasks only one was run
     nothing = paper_tables(tmp_path / "warehouse.duckdb", "d")
-    assert all(row[at] is None for row in nothing[2].rows for at in (1, 3, 5))
     assert all(t.missing for t in nothing)
+
+
+def test_the_shards_of_each_arm_are_cut_into_groups_and_each_is_reported(
+    prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        {"ID": f"p-{n}", "Body": f"A shelf holds {n} books.", "Question": "How many?", "Answer": n, "Type": "Sum"}
+        for n in range(3)
+    ]
+    (tmp_path / "problems.json").write_text(json.dumps(rows), encoding="utf-8")
+    names: list[str] = []
+    submit = stage_tasks.submit_stage
+
+    def noting(*arguments: Any, **options: Any) -> Any:
+        names.append(options["name"])
+        return submit(*arguments, **options)
+
+    monkeypatch.setattr(stage_tasks, "submit_stage", noting)
+    monkeypatch.setattr(flow, "tasks_at_most", lambda: 4)  # two arms: two groups each, of three shards of one item
+    reported: list[int] = []
+
+    def progress(_stage: str, finished: int, _total: int, _done: ShardResult) -> None:
+        reported.append(finished)
+
+    asked = {"task": "svamp", "path": str(tmp_path / "problems.json"), "data": str(tmp_path / "data")}
+    small = {"tools": ["calculator"], "arms": ["base", "base+tools"], "k": [0, 1], "shard_items": 1}
+    parameters = EvaluateParameters.model_validate({**asked, **small, "max_new_tokens": 2})
+    with reporting_to(progress):
+        result = flow.run_evaluate(parameters)
+    assert names == [
+        *("evaluate svamp base k=0 0", "evaluate svamp base k=0 1-2"),
+        *("evaluate svamp base+tools k=1 0", "evaluate svamp base+tools k=1 1-2"),
+    ]
+    assert (result.done, result.skipped) == (1 + 2 * 3, 0)
+    assert sorted(reported) == [1, 1, 2, 3, 4, 5, 6]  # the benchmark's one, and six shards in groups
+    assert len(rows_of(result.snapshot, "SELECT DISTINCT arm, item_id FROM predictions")) == 6
+    sql = "SELECT config->>'evaluation' AS evaluation, shard FROM shards WHERE stage = 'evaluate'"
+    shards = rows_of(result.snapshot, sql)
+    named = sorted(f"{row['evaluation']}-{row['shard'][-5:]}" for row in shards)
+    assert sorted(row["shard"] for row in shards) == named
+    assert {row["shard"][-5:] for row in shards} == {"00000", "00001", "00002"}

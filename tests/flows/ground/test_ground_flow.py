@@ -15,7 +15,7 @@ from flows.ground.flow import run_ground
 from flows.ground.metrics import GroundResult
 from flows.ground.parameters import GroundParameters
 from flows.ground.resolve import EXAMPLES, resolve
-from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table, summary
+from flows.ground.tables import cost_table
 from flows.runtime.ledger import reporting_to
 from tasks.shards import arrow
 from tasks.shards.run_shard import ShardResult
@@ -189,30 +189,6 @@ def test_mlflow_holds_figures_tables_pictures_and_what_was_asked(done: Ran) -> N
     assert pictures == {f"{kind}_{m}.png" for kind in ("confusion", "grounding") for m in METHODS}
 
 
-@pytest.mark.slow
-def test_tables_set_figures_beside_the_papers_and_the_summary_holds_them(done: Ran) -> None:
-    result, _ = done
-    table, *answers = grounding_tables(result)
-    assert [one.name for one in (table, *answers)] == ["GEAR Table 4", "GEAR Table 2", "GEAR Table 3"]
-    assert table.columns == (
-        *("benchmark", "gear", "paper", "gear, lenient", "cosine", "paper", "cosine, lenient"),
-        *("lm", "lm, lenient", "toolformer", "toolformer, lenient"),
-    )
-    assert [row[0] for row in table.rows] == ["queries", "small-world", "mean"]
-    shares = [*(one.chosen["gear"].value for one in result.tasks), result.mean["gear"]]
-    assert [row[1] for row in table.rows] == pytest.approx([100 * value for value in shares])
-    assert answers[0].columns == (
-        *("benchmark", "zero-shot", "paper", "few-shot", "paper", "lm", "paper", "gear", "paper", "oracle"),
-    )
-    matrix = confusion_table(result)
-    assert matrix.columns == ("chosen tool", "queries", "small-world")
-    assert [sum(int(row[at] or 0) for row in matrix.rows) for at in (1, 2)] == [5, 5]
-    assert [row[0] for row in size_table(result).rows] == [4]
-    said = summary(result)
-    assert "| benchmark | gear |" in said
-    assert "| ground | 5.0 |" in said
-
-
 def data_files(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.parquet")}
 
@@ -258,10 +234,8 @@ def test_a_tasks_own_passages_are_searched_unless_others_are_named(queries: Path
         return [one.grounding.library.settings.passages for one in plan.tasks]
 
     assert passages() == [None, CHAIN_PASSAGES]
-    assert (
-        passages(passages=str(CHAIN_PASSAGES.with_name("known.jsonl.gz")))
-        == [CHAIN_PASSAGES.with_name("known.jsonl.gz")] * 2
-    )
+    known = CHAIN_PASSAGES.with_name("known.jsonl.gz")
+    assert passages(passages=str(known)) == [known] * 2
 
 
 def test_few_shot_shows_held_out_items_that_are_never_asked(queries: Path, tmp_path: Path) -> None:

@@ -30,18 +30,6 @@ def named(store: Store, datasets: Iterable[Data]) -> dict[str, int | None]:
     return {one.name.removeprefix(f"{store.root}/"): one.rows for one in datasets}
 
 
-def reaches(steps: Iterable[Step], start: str) -> set[str]:
-    """The names of all that was made from a dataset, directly or indirectly."""
-    listed, found = list(steps), {start}
-    while True:
-        new = {
-            data.name for step in listed if found & {one.name for one in step.inputs} for data in step.outputs
-        } - found
-        if not new:
-            return found
-        found |= new
-
-
 def test_each_stage_reads_what_its_commits_name(store: Store) -> None:
     steps = by_job(steps_of(store, run=BUILD))
     assert list(steps) == [
@@ -76,18 +64,6 @@ def test_versions_are_the_same_where_it_is_the_same(store: Store) -> None:
     for step in steps:
         for data in step.inputs:
             assert made.get(data.key, data.version) == data.version, (step.job, data.name)
-
-
-def test_the_chain_reaches_from_the_corpus_to_all_that_was_made_of_it(store: Store) -> None:
-    found = reaches(steps_of(store), "/corpora/five.jsonl")
-    for made in (
-        f"{store.root}/datasets/cstar",
-        f"{store.root}/finetunes/{JOB}/model",
-        f"{store.root}/shards/evaluate/_",
-        "/exports/cstar.jsonl",
-    ):
-        assert made in found
-    assert f"{store.root}/shards/benchmark/_" not in found  # the benchmark is no text of the corpus
 
 
 def test_what_a_training_an_evaluation_and_an_export_read_and_write(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""What `--trigger` names, and the record of a fit."""
+"""What `--tools`, `--tool` and `--trigger` name, and the record of a fit."""
 
 import json
 from dataclasses import replace
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from flows.build_dataset.parameters import BuildParameters
+from flows.forms.chosen_tools import chosen_tools
 from flows.forms.chosen_trigger import chosen_trigger
 from tasks.training.trigger import TRIGGER_FILE, FittedTrigger, read_trigger, write_trigger
 from tests.support.finished_job import a_finished_job
@@ -92,3 +94,22 @@ def test_a_fit_of_other_weights_or_without_thresholds_is_refused_where_it_is_ask
     (job / "model" / "config.json").write_text('{"other": 1}')
     with pytest.raises(UsageError, match="other weights"):
         chosen_trigger("fitted", str(job), [])
+
+
+@pytest.mark.parametrize(
+    ("tools", "tool", "keys"),
+    [
+        ("calculator", ["Calculator"], ["calculator"]),  # one tool, named twice in two ways
+        ("Calculator, calendar", [" CALENDAR "], ["calculator", "calendar"]),
+        ("Far.py:Miles", [], ["miles"]),
+        ("calculator,Far.py:Miles", ["Far.py:Miles"], ["calculator", "miles"]),
+    ],
+)
+def test_a_tool_is_found_however_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: str, tool: list[str], keys: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Far.py").write_text("def Miles(text):\n    return text\n", encoding="utf-8")
+    built, settings = chosen_tools(BuildParameters.model_validate({"corpus": "c", "tools": tools, "tool": tool}))
+    assert list(built) == keys
+    assert dict(settings.references) == ({"miles": f"{tmp_path}/Far.py:Miles"} if "miles" in keys else {})
