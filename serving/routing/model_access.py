@@ -26,9 +26,9 @@ from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, cosi
 from toolformer_core.grounding.ground import input_of
 from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.lm.base import Draw
-from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of, storable
+from toolformer_core.records import ToolFailure, ToolResult, digest_of, storable
 from toolformer_core.syntax import OPEN, find_close
-from toolformer_core.tools.responses import response_line
+from toolformer_core.tools.responses import response_or_failure
 
 _DETAIL_CHARS = 500
 
@@ -53,12 +53,9 @@ def tool_call(name: str, input_: str, result: ToolResult | ToolformerError, seco
     """Return a call that has run, and what came of it, without a span in a text."""
     if isinstance(result, ToolformerError):
         result = ToolFailure("unavailable", str(result))
-    elif isinstance(result, ToolResponse):
-        if response := response_line(result.text, max_chars):
-            return ToolCall(name, input_, response, None, "", 0, 0, seconds)
-        result = ToolFailure("empty", "the tool answered with nothing")
-    detail = storable(result.detail[:_DETAIL_CHARS])
-    return ToolCall(name, input_, "", result.reason or "failed", detail, 0, 0, seconds)
+    response, failure = response_or_failure(result, max_chars)
+    reason, detail = (failure.reason, storable(failure.detail[:_DETAIL_CHARS])) if failure else (None, "")
+    return ToolCall(name, input_, response, reason, detail, 0, 0, seconds)
 
 
 MAX_EMBEDDINGS = 4_096  # of descriptions; one of 1,024 numbers is 4 KiB

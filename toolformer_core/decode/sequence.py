@@ -43,9 +43,9 @@ from toolformer_core.decode.calls import (
 from toolformer_core.decode.records import DecodeEvent, GenerationSettings
 from toolformer_core.decode.transcript import PendingCall, Transcript
 from toolformer_core.errors import CallSyntaxError, ToolformerError
-from toolformer_core.records import Call, ToolFailure, ToolResponse, ToolResult
+from toolformer_core.records import Call, ToolFailure, ToolResult
 from toolformer_core.syntax import OPEN, parse
-from toolformer_core.tools.responses import response_line
+from toolformer_core.tools.responses import response_or_failure
 
 _MAX_RESPONSE_CHARS = ExecuteConfig().max_response_chars
 _PAPER_KEYS = {name: key for key, name in TOOL_NAMES.items()}
@@ -289,16 +289,13 @@ class DecodeSequence:
         opened, pending = self._opened, self._pending_call
         if opened is None or pending is None:
             return
-        response = response_line(result.text, _MAX_RESPONSE_CHARS) if isinstance(result, ToolResponse) else ""
-        if isinstance(result, ToolResponse) and not response:
-            result = ToolFailure("empty", "the tool answered with nothing")
+        response, failure = response_or_failure(result, _MAX_RESPONSE_CHARS)
         limit = min(self.settings.max_response_tokens, self._model.context_length - len(self.ids))
         ids, closing = response_tokens(self._model.tokenizer, pending.retokenize, response, limit)
         self.ids += ids
         self._call_tokens += len(self.ids) - opened.start
         self._opened = self._pending_call = None
         self.calls_left -= 1
-        failure = result if isinstance(result, ToolFailure) else None
         self._transcript.finish_call(pending, closing, failure, seconds, repeated, self.ids)
         if len(self.ids) >= self._model.context_length:
             self._finish("length")

@@ -151,7 +151,7 @@ class Transcript:
             tool=pending.tool,
             input=pending.input,
             response=closing.removesuffix(CLOSE).strip(),
-            failure=failure.reason or "failed" if failure else None,
+            failure=failure.reason if failure else None,
             detail=failure.detail if failure else "",
             start=start,
             end=self._length,
