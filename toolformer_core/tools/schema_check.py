@@ -1,10 +1,8 @@
 """Checks JSON schemas that clients and MCP servers send, and what is to fit them, without trusting either.
 
-A schema is another's text that this process computes with, so three things are bounded: how much it comes to when its
-references are followed, how long a regular expression may search, and that no reference leaves the schema. Python's
-`re` and `regex` can take for ever, or all memory, over a pattern of ten characters. So patterns are matched by the
-linear engine of pydantic, which has neither look-around nor back-references: a pattern that needs them is not checked.
-This module knows no tools.
+Bounded are how much a schema comes to when its references are followed, how long a regular expression may search, and
+that no reference leaves the schema. Python's `re` and `regex` can take for ever over a pattern of ten characters, so
+patterns are matched by the linear engine of pydantic; one with look-around or back-references is not checked.
 """
 
 from __future__ import annotations
@@ -71,7 +69,6 @@ def lenient_checker(schema: Mapping[str, Any]) -> Check:
 
 
 def _patterns_only() -> Any:
-    """Return what checks the formats of a schema: its regular expressions."""
     from jsonschema import FormatChecker
 
     def is_pattern(value: Any) -> bool:

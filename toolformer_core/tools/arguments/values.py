@@ -6,7 +6,7 @@
     a text               where one is allowed, as it is
     where no text is     `1,500` (commas between thousands), `.5`, `1e6`; `Yes`, `no`; `a, b` and `[a, b]` for an array
 
-A value in quotes is a text wherever the schema allows one. References within the schema are followed, none out of it.
+A value in quotes is a text wherever the schema allows one.
 """
 
 from __future__ import annotations
@@ -151,7 +151,6 @@ def _number(text: str) -> int | float | None:
 
 
 def _items(text: str) -> list[str]:
-    """Return what stands between commas."""
     if text.startswith("["):
         if not text.endswith("]") or re.search(r"[\[\]{}\"]", text[1:-1]):
             raise BadValue(f"{_shown(text)} is not JSON")

@@ -19,8 +19,6 @@ without `response` the whole text is taken. Redirects are not followed, so no ot
     | 5xx                                    | `server_error`                  | yes         |
     | other 4xx, 3xx                         | `rejected`                      | no          |
     | nothing, or too late                   | `unreachable`, `timeout`        | yes         |
-
-This module does not know how a tool file is read.
 """
 
 from __future__ import annotations
@@ -155,7 +153,6 @@ class HTTPTool:
 
 
 def _filled(value: Any, values: Mapping[str, str]) -> Any:
-    """Return a JSON value with its templates filled; keys stay as they are."""
     if isinstance(value, str):
         return fill(value, values)
     if isinstance(value, Mapping):
@@ -174,7 +171,6 @@ def _failure(status: int) -> ToolFailure | None:
 
 
 def _read(text: str, template: str | None) -> ToolResult:
-    """Return what the response's template reads from a text."""
     if template is None:
         return ToolResponse(text) if text.strip() else ToolFailure("no_result")
     try:

@@ -9,8 +9,7 @@
     | `mcp+stdio:COMMAND#tool`         | a tool of an MCP server that is started as a child process         |
     | `mcp+https://HOST/PATH#tool`     | a tool of an MCP server at a URL (`mcp+http:` on this machine)     |
 
-`Name=` in front chooses the tool's name in calls, e.g. `Clock=mcp+stdio:mcp-server-time#get_current_time`. Nothing is
-imported, read or started here.
+`Name=` in front chooses the tool's name in calls, e.g. `Clock=mcp+stdio:mcp-server-time#get_current_time`.
 """
 
 from __future__ import annotations

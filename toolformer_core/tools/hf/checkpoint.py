@@ -1,9 +1,8 @@
 """Finds, digests and loads the Hugging Face checkpoints that tools use: a folder, or a name on the hub.
 
-A hub name whose files are in the hub's cache is taken from there, without asking the hub; another is downloaded when it
-is looked up. The digest of a folder is that of its files, and the digest of a hub name is its commit, so nothing is
-loaded to compute it. A checkpoint is loaded once per process, however many tools share it, on the first GPU if there is
-one. This module does not know what a model is used for. torch and transformers are imported on use.
+A hub name is taken from the hub's cache, or else downloaded when it is looked up. The digest of a folder is that of its
+files, of a hub name its commit, so nothing is loaded to compute it. A checkpoint is loaded once per process, on the
+first GPU if there is one. torch and transformers are imported on use.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ def find_checkpoint(name: str) -> Checkpoint:
 
 
 def _is_complete(folder: Path) -> bool:
-    """Return whether a folder holds a configuration and all the weights that its index names."""
+    """Return whether a folder has a configuration and all the weights that its index names."""
     indexes = folder.glob("*.safetensors.index.json")
     parts = {part for index in indexes for part in json.loads(index.read_text("utf-8"))["weight_map"].values()}
     weights = any(file.is_file() for pattern in _WEIGHTS for file in folder.glob(pattern))

@@ -1,11 +1,8 @@
 """One connection to an MCP server: opened, used by many calls at once, and closed, all on one event loop.
 
-A session belongs to the task `_own`, which opens and closes it: the SDK's contexts may only be left by the task that
-entered them. Calls are tasks of their own and wait for three things: the answer, the end of the session, and their
-deadline. So no call waits for ever, whatever the SDK or the server does.
-
-A session ends when its server does: the stream of what the server says is watched, so a process that dies is noticed
-when its output ends, not when the next call is sent. This module knows nothing of other sessions or of `Tool`.
+The task `_own` opens and closes a session: the SDK's contexts may only be left by the task that entered them. Calls are
+tasks of their own that wait for the answer, the end of the session and their deadline, so none waits for ever. The
+stream of what the server says is watched, so its death is noticed when its output ends, not when the next call is sent.
 """
 
 from __future__ import annotations
@@ -208,7 +205,6 @@ class Session:
             self._tail.add(f"{line}\n".encode("utf-8", "replace"))
 
     def _lost(self) -> None:
-        """No call can be answered any more."""
         self._closing.set()
         if not self.gone.done():
             self.gone.set_result(None)
@@ -251,7 +247,6 @@ class Session:
         return streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES)
 
     def _explained(self, exc: BaseException) -> Exception:
-        """Return why the session could not open, as one line for a person."""
         reason = _first(exc)
         if isinstance(reason, UsageError):
             return reason
@@ -277,7 +272,6 @@ def _certificates() -> ssl.SSLContext:
 
 
 def _first(exc: BaseException) -> BaseException:
-    """Return the first error of nested groups."""
     while isinstance(exc, BaseExceptionGroup):
         exc = exc.exceptions[0]
     return exc

@@ -23,7 +23,6 @@ async def watched(transport: Any, on_end: Callable[[], None], on_noise: Callable
 
 
 def _failed_answer(line: Any) -> Any:
-    """Return a message that fails the request that a line, or the object in it, answers; None if it answers none."""
     from mcp.shared.message import SessionMessage
     from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
 

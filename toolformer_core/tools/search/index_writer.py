@@ -1,12 +1,10 @@
 """Writes a search index from a source of passages, in steps that a killed run does not lose.
 
 Every so often the passages are committed to tantivy, then `progress.json` is replaced, which says how far the source
-was read. tantivy's commit is the truth: if a run was killed between the two, tantivy holds more passages than
-`progress.json` knows, and the next run reads these once more without adding them. So each passage is in the index
-once, and a resumed index answers as one that was never interrupted. `index.json` is written last.
+was read. tantivy's commit is the truth: of a run killed between the two, the next one reads some passages once more
+without adding them. So a resumed index answers as one that was never interrupted. `index.json` is written last.
 
-The digest is a chain: that of the passages so far and the next passage give the next one. So it can be taken up again,
-and depends on nothing but the passages in their order.
+The digest is a chain: that of the passages so far and the next passage give the next one.
 """
 
 from __future__ import annotations
@@ -112,7 +110,7 @@ def _index(
     on_progress: Callable[[IndexProgress], None] | None,
     commit_passages: int,
 ) -> IndexProgress:
-    """Add all passages after a committed position; return the progress at the end, which is committed."""
+    """Add all passages after a committed position; return the progress at the end, committed."""
     limit = progress.limit
     held = writer.passages  # maybe more than `progress` knows of
     count, digest, left_out = progress.passages, progress.digest, dict(progress.left_out)
@@ -220,7 +218,7 @@ def _finish(source: Source, folder: Path, progress: IndexProgress) -> IndexInfo:
 
 
 def _put_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a file whole or not at all, so that it survives a power cut."""
+    """Write a file whole or not at all, also in a power cut."""
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("w", encoding="utf-8") as file:
         json.dump(value, file, ensure_ascii=False, indent=2)

@@ -78,7 +78,6 @@ class MaxScore:
         return sorted(best, key=lambda hit: (-hit[0], hit[1]))[:limit]
 
     def _terms(self, words: Sequence[str], boosts: Mapping[str, float]) -> list[_Term]:
-        """Return the terms of a query that occur in the index."""
         terms = []
         for word in words:
             tokens = self._analyzer.analyze(word)
@@ -102,7 +101,7 @@ class MaxScore:
         return _Term(bound, postings, query if boost == 1.0 else self._query.boost_query(query, boost))
 
     def _highest_score(self, field: str, token: str) -> float:
-        """Return the most that a term adds to any passage's score: tighter than what BM25 allows, and dearer."""
+        """Return the most that a term adds to any score: tighter than what BM25 allows, and dearer."""
         query = self._query.term_query(self._schema, field, token)
         return float(self.searcher.search(query, 1, count=False).hits[0][0])
 
@@ -167,7 +166,6 @@ def _rounded(hit: tuple[float, Any]) -> float:
 
 
 def _average_length(explanation: str) -> float:
-    """Return the average length of a field, as tantivy's explanation of a score names it."""
     open_parts = [json.loads(explanation)]
     while open_parts:
         part = open_parts.pop()

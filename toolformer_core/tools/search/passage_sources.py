@@ -8,9 +8,8 @@
     | psgs   | DPR's psgs_w100.tsv: id, text, title, and a header line  | a passage as DPR cut it, after 100 words     |
     | dump   | pages-articles.xml of a MediaWiki                        | an article: its sections, cut                |
 
-Each may be compressed. The compression is recognised by the first bytes; the format by the first bytes of the content
-and, where they leave it open, by the file's name. How a section is cut: see `sections`. White space is made single.
-This module knows no index.
+Each may be compressed. Compression and format are recognised by the first bytes, or else by the file's name. How a
+section is cut: see `sections`. White space is made single.
 """
 
 from __future__ import annotations

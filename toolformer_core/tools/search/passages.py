@@ -1,8 +1,7 @@
 """A searchable set of passages, which WikiSearch shows and QA reads.
 
 A passages file is JSONL, plain or gzipped, with one `{"title", "section"?, "text", "id"?}` per line. The index is
-tantivy's BM25, kept in RAM and built on first use. Ties are broken by the order in the file, so results are the same on
-every machine. tantivy is imported on use.
+tantivy's BM25, kept in RAM and built on first use. Ties are broken by the order in the file, on every machine.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ its converter writes, with the tokenizer's files beside:
     ct2-transformers-converter --model facebook/nllb-200-distilled-600M --quantization int8 --output_dir FOLDER \\
         --copy_files tokenizer.json tokenizer_config.json special_tokens_map.json sentencepiece.bpe.model
 
-Translations are greedy, and many texts, of different languages, are translated in one batch. `mt` decides which texts
-are translated. ctranslate2, torch and transformers are imported on use.
+Translations are greedy; a batch may hold texts of different languages. The packages are imported on use.
 """
 
 from __future__ import annotations
