@@ -9,10 +9,8 @@ The first new engine is there at once. If no sequence ends well before that one 
 which doubles with each further failure; from the third failure in a row on, an engine is ready only after it has
 written a token.
 
-This module also counts places. A request takes one for each of its sequences, out of as many as there are rows and
-queue places, and returns it when the sequence has ended and the response has been sent. So the memory that clients
-occupy is bounded, however many they are and however slowly they read. The module knows requests and events, but no
-HTTP.
+A request takes a place for each of its sequences, out of as many as there are rows and queue places, and returns it
+when the sequence has ended and the response has been sent: so the memory that clients occupy is bounded.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A choice's `toolformer` field holds its calls; OpenAI's clients pass fields thro
 `start` and `end` are its span in the choice's text as it was sent; if calls are not shown, both are the position at
 which the call was made. In a stream a chunk's choice has a `toolformer` field when a call begins (the model has written
 its arrow), when the call's response is there, and together with the finish reason.
-
-This module knows events and JSON, but no requests and no sockets.
 """
 
 from __future__ import annotations

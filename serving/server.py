@@ -1,8 +1,7 @@
 """A uvicorn server for the application, with an orderly shutdown.
 
 After the first SIGINT or SIGTERM the server accepts no more requests and gives the open ones `grace_s` seconds; then
-their streams end with an error event. The second signal ends the server at once. This module reads no options and no
-environment variables; the command line does.
+their streams end with an error event. The second signal ends the server at once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """What the router asks of a model and its tools, all of it through the thread that drives the model.
 
-Texts are sequences of the engine like those of any request: they share its passes with the others, take places, and
-end when the request is given up. Embeddings are one short pass between two rounds. So nothing blocks the event loop,
-and no thread competes with the engine for the model's lock.
-
-This module knows no tools' scores.
+Texts are sequences of the engine like those of any request; embeddings are one short pass between two rounds. So
+nothing blocks the event loop, and no thread competes with the engine for the model's lock.
 """
 
 from __future__ import annotations

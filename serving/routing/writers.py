@@ -1,12 +1,10 @@
 """Writes the responses to routed requests: an answer with the call that led to it, or a call for the client.
 
-    | who runs the tool | the response                                                                             |
-    |-------------------|------------------------------------------------------------------------------------------|
-    | the server        | the call where calls are shown, and the tool's response                                  |
-    | the client        | `tool_calls`, finish reason `tool_calls`; the content is null                            |
-    | nobody            | the model's text                                                                         |
-
-The model's text is written by `ResponseWriter` itself. This module knows events and JSON, but no model.
+| who runs the tool | the response                                                                             |
+|-------------------|------------------------------------------------------------------------------------------|
+| the server        | the call where calls are shown, and the tool's response                                  |
+| the client        | `tool_calls`, finish reason `tool_calls`; the content is null                            |
+| nobody            | the model's text                                                                         |
 """
 
 from __future__ import annotations

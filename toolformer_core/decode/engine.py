@@ -3,19 +3,15 @@
     submit --> waiting --a row is free--> running <--> waiting for a tool --> finished
                   new prompts go through the model together                 row and memory are freed at once
 
-A round (`step`) handles messages (submissions, cancellations, tools' answers), admits new sequences, runs one pass over
-the sequences with many tokens to feed (prompts, responses), and one pass over those with a single token. A sequence
-whose tool is running takes part in neither; its response goes through in one pass after the cached tokens. A new
-sequence that starts like another one (the same examples in the prompt) copies its keys and values as far as they agree.
+A round (`step`) handles messages, admits new sequences, runs one pass over the sequences with many tokens to feed
+(prompts, responses), and one over those with a single token. A new sequence that starts like another one copies its
+keys and values as far as they agree.
 
-Memory is bounded. Every admitted sequence states the most tokens it can hold, and the number of rows times the longest
-of them never exceeds the tokens that the cache may hold. The other sequences wait.
-
-A free row goes to the request (the owner of one or more sequences) with the fewest rows, and among those to the one
-that has waited longest. A request without any row does not wait for a free one: the request with the most rows gives
-one up, if it has others and this makes enough room. The sequence that loses its row waits in front of its request's
-others and later continues where it stopped; its tokens then go through the model again, in one pass. None of this
-changes what a sequence writes.
+Every admitted sequence states the most tokens it can hold; the number of rows times the longest of them never exceeds
+the tokens that the cache may hold. A free row goes to the request (the owner of sequences) with the fewest rows, and
+among those to the one that has waited longest. For a request without any row, the request with the most rows gives one
+up, if it has others and this makes enough room; that sequence waits in front of its request's others, and its tokens
+later go through the model again, in one pass. None of this changes what a sequence writes.
 
 One thread drives an engine (`step` and `wait`, or `run`); `submit` and `cancel` may be called from any thread.
 """

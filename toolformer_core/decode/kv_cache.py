@@ -4,10 +4,7 @@
 
 So a sequence can take one token or many, skip a pass, be cut back, or move to another row without touching the others.
 A pass is exact: every query sees the columns of its own row up to itself (within the window, if the model has one).
-The padding tokens of a pass are written to the last column, which is never read. If all sequences have the same length,
-no explicit mask is needed and the model makes its own.
-
-The cache knows no text and no sampling; the caller says which rows exist and how long they are.
+Padding is written to the last column, which is never read. Rows of one length need no mask but the model's own.
 """
 
 from __future__ import annotations

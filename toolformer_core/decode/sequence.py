@@ -4,24 +4,19 @@
                                        |                               |
                                        +-------- it is no call --------+--> text
 
-A call may be opened where the model would have continued with something else, so it must be possible to take it back:
-the sequence is cut to where the call started and continues with the token it would have had. That happens to a call
-that does not reach its arrow (it is closed, ends or grows too long before), and it counts as one of the allowed calls.
-If the model chose " [" itself and no tool's name follows, it is ordinary text with a bracket in it, and stays:
-"[Note(see above) -> below]".
+A call may be opened where the model would have continued with something else, so it can be taken back: the sequence is
+cut to where the call started and continues with the token it would have had. That happens to a call that does not reach
+its arrow, and it counts as one of the allowed calls. If the model chose " [" itself and no tool's name follows, it is
+ordinary text with a bracket in it, and stays: "[Note(see above) -> below]".
 
-With thresholds (`GenerationSettings.trigger`, beyond the paper) a call is made only if p(" [") was large enough where
-it was opened. Which tool it calls is not known there, so the rule has two steps:
+With thresholds (`GenerationSettings.trigger`, beyond the paper) a call is made only if p(" [") was large enough:
 
     at " ["       a bracket that the model did not choose is opened only if p(" [") is at least the smallest threshold
                   of all tools that may be called
     at "Name("    the call goes on only if p(" [") is at least the threshold of that tool; else it is taken back
 
 p(" [") is the product over the tokens of " [", at temperature 1. A call that is taken back by its threshold does not
-count as one of the allowed calls. The token that replaces it is text, so the same place is not opened again: a
-sequence abandons at most one bracket per token of text.
-
-A sequence knows no model: the engine passes it the model's choice, and reads `pending` for the tokens to feed next.
+count as one of the allowed calls; the same place is not opened again.
 """
 
 from __future__ import annotations
@@ -237,7 +232,6 @@ class DecodeSequence:
                 self._write(token)
 
     def _take_back(self, opened: _OpenedCall) -> None:
-        """Remove what was opened and continue with the alternative token."""
         del self.ids[opened.start :]
         self.cached = opened.start
         self._opened = None

@@ -1,12 +1,7 @@
-"""Embeds queries and tool descriptions for the semantic score (GEAR §3.1): hidden states of the small LM, or a model
-made for it.
+"""Embeds queries and tool descriptions for the semantic score (GEAR §3.1), as float32 rows of length 1.
 
-    | name                      | embedding                                                                      |
-    |---------------------------|--------------------------------------------------------------------------------|
-    | "" (the default)          | the small LM's last hidden states, averaged over the tokens of the text        |
-    | a folder, or a hub's name | a sentence-transformers or model2vec model (package extra `encoders`)          |
-
-Embeddings are float32 of length 1, so a dot product is the cosine.
+By default the small LM's last hidden states, averaged over the tokens of the text; or a sentence-transformers or
+model2vec model, by its folder or its name on the hub (package extra `encoders`).
 """
 
 from __future__ import annotations

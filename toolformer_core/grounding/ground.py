@@ -4,9 +4,8 @@
     2. for every tool, it writes a call from the tool's demonstrations and the query, and the tool answers: a_i
     3. f_i = gamma S(Q, d_i) + (1 - gamma) P(a, a_i)
 
-That is n + 1 calls of the small LM per query for n tools, and none for a tool with a mock response. Tools are taken
-one after the other, each with all queries: its demonstrations pass through the model once, its calls are written
-together, and equal calls are run once. `answer_all` then asks the large LM for one call of the chosen tool.
+That is n + 1 calls of the small LM per query for n tools, and none for a tool with a mock response. Each tool is taken
+with all queries: its demonstrations pass through the model once, and equal calls are run once.
 """
 
 from __future__ import annotations
@@ -101,12 +100,7 @@ class Grounder:
         self.cost = Cost()  # of all calls so far
 
     def ground(self, queries: Sequence[Query]) -> list[Grounding]:
-        """Score every tool for every query; what one gets does not depend on the others.
-
-        Raises:
-            ToolError: a tool does not answer at all.
-            ToolformerError: a tool cannot be made ready.
-        """
+        """Score every tool for every query; a `ToolformerError` if a tool cannot answer at all."""
         if not queries:
             return []
         begin, tokens = time.perf_counter(), self.small_lm.tokens
@@ -132,11 +126,7 @@ class Grounder:
         ]
 
     def answer_all(self, queries: Sequence[Query], choices: Sequence[str | None], large_lm: HFSmallLM) -> list[Answer]:
-        """Answer queries with the tools that were chosen for them, or without one: one call of the large LM for each.
-
-        Raises:
-            ToolError: a tool does not answer at all.
-        """
+        """Answer queries with the tools chosen for them, or without one: one call of the large LM for each."""
         begin, tokens = time.perf_counter(), large_lm.tokens
         tools = {one.key: one for one in self.library}
         out: list[Answer] = [Answer(None, "", "", NO_CALL)] * len(queries)

@@ -8,15 +8,13 @@
     url         a web address                                           0.02
     movement    a step of a robot: forward, turn left, ...              0.02
 
-These are ours, after the paper's examples ("lächeln" is english, non_ascii, english). They are written for English: all
-other scripts are one class. Rare patterns weigh more: a match of pattern j adds log 1/P_j.
+These are ours, after the paper's examples ("lächeln" is english, non_ascii, english). Rare patterns weigh more: a match
+of pattern j adds log 1/P_j.
 
 `AUTHORS_PATTERNS` are those of the authors' code, with its rule: each pattern is counted by itself, so that one stretch
 of text can count in several (2024-05-02 is a time, three numbers and two symbols); the preliminary answer is read in
 lower case with number words as digits; a response that says nothing, such as "unknown", is empty; and the
 calculator's responses count numbers alone.
-
-Every score names the digest of its pattern set.
 """
 
 from __future__ import annotations
@@ -138,8 +136,6 @@ def _matcher(expressions: Sequence[str]) -> Any:
     return regex.compile("|".join(f"(?P<p{i}>{expression})" for i, expression in enumerate(expressions)))
 
 
-# --- the authors' rule ------------------------------------------------------------------------------------------------
-
 _EMPTY_RESPONSES = ("", "unknown", "none", "no answer")
 
 # Key of a tool -> the only pattern that counts in its responses. The authors' time zones, sleep and robot have one as
@@ -192,8 +188,6 @@ AUTHORS_PATTERNS = PatternSet(
     ),
     authors_rule=True,
 )
-
-# --- ours -------------------------------------------------------------------------------------------------------------
 
 STANDARD_PATTERNS = PatternSet(
     "standard",

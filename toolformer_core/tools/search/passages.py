@@ -97,7 +97,7 @@ def read_passages(path: Path) -> Iterator[Passage]:
         with opener(path, "rt", encoding="utf-8") as lines:
             for row, line in enumerate(lines):
                 if line.strip():
-                    title, section, text = map(_plain, parse_passage(line))
+                    title, section, text = map(plain, parse_passage(line))
                     yield Passage(row, title, section, text)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as exc:
         raise UsageError(f"cannot read passages from {path}: {exc}") from exc
@@ -116,7 +116,8 @@ def parse_passage(line: str) -> tuple[str, str, str]:
     return title, section, text
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Return a text with white space made single; a `ValueError` if it is not UTF-8."""
     if flaw := unencodable(text):
         raise ValueError(flaw)
     return " ".join(text.split())
