@@ -17,7 +17,7 @@ import pytest
 
 from serving.server import ModelServer
 from tests.serving.conftest import QUEUE, ROWS
-from tests.serving.servers import DEADLINE_S, address_of, body_of, gated_server, model_server, raw, tool_named, until
+from tests.serving.servers import DEADLINE_S, address_of, body_of, gated_server, model_server, raw, until
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -216,19 +216,3 @@ def test_a_handing_in_that_is_cancelled(lm: TransformersLM) -> None:
         until(lambda: server.engine_thread.taken == 0, "its places")
         until(lambda: handed[0].done, "its end")
         assert len(handed) == 1
-
-
-def test_each_request_s_date_reaches_its_tools(lm: TransformersLM) -> None:
-    days = [f"2024-01-{d:02d}" for d in range(1, 29)]
-    tools = [tool_named(name, lambda input, context: context) for name in "TU"]
-    with model_server(lm, tools) as server:
-
-        async def load() -> list[Any]:
-            async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
-                bodies = [body_of(f"On {d}!", toolformer={"k": 1, "date": d}) for d in days]
-                return [
-                    r.json() for r in await asyncio.gather(*(client.post("/v1/completions", json=b) for b in bodies))
-                ]
-
-        found = asyncio.run(load())
-    assert [[c["response"] for c in got["choices"][0]["toolformer"]["calls"]] for got in found] == [[d] for d in days]

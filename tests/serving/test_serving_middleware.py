@@ -146,7 +146,9 @@ def test_errors_have_openai_s_shape(server: ModelServer) -> None:
         assert response.status_code == status, response.text
         assert set(response.json()["error"]) == {"message", "type", "param", "code"}
     # what a page of another site may send without asking the browser is not read as JSON
-    assert httpx.post(server.url + "/v1/completions", content=json.dumps(body_of())).status_code == 415
+    refused = httpx.post(server.url + "/v1/completions", content=json.dumps(body_of()))
+    assert refused.status_code == 415
+    assert "Content-Type: application/json" in refused.json()["error"]["message"]
 
 
 def requests_by_status(server: ModelServer) -> dict[str, float]:

@@ -42,13 +42,10 @@ def _raises(exc: BaseException) -> Callable[[str, str], object]:
 @pytest.mark.parametrize(
     ("answer", "failure"),
     [
-        (_raises(RuntimeError("broken")), "crashed"),
         (_raises(SystemExit(1)), "crashed"),
         (_raises(ToolError("no data")), "unavailable"),
-        (lambda input, context: 7, "crashed"),
-        (lambda input, context: "", "empty"),
     ],
-    ids=["raises", "exits", "unavailable", "no text", "empty"],
+    ids=["exits", "unavailable"],
 )
 def test_a_tool_that_fails(lm: TransformersLM, answer: Callable[[str, str], object], failure: str) -> None:
     tools = [tool_named("T", answer), tool_named("U", answer)]

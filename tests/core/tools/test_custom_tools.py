@@ -327,7 +327,7 @@ def test_a_process_that_a_tool_forks_may_still_be_ended() -> None:
     assert run_guarded(forking, "", "") == ToolResponse("7")
 
 
-@pytest.mark.parametrize("name", ["x_y_z", "foo_2", "my__tool", "miles"])
+@pytest.mark.parametrize("name", ["foo_2", "my__tool"])
 def test_what_tools_new_writes_passes_its_own_tests_under_any_name(tmp_path: Path, name: str) -> None:
     for file, text in new_python_tool(name).items():
         (tmp_path / file).write_text(text, "utf-8")

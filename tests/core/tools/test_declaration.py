@@ -41,13 +41,6 @@ def test_the_examples_of_the_papers_tools_are_answered() -> None:
 
 
 @pytest.mark.parametrize(
-    "input_", ["", "26.2 miles", "f(x)", "a [b] c", '"Emma" by Austen', "the word 'yes'", "東京", "a -> b"]
-)
-def test_inputs_that_a_call_can_carry(input_: str) -> None:
-    assert ToolDeclaration(examples=(("How far?", input_),)).examples[0][1] == input_
-
-
-@pytest.mark.parametrize(
     ("question", "input_", "wrong"),
     [
         ("", "x", "the question of an example, '', is empty"),

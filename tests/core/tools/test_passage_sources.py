@@ -52,9 +52,6 @@ def passages(path: Path, format: str | None = None) -> list[tuple[str, str, str]
     return [passage for record in open_source(path, format).records() for passage in record.passages]
 
 
-# The formats.
-
-
 def test_jsonl_is_cut_into_passages(tmp_path: Path) -> None:
     first, *rest = passages(write(tmp_path / "p.jsonl", JSONL))
     assert first == ("Mira Holt", "Life", "A painter. She was born in Velden.")
@@ -126,11 +123,10 @@ def test_format_overrides(tmp_path: Path) -> None:
     path = write(tmp_path / "p.jsonl", JSONL)
     with pytest.raises(UsageError, match=r"p\.jsonl: line 1 is not of the format kilt"):
         passages(path, "kilt")
+    with pytest.raises(UsageError, match="no file at"):
+        open_source(tmp_path / "none.jsonl")
     with pytest.raises(UsageError, match="unknown format 'parquet'; valid: jsonl, kilt, psgs, dump"):
         open_source(path, "parquet")
-
-
-# Going on.
 
 
 @pytest.mark.parametrize(
@@ -168,9 +164,6 @@ def test_how_much_is_read_is_told(tmp_path: Path) -> None:
     assert [record.read for record in source.records()][-1] == source.identity.bytes == len(JSONL)
 
 
-# What is wrong.
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -191,11 +184,6 @@ def test_a_broken_file_says_where(tmp_path: Path, name: str, content: str | byte
     path = write(tmp_path / name, content)
     with pytest.raises(UsageError, match=message):
         passages(path)
-
-
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no file at"):
-        open_source(tmp_path / "none.jsonl")
 
 
 def test_another_content_is_another_source(tmp_path: Path) -> None:

@@ -379,14 +379,6 @@ def test_two_processes_open_one_index(folder: Path) -> None:
         assert (out, process.returncode) == ("Mira Holt\n", 0)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="whoever may write everywhere has no folder that he may not")
-def test_a_folder_that_cannot_be_written_is_opened(source: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "index"
-    build_index(open_source(source), folder)
-    folder.chmod(0o500)
-    assert SearchIndex(folder).load() == len(ROWS)
-
-
 def test_a_damaged_progress_file_says_so(source: Path, tmp_path: Path) -> None:
     build_until_killed(source, tmp_path / "index")
     (tmp_path / "index" / PROGRESS).write_text("{}")

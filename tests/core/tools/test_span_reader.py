@@ -247,8 +247,3 @@ def test_padding_changes_no_logit(folder: Path) -> None:
     assert len(short.spans) < len(long.spans)
     for together, alone in zip(spans._logits(loaded, [short, long]), spans._logits(loaded, [short]), strict=True):
         np.testing.assert_allclose(together[0, : len(short.spans)], alone[0], rtol=0, atol=1e-4)
-
-
-def test_how_it_may_be_asked(folder: Path, index: PassageIndex) -> None:
-    limits = QA(index, SpanReader(str(folder))).limits
-    assert (limits.batch, limits.at_once, limits.pool) == (16, 1, "threads")

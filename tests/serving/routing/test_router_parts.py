@@ -16,9 +16,7 @@ from serving.routing.chat import _plain
 from serving.routing.client_tools import ClientTool, call_input, client_tools_of, name_in_calls
 from serving.routing.conversation import conversation_of
 from serving.routing.schemas import FunctionTool, RoutedMessage
-from tests.fakes import FakeTool
-from toolformer_core.errors import UsageError
-from toolformer_core.grounding.library import LibraryTool, library_of
+from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.syntax import is_tool_name
 from toolformer_core.tools.arguments.form import BadInput
 from toolformer_core.tools.schema_check import SchemaProblem, checker
@@ -212,15 +210,6 @@ def test_a_result_can_be_given_once() -> None:
     with pytest.raises(RequestError) as caught:
         conversation_of(messages({"role": "user", "content": "a"}, called("1", "f", "{}"), result, result))
     assert caught.value.param == "messages[3].tool_call_id"
-
-
-def test_a_tool_without_demonstrations_is_shown_by_its_description_where_that_is_allowed() -> None:
-    with pytest.raises(UsageError, match="demonstrations"):
-        library_of([FakeTool({})])
-    (one,) = library_of([FakeTool({})], undemonstrated=True)
-    assert one.demonstrations.prompt.head + one.demonstrations.after_head("Why?") == (
-        "Answers from a table.\nA call is written [Fake(input)].\n\nQuestion: Why?\nCall:"
-    )
 
 
 @pytest.mark.parametrize(
