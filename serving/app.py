@@ -159,8 +159,6 @@ def _check_model(requested: str, name: str) -> None:
 
 
 class _Service:
-    """The two endpoints."""
-
     def __init__(self, engine_thread: EngineThread, settings: ServerSettings) -> None:
         self._engine_thread = engine_thread
         self._name = settings.name
@@ -219,8 +217,6 @@ class _Service:
 
 
 class _RoutedService(_Service):
-    """The chat where a router chooses the tool."""
-
     def __init__(self, engine_thread: EngineThread, settings: ServerSettings, router: Router) -> None:
         super().__init__(engine_thread, settings)
         self._routed = RoutedChat(router, engine_thread)

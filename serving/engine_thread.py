@@ -56,10 +56,8 @@ class PendingRequest:
 class EngineThread:
     """Loads the model, drives the engine, and counts places. Start it in a running event loop.
 
-    Args:
-        load: returns the model with its tools; called in the engine's thread.
-        queue: sequences that may wait, besides the `max_rows` of what `load` returns.
-        on_failed: called in the event loop if the model cannot be loaded.
+    `load`, which returns the model with its tools, is called in the engine's thread; `queue` are the sequences that may
+    wait besides `max_rows`; `on_failed` is called in the event loop if the model cannot be loaded.
     """
 
     def __init__(
@@ -147,9 +145,7 @@ class EngineThread:
     ) -> PendingRequest:
         """Submit the sequences of a request; `release` must follow.
 
-        Args:
-            accepted: they belong to a request that is already being answered, so they are taken while the server waits
-                for open requests to end, too.
+        Those of a request that is already being answered (`accepted`) are taken while the server ends, too.
 
         Raises:
             RequestError: 429 if there are not enough places, 503 if there is no model.
@@ -175,7 +171,7 @@ class EngineThread:
         return pending
 
     async def between_rounds(self, work: Callable[[], Result]) -> Result:
-        """Do something in the engine's thread, between two of its rounds, for a request that is being answered.
+        """Do something between two rounds of the engine, in its thread, for a request that is being answered.
 
         Return what comes of it, or raise what it raises; a `RequestError` (503) if there is no model.
         """

@@ -44,8 +44,6 @@ class ResponseForm:
 
 @dataclass(slots=True)
 class _Choice:
-    """The state of one choice."""
-
     offset: int = 0  # characters sent
     begun: bool = False  # whether the first character has been sent
     text: list[str] = field(default_factory=list)  # what was sent

@@ -19,11 +19,7 @@ from toolformer_core.decode.toolformer import Toolformer
 
 
 class ModelServer(ListeningServer):
-    """Serves a model.
-
-    Args:
-        load: returns the model with its tools, built with `settings.max_rows`; called once the server is listening.
-    """
+    """Serves a model; `load`, which returns it with its tools, is called once the server is listening."""
 
     def __init__(self, settings: ServerSettings, load: Callable[[], Toolformer]) -> None:
         self.settings = settings

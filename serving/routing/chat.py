@@ -45,9 +45,7 @@ class RoutedChat:
     async def plan(self, body: RoutedChatRequest, form: ResponseForm) -> Planned:
         """Decide how a request is answered; a call of one of the server's tools has run by then.
 
-        Raises:
-            RequestError: see `Router.route`; or 400: a field of the request cannot be used.
-            ToolformerError: a prompt or the settings do not suit the model.
+        Raises what `Router.route` does, and a `RequestError` (400) if a field of the request cannot be used.
         """
         conversation = conversation_of(body.messages)
         choice = choice_of(body)

@@ -132,8 +132,7 @@ async def _collect(pending: PendingRequest, writings: Sequence[Writing]) -> list
 class Embedder:
     """Cosines of queries and descriptions. Descriptions are embedded once, and the last `capacity` of them are kept.
 
-    Args:
-        encoder: another model than that of the engine's thread, whose hidden states are else the embeddings.
+    `encoder` is another model than that of the engine's thread, whose hidden states are else the embeddings.
     """
 
     def __init__(

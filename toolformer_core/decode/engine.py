@@ -155,11 +155,8 @@ class DecodeEngine:
     def between_rounds(self, work: Callable[[], None]) -> None:
         """Have the driving thread do something else with the model between two rounds; called from any thread.
 
-        It should be short, as no sequence goes on meanwhile, and must not raise. Who took the model's lock in another
-        thread would wait long for it, because the driving thread takes it again at once.
-
-        Raises:
-            EngineStoppedError: the engine has been stopped.
+        It should be short and must not raise. (Who took the model's lock in another thread would wait long for it.) An
+        `EngineStoppedError` if the engine has been stopped.
         """
         with self._submit_lock:
             if self._stopped:

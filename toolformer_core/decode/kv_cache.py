@@ -191,8 +191,7 @@ class KVCache:
 def bytes_per_token(hf_model: HFModel) -> int:
     """Return the bytes that a token's keys and values take, after trying the model on rows of different lengths.
 
-    Raises:
-        ModelError: the model's numbers differ in such rows, or memory ran out during the trial.
+    A `ModelError` if the model's numbers differ in such rows.
     """
     (size,) = hf_model.budget.in_parts([hf_model], lambda _: _measure_and_check(hf_model))
     return size

@@ -37,11 +37,7 @@ _QUERY = "{query}"
 
 @dataclass(frozen=True, slots=True)
 class GroundingSettings:
-    """How the small LM and the tools are called. Weights are not among them: they belong to the question, not the run.
-
-    Raises:
-        UsageError: the prompt has no `{query}`, a number is not positive, or call_top_p is not in (0, 1].
-    """
+    """How the small LM and the tools are called; a `UsageError` if a value is out of range."""
 
     # asks for the preliminary answer, whose first line that is not blank counts; by the authors' rule all up to its
     # first full stop
@@ -77,8 +73,8 @@ class Answer:
 class Grounder:
     """A small LM, an encoder and a library, ready to choose tools.
 
-    Args:
-        embeddings: of descriptions, by digest of encoder and text; shared between grounders to embed each only once.
+    `embeddings` of descriptions, by digest of encoder and text, may be shared between grounders to embed each only
+    once.
     """
 
     def __init__(
@@ -147,7 +143,6 @@ class Grounder:
         return out
 
     def _descriptions(self) -> Embeddings:
-        """Return the descriptions' embeddings, each computed once.  (T, D)"""
         digests = [digest_of("embedding", self.encoder.digest, one.tool.description) for one in self.library]
         texts = {digest: one.tool.description for digest, one in zip(digests, self.library, strict=True)}
         if missing := {digest: text for digest, text in texts.items() if digest not in self._embeddings}:

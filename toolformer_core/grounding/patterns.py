@@ -66,8 +66,7 @@ class Pattern:
 class PatternSet:
     """The patterns S, in order of precedence: what an earlier pattern has matched, a later one does not see.
 
-    Raises:
-        UsageError: there is no pattern, or two have one name.
+    A `UsageError` if there is no pattern, or two have one name.
     """
 
     name: str
@@ -97,11 +96,7 @@ class PatternSet:
         return tuple(math.log(1 / pattern.prior) for pattern in self.patterns)
 
     def counts(self, text: str) -> tuple[int, ...]:
-        """Return C_j: how often each pattern occurs in a text; all 0 if none does.
-
-        Raises:
-            UsageError: a search takes more than `TIMEOUT_S`.
-        """
+        """Return C_j: how often each pattern occurs; a `UsageError` if a search takes more than `TIMEOUT_S`."""
         expressions = tuple(pattern.expression for pattern in self.patterns)
         try:
             if self.authors_rule:

@@ -135,11 +135,8 @@ def _words(text: str) -> list[str]:
 class PhraseTable:
     """Translates by the longest matching phrases of a table, from left to right; every word must be covered.
 
-    Args:
-        path: UTF-8 text, tab-separated, with a first line `language<TAB>source<TAB>english`.
-
-    Raises:
-        UsageError: the file cannot be read, or a line does not have three columns.
+    The file at `path` is UTF-8, tab-separated, with a first line `language<TAB>source<TAB>english`; else a
+    `UsageError`.
     """
 
     def __init__(self, path: Path) -> None:

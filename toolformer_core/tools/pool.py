@@ -17,10 +17,7 @@ OnResult = Callable[[ToolResult | ToolformerError, float], None]
 class ToolPool:
     """Runs the calls of any number of owners; a `ToolformerError` if a tool cannot be loaded.
 
-    Args:
-        tools: each is called as its limits say, but only once for each call.
-        timeout_s: seconds that a call may take.
-        workers: calls of a tool at a time, at most; 1 for tools that are not thread-safe.
+    A call has one try, may take `timeout_s` seconds, and there are `workers` of a tool at a time, at most.
     """
 
     def __init__(self, tools: Sequence[Tool], *, timeout_s: float, workers: int) -> None:

@@ -59,12 +59,9 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_of(text: str, schema: Any, root: Mapping[str, Any], *, quoted: bool = False, is_item: bool = False) -> Any:
-    """Return the value that a text stands for, or raise `BadValue`.
+    """Return the value that a text stands for, or raise `BadValue`; references are followed in `root`.
 
-    Args:
-        root: the schema in which references are followed.
-        quoted: the text stood in quotes.
-        is_item: the text stood between commas; an array within an array is JSON.
+    The text stood in quotes (`quoted`), or between commas (`is_item`: an array within an array is JSON).
     """
     allowed = _alternatives(schema, root)
     kinds = {kind for kind, _ in allowed} or {"any"}

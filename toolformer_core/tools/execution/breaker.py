@@ -25,10 +25,7 @@ _REMEMBERED = 1_000  # questions that failed
 
 
 class CircuitBreaker:
-    """The state of one tool in one process. Times are seconds of one clock, questions go by ascending numbers.
-
-    Timeouts count when there was no sign of life for `silence_s`.
-    """
+    """The state of one tool in one process. Times are seconds of one clock, questions go by ascending numbers."""
 
     def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s

@@ -87,11 +87,7 @@ class Loaded:
 
 
 def find_checkpoint(name: str) -> Checkpoint:
-    """Return the files of a model, downloading those of a hub name that is not in the hub's cache.
-
-    Raises:
-        ModelError: there is no such folder or no `config.json` in it, no such name on the hub, or no network to it.
-    """
+    """Return the files of a model, downloading those of a hub name that are not in its cache; else a `ModelError`."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -160,11 +156,8 @@ def resident(kind: str, checkpoint: Checkpoint, load: Callable[[], T]) -> T:
 def load_transformer(checkpoint: Checkpoint, auto_class: str) -> Loaded:
     """Load a model with its fast tokenizer, once per process: in bfloat16 on a GPU that has it, else in float32.
 
-    Args:
-        auto_class: the name of a class of transformers, e.g. `AutoModelForSeq2SeqLM`.
-
-    Raises:
-        ModelError: the files cannot be loaded with that class, weights are missing, or there is no fast tokenizer.
+    `auto_class` names a class of transformers, e.g. `AutoModelForSeq2SeqLM`. A `ModelError` if the files cannot be
+    loaded with it, weights are missing, or there is no fast tokenizer.
     """
     return resident(auto_class, checkpoint, lambda: _load(checkpoint, auto_class))
 

@@ -120,7 +120,6 @@ def _distractor(topic: str, what: str, form: str, subject: tuple[str, str, Seque
 
 
 def _made_up(key: str, form: str, words: str) -> str:
-    """Return a form with its parts filled in, as the key and the question decide."""
     numbers = iter(numbers_of("distractor", key, words, count=4 * len(_PART.findall(form)) + 4))
     return _PART.sub(lambda part: _filled(part[1], part[2], next(numbers)), form)
 

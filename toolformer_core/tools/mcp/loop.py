@@ -45,11 +45,9 @@ class LoopThread:
             self.loop.close()
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Run a coroutine on the loop, and wait for it in this thread.
+        """Run a coroutine on the loop, and wait for it in this thread: `LoopClosed` if the loop was closed.
 
-        Raises:
-            TimeoutError: it was not finished within the seconds given; it has been cancelled.
-            LoopClosed: the loop was closed.
+        A `TimeoutError` if it was not finished within the seconds given; it has been cancelled.
         """
         try:
             future = asyncio.run_coroutine_threadsafe(work, self.loop)

@@ -61,8 +61,7 @@ class Overdue(Exception):
 class Session:
     """A connection in the making, in use, or closing. Everything here runs on the loop's thread.
 
-    Args:
-        on_change: called when the session has opened, and again when its server is gone or it has closed.
+    `on_change` is called when the session has opened, and again when its server is gone or it has closed.
     """
 
     def __init__(self, server: Server, on_change: Callable[[Session], None]) -> None:
@@ -94,11 +93,9 @@ class Session:
     async def call(self, tool: str, arguments: dict[str, Any], deadline: float) -> CallToolResult:
         """Ask the server, until a time of the loop's clock.
 
-        Raises:
-            SessionGone: the server never took the call.
-            Unreachable: the connection ended during the call.
-            Overdue: there was no answer in time.
-            Exception: an `MCPError` if the server refused the call; any other if its answer is not of the protocol.
+        `SessionGone` if the server never took the call, `Unreachable` if the connection ended, `Overdue` without an
+        answer in time, an `MCPError` if the server refused the call; any other exception if its answer is not of the
+        protocol.
         """
         client = self._client
         if client is None or self.gone.done():

@@ -70,7 +70,6 @@ class SessionPool:
             await asyncio.wait({session.owner for session in self._all})
 
     async def _take(self, deadline: float) -> Session:
-        """Wait for a session that has room for a call, return it, and count the call."""
         self._waiting += 1
         try:
             async with asyncio.timeout_at(deadline):
@@ -114,7 +113,6 @@ class SessionPool:
         session.owner.add_done_callback(lambda _: self._all.discard(session))
 
     def _changed(self, session: Session) -> None:
-        """A session has opened, or is gone."""
         failed = session in self._opening and session.gone.done()
         self._opening.discard(session)
         if not session.gone.done() and self._closed:

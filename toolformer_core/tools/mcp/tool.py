@@ -98,11 +98,7 @@ class MCPTool:
         return digest_of("MCPTool", VERSION, self.server.text, said.tool, said.description, *said.parts.values())
 
     def load(self) -> None:
-        """Connect, and see that the server still has the tool as it was; see `mcp_tool` for what is raised.
-
-        Raises:
-            ToolError: the server or its tool has changed.
-        """
+        """Connect (see `mcp_tool`); a `ToolError` if the server or its tool has changed since."""
         found = _definition(self.server, self.definition.tool)
         for what, planned in self.definition.parts.items():
             if found.parts[what] != planned:

@@ -69,8 +69,7 @@ def reader_endpoint(address: str) -> Endpoint:
 class ServedReader:
     """Finds answers with a model behind a server. Thread-safe; a pickled reader has no credentials.
 
-    Raises:
-        ModelError: the address cannot be used, or holds credentials; or they are not for a header.
+    A `ModelError` if the address cannot be used or holds credentials, or they are not for a header.
     """
 
     ttl_s: ClassVar[float] = REMOTE_TTL_S

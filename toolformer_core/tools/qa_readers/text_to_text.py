@@ -54,7 +54,6 @@ class TextToTextReader(ModelReader):
 
 
 def _prompt(loaded: Loaded, question: str, hits: Sequence[Hit]) -> list[int]:
-    """Return the token ids of a prompt that fits into the model's window."""
     tokenizer = loaded.tokenizer
     tail = _TAIL.format(question=cut(tokenizer, storable(question), _QUESTION_TOKENS))
     positions = getattr(loaded.model.config, "max_position_embeddings", None)

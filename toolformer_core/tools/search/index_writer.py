@@ -46,8 +46,7 @@ class IndexProgress:
 def finished_index(source: Source, folder: Path, limit: int | None = None) -> IndexInfo | None:
     """Return what is known of the index in a folder if it is finished and of this source; None if it is not finished.
 
-    Raises:
-        UsageError: the folder holds an index of something else, a damaged one, or other files.
+    A `UsageError` if the folder holds an index of something else, a damaged one, or other files.
     """
     if (folder / INFO).is_file():
         info = read_info(folder)
@@ -70,16 +69,13 @@ def build_index(
 ) -> IndexInfo:
     """Index a source, from where an earlier run of the same source stopped, and return what `index.json` says.
 
-    If the index is finished already, nothing is done.
-
     Args:
         folder: where the index is or will be; nothing else may be in it.
         on_progress: called after every record of the source.
         commit_passages: the most passages that a killed run loses; 60 s of work at most, as far as records allow.
 
     Raises:
-        UsageError: the folder is not fit for it, another process writes it, the source cannot be read or holds no
-            passage.
+        UsageError: the folder is not fit for it, another process writes it, or the source has no passage or is damaged.
     """
     if (info := finished_index(source, folder, limit)) is not None:
         (folder / PROGRESS).unlink(missing_ok=True)
@@ -160,7 +156,6 @@ class _Writer:
         self._writer.add_document(document_of(row, passage))
 
     def commit(self, progress: IndexProgress) -> None:
-        """Make the passages durable, then the progress."""
         self._writer.commit()
         _put_json(self.folder / PROGRESS, asdict(progress))
 

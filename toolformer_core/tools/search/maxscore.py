@@ -34,8 +34,6 @@ Best = tuple[float, int, Any]  # a score, the passage's row and its address in t
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A word of a query in a field."""
-
     bound: float  # the most it can add to a score
     postings: int  # passages that hold it
     query: Any
@@ -62,9 +60,7 @@ class MaxScore:
     def best(self, words: Sequence[str], boosts: Mapping[str, float], limit: int) -> list[Best]:
         """Return the best passages, best first; of equally good ones (in four decimals) those with the lowest rows.
 
-        Args:
-            words: letters and digits only, without operators.
-            boosts: weight of a field; 1 for those that are not named.
+        `words` are letters and digits only; `boosts` the weights of fields, 1 for those that are not named.
         """
         terms = self._terms(words, boosts)
         fetched = limit + 1

@@ -82,14 +82,7 @@ class Source:
 
 
 def open_source(path: Path, format: str | None = None) -> Source:
-    """Recognise a file's compression and format, and check that it can be read.
-
-    Args:
-        format: one of `FORMATS`, if it is to be read as that whatever it looks like.
-
-    Raises:
-        UsageError: there is no such file, or its format is unknown.
-    """
+    """Recognise a file's compression, and its format unless it is given; a `UsageError` if that cannot be done."""
     if not path.is_file():
         raise UsageError(f"no file at {path}; give a dump (.xml.bz2), KILT's knowledge source, psgs_w100.tsv or JSONL")
     if format is not None and format not in FORMATS:

@@ -75,12 +75,8 @@ class PassageSearch(ABC):
     def search(self, text: str, limit: int = 5, title_boost: float = TITLE_BOOST) -> list[Hit]:
         """Return the best passages for a text, best first and of equal ones the first; none if no word of it occurs.
 
-        Args:
-            text: a search term or a question; nothing in it is read as an operator.
-            title_boost: weight of a word in the title; the section and the text have weight 1.
-
-        Raises:
-            UsageError: the index cannot be built or opened.
+        Nothing in the text is read as an operator. A word in the title has the weight `title_boost`, elsewhere 1. A
+        `UsageError` if the index cannot be built or opened.
         """
         words = query_words(text)
         return self._best(words, limit, title_boost) if words else []

@@ -89,8 +89,7 @@ def m2m100_code(language: str, text: str) -> str | None:
 def choose_translator(name: str) -> Translator:
     """Return the translator for a folder or a hub name of a model, by its files; nothing is loaded.
 
-    Raises:
-        UsageError: the model is not found, cannot translate, or needs CTranslate2, which is not installed.
+    A `UsageError` if the model is not found, cannot translate, or needs CTranslate2, which is not installed.
     """
     checkpoint = find_checkpoint(name)
     if _is_converted(checkpoint):
