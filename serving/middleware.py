@@ -1,14 +1,8 @@
 """ASGI middleware in front of the application: checks keys, origins and the size of requests, and counts requests.
 
-    | refused                                                         | status |
-    |-----------------------------------------------------------------|--------|
-    | no key, or a wrong one (except for the page and /health)        | 401    |
-    | a host name that is not this machine's (if no key is set)       | 403    |
-    | a web page of another origin (if no key is set)                 | 403    |
-    | a body that is, or is announced as, larger than allowed         | 413    |
-    | a body that does not arrive in time                             | 408    |
-
-A client that disconnects before its response is counted as 499, a request whose handler raises as 500.
+Refused are a missing or wrong key (401, but for the page and /health), or without a key names and web pages that are
+not this machine's (403, see `origins`), a body that is too large (413) or does not arrive in time (408). A client that
+disconnects before its response is counted as 499, a request whose handler raises as 500.
 """
 
 from __future__ import annotations

@@ -56,10 +56,6 @@ def test_a_completion(client: openai.OpenAI, alone: Toolformer) -> None:
     assert got.usage.prompt_tokens == want.prompt_tokens
     assert got.usage.completion_tokens == want.new_tokens + want.call_tokens
     assert got.usage.total_tokens == got.usage.prompt_tokens + got.usage.completion_tokens
-
-
-def test_a_completion_with_its_calls_shown(client: openai.OpenAI, alone: Toolformer) -> None:
-    want = of_alone(alone, "So!", max_new_tokens=8)
     shown = {"toolformer": {"k": 1, "show_calls": True}}
     got = client.completions.create(model=NAME, prompt="So!", max_tokens=8, echo=True, extra_body=shown)
     (choice,) = got.choices
@@ -192,16 +188,11 @@ def test_our_own_fields(client: openai.OpenAI) -> None:
     ("more", "param"),
     [
         ({"logprobs": 2}, "logprobs"),
-        ({"logprobs": 0}, "logprobs"),
         ({"best_of": 4}, "best_of"),
         ({"suffix": "end"}, "suffix"),
-        ({"frequency_penalty": 0.5}, "frequency_penalty"),
         ({"logit_bias": {"5": 1}}, "logit_bias"),
         ({"n": 0}, "n"),
-        ({"n": 129}, "n"),
         ({"temperature": 3}, "temperature"),
-        ({"top_p": 0}, "top_p"),
-        ({"max_tokens": 0}, "max_tokens"),
         ({"stop": ["x"] * 129}, "stop"),
         ({"stop": ["a", ""]}, "stop"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
@@ -229,8 +220,6 @@ def test_what_is_refused(client: openai.OpenAI, more: dict[str, object], param: 
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"logprobs": True}, "logprobs"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"store": True}, "store"),
-        ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "messages[0]"),
         ({"messages": [{"role": "critic", "content": "x"}]}, "messages[0].role"),

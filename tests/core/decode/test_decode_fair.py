@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.decode.test_decode_engine import DEADLINE_S, Gated, caller, drive, generation
-from tests.fakes import FakeTool
+from tests.core.decode.test_decode_engine import DEADLINE_S, caller, drive, generation
+from tests.fakes import FakeTool, GatedTool
 from toolformer_core.decode.engine import DecodeEngine, Handle
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
@@ -182,7 +182,7 @@ def test_what_is_written_does_not_depend_on_turns() -> None:
 
 
 def test_a_sequence_that_gave_up_its_row_has_its_tool_s_answer_all_the_same() -> None:
-    tool = Gated()
+    tool = GatedTool()
     engine = Toolformer(caller(), [tool], max_rows=2).engine()
     calling = GenerationSettings(max_new_tokens=5, top_k=1)
     handles = [engine.submit("So!", calling, index=i, owner="a") for i in (1, 2)]
@@ -199,7 +199,7 @@ def test_a_sequence_that_gave_up_its_row_has_its_tool_s_answer_all_the_same() ->
 
 def test_calls_wait_by_turns() -> None:
     """One thread; when a1 is done nobody has a call at work, and a has waited longer than b."""
-    tool = Gated()
+    tool = GatedTool()
     order: list[str] = []
     pool = ToolPool([tool], timeout_s=60, workers=1)
 

@@ -96,8 +96,6 @@ def test_any_text_may_be_asked_and_long_ones_are_cut(
         (Response('{"error": {"code": 3}}', 403), ToolFailure("refused", "URL answered 403")),
         (Response("<html>", 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
         (Response("[" * 100_000, 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
-        (Response('{"choices": []}', 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
-        (Response("[1]", 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
         (Response("x" * (2 << 20), 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
     ],
 )
@@ -173,7 +171,6 @@ def test_a_secret_is_shown_nowhere(server: ChatServer, reader: ServedReader, cap
     ("address", "message"),
     [
         ("http://gpu.example:8000/v1#m", "another machine, where plain HTTP can be read"),
-        ("http://10.0.0.7/v1#m", "another machine, where plain HTTP can be read"),
         ("https://host/v1", "'https://host/v1' does not name a server and a model"),
         ("ftp://host/v1#m", "does not name a server and a model"),
         (f"https://user:{SECRET}@host/v1#m", "may hold a secret"),  # its / is not escaped

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ import pytest
 import torch
 
 from tests.support.tiny_checkpoints import save_span_model
-from toolformer_core.annotate.execute import execute
-from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ModelError
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.build import choose_reader
 from toolformer_core.tools.hf import checkpoint
 from toolformer_core.tools.hf.batches import batches, padded
-from toolformer_core.tools.qa import QA, Reading
+from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers import spans
 from toolformer_core.tools.qa_readers.spans import SpanReader
 from toolformer_core.tools.search.passages import Hit, Passage, PassageIndex
@@ -79,25 +76,6 @@ def test_together_and_one_by_one_the_answers_are_the_same(
     monkeypatch.setattr(spans, "_BATCH_TOKENS", 100)  # in several passes
     assert tool.run_batch([(question, "") for question in QUESTIONS]) == alone
     assert tool.run_batch([]) == []
-
-
-@pytest.mark.usefixtures("any_span")
-def test_annotation_asks_in_batches(folder: Path, index: PassageIndex) -> None:
-    sizes = []
-
-    class Counting(SpanReader):
-        batch = 8
-
-        def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
-            sizes.append(len(questions))
-            return super().read(questions)
-
-    questions = [(f"Is {word} in Velden?", "") for word in dict.fromkeys(WORDS)]
-    found = execute(QA(index, Counting(str(folder))), questions, ExecuteConfig())
-    tool = QA(index, SpanReader(str(folder)))
-    assert [one.response for one in found] == [tool.run(question).text for question, _ in questions]  # type: ignore[union-attr]
-    assert sum(sizes) == len(set(WORDS)) == len(found)
-    assert 1 < max(sizes) <= 8
 
 
 @pytest.mark.usefixtures("any_span")

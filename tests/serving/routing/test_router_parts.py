@@ -49,7 +49,6 @@ def client_tool(properties: dict[str, Any] | None, **more: Any) -> ClientTool:
         ({"city": {"type": "string"}}, '{"town": "Paris"}', {"city": '{"town": "Paris"}'}),  # a text like any other
         (TRIP, "source=Rome, target=Oslo, days=3", {"source": "Rome", "target": "Oslo", "days": 3}),
         (TRIP, '{"source": "Rome", "target": "Oslo", "days": 3}', {"source": "Rome", "target": "Oslo", "days": 3}),
-        ({"steps": {"type": "integer"}}, "1,500", {"steps": 1500}),
         ({"wanted": {"type": "array", "items": {"type": "string"}}}, '["a", "b"]', {"wanted": ["a", "b"]}),
         (None, "", {}),
     ],
@@ -65,11 +64,8 @@ def test_arguments(properties: dict[str, Any] | None, text: str, arguments: dict
         (CITY, "", "empty"),
         (TRIP, "source=Rome, target=Oslo", "days is missing"),
         (TRIP, '{"source": "Rome", "target": "Oslo", "days": 0}', "minimum"),
-        (TRIP, '{"source": "Rome"}', "required property"),
         (TRIP, "Rome", "no name"),
-        ({"steps": {"type": "integer"}}, "few", "not integer"),
         ({"steps": {"type": "number"}}, '{"steps": NaN}', "not number"),
-        ({"steps": {"type": "number"}}, '{"steps": 1e999}', "not number"),
         (None, "something", "no arguments"),
         ({"city": {"type": "string", "pattern": "^(a|a)*$"}}, "a" * 60 + "b", "does not match"),
     ],
@@ -122,7 +118,6 @@ def test_a_mock_response_may_stand_in_the_function_or_its_parameters() -> None:
         ({"properties": {"a": {"pattern": "a" * 1001}}}, "properties.a.pattern"),
         ({"$ref": "#/$defs/a"}, "leads nowhere"),
         ({"$ref": "#a", "$defs": {"a": {"$anchor": "a"}}}, "anchor"),
-        ({"$ref": "other.json"}, "leaves the schema"),
         ({"properties": {"a": {"enum": ["\ud800"]}}}, "UTF-8"),
         (
             {"$defs": {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(20)} | {"a20": {}}},
