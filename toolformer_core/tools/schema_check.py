@@ -41,8 +41,7 @@ def checker(schema: Mapping[str, Any]) -> Check:
     try:
         kind.check_schema(schema, format_checker=_patterns_only())
     except SchemaError as exc:
-        where = ".".join(map(str, exc.path))
-        raise SchemaProblem(f"{where}: {exc.message}"[:_MAX_PROBLEM_CHARS] if where else exc.message) from exc
+        raise SchemaProblem(_located(exc)) from exc
     search = _Search()
     validator = extend(kind, _keywords(schema, search))(schema, registry=Registry())  # no schema is fetched
 
@@ -52,12 +51,14 @@ def checker(schema: Mapping[str, Any]) -> Check:
             error = best_match(validator.iter_errors(value))
         except (Unresolvable, UnknownType, RecursionError) as exc:
             return f"the schema cannot be applied: {type(exc).__name__}: {exc}"[:_MAX_PROBLEM_CHARS]
-        if error is None:
-            return ""
-        where = ".".join(map(str, error.path))
-        return (f"{where}: {error.message}" if where else str(error.message))[:_MAX_PROBLEM_CHARS]
+        return "" if error is None else _located(error)
 
     return check
+
+
+def _located(error: Any) -> str:
+    where = ".".join(map(str, error.path))
+    return f"{where}: {error.message}"[:_MAX_PROBLEM_CHARS] if where else str(error.message)[:_MAX_PROBLEM_CHARS]
 
 
 def lenient_checker(schema: Mapping[str, Any]) -> Check:

@@ -49,7 +49,6 @@ def client_tool(properties: dict[str, Any] | None, **more: Any) -> ClientTool:
         ({"city": {"type": "string"}}, '{"town": "Paris"}', {"city": '{"town": "Paris"}'}),  # a text like any other
         (TRIP, "source=Rome, target=Oslo, days=3", {"source": "Rome", "target": "Oslo", "days": 3}),
         (TRIP, '{"source": "Rome", "target": "Oslo", "days": 3}', {"source": "Rome", "target": "Oslo", "days": 3}),
-        ({"wanted": {"type": "array", "items": {"type": "string"}}}, '["a", "b"]', {"wanted": ["a", "b"]}),
         (None, "", {}),
     ],
 )
@@ -61,12 +60,8 @@ def test_arguments(properties: dict[str, Any] | None, text: str, arguments: dict
     ("properties", "text", "said"),
     [
         (CITY, "paris", "does not match"),
-        (CITY, "", "empty"),
-        (TRIP, "source=Rome, target=Oslo", "days is missing"),
         (TRIP, '{"source": "Rome", "target": "Oslo", "days": 0}', "minimum"),
-        (TRIP, "Rome", "no name"),
         ({"steps": {"type": "number"}}, '{"steps": NaN}', "not number"),
-        (None, "something", "no arguments"),
         ({"city": {"type": "string", "pattern": "^(a|a)*$"}}, "a" * 60 + "b", "does not match"),
     ],
 )
