@@ -167,13 +167,15 @@ def test_an_entry_point_of_an_installed_package(folder: Path, monkeypatch: pytes
     info = folder / "corner_shop-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: corner-shop\nVersion: 1.0\n", "utf-8")
-    (info / "entry_points.txt").write_text("[toolformer.tools]\neggs = corner_shop:dozens\n", "utf-8")
+    points = "[toolformer.tools]\neggs = corner_shop:dozens\nunits = corner_shop:shout\n"
+    (info / "entry_points.txt").write_text(points, "utf-8")
     (folder / "corner_shop.py").write_text(SOURCE, "utf-8")
     monkeypatch.syspath_prepend(folder)
-    assert entry_point_names() == ["eggs"]
+    assert entry_point_names() == ["eggs", "units"]
     eggs = build_tools(["eggs"])["dozens"]  # the function's own name in calls
     assert (eggs.name, eggs.run("4")) == ("Dozens", ToolResponse("48"))
     assert build_tools(["Eggs=eggs"])["eggs"].name == "Eggs"
+    assert declaration_of(build_tools(["units"])["shout"]).origin == "units"  # it comes before the library's
     assert build_tools(["Box=corner_shop:dozens"])["box"].run("5") == ToolResponse("60")
     with pytest.raises(UnknownNameError, match="Did you mean 'eggs'"):
         build_tools(["egs"])
