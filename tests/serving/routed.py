@@ -81,9 +81,8 @@ def chat(
     client: openai.OpenAI, text: str | list[dict[str, Any]], own: dict[str, Any] | None = None, **more: Any
 ) -> Any:
     messages = [{"role": "user", "content": text}] if isinstance(text, str) else text
-    return client.chat.completions.create(
-        model=NAME, messages=messages, max_tokens=16, extra_body={"toolformer": own or {}}, **more
-    )
+    extra = {"extra_body": {"toolformer": own or {}}, **more}
+    return client.chat.completions.create(model=NAME, messages=messages, **{"max_tokens": 16, **extra})
 
 
 ROUTES: list[Route] = []  # what routers of this process decided, see `conftest`
