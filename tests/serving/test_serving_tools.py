@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -16,13 +15,10 @@ from toolformer_core.errors import ToolError
 from toolformer_core.lm.hf.engine import TransformersLM
 
 
-def _ask_many(url: str, count: int, **more: Any) -> list[httpx.Response]:
-    async def load() -> list[httpx.Response]:
-        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            bodies = [body_of(f"{i}!", toolformer={"k": 1}, **more) for i in range(count)]
-            return list(await asyncio.gather(*(client.post("/v1/completions", json=b) for b in bodies)))
-
-    return asyncio.run(load())
+def _ask_many(url: str, count: int) -> list[httpx.Response]:
+    bodies = [body_of(f"{i}!", toolformer={"k": 1}) for i in range(count)]
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(lambda body: httpx.post(f"{url}/v1/completions", json=body, timeout=60), bodies))
 
 
 def _failures(responses: list[httpx.Response]) -> set[str | None]:

@@ -16,7 +16,7 @@ from toolformer_core.annotate.prefilter import prefilter
 from toolformer_core.annotate.tool_prompt import prompt_for
 from toolformer_core.config import PrefilterConfig
 from toolformer_core.errors import PromptError, UnknownNameError, UsageError
-from toolformer_core.records import Document, ToolFailure, ToolResponse
+from toolformer_core.records import Document, ToolFailure, ToolResponse, ToolResult
 from toolformer_core.tools.base import limits_of
 from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.custom.python_tool import entry_point_names
@@ -135,31 +135,20 @@ def test_the_fingerprint_is_that_of_the_code_and_the_version(folder: Path) -> No
 
 
 def test_what_a_function_raises_becomes_a_failure() -> None:
-    def failing(error: BaseException) -> ToolFailure:
-        @tool
+    def failing(error: BaseException) -> ToolResult:
         def f(text: str) -> str:
             raise error
 
-        result = f.run("x")
-        assert isinstance(result, ToolFailure)
-        return result
+        return tool(f).run("x")
 
-    assert failing(ZeroDivisionError()).reason == "invalid_input"
-    assert failing(KeyError("x")).reason == "invalid_input"
+    assert failing(ZeroDivisionError("x")) == ToolFailure("invalid_input", "ZeroDivisionError: x")
+    assert failing(KeyError("x")) == ToolFailure("invalid_input", "KeyError: 'x'")
     assert failing(ConnectionRefusedError()) == ToolFailure("unreachable", "ConnectionRefusedError: ", retryable=True)
     with pytest.raises(RuntimeError):  # left to `run_guarded`, which says `crashed`
         failing(RuntimeError("bug"))
-
-    @tool
-    def nothing(text: str) -> str | None:
-        return None
-
-    @tool
-    def number(text: str) -> str:
-        return 7  # type: ignore[return-value]
-
-    assert nothing.run("x") == ToolFailure("no_result")
-    assert number.run("x") == ToolFailure("crashed", "number returned int, not a text")
+    assert tool(lambda text: None).run("x") == ToolFailure("no_result")
+    number = tool(lambda text: 7)  # type: ignore[arg-type,return-value]
+    assert number.run("x") == ToolFailure("crashed", "<lambda> returned int, not a text")
     assert limits_of(number).at_once == 32
 
 
