@@ -80,9 +80,7 @@ def test_too_large_a_body(lm: TransformersLM) -> None:
         ("/", [(b"aaaaaa", False)], 413, 1),
     ],
 )
-def test_a_refused_body_is_taken_in_before_the_connection_is_closed(
-    path: str, pieces: list[tuple[bytes, bool]], status: int, read_before: int
-) -> None:
+def test_a_refused_body_is_read(path: str, pieces: list[tuple[bytes, bool]], status: int, read_before: int) -> None:
     """A connection closed over unread bytes is reset: the client may lose the answer."""
     events: list[str] = []
     waiting = iter(pieces)
@@ -160,9 +158,7 @@ def requests_by_status(server: ModelServer) -> dict[str, float]:
     return {status: float(count) for status, count in found}
 
 
-def test_a_request_whose_handler_fails_is_counted_as_what_it_is_answered_with(
-    lm: TransformersLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_handler_that_fails_is_counted_as_a_500(lm: TransformersLM, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(*_: object) -> None:
         raise KeyError("nobody thought of this")
 

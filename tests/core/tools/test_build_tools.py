@@ -141,9 +141,7 @@ def test_engines_that_cannot_be_used_are_errors_before_the_run(passages: Path, t
         build_tools(["qa"], ToolSettings(passages, qa_reader="http://127.0.0.1:8000/v1"))
 
 
-def test_a_hub_name_is_taken_from_the_cache_and_known_by_its_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_name_is_known_by_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     commit = "0123456789abcdef0123456789abcdef01234567"

@@ -330,9 +330,7 @@ def test_names_with_which_no_new_tool_would_work_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["raise SystemExit(0)", "1 / 0", "def f(:"])
-def test_whatever_a_file_or_module_does_when_imported_is_a_usage_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
-) -> None:
+def test_what_an_import_raises_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     module = f"imported_badly_{len(line)}"  # each has a length of its own
     (tmp_path / f"{module}.py").write_text(line, "utf-8")

@@ -97,9 +97,7 @@ def test_a_dump_gives_its_articles_sections_and_counts_the_other_pages(tmp_path:
         ("p.jsonl", "\ufeff" + JSONL, "jsonl"),
     ],
 )
-def test_the_format_follows_from_the_content_then_from_the_name(
-    tmp_path: Path, name: str, content: str | bytes, format: str
-) -> None:
+def test_how_the_format_is_recognised(tmp_path: Path, name: str, content: str | bytes, format: str) -> None:
     assert open_source(write(tmp_path / name, content)).identity.format == format
 
 

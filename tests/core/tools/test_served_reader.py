@@ -75,9 +75,7 @@ def test_nothing_is_asked_without_passages(server: ChatServer, reader: ServedRea
     assert server.asked == []
 
 
-def test_any_text_may_be_asked_and_long_ones_are_cut(
-    server: ChatServer, reader: ServedReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_texts_are_cut(server: ChatServer, reader: ServedReader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "_PASSAGE_CHARS", 20)
     long = Hit(Passage(0, "A", "", "b" * 500), 1.0)
     assert read(reader, "\ud800{question} {0} " + "x" * 5_000, [long]) == "Tora Lind"
@@ -99,9 +97,7 @@ def test_any_text_may_be_asked_and_long_ones_are_cut(
         (Response("x" * (2 << 20), 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
     ],
 )
-def test_what_a_server_says_instead_is_a_typed_failure(
-    server: ChatServer, reader: ServedReader, response: Response, failure: ToolFailure
-) -> None:
+def test_typed_failures(server: ChatServer, reader: ServedReader, response: Response, failure: ToolFailure) -> None:
     server.next.append(response)
     found = read(reader)
     assert isinstance(found, ToolFailure)

@@ -61,9 +61,7 @@ def hits(*texts: str) -> list[Hit]:
 
 
 @pytest.mark.usefixtures("any_span")
-def test_together_and_one_by_one_the_answers_are_the_same(
-    folder: Path, index: PassageIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_answer_as_one_by_one(folder: Path, index: PassageIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = QA(index, SpanReader(str(folder)))
     alone = [tool.run(question) for question in QUESTIONS]
     assert tool.run_batch([(question, "") for question in QUESTIONS]) == alone
@@ -79,9 +77,7 @@ def test_together_and_one_by_one_the_answers_are_the_same(
 
 
 @pytest.mark.usefixtures("any_span")
-def test_the_answer_is_the_span_with_the_largest_margin_of_all_windows(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_answer_has_the_largest_margin_of_all_windows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compared with the plain computation: every window by itself, every pair of its tokens."""
     reader = SpanReader(str(folder))
     question, shown = "Who is the mayor?", hits(TEXTS["Velden"], TEXTS["Garrow"])
@@ -156,9 +152,7 @@ def test_the_model_is_loaded_once_and_travels_as_its_name(folder: Path, monkeypa
     assert copy.read(asked) == first.read(asked)
 
 
-def test_the_digest_follows_the_files_and_the_threshold(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_digest_follows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_span_model(tmp_path, WORDS, seed=2)
     before = SpanReader(str(tmp_path)).digest
     assert before != SpanReader(str(folder)).digest

@@ -127,9 +127,7 @@ def test_m2m100_has_codes_of_its_own(m2m: Path) -> None:
 
 
 @pytest.mark.parametrize(("family", "language", "code"), [("nllb", "de", "deu_Latn"), ("m2m", "de", "de")])
-def test_a_text_is_read_as_the_models_own_tokenizer_reads_it(
-    family: str, language: str, code: str, request: pytest.FixtureRequest
-) -> None:
+def test_the_models_own_tokens(family: str, language: str, code: str, request: pytest.FixtureRequest) -> None:
     tokenizer = load_tokenizer(find_checkpoint(str(request.getfixturevalue(family))))
     source = SourceReader.of(tokenizer, 1024, "a model")
     tokenizer.src_lang = code

@@ -183,9 +183,7 @@ def test_many_requests_at_once_get_what_each_gets_alone(server: ModelServer, cli
 
 
 @pytest.mark.parametrize("knows_calls", [True, False])
-def test_another_small_model_ranks_and_the_servers_model_writes_the_call(
-    lm: TransformersLM, tools: list[Tool], knows_calls: bool
-) -> None:
+def test_another_small_model_ranks(lm: TransformersLM, tools: list[Tool], knows_calls: bool) -> None:
     """The small model's call is what T is ranked by, if it writes one; the call that runs is the server's model's."""
     small = calling_lm("gpt2", 3) if knows_calls else writing_lm("gpt2", tokenizer(), [], seed=1)
     router = settings(tools, load=lambda: Toolformer(small, [], max_rows=2), model="small", max_rows=2)

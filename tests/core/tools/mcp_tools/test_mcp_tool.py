@@ -80,9 +80,7 @@ def test_what_a_tool_says_of_itself(by_hand: MakeTool) -> None:
     assert (named.key, named.name, limits_of(named).at_once) == ("parrot", "Parrot", 2)
 
 
-def test_the_fingerprint_covers_the_definition_and_no_secret(
-    by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_fingerprint_holds_no_secret(by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = by_hand("echo")
     monkeypatch.setenv("MY_TOKEN", "hunter2")
     given = by_hand("echo", settings=MCPSettings(env=("MY_TOKEN",)), name="Parrot", limits=ToolLimits(at_once=1))
@@ -137,9 +135,7 @@ def test_a_process_gets_named_variables_and_no_others(by_hand: MakeTool, monkeyp
     assert not {"OTHER_TOKEN", "PYTHONPATH", "PYTEST_CURRENT_TEST"} & set(environment)
 
 
-def test_headers_are_sent_with_the_values_of_variables(
-    over_http: MakeTool, http_server: ByHand, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_headers_name_variables(over_http: MakeTool, http_server: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "hunter2")
     tool = over_http("echo", settings=MCPSettings(headers={"Authorization": "MY_TOKEN"}))
     assert tool.run("hello") == ToolResponse("hello")
@@ -160,9 +156,7 @@ def test_a_program_that_is_no_server_is_shown_by_what_it_prints() -> None:
         mcp_tool("mcp+stdio:echo usage: hello#echo")
 
 
-def test_what_a_server_writes_when_it_breaks_is_shown_without_secrets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_server_shows_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "hunter2")
     script = tmp_path / "broken.py"
     script.write_text("import os, sys; sys.exit('bad token ' + os.environ['MY_TOKEN'])")
@@ -170,9 +164,7 @@ def test_what_a_server_writes_when_it_breaks_is_shown_without_secrets(
         mcp_tool(f"mcp+stdio:{sys.executable} -I -S {script}#echo", settings=MCPSettings(env=("MY_TOKEN",)))
 
 
-def test_a_server_that_must_be_greeted_first_is_started_again(
-    by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_must_be_greeted_is_started_again(by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BY_HAND_STRICT", "1")
     assert by_hand("echo", settings=MCPSettings(env=("BY_HAND_STRICT",))).run("hello") == ToolResponse("hello")
 
@@ -208,9 +200,7 @@ def test_an_address_without_a_server_says_so(http_server: ByHand) -> None:
         ([], {}, ToolFailure("no_result", "the tool answered with nothing")),
     ],
 )
-def test_an_answer_becomes_a_response_or_a_failure(
-    content: list[dict[str, Any]], structured: Any, result: ToolResult
-) -> None:
+def test_what_an_answer_becomes(content: list[dict[str, Any]], structured: Any, result: ToolResult) -> None:
     answer = CallToolResult.model_validate({"content": content, "structuredContent": structured})
     assert result_of(answer) == result
 
