@@ -150,7 +150,14 @@ class Router:
         by_key = {one.key: one for one in candidates}
         allowed = [by_key[key] for key, score in order if score >= least]
         rejected_tools: dict[str, str] = {}
-        chosen = await self._first_that_answers(request, allowed, drafts, rejected_tools)
+        chosen = Route("nobody")
+        for one in allowed[:_MAX_TRIES]:  # until one answers
+            found = await self._call(one, request, drafts.get(one.key))
+            if isinstance(found, Route):
+                chosen = found
+                break
+            rejected_tools[one.key] = found
+            self._rejected.labels("client" if isinstance(one.tool, ClientTool) else "server").inc()
         self._routed.labels(chosen.runs_it, chosen.call.tool if chosen.call is not None else "").inc()
         self._seconds.observe(time.monotonic() - begin)
         if demanded and chosen.runs_it == "nobody":
@@ -158,22 +165,6 @@ class Router:
             message = f"the model wrote no call that tool_choice demands and that can be used ({said})"
             raise RequestError(400, message, param="tool_choice", code="tool_use_failed")
         return replace(chosen, grounding=grounding, rejected_tools=rejected_tools)
-
-    async def _first_that_answers(
-        self,
-        request: RouteRequest,
-        tools: Sequence[LibraryTool],
-        drafts: Mapping[str, Route],
-        rejected_tools: dict[str, str],
-    ) -> Route:
-        """Have tools called until one answers, and note in `rejected_tools` why the others did not."""
-        for one in tools[:_MAX_TRIES]:
-            found = await self._call(one, request, drafts.get(one.key))
-            if isinstance(found, Route):
-                return found
-            rejected_tools[one.key] = found
-            self._rejected.labels("client" if isinstance(one.tool, ClientTool) else "server").inc()
-        return Route("nobody")
 
     async def _ranked(
         self, request: RouteRequest, candidates: Sequence[LibraryTool]

@@ -169,7 +169,7 @@ def test_rows_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert time.monotonic() < end
         engine.step()
         most = max(most, engine.running)
-        assert sum(KVCache.columns_for(sequence.max_tokens) for _, sequence in engine._running) <= 1024
+        assert sum(KVCache.columns_for(handle.sequence.max_tokens) for handle in engine._running) <= 1024
     assert 2 <= most <= 6
     assert max(held[1:]) <= 1024  # the first is the trial of the model
     alone = Toolformer(lm, [])
