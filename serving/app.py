@@ -1,9 +1,4 @@
-"""The HTTP application: OpenAI's endpoints, health, metrics, and the page.
-
-A request is parsed, checked, submitted to the engine's thread, and answered with a complete response or a stream
-(`responses`). Of the model this module knows only how a prompt is written. Keys and origins are checked in
-`middleware`; the formats of requests and responses are in `schemas` and `openai_format`.
-"""
+"""The HTTP application: OpenAI's endpoints, health, metrics, and the page."""
 
 from __future__ import annotations
 
@@ -22,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from serving.chat import chat_prompt, turns_of
 from serving.engine_thread import EngineThread, PendingRequest
-from serving.errors import CLIENT_GONE, RequestError, error_body
+from serving.errors import CLIENT_GONE, RequestError, error_body, invalid
 from serving.middleware import RequestMiddleware
 from serving.openai_format import ResponseForm, ResponseWriter
 from serving.responses import ActiveResponse, EventStream, unless_disconnected
@@ -164,8 +159,6 @@ def _check_model(requested: str, name: str) -> None:
 
 
 class _Service:
-    """The two endpoints."""
-
     def __init__(self, engine_thread: EngineThread, settings: ServerSettings) -> None:
         self._engine_thread = engine_thread
         self._name = settings.name
@@ -224,8 +217,6 @@ class _Service:
 
 
 class _RoutedService(_Service):
-    """The chat where a router chooses the tool."""
-
     def __init__(self, engine_thread: EngineThread, settings: ServerSettings, router: Router) -> None:
         super().__init__(engine_thread, settings)
         self._routed = RoutedChat(router, engine_thread)
@@ -254,6 +245,6 @@ def _as_request_errors() -> Iterator[None]:
         yield
     except UnknownNameError as exc:
         param = "toolformer.tools" if exc.kind == "tool" else "toolformer.trigger"
-        raise RequestError(400, str(exc), param=param, code="invalid_value") from exc
+        raise invalid(param, str(exc)) from exc
     except ToolformerError as exc:
         raise RequestError(400, str(exc), code="invalid_value") from exc

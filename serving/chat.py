@@ -1,16 +1,8 @@
-"""Turns chat messages into the text that a language model continues.
+"""Turns chat messages into the text that a language model continues; the command line's chat uses it, too.
 
-If the tokenizer has a chat template, it is used. A base model has none; for it the messages are written as a plain
-dialogue, and generation stops where the model would write the user's next turn itself:
-
-    A system message comes first, on its own.
-
-    User: How many days has a week?
-    Assistant: Seven.
-    User: And four of them?
-    Assistant:
-
-It knows no HTTP; the command line's chat uses it, too.
+A tokenizer's chat template is used. For a base model, which has none, the messages are written as a plain dialogue,
+"system\n\nUser: ...\nAssistant: ...\nUser: ...\nAssistant:", and generation stops where the model would write the
+user's next turn itself.
 """
 
 from __future__ import annotations

@@ -9,10 +9,8 @@ The first new engine is there at once. If no sequence ends well before that one 
 which doubles with each further failure; from the third failure in a row on, an engine is ready only after it has
 written a token.
 
-This module also counts places. A request takes one for each of its sequences, out of as many as there are rows and
-queue places, and returns it when the sequence has ended and the response has been sent. So the memory that clients
-occupy is bounded, however many they are and however slowly they read. The module knows requests and events, but no
-HTTP.
+A request takes a place for each of its sequences, out of as many as there are rows and queue places, and returns it
+when the sequence has ended and the response has been sent: so the memory that clients occupy is bounded.
 """
 
 from __future__ import annotations
@@ -58,10 +56,8 @@ class PendingRequest:
 class EngineThread:
     """Loads the model, drives the engine, and counts places. Start it in a running event loop.
 
-    Args:
-        load: returns the model with its tools; called in the engine's thread.
-        queue: sequences that may wait, besides the `max_rows` of what `load` returns.
-        on_failed: called in the event loop if the model cannot be loaded.
+    `load`, which returns the model with its tools, is called in the engine's thread; `queue` are the sequences that may
+    wait besides `max_rows`; `on_failed` is called in the event loop if the model cannot be loaded.
     """
 
     def __init__(
@@ -149,9 +145,7 @@ class EngineThread:
     ) -> PendingRequest:
         """Submit the sequences of a request; `release` must follow.
 
-        Args:
-            accepted: they belong to a request that is already being answered, so they are taken while the server waits
-                for open requests to end, too.
+        Those of a request that is already being answered (`accepted`) are taken while the server ends, too.
 
         Raises:
             RequestError: 429 if there are not enough places, 503 if there is no model.
@@ -177,7 +171,7 @@ class EngineThread:
         return pending
 
     async def between_rounds(self, work: Callable[[], Result]) -> Result:
-        """Do something in the engine's thread, between two of its rounds, for a request that is being answered.
+        """Do something between two rounds of the engine, in its thread, for a request that is being answered.
 
         Return what comes of it, or raise what it raises; a `RequestError` (503) if there is no model.
         """

@@ -1,4 +1,4 @@
-"""Reasons for refusing a request, in OpenAI's error format. This module knows no framework and sends nothing."""
+"""Reasons for refusing a request, in OpenAI's error format."""
 
 from __future__ import annotations
 
@@ -44,12 +44,15 @@ def unsupported(param: str, message: str) -> RequestError:
     return RequestError(400, message, param=param, code="unsupported_parameter")
 
 
+def invalid(param: str, message: str) -> RequestError:
+    """Return the error for a field whose value cannot be used."""
+    return RequestError(400, message, param=param, code="invalid_value")
+
+
 def check_text(text: str, param: str) -> None:
     """Refuse (400) a text with a lone surrogate, which no tokenizer can read."""
     if flaw := unencodable(text):
-        raise RequestError(
-            400, f"{param} is not UTF-8 text ({flaw}); remove that character", param=param, code="invalid_value"
-        )
+        raise invalid(param, f"{param} is not UTF-8 text ({flaw}); remove that character")
 
 
 def queue_full(places: int) -> RequestError:

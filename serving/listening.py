@@ -1,7 +1,4 @@
-"""Servers that bind their address before they load anything, so that a taken port is reported at once.
-
-This module knows no model.
-"""
+"""Servers that bind their address before they load anything, so that a taken port is reported at once."""
 
 from __future__ import annotations
 

@@ -1,15 +1,8 @@
 """ASGI middleware in front of the application: checks keys, origins and the size of requests, and counts requests.
 
-    | refused                                                         | status |
-    |-----------------------------------------------------------------|--------|
-    | no key, or a wrong one (except for the page and /health)        | 401    |
-    | a host name that is not this machine's (if no key is set)       | 403    |
-    | a web page of another origin (if no key is set)                 | 403    |
-    | a body that is, or is announced as, larger than allowed         | 413    |
-    | a body that does not arrive in time                             | 408    |
-
-A client that disconnects before its response is counted as 499. A request whose handler raises is answered with 500 and
-counted as 500. Host and origin are checked if no key is set: see `origins`.
+Refused are a missing or wrong key (401, but for the page and /health), or without a key names and web pages that are
+not this machine's (403, see `origins`), a body that is too large (413) or does not arrive in time (408). A client that
+disconnects before its response is counted as 499, a request whose handler raises as 500.
 """
 
 from __future__ import annotations
@@ -17,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -35,7 +27,7 @@ _LINGER_S = 2.0  # for this time the body of a refused request is still read
 
 
 class RequestMiddleware:
-    """Checks a request, reads its body, and passes it on to `app`."""
+    """Checks a request, reads its body, passes it on to `app`, and counts it with its status and time."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics, settings: ServerSettings) -> None:
         self._app = app
@@ -46,8 +38,20 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with self._counted(scope["path"], send) as counting_send:
+        endpoint = scope["path"] if scope["path"] in _PATHS_IN_METRICS else "other"
+        started, status = time.monotonic(), "500"  # if no response passes here, the outer application sends a 500
+
+        async def counting_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = str(message["status"])
+            await send(message)
+
+        try:
             await self._handle(scope, receive, counting_send)
+        finally:
+            self._metrics.requests.labels(endpoint, status).inc()
+            self._metrics.request_seconds.labels(endpoint).observe(time.monotonic() - started)
 
     async def _handle(self, scope: Scope, receive_raw: Receive, send: Send) -> None:
         receive = _Incoming(receive_raw)
@@ -66,24 +70,6 @@ class RequestMiddleware:
             else:  # nobody receives it, but the metrics count it
                 await send({"type": "http.response.start", "status": CLIENT_GONE, "headers": []})
                 await send({"type": "http.response.body", "body": b""})
-
-    @contextmanager
-    def _counted(self, path: str, send: Send) -> Iterator[Send]:
-        """Count a request with its status, and its time until the response has been sent."""
-        endpoint = path if path in _PATHS_IN_METRICS else "other"
-        started, status = time.monotonic(), "500"  # if no response passes here, the outer application sends a 500
-
-        async def counting_send(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = str(message["status"])
-            await send(message)
-
-        try:
-            yield counting_send
-        finally:
-            self._metrics.requests.labels(endpoint, status).inc()
-            self._metrics.request_seconds.labels(endpoint).observe(time.monotonic() - started)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         if self._settings.api_key is None:

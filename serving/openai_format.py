@@ -1,11 +1,7 @@
 """Writes responses in the format of OpenAI's API, complete or in chunks, with the tool calls as an addition.
 
-A choice's `toolformer` field holds its calls; OpenAI's clients pass fields through that they do not know. A call's
-`start` and `end` are its span in the choice's text as it was sent; if calls are not shown, both are the position at
-which the call was made. In a stream a chunk's choice has a `toolformer` field when a call begins (the model has written
-its arrow), when the call's response is there, and together with the finish reason.
-
-This module knows events and JSON, but no requests and no sockets.
+A choice's `toolformer` field (docs/using.md) holds its calls, with their spans in the text as it was sent; in a stream
+it comes when a call begins, when the call's response is there, and together with the finish reason.
 """
 
 from __future__ import annotations
@@ -46,8 +42,6 @@ class ResponseForm:
 
 @dataclass(slots=True)
 class _Choice:
-    """The state of one choice."""
-
     offset: int = 0  # characters sent
     begun: bool = False  # whether the first character has been sent
     text: list[str] = field(default_factory=list)  # what was sent

@@ -1,13 +1,9 @@
 """ASGI middleware that lets a browser use a local server only from the server's own pages, under its own names.
 
-    | refused                                                                         | status |
-    |---------------------------------------------------------------------------------|--------|
-    | a Host that is neither a loopback name nor an allowed one                       | 403    |
-    | an Origin that is neither the server's own nor an allowed one, including `null` | 403    |
-
-A web page can send requests to 127.0.0.1, although it cannot read the responses; by giving its own name the address
-127.0.0.1 (DNS rebinding) it can read them, too. Browsers send the page in `Origin` and the name in `Host`; other
-programs send no Origin. This module does not know what the server does.
+Refused (403) are a Host that is neither a loopback name nor an allowed one, and an Origin that is neither the server's
+own nor an allowed one, including `null`. A web page can send requests to 127.0.0.1; by giving its own name that address
+(DNS rebinding) it can read the responses, too. Browsers send the page in `Origin` and the name in `Host`; other
+programs send no Origin.
 """
 
 from __future__ import annotations

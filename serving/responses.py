@@ -1,7 +1,7 @@
 """Sends one response to a client, complete or as server-sent events.
 
 Whatever ends a response (its last event, a client that disconnects or stops reading, the server's shutdown) releases
-its pending request. This module knows events and sockets; `openai_format` decides what is written.
+its pending request.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
 """The requests that a client may send: OpenAI's two, with a `toolformer` field of our own.
 
-    | field                                          | what happens                                            |
-    |------------------------------------------------|---------------------------------------------------------|
-    | changes the text, and is supported             | is applied                                              |
-    | does not change the text (`user`, ...)         | is accepted and ignored                                 |
-    | changes the text, and is not supported         | 400, unless its value is the one that changes nothing   |
-    | known neither to OpenAI nor to us              | 400, as OpenAI does                                     |
-
-Types are strict, as OpenAI's are: "5" is not a number. This module knows no model; the engine checks what depends on
-one.
+A field that changes the text and is supported is applied; one that does not (`user`, ...) is ignored. One that would
+and is not supported is refused (400) unless its value changes nothing; so is one that neither OpenAI nor we know. Types
+are strict, as OpenAI's are: "5" is not a number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A uvicorn server for the application, with an orderly shutdown.
 
 After the first SIGINT or SIGTERM the server accepts no more requests and gives the open ones `grace_s` seconds; then
-their streams end with an error event. The second signal ends the server at once. This module reads no options and no
-environment variables; the command line does.
+their streams end with an error event. The second signal ends the server at once.
 """
 
 from __future__ import annotations
@@ -20,11 +19,7 @@ from toolformer_core.decode.toolformer import Toolformer
 
 
 class ModelServer(ListeningServer):
-    """Serves a model.
-
-    Args:
-        load: returns the model with its tools, built with `settings.max_rows`; called once the server is listening.
-    """
+    """Serves a model; `load`, which returns it with its tools, is called once the server is listening."""
 
     def __init__(self, settings: ServerSettings, load: Callable[[], Toolformer]) -> None:
         self.settings = settings

@@ -61,6 +61,23 @@ class StuckTool(FakeTool):
         return super().run(input, context)
 
 
+class GatedTool(FakeTool):
+    """A tool that answers nothing before it is let go; `at_work` counts its calls."""
+
+    def __init__(self, name: str = "T") -> None:
+        super().__init__(lambda input, context: "49")
+        self.key, self.name = f"gated{name}", name
+        self.let_go = threading.Event()
+        self.at_work = 0
+        self._lock = threading.Lock()
+
+    def run(self, input: str, context: str = "") -> ToolResult:
+        with self._lock:
+            self.at_work += 1
+        self.let_go.wait()
+        return super().run(input, context)
+
+
 def marked_language(text: str) -> tuple[str, float]:
     """A language identifier for made-up texts: words that begin with "x" are of the language xx, the others English.
 

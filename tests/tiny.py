@@ -82,12 +82,14 @@ def sentencepiece() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<end>", eos_token="<end>")
 
 
-def _config(family: str, context: int, v: int) -> Any:
-    ends = {"bos_token_id": 0, "eos_token_id": 0}
+def tiny_config(family: str, context: int, v: int, width: int = 32, inner: int = 48, **more: Any) -> Any:
+    """The configuration of a family with two layers of four heads and v words."""
+    ends = {"bos_token_id": 0, "eos_token_id": 0, **more}
+    gpt = {"vocab_size": v, "n_embd": width, "n_layer": 2, "n_head": 4, "n_positions": context, **ends}
     llama = {
         "vocab_size": v,
-        "hidden_size": 32,
-        "intermediate_size": 48,
+        "hidden_size": width,
+        "intermediate_size": inner,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
@@ -96,28 +98,18 @@ def _config(family: str, context: int, v: int) -> Any:
     }
     return {
         "llama": lambda: LlamaConfig(**llama),
-        "qwen2": lambda: Qwen2Config(**llama, tie_word_embeddings=True),
+        "qwen2": lambda: Qwen2Config(**{"tie_word_embeddings": True, **llama}),
         "mistral": lambda: MistralConfig(**llama, sliding_window=24),
         "qwen2_mixed": lambda: Qwen2Config(**llama, use_sliding_window=True, sliding_window=24, max_window_layers=1),
         "gemma2": lambda: Gemma2Config(**llama, head_dim=8, final_logit_softcapping=1.0),
         "cohere": lambda: CohereConfig(**llama, logit_scale=0.1),
         "granite": lambda: GraniteConfig(**llama, logits_scaling=4.0),
-        "gpt2": lambda: GPT2Config(vocab_size=v, n_embd=32, n_layer=2, n_head=4, n_positions=context, **ends),
-        "gptj": lambda: GPTJConfig(
-            vocab_size=v, n_embd=32, n_layer=2, n_head=4, n_positions=context, rotary_dim=4, **ends
-        ),
+        "gpt2": lambda: GPT2Config(**gpt),
+        "gptj": lambda: GPTJConfig(**gpt, rotary_dim=4),
         "falcon": lambda: FalconConfig(
-            vocab_size=v, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, multi_query=False, **ends
+            vocab_size=v, hidden_size=width, num_hidden_layers=2, num_attention_heads=4, multi_query=False, **ends
         ),
-        "gpt_neox": lambda: GPTNeoXConfig(
-            vocab_size=v,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            max_position_embeddings=context,
-            **ends,
-        ),
+        "gpt_neox": lambda: GPTNeoXConfig(**{k: n for k, n in llama.items() if k != "num_key_value_heads"}),
     }[family]()
 
 
@@ -132,7 +124,7 @@ def tiny_lm(
 ) -> TransformersLM:
     """A random two-layer model; `vocabulary` gives it more words than its tokenizer has."""
     coded = coded or tokenizer(merged_trigger)
-    return random_lm(family, _config(family, context, max(vocabulary, len(coded))), coded, **budgets)
+    return random_lm(family, tiny_config(family, context, max(vocabulary, len(coded))), coded, **budgets)
 
 
 def random_lm(name: str, config: Any, coded: Any, **budgets: int) -> TransformersLM:

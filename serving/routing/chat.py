@@ -1,11 +1,7 @@
 """A chat request with the router on: from its body to the response, or to what the engine is to write.
 
-    none                       the model answers, without calls
-    results of client's tools  ... from them, unless tool_choice demands another call
-    everything else            the router chooses
-
-This module puts the others together; what it returns is a writer of the response, and the texts that are still to be
-written, if any.
+With `tool_choice` none the model answers, without calls; from results of client's tools it answers, too, unless
+`tool_choice` demands another call; in all other cases the router chooses.
 """
 
 from __future__ import annotations
@@ -49,9 +45,7 @@ class RoutedChat:
     async def plan(self, body: RoutedChatRequest, form: ResponseForm) -> Planned:
         """Decide how a request is answered; a call of one of the server's tools has run by then.
 
-        Raises:
-            RequestError: see `Router.route`; or 400: a field of the request cannot be used.
-            ToolformerError: a prompt or the settings do not suit the model.
+        Raises what `Router.route` does, and a `RequestError` (400) if a field of the request cannot be used.
         """
         conversation = conversation_of(body.messages)
         choice = choice_of(body)

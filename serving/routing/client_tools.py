@@ -1,11 +1,9 @@
 """A client's function tool: what the router ranks, and how the text of a call becomes arguments that fit its schema.
 
-    name in calls   the function's, with "_" for "-", since a call's name is an identifier
-    description     what S(Q, d) is measured with: the function's, or its name in words where it has none
-    input           the one argument as it is, `name=value, name=value`, or a JSON object
-    mock response   `x-mock-response` of the function or of its parameters; without one the pattern score is 0
-
-The server cannot run it. This module knows no model and no HTTP.
+name in calls   the function's, with "_" for "-", since a call's name is an identifier
+description     what S(Q, d) is measured with: the function's, or its name in words where it has none
+input           the one argument as it is, `name=value, name=value`, or a JSON object
+mock response   `x-mock-response` of the function or of its parameters; without one the pattern score is 0
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from serving.errors import RequestError, check_text
+from serving.errors import RequestError, check_text, invalid
 from serving.routing.schemas import FunctionTool
 from toolformer_core.config import canonical_json
 from toolformer_core.grounding.library import LibraryTool, zero_shot
@@ -69,8 +67,7 @@ def client_tools_of(tools: Sequence[FunctionTool]) -> tuple[LibraryTool, ...]:
     for i, tool in enumerate(tools):
         where = f"tools[{i}].function"
         if tool.function.name in out:
-            message = f"two tools have the name {tool.function.name!r}; rename one"
-            raise RequestError(400, message, param=f"{where}.name", code="invalid_value")
+            raise invalid(f"{where}.name", f"two tools have the name {tool.function.name!r}; rename one")
         out[tool.function.name] = _library_tool(tool, where)
     return tuple(out.values())
 

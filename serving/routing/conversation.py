@@ -7,9 +7,8 @@ A call and its result become text as in Toolformer's training, e(c, r), where th
     tool       18 degrees
     assistant  It is 18 degrees.
 
-So no chat template has to know tools, and a model that has learnt to call reads its own form. If results are what the
-conversation ends with, they open the answer, and the model writes on from them. As OpenAI demands, every call has one
-result, before anything else is said.
+So no chat template has to know tools, and a model that has learnt to call reads its own form. Results that end the
+conversation open the answer. As OpenAI demands, every call has one result, before anything else is said.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serving.chat import text_of, turn_of
-from serving.errors import RequestError, check_text
+from serving.errors import check_text, invalid
 from serving.routing.client_tools import call_input, name_in_calls
 from serving.routing.schemas import RoutedMessage
 from toolformer_core.records import Call
@@ -89,12 +88,10 @@ def _joined(said: str, more: str) -> str:
 
 def _take_result(calls: _Calls | None, message: RoutedMessage, where: str) -> None:
     if calls is None or message.tool_call_id not in calls.missing:
-        raise RequestError(
-            400,
+        raise invalid(
+            f"{where}.tool_call_id",
             "a message of role 'tool' must follow the assistant's message that holds its call, once, and name it in "
             "tool_call_id",
-            param=f"{where}.tool_call_id",
-            code="invalid_value",
         )
     text = text_of(message, where)
     calls.results[message.tool_call_id] = response_line(text, max(1, len(text)))
@@ -102,12 +99,9 @@ def _take_result(calls: _Calls | None, message: RoutedMessage, where: str) -> No
 
 def _finished(calls: _Calls) -> str:
     if calls.missing:
-        raise RequestError(
-            400,
-            f"these calls have no result: {', '.join(calls.missing)}; a message of role 'tool' must follow for each",
-            param=calls.where,
-            code="invalid_value",
-        )
+        missing = ", ".join(calls.missing)
+        message = f"these calls have no result: {missing}; a message of role 'tool' must follow for each"
+        raise invalid(calls.where, message)
     return calls.text
 
 
@@ -120,8 +114,8 @@ def _calls_of(message: RoutedMessage, where: str) -> _Calls:
         function = one["function"] if isinstance(one.get("function"), dict) else {}
         id_, name, arguments = one.get("id"), function.get("name"), function.get("arguments")
         if not (isinstance(id_, str) and isinstance(name, str) and isinstance(arguments, str)) or id_ in calls:
-            message_ = "a call must have an id of its own, and a function with name and arguments, all of them texts"
-            raise RequestError(400, message_, param=here, code="invalid_value")
+            problem = "a call must have an id of its own, and a function with name and arguments, all of them texts"
+            raise invalid(here, problem)
         check_text(id_ + name + arguments, here)
         calls[id_] = Call(name_in_calls(name), _input(arguments))
     return _Calls(where, calls)

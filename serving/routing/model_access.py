@@ -1,10 +1,7 @@
 """What the router asks of a model and its tools, all of it through the thread that drives the model.
 
-Texts are sequences of the engine like those of any request: they share its passes with the others, take places, and
-end when the request is given up. Embeddings are one short pass between two rounds. So nothing blocks the event loop,
-and no thread competes with the engine for the model's lock.
-
-This module knows no tools' scores.
+Texts are sequences of the engine like those of any request; embeddings are one short pass between two rounds. So
+nothing blocks the event loop, and no thread competes with the engine for the model's lock.
 """
 
 from __future__ import annotations
@@ -26,9 +23,9 @@ from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, cosi
 from toolformer_core.grounding.ground import input_of
 from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.lm.base import Draw
-from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of, storable
+from toolformer_core.records import ToolFailure, ToolResult, digest_of, storable
 from toolformer_core.syntax import OPEN, find_close
-from toolformer_core.tools.responses import response_line
+from toolformer_core.tools.responses import response_or_failure
 
 _DETAIL_CHARS = 500
 
@@ -53,12 +50,9 @@ def tool_call(name: str, input_: str, result: ToolResult | ToolformerError, seco
     """Return a call that has run, and what came of it, without a span in a text."""
     if isinstance(result, ToolformerError):
         result = ToolFailure("unavailable", str(result))
-    elif isinstance(result, ToolResponse):
-        if response := response_line(result.text, max_chars):
-            return ToolCall(name, input_, response, None, "", 0, 0, seconds)
-        result = ToolFailure("empty", "the tool answered with nothing")
-    detail = storable(result.detail[:_DETAIL_CHARS])
-    return ToolCall(name, input_, "", result.reason or "failed", detail, 0, 0, seconds)
+    response, failure = response_or_failure(result, max_chars)
+    reason, detail = (failure.reason, storable(failure.detail[:_DETAIL_CHARS])) if failure else (None, "")
+    return ToolCall(name, input_, response, reason, detail, 0, 0, seconds)
 
 
 MAX_EMBEDDINGS = 4_096  # of descriptions; one of 1,024 numbers is 4 KiB
@@ -138,8 +132,7 @@ async def _collect(pending: PendingRequest, writings: Sequence[Writing]) -> list
 class Embedder:
     """Cosines of queries and descriptions. Descriptions are embedded once, and the last `capacity` of them are kept.
 
-    Args:
-        encoder: another model than that of the engine's thread, whose hidden states are else the embeddings.
+    `encoder` is another model than that of the engine's thread, whose hidden states are else the embeddings.
     """
 
     def __init__(

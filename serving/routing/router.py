@@ -6,10 +6,8 @@
     4. best first, the server's model writes the call of the tool: the server's own runs, a client's must fit its schema
 
 A tool whose call cannot be written, does not fit or gives nothing is passed over for the next one. If the small LM is
-the server's own model, the call of step 1 is the call of step 4: it would be written again word for word.
-
-What is written in step 4 begins with the tool's name, since the tool is chosen; in step 1 the small LM must write the
-name itself, as in `grounding.ground`. This module knows no HTTP and no form of a response.
+the server's own model, the call of step 1 is the call of step 4. What is written in step 4 begins with the tool's name,
+since the tool is chosen; in step 1 the small LM must write the name itself, as in `grounding.ground`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from typing import Any, Literal
 from prometheus_client import Counter, Histogram
 
 from serving.engine_thread import EngineThread
-from serving.errors import RequestError
+from serving.errors import RequestError, invalid
 from serving.metrics import SECONDS
 from serving.routing.client_tools import ClientTool
 from serving.routing.model_access import (
@@ -74,14 +72,6 @@ class Route:
     written: Written | None = None  # what the call was read from
     grounding: Grounding | None = None  # the scores; None: tools were not ranked
     rejected_tools: Mapping[str, str] = field(default_factory=dict)  # tools whose call came to nothing -> why
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A call that the small LM wrote, and what came of it."""
-
-    written: Written
-    run: ToolCall
 
 
 class Router:
@@ -150,7 +140,7 @@ class Router:
         if request.threshold is not None:
             weights = replace(weights, threshold=request.threshold)
         grounding: Grounding | None = None
-        drafts: dict[str, _Draft] = {}
+        drafts: dict[str, Route] = {}
         order = [(one.key, math.inf) for one in candidates]
         if candidates and request.choice.kind != "function":
             grounding, drafts = await self._ranked(request, candidates)
@@ -160,7 +150,14 @@ class Router:
         by_key = {one.key: one for one in candidates}
         allowed = [by_key[key] for key, score in order if score >= least]
         rejected_tools: dict[str, str] = {}
-        chosen = await self._first_that_answers(request, allowed, drafts, rejected_tools)
+        chosen = Route("nobody")
+        for one in allowed[:_MAX_TRIES]:  # until one answers
+            found = await self._call(one, request, drafts.get(one.key))
+            if isinstance(found, Route):
+                chosen = found
+                break
+            rejected_tools[one.key] = found
+            self._rejected.labels("client" if isinstance(one.tool, ClientTool) else "server").inc()
         self._routed.labels(chosen.runs_it, chosen.call.tool if chosen.call is not None else "").inc()
         self._seconds.observe(time.monotonic() - begin)
         if demanded and chosen.runs_it == "nobody":
@@ -169,27 +166,9 @@ class Router:
             raise RequestError(400, message, param="tool_choice", code="tool_use_failed")
         return replace(chosen, grounding=grounding, rejected_tools=rejected_tools)
 
-    async def _first_that_answers(
-        self,
-        request: RouteRequest,
-        tools: Sequence[LibraryTool],
-        drafts: Mapping[str, _Draft],
-        rejected_tools: dict[str, str],
-    ) -> Route:
-        """Have tools called until one answers, and note in `rejected_tools` why the others did not."""
-        for one in tools[:_MAX_TRIES]:
-            found = await self._call(one, request, drafts.get(one.key))
-            if isinstance(found, Route):
-                return found
-            rejected_tools[one.key] = found
-            self._rejected.labels("client" if isinstance(one.tool, ClientTool) else "server").inc()
-        return Route("nobody")
-
-    # Ranking.
-
     async def _ranked(
         self, request: RouteRequest, candidates: Sequence[LibraryTool]
-    ) -> tuple[Grounding, dict[str, _Draft]]:
+    ) -> tuple[Grounding, dict[str, Route]]:
         """Score the tools; return the scores, and the calls that ran for them."""
         grounding, patterns = self.settings.grounding, self.settings.patterns
         semantic = await self._embedder.similarities(request.query, [one.tool.description for one in candidates])
@@ -206,32 +185,26 @@ class Router:
             *(self._draft(one.tool, w, request.context) for one, w in zip(called, calls_written, strict=True))
         )
         drafts = {one.key: draft for one, draft in zip(called, runs, strict=True) if draft is not None}
-        runs_by_key = {key: draft.run for key, draft in drafts.items()}
         scores = tuple(
-            tool_score(one, similarity, runs_by_key.get(one.key), patterns)
+            tool_score(one, similarity, drafts[one.key].call if one.key in drafts else None, patterns)
             for one, similarity in zip(candidates, semantic, strict=True)
         )
         query = Query(request.query, request.context)
         return Grounding(query, answer, patterns.answer_counts(answer), scores, patterns.weights), drafts
 
-    async def _draft(self, tool: Tool, written: Written | None, context: str) -> _Draft | None:
+    async def _draft(self, tool: Tool, written: Written | None, context: str) -> Route | None:
         """Run the call that the small LM wrote of a tool; None if it wrote none."""
-        if written is None:
-            return None
-        given = input_written(tool.name, written.text)
-        return None if given is None else _Draft(written, await self._run(tool, given, context))
+        given = None if written is None else input_written(tool.name, written.text)
+        return None if written is None or given is None else await self._run(tool, given, written, context)
 
-    async def _run(self, tool: Tool, input_: str, context: str) -> ToolCall:
-        """Run one of the server's tools."""
+    async def _run(self, tool: Tool, input_: str, written: Written, context: str) -> Route:
         result, seconds = await self._server.ask(tool.name, input_, context)
         max_chars = self.settings.grounding.execution.max_response_chars
         call = tool_call(tool.name, input_, result, seconds, max_chars)
         self._server.metrics.called(call)
-        return call
+        return Route("server", call=call, written=written)
 
-    # The call of the chosen tool.
-
-    async def _call(self, one: LibraryTool, request: RouteRequest, draft: _Draft | None) -> Route | str:
+    async def _call(self, one: LibraryTool, request: RouteRequest, draft: Route | None) -> Route | str:
         """Have a tool called; return why it is passed over if that fails."""
         tool = one.tool
         if draft is None or self._small is not self._server:
@@ -243,10 +216,10 @@ class Router:
                 return NO_CALL
             if isinstance(tool, ClientTool):
                 return await _for_client(tool, given, written)
-            draft = _Draft(written, await self._run(tool, given, request.context))
-        if draft.run.failure is not None:
-            return f"{draft.run.failure} {draft.run.detail}".rstrip()
-        return Route("server", call=draft.run, written=draft.written)
+            draft = await self._run(tool, given, written, request.context)
+        if draft.call is not None and draft.call.failure is not None:
+            return f"{draft.call.failure} {draft.call.detail}".rstrip()
+        return draft
 
 
 async def _for_client(tool: ClientTool, given: str, written: Written) -> Route | str:
@@ -263,12 +236,10 @@ def _candidates(request: RouteRequest) -> tuple[LibraryTool, ...]:
     if kind == "auto":
         return both if request.query else ()
     if not request.query:
-        message = f"tool_choice {kind} needs a user message that is not empty"
-        raise RequestError(400, message, param="messages", code="invalid_value")
+        raise invalid("messages", f"tool_choice {kind} needs a user message that is not empty")
     if kind == "required":
         if not both:
-            message = "tool_choice required needs tools; send some, or leave it out"
-            raise RequestError(400, message, param="tool_choice", code="invalid_value")
+            raise invalid("tool_choice", "tool_choice required needs tools; send some, or leave it out")
         return request.client or request.server
     name = request.choice.function
     for one in request.client:
@@ -280,4 +251,4 @@ def _candidates(request: RouteRequest) -> tuple[LibraryTool, ...]:
     known = [one.tool.function for one in request.client if isinstance(one.tool, ClientTool)]
     listed = ", ".join([*known, *(one.key for one in request.server)]) or "none"
     message = f"tool_choice names {name!r}, which is no tool of this request or this server; there are: {listed}"
-    raise RequestError(400, message, param="tool_choice", code="invalid_value")
+    raise invalid("tool_choice", message)

@@ -1,11 +1,7 @@
-"""What a chat request may say when the router is on, besides what `serving.schemas` allows.
+"""What a chat request may say when the router is on, besides what `serving.schemas` allows: OpenAI's forms.
 
-    tools         the client's function tools; at most 128, as OpenAI
-    tool_choice   auto (the default), none, required, or one function by name
-    messages      calls of the client's tools in assistant turns, and their results in turns of role `tool`
-    toolformer    `threshold`
-
-The forms are OpenAI's, and types are strict. This module knows no model and no ranking.
+The client's function tools (at most 128), `tool_choice`, calls of these tools in assistant turns and their results in
+turns of role `tool`, and `threshold` in `toolformer`.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.errors import RequestError
+from serving.errors import invalid
 from serving.schemas import ChatRequest, Extension, Message
 
 MAX_TOOLS = 128  # OpenAI's limit
@@ -91,9 +87,5 @@ def choice_of(request: RoutedChatRequest) -> Choice:
         name = function.get("name") if isinstance(function, dict) else None
         if isinstance(name, str):
             return Choice("function", name)
-    raise RequestError(
-        400,
-        "tool_choice must be auto, none, required, or {'type': 'function', 'function': {'name': ...}}",
-        param="tool_choice",
-        code="invalid_value",
-    )
+    forms = "auto, none, required, or {'type': 'function', 'function': {'name': ...}}"
+    raise invalid("tool_choice", f"tool_choice must be {forms}")

@@ -1,12 +1,10 @@
 """Writes the responses to routed requests: an answer with the call that led to it, or a call for the client.
 
-    | who runs the tool | the response                                                                             |
-    |-------------------|------------------------------------------------------------------------------------------|
-    | the server        | the call where calls are shown, and the tool's response                                  |
-    | the client        | `tool_calls`, finish reason `tool_calls`; the content is null                            |
-    | nobody            | the model's text                                                                         |
-
-The model's text is written by `ResponseWriter` itself. This module knows events and JSON, but no model.
+| who runs the tool | the response                                                                             |
+|-------------------|------------------------------------------------------------------------------------------|
+| the server        | the call where calls are shown, and the tool's response                                  |
+| the client        | `tool_calls`, finish reason `tool_calls`; the content is null                            |
+| nobody            | the model's text                                                                         |
 """
 
 from __future__ import annotations
@@ -49,22 +47,9 @@ class ClientCallWriter(ResponseWriter):
         super().__init__(form)
         self._function = function
         self._arguments = arguments
-        self._prompt_tokens = prompt_tokens
-        self._call_tokens = call_tokens
-        self._summary = {"calls": [], "text_tokens": 0, "call_tokens": call_tokens, "taken_back": 0}
         self._ids = [f"call_{uuid.uuid4().hex}" for _ in range(form.choices)]
-
-    @property
-    def done(self) -> bool:
-        """See `ResponseWriter.done`; nothing is waited for."""
-        return True
-
-    @property
-    def usage(self) -> dict[str, int]:
-        """Token counts: the call is written once, and counts for each choice."""
-        completion = self._call_tokens * self._form.choices
-        total = self._prompt_tokens + completion
-        return {"prompt_tokens": self._prompt_tokens, "completion_tokens": completion, "total_tokens": total}
+        for choice in self._choices:  # the call is written once, and counts for each choice
+            choice.generation = Generation("", "", (), "stop", prompt_tokens, 0, call_tokens, 0, ())
 
     def begin(self) -> Iterator[dict[str, Any]]:
         """Yield all chunks: the role, the call, its arguments, and the finish reason."""
@@ -73,7 +58,7 @@ class ClientCallWriter(ResponseWriter):
             yield self._chunk(i, {"role": "assistant", "content": None, "tool_calls": [begun]})
             rest = {"index": 0, "function": {"arguments": self._arguments}}
             yield self._chunk(i, {"tool_calls": [rest]})
-            yield self._chunk(i, {}, "tool_calls", self._summary)
+            yield self._chunk(i, {}, "tool_calls", self._calls_and_counts(self._choices[i]))
 
     def _call_of(self, i: int, arguments: str) -> dict[str, Any]:
         function = {"name": self._function, "arguments": arguments}
@@ -82,5 +67,4 @@ class ClientCallWriter(ResponseWriter):
     def _complete_choice(self, i: int) -> dict[str, Any]:
         calls = [self._call_of(i, self._arguments)]
         message = {"role": "assistant", "content": None, "refusal": None, "annotations": [], "tool_calls": calls}
-        rest = {"logprobs": None, "finish_reason": "tool_calls", "toolformer": self._summary}
-        return {"index": i, "message": message, **rest}
+        return {**super()._complete_choice(i), "message": message, "finish_reason": "tool_calls"}

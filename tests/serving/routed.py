@@ -12,7 +12,7 @@ import openai
 from serving.routing.router import Route
 from serving.server import ModelServer
 from serving.settings import RouterSettings
-from tests.core.decode.writers import after, writing_lm
+from tests.core.decode.writers import call_edges, writing_lm
 from tests.fakes import FakeTool
 from tests.serving.servers import NAME
 from tests.tiny import tokenizer
@@ -81,9 +81,8 @@ def chat(
     client: openai.OpenAI, text: str | list[dict[str, Any]], own: dict[str, Any] | None = None, **more: Any
 ) -> Any:
     messages = [{"role": "user", "content": text}] if isinstance(text, str) else text
-    return client.chat.completions.create(
-        model=NAME, messages=messages, max_tokens=16, extra_body={"toolformer": own or {}}, **more
-    )
+    extra = {"extra_body": {"toolformer": own or {}}, **more}
+    return client.chat.completions.create(model=NAME, messages=messages, **{"max_tokens": 16, **extra})
 
 
 ROUTES: list[Route] = []  # what routers of this process decided, see `conftest`
@@ -111,19 +110,4 @@ def asking(server: ModelServer) -> Iterator[openai.OpenAI]:
 
 def calling_lm(family: str = "llama", seed: int = 0, names: str = "T") -> TransformersLM:
     """A model that writes [T(digits)] after every " [", and digits after every "("; by family and seed."""
-    coded = tokenizer()
-
-    def one(text: str) -> int:
-        (token,) = coded.convert_tokens_to_ids([text])
-        return int(token)
-
-    named, digits = [one(n) for n in names], [one(d) for d in "123456789"]
-    edges = [
-        ([after(coded, " [")[-1]], named),
-        (named, [one("(")]),
-        ([one("(")], digits),
-        (digits[:4], [one(")")]),
-        (digits[4:], [one(")"), *digits]),
-        ([one(")")], [one("]")]),
-    ]
-    return writing_lm(family, coded, edges, seed=seed)
+    return writing_lm(family, tokenizer(), call_edges(tokenizer(), names, arrow="]"), seed=seed)

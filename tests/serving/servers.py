@@ -15,7 +15,7 @@ import httpx
 
 from serving.server import ModelServer
 from serving.settings import ServerSettings
-from tests.fakes import FakeTool
+from tests.fakes import FakeTool, GatedTool
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
 
@@ -65,23 +65,10 @@ def tool_named(name: str, answers: Any, key: str = "") -> FakeTool:
     return tool
 
 
-class Gated(FakeTool):
-    """Answers nothing before it is let go."""
-
-    def __init__(self, name: str = "T") -> None:
-        super().__init__(lambda input, context: "49")
-        self.key, self.name = f"gated{name}", name
-        self.let_go = threading.Event()
-
-    def run(self, input: str, context: str = "") -> Any:
-        self.let_go.wait()
-        return super().run(input, context)
-
-
 @contextlib.contextmanager
 def gated_server(lm: TransformersLM, **settings: Any) -> Iterator[tuple[ModelServer, Callable[[], None]]]:
     """A server of two rows whose tools do not answer; and what lets them, which is done at the end as well."""
-    tools = [Gated("T"), Gated("U")]
+    tools = [GatedTool("T"), GatedTool("U")]
 
     def let_go() -> None:
         for tool in tools:

@@ -17,7 +17,8 @@ import pytest
 
 from serving.server import ModelServer
 from tests.serving.conftest import QUEUE, ROWS
-from tests.serving.servers import DEADLINE_S, address_of, body_of, gated_server, model_server, raw, tool_named, until
+from tests.serving.servers import DEADLINE_S, address_of, body_of, gated_server, model_server, raw, until
+from toolformer_core.decode.engine import Handle
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -165,19 +166,26 @@ def test_a_client_that_does_not_read_holds_its_places_and_no_row(lm: Transformer
         until(lambda: server.engine_thread.taken == 0, "its places")
 
 
-def test_a_request_that_is_given_up_while_it_is_handed_in(lm: TransformersLM) -> None:
+def slow_submit(server: ModelServer) -> tuple[threading.Event, threading.Event, list[Handle]]:
+    """Have submitting wait; return what is set when it begins, what lets it go on, and the handles."""
     at_work, let_go = threading.Event(), threading.Event()
+    engine = server.engine_thread._engine
+    assert engine is not None
+    submit, handed = engine.submit, list[Handle]()
+
+    def slow(*args: Any, **more: Any) -> Handle:
+        at_work.set()
+        let_go.wait()
+        handed.append(submit(*args, **more))
+        return handed[-1]
+
+    engine.submit = slow  # type: ignore[method-assign]
+    return at_work, let_go, handed
+
+
+def test_a_request_that_is_given_up_while_it_is_handed_in(lm: TransformersLM) -> None:
     with model_server(lm) as server:
-        engine = server.engine_thread._engine
-        assert engine is not None
-        submit = engine.submit
-
-        def slow(*args: Any, **more: Any) -> Any:
-            at_work.set()
-            let_go.wait()
-            return submit(*args, **more)
-
-        engine.submit = slow  # type: ignore[method-assign]
+        at_work, let_go, _ = slow_submit(server)
         with socket.create_connection(address_of(server)) as client:
             client.sendall(raw(body_of(n=3)))
             assert at_work.wait(30)
@@ -198,37 +206,11 @@ async def _cancelled(server: ModelServer, at_work: threading.Event, let_go: thre
 
 def test_a_handing_in_that_is_cancelled(lm: TransformersLM) -> None:
     """Of three sequences the first is being tokenised when the request is cancelled: it ends, the others never come."""
-    at_work, let_go = threading.Event(), threading.Event()
     with model_server(lm) as server:
-        engine, loop = server.engine_thread._engine, server.engine_thread._loop
-        assert engine is not None
+        at_work, let_go, handed = slow_submit(server)
+        loop = server.engine_thread._loop
         assert loop is not None
-        submit, handed = engine.submit, []
-
-        def slow(*args: Any, **more: Any) -> Any:
-            at_work.set()
-            let_go.wait()
-            handed.append(submit(*args, **more))
-            return handed[-1]
-
-        engine.submit = slow  # type: ignore[method-assign]
         asyncio.run_coroutine_threadsafe(_cancelled(server, at_work, let_go), loop).result(30)
         until(lambda: server.engine_thread.taken == 0, "its places")
         until(lambda: handed[0].done, "its end")
         assert len(handed) == 1
-
-
-def test_each_request_s_date_reaches_its_tools(lm: TransformersLM) -> None:
-    days = [f"2024-01-{d:02d}" for d in range(1, 29)]
-    tools = [tool_named(name, lambda input, context: context) for name in "TU"]
-    with model_server(lm, tools) as server:
-
-        async def load() -> list[Any]:
-            async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
-                bodies = [body_of(f"On {d}!", toolformer={"k": 1, "date": d}) for d in days]
-                return [
-                    r.json() for r in await asyncio.gather(*(client.post("/v1/completions", json=b) for b in bodies))
-                ]
-
-        found = asyncio.run(load())
-    assert [[c["response"] for c in got["choices"][0]["toolformer"]["calls"]] for got in found] == [[d] for d in days]

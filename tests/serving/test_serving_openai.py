@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import date
+from typing import Any
 
 import httpx
 import openai
@@ -13,19 +14,25 @@ import pytest
 from serving.chat import chat_prompt
 from serving.server import ModelServer
 from tests.core.decode.writers import torn
+from tests.serving.routed import asking, chat
 from tests.serving.servers import NAME, body_of, model_server, tool_named
 from tests.tiny import tokenizer
 from toolformer_core.decode.records import Generation, GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
 
-CALLING = {"toolformer": {"k": 1}}
+CALLING = {"k": 1}
 TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "So!"}]
 
 
 @pytest.fixture
 def client(server: ModelServer) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as found:
+    with asking(server) as found:
         yield found
+
+
+def complete(client: openai.OpenAI, prompt: Any = "So!", own: dict[str, Any] = CALLING, **more: Any) -> Any:
+    extra = {"extra_body": {"toolformer": own}, **more}
+    return client.completions.create(model=NAME, prompt=prompt, **{"max_tokens": 8, **extra})
 
 
 def of_alone(alone: Toolformer, prompt: str, **settings: object) -> Generation:
@@ -46,7 +53,7 @@ def test_models(client: openai.OpenAI) -> None:
 def test_a_completion(client: openai.OpenAI, alone: Toolformer) -> None:
     want = of_alone(alone, "So!", max_new_tokens=8)
     assert len(want.calls) == 1
-    got = client.completions.create(model=NAME, prompt="So!", max_tokens=8, extra_body=CALLING)
+    got = complete(client)
     (choice,) = got.choices
     assert (choice.text, choice.finish_reason, choice.index) == (want.clean, "length", 0)
     (call,) = choice.toolformer["calls"]  # type: ignore[attr-defined]
@@ -56,13 +63,7 @@ def test_a_completion(client: openai.OpenAI, alone: Toolformer) -> None:
     assert got.usage.prompt_tokens == want.prompt_tokens
     assert got.usage.completion_tokens == want.new_tokens + want.call_tokens
     assert got.usage.total_tokens == got.usage.prompt_tokens + got.usage.completion_tokens
-
-
-def test_a_completion_with_its_calls_shown(client: openai.OpenAI, alone: Toolformer) -> None:
-    want = of_alone(alone, "So!", max_new_tokens=8)
-    shown = {"toolformer": {"k": 1, "show_calls": True}}
-    got = client.completions.create(model=NAME, prompt="So!", max_tokens=8, echo=True, extra_body=shown)
-    (choice,) = got.choices
+    (choice,) = complete(client, own={"k": 1, "show_calls": True}, echo=True).choices
     assert choice.text == "So!" + want.text
     (call,) = choice.toolformer["calls"]  # type: ignore[attr-defined]
     assert choice.text[call["start"] : call["end"]] == want.text[want.calls[0].start : want.calls[0].end]
@@ -71,18 +72,9 @@ def test_a_completion_with_its_calls_shown(client: openai.OpenAI, alone: Toolfor
 def test_a_streamed_completion(client: openai.OpenAI, alone: Toolformer) -> None:
     want = of_alone(alone, "So!", max_new_tokens=8)
     for shown, text in ((False, want.clean), (True, want.text)):
-        chunks = list(
-            client.completions.create(
-                model=NAME,
-                prompt="So!",
-                max_tokens=8,
-                stream=True,
-                stream_options={"include_usage": True},
-                extra_body={"toolformer": {"k": 1, "show_calls": shown}},
-            )
-        )
-        *said, usage = chunks
-        assert len({c.id for c in chunks}) == 1
+        own = {"k": 1, "show_calls": shown}
+        *said, usage = complete(client, own=own, stream=True, stream_options={"include_usage": True})
+        assert {c.id for c in said} == {usage.id}
         assert all(c.usage is None for c in said)
         assert usage.choices == []
         assert usage.usage is not None
@@ -100,22 +92,17 @@ def test_a_chat(client: openai.OpenAI, alone: Toolformer) -> None:
     prompt = chat_prompt(alone.lm.hf_model.tokenizer, TURNS)
     assert prompt.text == "Be brief.\n\nUser: So!\nAssistant:"
     want = of_alone(alone, prompt.text, max_new_tokens=12, stop=prompt.stops)
-    got = client.chat.completions.create(model=NAME, messages=TURNS, max_completion_tokens=12, extra_body=CALLING)  # type: ignore[arg-type]
-    (choice,) = got.choices
+    (choice,) = chat(client, TURNS, CALLING, max_tokens=None, max_completion_tokens=12).choices
     assert choice.message.role == "assistant"
     assert choice.message.content == want.clean.removeprefix(" ")
     assert choice.finish_reason == want.finish
     again = [*TURNS, choice.message.model_dump(), {"role": "user", "content": [{"type": "text", "text": "Go on"}]}]
-    assert client.chat.completions.create(model=NAME, messages=again, max_tokens=2).choices[0].message.content  # type: ignore[call-overload]
+    assert chat(client, again, max_tokens=2).choices[0].message.content
 
 
 def test_a_streamed_chat(client: openai.OpenAI) -> None:
-    whole = client.chat.completions.create(model=NAME, messages=TURNS, max_tokens=12, n=2, extra_body=CALLING)  # type: ignore[call-overload]
-    chunks = list(
-        client.chat.completions.create(  # type: ignore[call-overload]
-            model=NAME, messages=TURNS, max_tokens=12, n=2, stream=True, extra_body=CALLING
-        )
-    )
+    whole = chat(client, TURNS, CALLING, n=2)
+    chunks = list(chat(client, TURNS, CALLING, n=2, stream=True))
     for i in (0, 1):
         mine = [c.choices[0] for c in chunks if c.choices[0].index == i]
         assert (mine[0].delta.role, mine[0].delta.content) == ("assistant", "")
@@ -125,27 +112,16 @@ def test_a_streamed_chat(client: openai.OpenAI) -> None:
     assert {c.object for c in chunks} == {"chat.completion.chunk"}
     content = whole.choices[0].message.content
     stop = content[3:5]  # the client's helper raises for answers that end by their length
+    extra = {"toolformer": CALLING}
     with client.chat.completions.stream(
-        model=NAME,
-        messages=TURNS,
-        max_tokens=12,
-        stop=stop,
-        extra_body=CALLING,  # type: ignore[arg-type]
+        model=NAME, messages=TURNS, max_tokens=16, stop=stop, extra_body=extra
     ) as stream:
         assert stream.get_final_completion().choices[0].message.content == content[: content.index(stop)]
 
 
 def test_draws_depend_on_the_seed_alone(client: openai.OpenAI, alone: Toolformer) -> None:
     def draw(**more: object) -> list[str]:
-        got = client.completions.create(
-            model=NAME,
-            prompt="The",
-            max_tokens=10,
-            temperature=0.9,
-            top_p=0.95,
-            extra_body={"toolformer": {"k": 0}},
-            **more,
-        )  # type: ignore[call-overload]
+        got = complete(client, "The", {"k": 0}, max_tokens=10, temperature=0.9, top_p=0.95, **more)
         return [c.text for c in got.choices]
 
     three = draw(seed=5, n=3, best_of=3)
@@ -160,7 +136,7 @@ def test_draws_depend_on_the_seed_alone(client: openai.OpenAI, alone: Toolformer
 
 
 def test_several_prompts_and_their_choices(client: openai.OpenAI, alone: Toolformer) -> None:
-    got = client.completions.create(model=NAME, prompt=["So!", "x"], n=2, max_tokens=4, extra_body=CALLING)
+    got = complete(client, ["So!", "x"], n=2, max_tokens=4)
     want = [of_alone(alone, p, max_new_tokens=4) for p in ("So!", "So!", "x", "x")]
     assert [(c.index, c.text) for c in got.choices] == [(i, g.clean) for i, g in enumerate(want)]
     assert got.usage is not None
@@ -171,25 +147,13 @@ def test_stop_strings(client: openai.OpenAI, alone: Toolformer) -> None:
     text = of_alone(alone, "x", max_new_tokens=12, top_k=0).text
     stop = text[3:5]
     for stops in ([stop], [*(f"never {i}" for i in range(5)), stop]):  # OpenAI takes four
-        got = client.completions.create(
-            model=NAME, prompt="x", max_tokens=12, stop=stops, extra_body={"toolformer": {"k": 0}}
-        )
+        got = complete(client, "x", {"k": 0}, max_tokens=12, stop=stops)
         assert (got.choices[0].text, got.choices[0].finish_reason) == (text[: text.index(stop)], "stop")
-
-
-@pytest.mark.parametrize("content_type", [None, "text/plain", "application/x-www-form-urlencoded"])
-def test_a_body_of_another_type_is_refused_by_its_header(server: ModelServer, content_type: str | None) -> None:
-    body = json.dumps({"model": NAME, "prompt": "x", "max_tokens": 1})
-    headers = {"content-type": content_type} if content_type else {}
-    refused = httpx.post(f"{server.url}/v1/completions", content=body, headers=headers)
-    assert refused.status_code == 415
-    assert "Content-Type: application/json" in refused.json()["error"]["message"]
 
 
 def test_our_own_fields(client: openai.OpenAI) -> None:
     def calls(**own: object) -> list[dict[str, object]]:
-        got = client.completions.create(model=NAME, prompt="So!", max_tokens=6, extra_body={"toolformer": own})
-        return got.choices[0].toolformer["calls"]  # type: ignore[attr-defined,no-any-return]
+        return complete(client, own=own, max_tokens=6).choices[0].toolformer["calls"]  # type: ignore[no-any-return]
 
     (call,) = calls(k=1)
     assert calls(k=0) == calls(k=1, max_calls=0) == []
@@ -201,16 +165,11 @@ def test_our_own_fields(client: openai.OpenAI) -> None:
     ("more", "param"),
     [
         ({"logprobs": 2}, "logprobs"),
-        ({"logprobs": 0}, "logprobs"),
         ({"best_of": 4}, "best_of"),
         ({"suffix": "end"}, "suffix"),
-        ({"frequency_penalty": 0.5}, "frequency_penalty"),
         ({"logit_bias": {"5": 1}}, "logit_bias"),
         ({"n": 0}, "n"),
-        ({"n": 129}, "n"),
         ({"temperature": 3}, "temperature"),
-        ({"top_p": 0}, "top_p"),
-        ({"max_tokens": 0}, "max_tokens"),
         ({"stop": ["x"] * 129}, "stop"),
         ({"stop": ["a", ""]}, "stop"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
@@ -238,8 +197,6 @@ def test_what_is_refused(client: openai.OpenAI, more: dict[str, object], param: 
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"logprobs": True}, "logprobs"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"store": True}, "store"),
-        ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "messages[0]"),
         ({"messages": [{"role": "critic", "content": "x"}]}, "messages[0].role"),
@@ -257,10 +214,9 @@ def test_what_is_refused_in_a_chat(client: openai.OpenAI, more: dict[str, object
 
 
 def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
-    got = client.chat.completions.create(
-        model=NAME,
-        messages=TURNS,  # type: ignore[arg-type]
-        max_tokens=2,
+    got = chat(
+        client,
+        TURNS,
         user="someone",
         metadata={"a": "b"},
         store=False,
@@ -281,18 +237,14 @@ def test_another_model_is_not_there(client: openai.OpenAI) -> None:
     assert caught.value.code == "model_not_found"
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("path", "more", "param"),
     [
-        ("completions", {"prompt": "a\ud800b"}, "prompt"),
-        ("completions", {"prompt": ["So!", "a\udfff"]}, "prompt"),
-        ("completions", {"prompt": "So!", "stop": "\ud800"}, "stop"),
+        ("completions", {"prompt": ["So!", "a\udfff"], "stream": True}, "prompt"),
         ("completions", {"prompt": "So!", "stop": ["x", "\ud800"]}, "stop"),
         ("completions", {"prompt": "So!", "toolformer": {"date": "\ud800"}}, "toolformer.date"),
         ("completions", {"prompt": "So!", "toolformer": {"tools": ["\ud800"]}}, "toolformer.tools"),
         ("chat/completions", {"messages": [TURNS[0], {"role": "user", "content": "\ud800"}]}, "messages[1].content"),
-        ("chat/completions", {"messages": [{"role": "assistant", "content": "\ud800"}]}, "messages[0].content"),
         (
             "chat/completions",
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "\ud800"}]}]},
@@ -302,24 +254,12 @@ def test_another_model_is_not_there(client: openai.OpenAI) -> None:
         ("chat/completions", {"messages": TURNS, "\ud800": 1}, None),
     ],
 )
-def test_a_lone_surrogate_is_refused(
-    server: ModelServer, path: str, more: dict[str, object], param: str | None, stream: bool
-) -> None:
+def test_a_lone_surrogate(server: ModelServer, path: str, more: dict[str, object], param: str | None) -> None:
     """JSON can write half of a character, which no UTF-8 text holds and no tokenizer reads."""
-    body = json.dumps({"model": NAME, "max_tokens": 2, "stream": stream, **more})
+    body = json.dumps({"model": NAME, "max_tokens": 2, **more})
     refused = httpx.post(f"{server.url}/v1/{path}", content=body, headers={"content-type": "application/json"})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
     assert refused.json()["error"]["type"] == "invalid_request_error"
-
-
-@pytest.mark.parametrize(
-    "day", ["20200101", "2020-W01-1", "2020-1-1", "2020-01-01T10:00", "2020-02-30", "", " 2020-01-01"]
-)
-def test_a_date_that_the_calendar_does_not_read_is_refused(client: openai.OpenAI, day: str) -> None:
-    with pytest.raises(openai.BadRequestError) as error:
-        client.completions.create(model=NAME, prompt="So!", extra_body={"toolformer": {"date": day}})
-    assert error.value.param == "toolformer.date"
-    assert "2020" in error.value.message or "date" in error.value.message
 
 
 def test_a_request_may_name_its_own_thresholds() -> None:

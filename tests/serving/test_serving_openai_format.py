@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,14 +69,6 @@ def test_a_choice_in_chunks_and_whole(form: dict[str, Any], content: str, span: 
     assert chunks[2]["choices"][0]["toolformer"] == {"event": "call_finished", "call": call}
 
 
-def test_usage() -> None:
-    chunks, response_writer = written(include_usage=True)
-    usage = {"prompt_tokens": 7, "completion_tokens": 16, "total_tokens": 23}  # 4 of text, 12 of the call
-    assert response_writer.usage == usage
-    assert (chunks[-1]["choices"], chunks[-1]["usage"]) == ([], usage)
-    assert all(c["usage"] is None for c in chunks[:-1])
-
-
 def test_an_event_of_a_stream() -> None:
     assert sse({"a": "é\n"}) == 'data: {"a":"é\\n"}\n\n'.encode()
 
@@ -129,28 +120,9 @@ def test_seeds_wrap() -> None:
     assert [s.seed for s in decode_settings(request, 1)] == [2**64 - 1, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("sent", "used"),
-    [
-        ({}, {"qa": 0.3}),  # the server's
-        ({"trigger": None}, {"qa": 0.3}),
-        ({"trigger": {}}, {}),
-        ({"trigger": {"calculator": 0.2}}, {"calculator": 0.2}),
-    ],
-)
-def test_a_request_s_thresholds_stand_in_for_the_server_s(sent: dict[str, object], used: dict[str, float]) -> None:
-    request = CompletionRequest.model_validate({"model": "m", "prompt": "x", "toolformer": sent})
-    assert decode_settings(request, 1, (), {"qa": 0.3})[0].trigger == used
-    assert decode_settings(request, 1)[0].trigger == (used if sent.get("trigger") is not None else {})
-
-
-def test_greedy_without_a_temperature() -> None:
-    (found,) = decode_settings(CompletionRequest.model_validate({"model": "m", "prompt": "x"}), 1)
+def test_greedy_without_a_temperature_with_the_request_s_date_and_the_server_s_thresholds() -> None:
+    own = {"date": "2024-01-02", "trigger": None}
+    request = CompletionRequest.model_validate({"model": "m", "prompt": "x", "toolformer": own})
+    (found,) = decode_settings(request, 1, (), {"qa": 0.3})
+    assert (found.context, found.trigger) == ("2024-01-02", {"qa": 0.3})
     assert (found.temperature, found.top_p, found.top_k, found.max_calls, found.max_new_tokens) == (0, 1, 10, 1, 16)
-
-
-def test_a_cut_answer_is_known_to_be_cut() -> None:
-    response_writer = ResponseWriter(ResponseForm(chat=False, model="m", fingerprint="fp", choices=1))
-    stopped = SimpleNamespace(index=0, generation=Generation("", "", (), "stopped", 7, 0, 0, 0, ()))
-    assert list(response_writer.write(Finished(0, stopped.generation))) == []
-    assert (response_writer.done, response_writer.cut) == (True, True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -16,13 +15,10 @@ from toolformer_core.errors import ToolError
 from toolformer_core.lm.hf.engine import TransformersLM
 
 
-def _ask_many(url: str, count: int, **more: Any) -> list[httpx.Response]:
-    async def load() -> list[httpx.Response]:
-        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            bodies = [body_of(f"{i}!", toolformer={"k": 1}, **more) for i in range(count)]
-            return list(await asyncio.gather(*(client.post("/v1/completions", json=b) for b in bodies)))
-
-    return asyncio.run(load())
+def _ask_many(url: str, count: int) -> list[httpx.Response]:
+    bodies = [body_of(f"{i}!", toolformer={"k": 1}) for i in range(count)]
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(lambda body: httpx.post(f"{url}/v1/completions", json=body, timeout=60), bodies))
 
 
 def _failures(responses: list[httpx.Response]) -> set[str | None]:
@@ -42,13 +38,10 @@ def _raises(exc: BaseException) -> Callable[[str, str], object]:
 @pytest.mark.parametrize(
     ("answer", "failure"),
     [
-        (_raises(RuntimeError("broken")), "crashed"),
         (_raises(SystemExit(1)), "crashed"),
         (_raises(ToolError("no data")), "unavailable"),
-        (lambda input, context: 7, "crashed"),
-        (lambda input, context: "", "empty"),
     ],
-    ids=["raises", "exits", "unavailable", "no text", "empty"],
+    ids=["exits", "unavailable"],
 )
 def test_a_tool_that_fails(lm: TransformersLM, answer: Callable[[str, str], object], failure: str) -> None:
     tools = [tool_named("T", answer), tool_named("U", answer)]
@@ -84,9 +77,7 @@ def test_an_engine_that_fails_begins_anew(lm: TransformersLM, caplog: pytest.Log
     assert "out of memory" in caplog.text
 
 
-def test_an_engine_that_keeps_failing_is_not_ready_until_a_new_one_has_written_a_token(
-    lm: TransformersLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_that_keeps_failing_must_write_a_token(lm: TransformersLM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serving.engine_thread._PAUSE_S", 0.01)
     pauses: list[float] = []
     with model_server(lm) as server:
@@ -109,9 +100,7 @@ def test_an_engine_that_keeps_failing_is_not_ready_until_a_new_one_has_written_a
     assert pauses[:5] == pytest.approx([0, 0.01, 0.02, 0.04, 0.08])
 
 
-def test_a_request_that_meets_an_engine_that_has_just_failed_is_told_to_try_again(
-    lm: TransformersLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_meets_a_failing_engine_may_retry(lm: TransformersLM, monkeypatch: pytest.MonkeyPatch) -> None:
     failed, go_on = threading.Event(), threading.Event()
     with model_server(lm) as server:
         engine = server.engine_thread._engine

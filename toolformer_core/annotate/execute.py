@@ -25,12 +25,12 @@ from contextlib import closing
 
 from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ToolError, ToolformerError
-from toolformer_core.records import Execution, ToolFailure, ToolResponse, ToolResult, storable
+from toolformer_core.records import Execution, ToolResult, storable
 from toolformer_core.tools.base import Tool, limits_of
 from toolformer_core.tools.execution.asking import Answer, Inbox
 from toolformer_core.tools.execution.pool import AnnotationPool
 from toolformer_core.tools.execution.tally import CallTally
-from toolformer_core.tools.responses import response_line
+from toolformer_core.tools.responses import response_or_failure
 
 __all__ = ["ACCIDENTS", "execute", "is_transient"]
 
@@ -121,11 +121,8 @@ def _not_cached(tool: Tool, unknown: list[tuple[str, str]]) -> str:
 
 
 def _record(tool: str, input_: str, context: str, result: ToolResult, max_chars: int) -> Execution:
-    if isinstance(result, ToolResponse):
-        response = response_line(result.text, max_chars)
-        if response:
-            return Execution(tool, input_, context, response, "")
-        result = ToolFailure("empty", "the tool answered with nothing")
-    failure = result.reason or "failed"
-    transient = result.retryable or is_transient(failure)
-    return Execution(tool, input_, context, "", failure, storable(result.detail[:_DETAIL_CHARS]), transient)
+    response, failure = response_or_failure(result, max_chars)
+    if failure is None:
+        return Execution(tool, input_, context, response, "")
+    transient = failure.retryable or is_transient(failure.reason)
+    return Execution(tool, input_, context, "", failure.reason, storable(failure.detail[:_DETAIL_CHARS]), transient)

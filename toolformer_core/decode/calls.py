@@ -11,7 +11,7 @@
     | text that cannot become a name and a `(`       | no call, if the model chose the bracket itself            |
 
 A bracket that is not a call stays in the text if the model chose it itself and it names no tool; otherwise it is taken
-back. Everything is found in the text, never by token, because tokenizers merge `) ->` in many ways.
+back. All is found in the text, because tokenizers merge `) ->` in many ways.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Chooses the next token of many sequences at once: the most likely one or a sample, and the rank of " [".
-
-Where a sequence has thresholds on p(" ["), its probability too.
+"""Chooses the next token of many sequences at once (the most likely one or a sample), with rank and p of " [".
 
 A sample is taken by inverse CDF at a number that depends only on the sequence's seed and length, see `lm.hf.sampling`;
-nothing else in the batch can change it. The sequences say which tokens are forbidden and which trigger they look for.
+nothing else in the batch can change it.
 """
 
 from __future__ import annotations

@@ -3,19 +3,15 @@
     submit --> waiting --a row is free--> running <--> waiting for a tool --> finished
                   new prompts go through the model together                 row and memory are freed at once
 
-A round (`step`) handles messages (submissions, cancellations, tools' answers), admits new sequences, runs one pass over
-the sequences with many tokens to feed (prompts, responses), and one pass over those with a single token. A sequence
-whose tool is running takes part in neither; its response goes through in one pass after the cached tokens. A new
-sequence that starts like another one (the same examples in the prompt) copies its keys and values as far as they agree.
+A round (`step`) handles messages, admits new sequences, runs one pass over the sequences with many tokens to feed
+(prompts, responses), and one over those with a single token. A new sequence that starts like another one copies its
+keys and values as far as they agree.
 
-Memory is bounded. Every admitted sequence states the most tokens it can hold, and the number of rows times the longest
-of them never exceeds the tokens that the cache may hold. The other sequences wait.
-
-A free row goes to the request (the owner of one or more sequences) with the fewest rows, and among those to the one
-that has waited longest. A request without any row does not wait for a free one: the request with the most rows gives
-one up, if it has others and this makes enough room. The sequence that loses its row waits in front of its request's
-others and later continues where it stopped; its tokens then go through the model again, in one pass. None of this
-changes what a sequence writes.
+Every admitted sequence states the most tokens it can hold; the number of rows times the longest of them never exceeds
+the tokens that the cache may hold. A free row goes to the request (the owner of sequences) with the fewest rows, and
+among those to the one that has waited longest. For a request without any row, the request with the most rows gives one
+up, if it has others and this makes enough room; that sequence waits in front of its request's others, and its tokens
+later go through the model again, in one pass. None of this changes what a sequence writes.
 
 One thread drives an engine (`step` and `wait`, or `run`); `submit` and `cancel` may be called from any thread.
 """
@@ -47,13 +43,14 @@ _CHUNK = 512  # tokens of a prompt per pass, so that other sequences do not wait
 class Handle:
     """A submitted sequence. Its events go to `events`, unless `submit` was given a listener."""
 
+    sequence: DecodeSequence  # known once it is submitted
+
     def __init__(self, index: int, on_event: Callable[[DecodeEvent], None] | None, owner: object) -> None:
         self.index = index
         self.owner = self if owner is None else owner
         self.events: queue.SimpleQueue[DecodeEvent] = queue.SimpleQueue()
         self.done = False  # whether its `Finished` event is delivered
         self._on_event = on_event or self.events.put
-        self._sequence: DecodeSequence | None = None
 
     def _emit(self, event: DecodeEvent) -> None:
         self.done = self.done or isinstance(event, Finished)
@@ -76,8 +73,8 @@ class DecodeEngine:
             tools={name: tool.key for name, tool in pool.tools.items()},
         )
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._waiting: FairQueue[tuple[Handle, DecodeSequence]] = FairQueue()
-        self._running: list[tuple[Handle, DecodeSequence]] = []  # the index is the row in the cache
+        self._waiting: FairQueue[Handle] = FairQueue()
+        self._running: list[Handle] = []  # the index is the row in the cache
         self._cache = KVCache(hf_model)
         self._stopped = False
         self._submit_lock = threading.Lock()  # nothing is submitted after the last sequence is stopped
@@ -93,7 +90,7 @@ class DecodeEngine:
 
         While two rows are exchanged, another thread may count one of them twice or not at all.
         """
-        return sum(not sequence.finished for _, sequence in list(self._running))
+        return sum(not handle.sequence.finished for handle in list(self._running))
 
     def submit(
         self,
@@ -127,14 +124,13 @@ class DecodeEngine:
                 raise UnknownNameError("tool in trigger", key, known)
         ids = self._prompt_ids(prompt)
         handle = Handle(index, on_event, owner)
-        sequence = DecodeSequence(self._model_info, ids, settings, handle._emit, index)
+        sequence = handle.sequence = DecodeSequence(self._model_info, ids, settings, handle._emit, index)
         if _columns(sequence) > self.cached_tokens:
             raise UsageError(
                 f"the sequence may take {sequence.max_tokens} tokens, but the cache holds {self.cached_tokens}; lower "
                 "max_new_tokens or max_calls, or give the engine more cached_tokens"
             )
-        handle._sequence = sequence
-        self.between_rounds(lambda: self._waiting.put(handle.owner, (handle, sequence)))
+        self.between_rounds(lambda: self._waiting.put(handle.owner, handle))
         return handle
 
     def _prompt_ids(self, prompt: str) -> list[int]:
@@ -159,11 +155,8 @@ class DecodeEngine:
     def between_rounds(self, work: Callable[[], None]) -> None:
         """Have the driving thread do something else with the model between two rounds; called from any thread.
 
-        It should be short, as no sequence goes on meanwhile, and must not raise. Who took the model's lock in another
-        thread would wait long for it, because the driving thread takes it again at once.
-
-        Raises:
-            EngineStoppedError: the engine has been stopped.
+        It should be short and must not raise. (Who took the model's lock in another thread would wait long for it.) An
+        `EngineStoppedError` if the engine has been stopped.
         """
         with self._submit_lock:
             if self._stopped:
@@ -204,9 +197,8 @@ class DecodeEngine:
                 self._stopped = True
             while not self._inbox.empty():
                 self._inbox.get()()
-            for handle, sequence in (*self._running, *self._waiting):
-                sequence.end("stopped")
-                handle._sequence = None
+            for handle in (*self._running, *self._waiting):
+                handle.sequence.end("stopped")
             self._running, self._waiting = [], FairQueue()
             self._cache.release()
 
@@ -215,59 +207,56 @@ class DecodeEngine:
         self._inbox.put(partial(setattr, self, "_stopped", True))
 
     def _end(self, handle: Handle, reason: str) -> None:
-        if handle._sequence is not None:
-            handle._sequence.end(reason)
-            self._waiting.discard(handle.owner, (handle, handle._sequence))
+        handle.sequence.end(reason)
+        self._waiting.discard(handle.owner, handle)
 
     def _admit(self) -> None:
         if not self._running:
             self._cache.release()
         while self._waiting:
-            owner, (handle, sequence) = self._waiting.first()
-            if sequence.finished:  # it lost its row while a tool was running, and the response filled its context
-                handle._sequence = None
-                self._waiting.discard(owner, (handle, sequence))
+            owner, handle = self._waiting.first()
+            if handle.sequence.finished:  # it lost its row while a tool ran, and the response filled its context
+                self._waiting.discard(owner, handle)
                 continue
-            if not self._fits(sequence) and not self._give_up_a_row(owner, sequence):
+            if not self._fits(handle.sequence) and not self._give_up_a_row(owner, handle.sequence):
                 break
             self._running.append(self._waiting.take())
 
     def _fits(self, sequence: DecodeSequence, without: int | None = None) -> bool:
         """Return whether a sequence fits beside the running ones, leaving out the one in row `without`."""
-        others = [other for row, (_, other) in enumerate(self._running) if row != without]
+        others = [other.sequence for row, other in enumerate(self._running) if row != without]
         columns = (len(others) + 1) * max(_columns(other) for other in (*others, sequence))
         return len(others) < self.max_rows and columns <= self.cached_tokens
 
     def _give_up_a_row(self, owner: object, sequence: DecodeSequence) -> bool:
         """Take a row from the request with the most rows for a request without any; return whether that was done."""
-        most = max(self._waiting.in_progress(handle.owner) for handle, _ in self._running)
+        most = max(self._waiting.in_progress(handle.owner) for handle in self._running)
         if self._waiting.in_progress(owner) or most < 2:
             return False
-        rows = [row for row, (h, _) in enumerate(self._running) if self._waiting.in_progress(h.owner) == most]
-        row = min(rows, key=lambda r: (len(self._running[r][1].ids), -r))  # the shortest costs least to recompute
+        rows = [row for row, h in enumerate(self._running) if self._waiting.in_progress(h.owner) == most]
+        row = min(rows, key=lambda r: (len(self._running[r].sequence.ids), -r))  # the shortest costs least to recompute
         if not self._fits(sequence, without=row):
             return False
-        handle, other = self._running[row]
+        handle = self._running[row]
         self._free_row(row)
-        other.cached = 0
-        self._waiting.put_back(handle.owner, (handle, other))
+        handle.sequence.cached = 0
+        self._waiting.put_back(handle.owner, handle)
         return True
 
     def _reserve_memory(self) -> None:
         """Grow the cache to twice what is filled; `_admit` ensures that what the sequences may need fits."""
         if not self._running:
             return
-        filled = max(len(sequence.ids) for _, sequence in self._running)
+        filled = max(len(handle.sequence.ids) for handle in self._running)
         if len(self._running) > self._cache.rows or KVCache.columns_for(filled) > self._cache.columns:
-            longest = max(_columns(sequence) for _, sequence in self._running)
+            longest = max(_columns(handle.sequence) for handle in self._running)
             columns = min(2 * KVCache.columns_for(filled), longest)
             self._cache.reserve(len(self._running), columns, self.cached_tokens)
 
     def _remove_finished(self) -> None:
         for row in range(len(self._running) - 1, -1, -1):
-            handle, sequence = self._running[row]
-            if sequence.finished:
-                handle._sequence = None
+            handle = self._running[row]
+            if handle.sequence.finished:
                 self._free_row(row)
                 self._waiting.done(handle.owner)
 
@@ -275,15 +264,16 @@ class DecodeEngine:
         """Free a row by moving the last row into its place."""
         last_row, last = len(self._running) - 1, self._running[-1]
         if row < last_row:
-            if last[1].cached:  # a sequence admitted in this round has nothing in the cache yet
-                self._cache.move(last_row, row, last[1].cached)
+            if last.sequence.cached:  # a sequence admitted in this round has nothing in the cache yet
+                self._cache.move(last_row, row, last.sequence.cached)
             self._running[row] = last  # before the old entry is removed, so that `running` never misses one
         self._running.pop()
 
     def _copy_shared_beginnings(self) -> None:
         """Copy to new sequences the keys and values of a beginning they share with a cached sequence."""
-        cached = [(row, sequence) for row, (_, sequence) in enumerate(self._running) if sequence.cached]
-        for row, (_, sequence) in enumerate(self._running):
+        sequences = [handle.sequence for handle in self._running]
+        cached = [(row, sequence) for row, sequence in enumerate(sequences) if sequence.cached]
+        for row, sequence in enumerate(sequences):
             if not sequence.cached and cached:
                 n, source = max((min(_common_tokens(sequence, other), other.cached), r) for r, other in cached)
                 if n >= _MIN_SHARED:
@@ -298,7 +288,8 @@ class DecodeEngine:
         rows: list[int] = []
         firsts: list[DecodeSequence] = []
         longest = 0
-        for row, (_, sequence) in enumerate(self._running):
+        for row, handle in enumerate(self._running):
+            sequence = handle.sequence
             tokens = min(len(sequence.pending), _CHUNK)
             if tokens > 1:
                 if not sequence.cached:
@@ -313,31 +304,32 @@ class DecodeEngine:
 
     def _rows_with_one_token(self) -> list[int]:
         """Move the sequences with one token to feed into the first rows, and return those rows."""
-        ready = [len(sequence.pending) == 1 for _, sequence in self._running]
+        ready = [len(handle.sequence.pending) == 1 for handle in self._running]
         n = sum(ready)
         replaceable = [row for row in range(n) if not ready[row]]
         for row in range(n, len(ready)):
             if ready[row]:
                 other = replaceable.pop()
                 a, b = self._running[other], self._running[row]
-                self._cache.swap(other, row, max(a[1].cached, b[1].cached))
+                self._cache.swap(other, row, max(a.sequence.cached, b.sequence.cached))
                 self._running[other], self._running[row] = b, a
         return list(range(n))
 
     def _feed(self, rows: list[int]) -> bool:
         if not rows:
             return False
-        entries = [self._running[row] for row in rows]
-        tokens = [sequence.pending[:_CHUNK] for _, sequence in entries]
-        hidden = self._cache.feed(rows, [sequence.cached for _, sequence in entries], tokens)
-        for (_, sequence), new in zip(entries, tokens, strict=True):
+        handles = [self._running[row] for row in rows]
+        sequences = [handle.sequence for handle in handles]
+        tokens = [sequence.pending[:_CHUNK] for sequence in sequences]
+        hidden = self._cache.feed(rows, [sequence.cached for sequence in sequences], tokens)
+        for sequence, new in zip(sequences, tokens, strict=True):
             sequence.cached += len(new)
-        ready = [i for i, (_, sequence) in enumerate(entries) if not sequence.pending]
+        ready = [i for i, sequence in enumerate(sequences) if not sequence.pending]
         if ready:
-            states = hidden if len(ready) == len(entries) else hidden[torch.tensor(ready, device=hidden.device)]
-            choices = choose(self.hf_model.logits(states), [entries[i][1] for i in ready])
+            states = hidden if len(ready) == len(handles) else hidden[torch.tensor(ready, device=hidden.device)]
+            choices = choose(self.hf_model.logits(states), [sequences[i] for i in ready])
             for i, choice in zip(ready, choices, strict=True):
-                handle, sequence = entries[i]
+                handle, sequence = handles[i], sequences[i]
                 request = sequence.advance(*choice)
                 if request is not None:
                     context, post = sequence.settings.context, self._inbox.put

@@ -4,10 +4,7 @@
 
 So a sequence can take one token or many, skip a pass, be cut back, or move to another row without touching the others.
 A pass is exact: every query sees the columns of its own row up to itself (within the window, if the model has one).
-The padding tokens of a pass are written to the last column, which is never read. If all sequences have the same length,
-no explicit mask is needed and the model makes its own.
-
-The cache knows no text and no sampling; the caller says which rows exist and how long they are.
+Padding is written to the last column, which is never read. Rows of one length need no mask but the model's own.
 """
 
 from __future__ import annotations
@@ -194,8 +191,7 @@ class KVCache:
 def bytes_per_token(hf_model: HFModel) -> int:
     """Return the bytes that a token's keys and values take, after trying the model on rows of different lengths.
 
-    Raises:
-        ModelError: the model's numbers differ in such rows, or memory ran out during the trial.
+    A `ModelError` if the model's numbers differ in such rows.
     """
     (size,) = hf_model.budget.in_parts([hf_model], lambda _: _measure_and_check(hf_model))
     return size

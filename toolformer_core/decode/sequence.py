@@ -4,24 +4,19 @@
                                        |                               |
                                        +-------- it is no call --------+--> text
 
-A call may be opened where the model would have continued with something else, so it must be possible to take it back:
-the sequence is cut to where the call started and continues with the token it would have had. That happens to a call
-that does not reach its arrow (it is closed, ends or grows too long before), and it counts as one of the allowed calls.
-If the model chose " [" itself and no tool's name follows, it is ordinary text with a bracket in it, and stays:
-"[Note(see above) -> below]".
+A call may be opened where the model would have continued with something else, so it can be taken back: the sequence is
+cut to where the call started and continues with the token it would have had. That happens to a call that does not reach
+its arrow, and it counts as one of the allowed calls. If the model chose " [" itself and no tool's name follows, it is
+ordinary text with a bracket in it, and stays: "[Note(see above) -> below]".
 
-With thresholds (`GenerationSettings.trigger`, beyond the paper) a call is made only if p(" [") was large enough where
-it was opened. Which tool it calls is not known there, so the rule has two steps:
+With thresholds (`GenerationSettings.trigger`, beyond the paper) a call is made only if p(" [") was large enough:
 
     at " ["       a bracket that the model did not choose is opened only if p(" [") is at least the smallest threshold
                   of all tools that may be called
     at "Name("    the call goes on only if p(" [") is at least the threshold of that tool; else it is taken back
 
 p(" [") is the product over the tokens of " [", at temperature 1. A call that is taken back by its threshold does not
-count as one of the allowed calls. The token that replaces it is text, so the same place is not opened again: a
-sequence abandons at most one bracket per token of text.
-
-A sequence knows no model: the engine passes it the model's choice, and reads `pending` for the tokens to feed next.
+count as one of the allowed calls; the same place is not opened again.
 """
 
 from __future__ import annotations
@@ -43,9 +38,9 @@ from toolformer_core.decode.calls import (
 from toolformer_core.decode.records import DecodeEvent, GenerationSettings
 from toolformer_core.decode.transcript import PendingCall, Transcript
 from toolformer_core.errors import CallSyntaxError, ToolformerError
-from toolformer_core.records import Call, ToolFailure, ToolResponse, ToolResult
+from toolformer_core.records import Call, ToolFailure, ToolResult
 from toolformer_core.syntax import OPEN, parse
-from toolformer_core.tools.responses import response_line
+from toolformer_core.tools.responses import response_or_failure
 
 _MAX_RESPONSE_CHARS = ExecuteConfig().max_response_chars
 _PAPER_KEYS = {name: key for key, name in TOOL_NAMES.items()}
@@ -237,7 +232,6 @@ class DecodeSequence:
                 self._write(token)
 
     def _take_back(self, opened: _OpenedCall) -> None:
-        """Remove what was opened and continue with the alternative token."""
         del self.ids[opened.start :]
         self.cached = opened.start
         self._opened = None
@@ -289,16 +283,13 @@ class DecodeSequence:
         opened, pending = self._opened, self._pending_call
         if opened is None or pending is None:
             return
-        response = response_line(result.text, _MAX_RESPONSE_CHARS) if isinstance(result, ToolResponse) else ""
-        if isinstance(result, ToolResponse) and not response:
-            result = ToolFailure("empty", "the tool answered with nothing")
+        response, failure = response_or_failure(result, _MAX_RESPONSE_CHARS)
         limit = min(self.settings.max_response_tokens, self._model.context_length - len(self.ids))
         ids, closing = response_tokens(self._model.tokenizer, pending.retokenize, response, limit)
         self.ids += ids
         self._call_tokens += len(self.ids) - opened.start
         self._opened = self._pending_call = None
         self.calls_left -= 1
-        failure = result if isinstance(result, ToolFailure) else None
         self._transcript.finish_call(pending, closing, failure, seconds, repeated, self.ids)
         if len(self.ids) >= self._model.context_length:
             self._finish("length")

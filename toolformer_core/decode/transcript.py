@@ -1,8 +1,7 @@
 """The text of a sequence so far: the text with its calls, the calls' spans, and the events that report both.
 
 A token may hold a part of a character, and a decoder may drop the space in front of its first token. So tokens are
-decoded together with a few preceding ones, and withheld while the text ends in an incomplete character. Text that may
-be the start of a stop string is withheld too.
+decoded with a few preceding ones; text that ends in an incomplete character, or may start a stop string, is withheld.
 """
 
 from __future__ import annotations
@@ -151,7 +150,7 @@ class Transcript:
             tool=pending.tool,
             input=pending.input,
             response=closing.removesuffix(CLOSE).strip(),
-            failure=failure.reason or "failed" if failure else None,
+            failure=failure.reason if failure else None,
             detail=failure.detail if failure else "",
             start=start,
             end=self._length,

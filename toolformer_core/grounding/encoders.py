@@ -1,12 +1,7 @@
-"""Embeds queries and tool descriptions for the semantic score (GEAR §3.1): hidden states of the small LM, or a model
-made for it.
+"""Embeds queries and tool descriptions for the semantic score (GEAR §3.1), as float32 rows of length 1.
 
-    | name                      | embedding                                                                      |
-    |---------------------------|--------------------------------------------------------------------------------|
-    | "" (the default)          | the small LM's last hidden states, averaged over the tokens of the text        |
-    | a folder, or a hub's name | a sentence-transformers or model2vec model (package extra `encoders`)          |
-
-Embeddings are float32 of length 1, so a dot product is the cosine.
+By default the small LM's last hidden states, averaged over the tokens of the text; or a sentence-transformers or
+model2vec model, by its folder or its name on the hub (package extra `encoders`).
 """
 
 from __future__ import annotations
@@ -58,10 +53,7 @@ def cosines(queries: Embeddings, descriptions: Embeddings) -> NDArray[np.float32
 
 
 class HiddenStateEncoder:
-    """The average of a causal LM's last hidden states over the tokens of a text, without the one that starts a text.
-
-    A text longer than the model's context is cut.
-    """
+    """The mean of a causal LM's last hidden states over a text's tokens without bos; a longer text is cut."""
 
     def __init__(self, hf_model: HFModel, digest: str) -> None:
         self._hf_model = hf_model
@@ -111,9 +103,7 @@ def encoder_named(name: str, digest: str) -> Encoder:
 def load_encoder(name: str) -> Encoder:
     """Load a model of sentence-transformers or model2vec, from a folder or the hub; on the CPU.
 
-    Raises:
-        UsageError: the package it needs is not installed.
-        ModelError: it cannot be loaded.
+    A `UsageError` if the package it needs is not installed, a `ModelError` if it cannot be loaded.
     """
     kind = "model2vec" if _is_static(name) else "sentence_transformers"
     try:

@@ -4,9 +4,8 @@
     2. for every tool, it writes a call from the tool's demonstrations and the query, and the tool answers: a_i
     3. f_i = gamma S(Q, d_i) + (1 - gamma) P(a, a_i)
 
-That is n + 1 calls of the small LM per query for n tools, and none for a tool with a mock response. Tools are taken
-one after the other, each with all queries: its demonstrations pass through the model once, its calls are written
-together, and equal calls are run once. `answer_all` then asks the large LM for one call of the chosen tool.
+That is n + 1 calls of the small LM per query for n tools, and none for a tool with a mock response. Each tool is taken
+with all queries: its demonstrations pass through the model once, and equal calls are run once.
 """
 
 from __future__ import annotations
@@ -38,11 +37,7 @@ _QUERY = "{query}"
 
 @dataclass(frozen=True, slots=True)
 class GroundingSettings:
-    """How the small LM and the tools are called. Weights are not among them: they belong to the question, not the run.
-
-    Raises:
-        UsageError: the prompt has no `{query}`, a number is not positive, or call_top_p is not in (0, 1].
-    """
+    """How the small LM and the tools are called; a `UsageError` if a value is out of range."""
 
     # asks for the preliminary answer, whose first line that is not blank counts; by the authors' rule all up to its
     # first full stop
@@ -78,8 +73,8 @@ class Answer:
 class Grounder:
     """A small LM, an encoder and a library, ready to choose tools.
 
-    Args:
-        embeddings: of descriptions, by digest of encoder and text; shared between grounders to embed each only once.
+    `embeddings` of descriptions, by digest of encoder and text, may be shared between grounders to embed each only
+    once.
     """
 
     def __init__(
@@ -101,12 +96,7 @@ class Grounder:
         self.cost = Cost()  # of all calls so far
 
     def ground(self, queries: Sequence[Query]) -> list[Grounding]:
-        """Score every tool for every query; what one gets does not depend on the others.
-
-        Raises:
-            ToolError: a tool does not answer at all.
-            ToolformerError: a tool cannot be made ready.
-        """
+        """Score every tool for every query; a `ToolformerError` if a tool cannot answer at all."""
         if not queries:
             return []
         begin, tokens = time.perf_counter(), self.small_lm.tokens
@@ -132,11 +122,7 @@ class Grounder:
         ]
 
     def answer_all(self, queries: Sequence[Query], choices: Sequence[str | None], large_lm: HFSmallLM) -> list[Answer]:
-        """Answer queries with the tools that were chosen for them, or without one: one call of the large LM for each.
-
-        Raises:
-            ToolError: a tool does not answer at all.
-        """
+        """Answer queries with the tools chosen for them, or without one: one call of the large LM for each."""
         begin, tokens = time.perf_counter(), large_lm.tokens
         tools = {one.key: one for one in self.library}
         out: list[Answer] = [Answer(None, "", "", NO_CALL)] * len(queries)
@@ -157,7 +143,6 @@ class Grounder:
         return out
 
     def _descriptions(self) -> Embeddings:
-        """Return the descriptions' embeddings, each computed once.  (T, D)"""
         digests = [digest_of("embedding", self.encoder.digest, one.tool.description) for one in self.library]
         texts = {digest: one.tool.description for digest, one in zip(digests, self.library, strict=True)}
         if missing := {digest: text for digest, text in texts.items() if digest not in self._embeddings}:

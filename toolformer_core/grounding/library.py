@@ -1,7 +1,5 @@
 """A library of tools to choose from: each tool with its description d_i, its demonstrations pi_i and a mock response.
 
-Three kinds of demonstrations show the small LM how a call is written:
-
     | kind       | the small LM reads                                                | made from             |
     |------------|-------------------------------------------------------------------|-----------------------|
     | questions  | description, "Question: q / Call: [Tool(input)]", ..., Q, "Call:" | the tool's `examples` |
@@ -9,7 +7,6 @@ Three kinds of demonstrations show the small LM how a call is written:
     | zero-shot  | description, "A call is written [Tool(input)].", Q, "Call:"       | the description       |
 
 A tool without examples is shown by its annotation prompt; one that has neither, zero-shot, where that is allowed.
-Nothing is called here, and no score is known.
 """
 
 from __future__ import annotations

@@ -8,15 +8,13 @@
     url         a web address                                           0.02
     movement    a step of a robot: forward, turn left, ...              0.02
 
-These are ours, after the paper's examples ("lächeln" is english, non_ascii, english). They are written for English: all
-other scripts are one class. Rare patterns weigh more: a match of pattern j adds log 1/P_j.
+These are ours, after the paper's examples ("lächeln" is english, non_ascii, english). Rare patterns weigh more: a match
+of pattern j adds log 1/P_j.
 
 `AUTHORS_PATTERNS` are those of the authors' code, with its rule: each pattern is counted by itself, so that one stretch
 of text can count in several (2024-05-02 is a time, three numbers and two symbols); the preliminary answer is read in
 lower case with number words as digits; a response that says nothing, such as "unknown", is empty; and the
 calculator's responses count numbers alone.
-
-Every score names the digest of its pattern set.
 """
 
 from __future__ import annotations
@@ -68,8 +66,7 @@ class Pattern:
 class PatternSet:
     """The patterns S, in order of precedence: what an earlier pattern has matched, a later one does not see.
 
-    Raises:
-        UsageError: there is no pattern, or two have one name.
+    A `UsageError` if there is no pattern, or two have one name.
     """
 
     name: str
@@ -99,11 +96,7 @@ class PatternSet:
         return tuple(math.log(1 / pattern.prior) for pattern in self.patterns)
 
     def counts(self, text: str) -> tuple[int, ...]:
-        """Return C_j: how often each pattern occurs in a text; all 0 if none does.
-
-        Raises:
-            UsageError: a search takes more than `TIMEOUT_S`.
-        """
+        """Return C_j: how often each pattern occurs; a `UsageError` if a search takes more than `TIMEOUT_S`."""
         expressions = tuple(pattern.expression for pattern in self.patterns)
         try:
             if self.authors_rule:
@@ -137,8 +130,6 @@ def _matcher(expressions: Sequence[str]) -> Any:
     """Return one expression that tries the patterns in their order; the group's name tells which one matched."""
     return regex.compile("|".join(f"(?P<p{i}>{expression})" for i, expression in enumerate(expressions)))
 
-
-# --- the authors' rule ------------------------------------------------------------------------------------------------
 
 _EMPTY_RESPONSES = ("", "unknown", "none", "no answer")
 
@@ -192,8 +183,6 @@ AUTHORS_PATTERNS = PatternSet(
     ),
     authors_rule=True,
 )
-
-# --- ours -------------------------------------------------------------------------------------------------------------
 
 STANDARD_PATTERNS = PatternSet(
     "standard",

@@ -1,7 +1,7 @@
 """The small LM of grounding: it answers queries without tools, and writes the calls of tools from demonstrations.
 
-Both are greedy, unless calls are sampled, and both take many queries at a time. What a query gets does not depend on
-the others. The large LM that writes the final call is used through the same interface.
+Both are greedy, unless calls are sampled. What a query gets does not depend on the others. The large LM that writes the
+final call is used through the same interface.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class HFSmallLM:
         ]
 
     def _continuations(self, prompts: Sequence[str], max_tokens: int, top_p: float | None) -> list[str | None]:
-        """Continue each prompt without tools, greedily or sampled; None for a prompt that does not fit the context."""
+        """Continue each prompt without tools; None for one that does not fit the context."""
         from toolformer_core.decode.records import GenerationSettings
         from toolformer_core.decode.toolformer import Toolformer
 

@@ -1,7 +1,6 @@
 """Builds the tools that a run names: the paper's, the library's and a user's own. Nothing is registered or loaded here.
 
-What can be checked cheaply (files, packages) is checked here, so that a run fails before it starts and not at its first
-call. This module does not know what a tool is used for.
+What can be checked cheaply (files, packages) is checked here, so that a run fails before it starts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The Calendar: tells the date of a document, which it gets as the context of the call.
-
-It takes no input and reads no clock: the same document gets the same date in every run, on every machine.
-"""
+"""The Calendar: tells the date of a document, which it gets as the context of the call. It reads no clock."""
 
 from __future__ import annotations
 

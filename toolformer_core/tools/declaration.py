@@ -1,9 +1,7 @@
 """What a tool declares besides its answers: how it is taught, and by which examples it is chosen for a query.
 
-A user's tool declares its annotation prompt, the documents worth trying and its thresholds. Of the paper's five tools
-the prompts are shipped, the prefilters are those of App. A.1, and the thresholds stand in `config`; their examples in
-`assets/examples.json`. No answer depends on any of it, so none of it enters a tool's fingerprint. This module does not
-know how a tool is found or run.
+A user's tool declares its annotation prompt, the documents worth trying and its thresholds. Of the paper's five the
+prefilters are those of App. A.1, and the thresholds stand in `config`. No answer depends on it, so no fingerprint does.
 """
 
 from __future__ import annotations
@@ -124,7 +122,7 @@ class ToolDeclaration:
 
 @lru_cache(maxsize=1)
 def _of_the_paper() -> dict[str, Any]:
-    """Return, by a tool's key, its examples (question, the call's input that answers it) and its mock response."""
+    """Return each tool's examples (question, the call's input that answers it) and mock response, by key."""
     tools: dict[str, Any] = json.loads((Path(__file__).parent / "assets" / "examples.json").read_text("utf-8"))
     return tools
 

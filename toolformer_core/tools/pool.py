@@ -1,8 +1,4 @@
-"""The tools of a model that writes, each behind a pool of its own, where a person waits for each answer.
-
-Results are passed to `post`, which must accept calls from any thread. This module knows no documents, sequences or
-tokens.
-"""
+"""The tools of a model that writes, each behind a pool of its own, where a person waits for each answer."""
 
 from __future__ import annotations
 
@@ -21,21 +17,15 @@ OnResult = Callable[[ToolResult | ToolformerError, float], None]
 class ToolPool:
     """Runs the calls of any number of owners; a `ToolformerError` if a tool cannot be loaded.
 
-    Args:
-        tools: each is called as its limits say, but only once for each call.
-        timeout_s: seconds that a call may take.
-        workers: calls of a tool at a time, at most; 1 for tools that are not thread-safe.
+    A call has one try, may take `timeout_s` seconds, and there are `workers` of a tool at a time, at most.
     """
 
     def __init__(self, tools: Sequence[Tool], *, timeout_s: float, workers: int) -> None:
         self.tools = {tool.name: tool for tool in tools}  # by their names in calls
-        self._pools = {
-            tool.name: AnnotationPool(
-                tool, timeout_s=timeout_s, at_once=min(workers, limits_of(tool).at_once), interactive=True
-            )
-            for tool in tools
-        }
-        for pool in self._pools.values():
+        self._pools: dict[str, AnnotationPool] = {}
+        for tool in tools:
+            at_once = min(workers, limits_of(tool).at_once)
+            pool = self._pools[tool.name] = AnnotationPool(tool, timeout_s=timeout_s, at_once=at_once, interactive=True)
             pool.load()
 
     def ask(

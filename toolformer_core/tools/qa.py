@@ -1,9 +1,8 @@
 """QA: answers a question briefly, by retrieving passages and reading them (the paper uses Atlas for this).
 
-Retrieval uses the same `PassageSearch` as WikiSearch. Reading is behind the protocol `Reader`; `qa_readers/` holds the
-embedded reader, which needs no model, models of the Hugging Face hub, and a server. A reader says how it may be called,
-because a model is fastest with many questions at a time and a server with many requests at a time. The tool itself
-knows neither BM25 nor how an answer is found.
+Reading is behind the protocol `Reader`: the embedded reader needs no model; others are models of the Hugging Face hub,
+or a server. A reader says how it may be called: a model is fastest with many questions at a time, a server with many
+requests.
 """
 
 from __future__ import annotations

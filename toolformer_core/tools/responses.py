@@ -1,9 +1,7 @@
 """Runs a tool safely: an exception becomes a failure, and a response becomes one escaped line.
 
-A tool is third-party code, so this is the only place in the core that catches `Exception`, and sees to it that
-`os._exit` ends a tool's call instead of all others and the process with them. Only a `ToolformerError` is
-passed on, because it says that the tool cannot answer anything. Annotation and decoding both run tools through this
-module; they decide how many run at once, and for how long.
+This is the only place in the core that catches `Exception`, and sees to it that `os._exit` ends a tool's call instead
+of the process. Only a `ToolformerError` is passed on, because it says that the tool cannot answer anything.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NoReturn
 
 from toolformer_core.errors import ToolformerError
@@ -53,7 +52,6 @@ def run_guarded(tool: Tool, input_: str, context: str) -> ToolResult | Toolforme
 
 
 def _guarded_call(call: Callable[[], object]) -> object:
-    """Return what a call returns, the `ToolformerError` that it raises, or the failure that another exception is."""
     try:
         with without_exit():
             return call()
@@ -72,9 +70,7 @@ def _guarded_call(call: Callable[[], object]) -> object:
 def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[ToolResult] | ToolFailure | ToolformerError:
     """Ask a tool one question (input, context), or a `BatchTool` several together.
 
-    Returns:
-        One result for each question; or a failure, if a batch as a whole has none; or the `ToolformerError` that was
-        raised.
+    Return a result for each; or a failure, if a batch as a whole has none; or the `ToolformerError` that was raised.
     """
     if len(questions) == 1 or not isinstance(tool, BatchTool):
         ((input_, context),) = questions
@@ -96,14 +92,19 @@ def _checked(result: object) -> ToolResult:
     return ToolFailure("crashed", f"the tool returned {type(result).__name__}, not a response or a failure")
 
 
+def response_or_failure(result: ToolResult, max_chars: int) -> tuple[str, ToolFailure | None]:
+    """Return a response as `response_line` does, or "" and the failure: `failed` if it has no reason, or `empty`."""
+    if isinstance(result, ToolFailure):
+        return "", result if result.reason else replace(result, reason="failed")
+    response = response_line(result.text, max_chars)
+    return response, None if response else ToolFailure("empty", "the tool answered with nothing")
+
+
 def response_line(text: str, max_chars: int) -> str:
     """Return a response as a call may hold it: one line, without control characters, cut at a word, escaped.
 
-    Only the beginning of a huge text is looked at: twice as much each time, until there are enough characters, and
-    never more than 100 for each that may be kept. So a text of many megabytes costs no more than a page.
-
-    Args:
-        max_chars: the most characters to return; a single longer word is cut inside.
+    Of a huge text only the beginning is looked at, twice as much each time, and at most 100 characters for each of the
+    `max_chars` that may be kept. A single longer word is cut inside.
     """
     most = _LOOKED_AT * (max_chars + 1)
     size = 2 * (max_chars + 1)

@@ -1,10 +1,8 @@
 """Checks JSON schemas that clients and MCP servers send, and what is to fit them, without trusting either.
 
-A schema is another's text that this process computes with, so three things are bounded: how much it comes to when its
-references are followed, how long a regular expression may search, and that no reference leaves the schema. Python's
-`re` and `regex` can take for ever, or all memory, over a pattern of ten characters. So patterns are matched by the
-linear engine of pydantic, which has neither look-around nor back-references: a pattern that needs them is not checked.
-This module knows no tools.
+Bounded are how much a schema comes to when its references are followed, how long a regular expression may search, and
+that no reference leaves the schema. Python's `re` and `regex` can take for ever over a pattern of ten characters, so
+patterns are matched by the linear engine of pydantic; one with look-around or back-references is not checked.
 """
 
 from __future__ import annotations
@@ -43,8 +41,7 @@ def checker(schema: Mapping[str, Any]) -> Check:
     try:
         kind.check_schema(schema, format_checker=_patterns_only())
     except SchemaError as exc:
-        where = ".".join(map(str, exc.path))
-        raise SchemaProblem(f"{where}: {exc.message}"[:_MAX_PROBLEM_CHARS] if where else exc.message) from exc
+        raise SchemaProblem(_located(exc)) from exc
     search = _Search()
     validator = extend(kind, _keywords(schema, search))(schema, registry=Registry())  # no schema is fetched
 
@@ -54,12 +51,14 @@ def checker(schema: Mapping[str, Any]) -> Check:
             error = best_match(validator.iter_errors(value))
         except (Unresolvable, UnknownType, RecursionError) as exc:
             return f"the schema cannot be applied: {type(exc).__name__}: {exc}"[:_MAX_PROBLEM_CHARS]
-        if error is None:
-            return ""
-        where = ".".join(map(str, error.path))
-        return (f"{where}: {error.message}" if where else str(error.message))[:_MAX_PROBLEM_CHARS]
+        return "" if error is None else _located(error)
 
     return check
+
+
+def _located(error: Any) -> str:
+    where = ".".join(map(str, error.path))
+    return f"{where}: {error.message}"[:_MAX_PROBLEM_CHARS] if where else str(error.message)[:_MAX_PROBLEM_CHARS]
 
 
 def lenient_checker(schema: Mapping[str, Any]) -> Check:
@@ -71,7 +70,6 @@ def lenient_checker(schema: Mapping[str, Any]) -> Check:
 
 
 def _patterns_only() -> Any:
-    """Return what checks the formats of a schema: its regular expressions."""
     from jsonschema import FormatChecker
 
     def is_pattern(value: Any) -> bool:

@@ -1,8 +1,4 @@
-"""WikiSearch: returns the best passage for a search term, by BM25, as `Title > Section > text`.
-
-It returns a snippet, not an answer: the model (or QA) does the reading. It does not know where the passages come from;
-see `passages`.
-"""
+"""WikiSearch: returns the best passage for a search term, by BM25, as `Title > Section > text`; the model reads it."""
 
 from __future__ import annotations
 

@@ -162,20 +162,14 @@ def plain_generate(lm: TransformersLM, text: str, n: int, **more: Any) -> list[i
 
 @pytest.mark.parametrize("family", SOME_FAMILIES)
 @pytest.mark.parametrize("merged", [True, False])
-def test_disabled_is_plain_generate_without_the_trigger(family: str, merged: bool) -> None:
+@pytest.mark.parametrize("k", [0, 1])
+def test_k_of_one_is_greedy_and_k_of_zero_has_no_trigger(family: str, merged: bool, k: int) -> None:
     lm = tiny_lm(family, merged_trigger=merged)
     trigger = lm.hf_model.trigger
     assert len(trigger) == (1 if merged else 2)
-    found = Toolformer(lm, [Double()]).generate(TEXTS, GenerationSettings(max_new_tokens=40, top_k=0))
-    assert [list(g.ids) for g in found] == [plain_generate(lm, t, 40, bad_words_ids=[trigger]) for t in TEXTS]
-
-
-@pytest.mark.parametrize("family", SOME_FAMILIES)
-@pytest.mark.parametrize("merged", [True, False])
-def test_k_of_one_is_greedy(family: str, merged: bool) -> None:
-    lm = tiny_lm(family, merged_trigger=merged)
-    found = Toolformer(lm, [Double()]).generate(TEXTS, GenerationSettings(max_new_tokens=40, top_k=1))
-    assert [list(g.ids) for g in found] == [plain_generate(lm, t, 40) for t in TEXTS]
+    found = Toolformer(lm, [Double()]).generate(TEXTS, GenerationSettings(max_new_tokens=40, top_k=k))
+    more = {} if k else {"bad_words_ids": [trigger]}
+    assert [list(g.ids) for g in found] == [plain_generate(lm, t, 40, **more) for t in TEXTS]
 
 
 def test_k_of_one_is_greedy_with_brackets_in_the_text() -> None:
@@ -199,7 +193,7 @@ def test_every_pass_gives_the_numbers_of_a_fresh_one(family: str, monkeypatch: p
         hidden = feed(rows, starts, tokens)
         got = torch.log_softmax(lm.hf_model.logits(hidden), -1)
         for i, (cache_row, start, fed) in enumerate(zip(rows, starts, tokens, strict=True)):
-            sequence = engine._running[cache_row][1]
+            sequence = engine._running[cache_row].sequence
             assert sequence.ids[start : start + len(fed)] == fed
             wanted = plain_log_probs(lm, sequence.ids[: start + len(fed)])[-1]
             assert float((got[i] - wanted).abs().max()) < CLOSE

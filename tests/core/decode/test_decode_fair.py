@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.decode.test_decode_engine import DEADLINE_S, Gated, caller, drive, generation
-from tests.fakes import FakeTool
+from tests.core.decode.test_decode_engine import DEADLINE_S, caller, drive, generation
+from tests.fakes import FakeTool, GatedTool
 from toolformer_core.decode.engine import DecodeEngine, Handle
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
@@ -71,7 +71,7 @@ def test_nobody_is_passed_over_by_one_who_has_more(moves: list[tuple[str, str]])
 
 def in_rows(engine: DecodeEngine) -> set[str]:
     """The names of the sequences that have a row; their owners' names, numbered."""
-    return {f"{handle.owner}{handle.index}" for handle, sequence in engine._running if not sequence.finished}
+    return {f"{handle.owner}{handle.index}" for handle in engine._running if not handle.sequence.finished}
 
 
 def test_rows_are_given_out_by_hand() -> None:
@@ -125,7 +125,7 @@ def test_without_owners_it_is_first_come_first_served() -> None:
     handles = [engine.submit("The Nile", long, index=i) for i in range(4)]
     for ended in range(3):
         assert engine.step()
-        assert [handle.index for handle, _ in engine._running] in ([ended, ended + 1], [ended + 1, ended])
+        assert [handle.index for handle in engine._running] in ([ended, ended + 1], [ended + 1, ended])
         engine.cancel(handles[ended])
 
 
@@ -154,9 +154,9 @@ def test_what_is_written_does_not_depend_on_turns() -> None:
     given_up: list[str] = []
     put_back = engine._waiting.put_back
 
-    def noted(owner: object, item: tuple[Handle, object]) -> None:
+    def noted(owner: object, item: Handle) -> None:
         given_up.append(str(owner))
-        put_back(owner, item)  # type: ignore[arg-type]
+        put_back(owner, item)
 
     engine._waiting.put_back = noted  # type: ignore[method-assign,assignment]
 
@@ -182,7 +182,7 @@ def test_what_is_written_does_not_depend_on_turns() -> None:
 
 
 def test_a_sequence_that_gave_up_its_row_has_its_tool_s_answer_all_the_same() -> None:
-    tool = Gated()
+    tool = GatedTool()
     engine = Toolformer(caller(), [tool], max_rows=2).engine()
     calling = GenerationSettings(max_new_tokens=5, top_k=1)
     handles = [engine.submit("So!", calling, index=i, owner="a") for i in (1, 2)]
@@ -199,7 +199,7 @@ def test_a_sequence_that_gave_up_its_row_has_its_tool_s_answer_all_the_same() ->
 
 def test_calls_wait_by_turns() -> None:
     """One thread; when a1 is done nobody has a call at work, and a has waited longer than b."""
-    tool = Gated()
+    tool = GatedTool()
     order: list[str] = []
     pool = ToolPool([tool], timeout_s=60, workers=1)
 

@@ -69,9 +69,7 @@ def test_a_needless_opening_above_all_calls_leaves_the_smaller_loss() -> None:
         (3, "few_calls", 0.055, 3),
     ],
 )
-def test_few_calls_are_trusted_up_to_a_tenth_of_the_least(
-    few_calls: int, bound: str, threshold: float, left: int
-) -> None:
+def test_few_calls_count_up_to_a_tenth_of_the_least(few_calls: int, bound: str, threshold: float, left: int) -> None:
     fit = fit_tool("t", [0.6, 0.9], [0.01, 0.1, 0.2, 0.5], FitConfig(0.0, 0.0, min_calls=2, few_calls=few_calls))
     assert (fit.bound, fit.threshold, fit.needless_left) == (bound, pytest.approx(threshold), left)
 

@@ -15,19 +15,10 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    AutoModelForCausalLM,
-    GPT2Config,
-    GPTJConfig,
-    GPTNeoXConfig,
-    LlamaConfig,
-    MistralConfig,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-)
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from tests.fakes import FakeTool
-from tests.tiny import plain_log_probs
+from tests.tiny import plain_log_probs, tiny_config
 from toolformer_core.lm.hf.engine import TransformersLM
 
 FAMILIES = ["llama", "gpt2", "gptj", "gpt_neox", "qwen2", "mistral"]
@@ -37,29 +28,6 @@ Edges = Sequence[tuple[Sequence[int], Sequence[int]]]  # after any of these, one
 _WIDTH = 64
 _OWN = 24  # dimensions for chosen tokens
 _OUTPUTS = ("o_proj", "down_proj", "c_proj", "out_proj", "fc_out", "attention.dense", "dense_4h_to_h", "wpe")
-
-
-def _config(family: str, v: int, context: int) -> Any:
-    ends = {"bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": False}
-    llama = {
-        "vocab_size": v,
-        "hidden_size": _WIDTH,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": context,
-        **ends,
-    }
-    gpt = {"vocab_size": v, "n_embd": _WIDTH, "n_layer": 2, "n_head": 4, "n_positions": context, **ends}
-    return {
-        "llama": lambda: LlamaConfig(**llama),
-        "qwen2": lambda: Qwen2Config(**llama),
-        "mistral": lambda: MistralConfig(**llama, sliding_window=24),
-        "gpt2": lambda: GPT2Config(**gpt),
-        "gptj": lambda: GPTJConfig(**gpt, rotary_dim=4),
-        "gpt_neox": lambda: GPTNeoXConfig(**{k: n for k, n in llama.items() if k != "num_key_value_heads"}),
-    }[family]()
 
 
 def after(tokenizer: Any, text: str) -> list[int]:
@@ -103,7 +71,8 @@ def writing_lm(
         seed: of its weights.
     """
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(_config(family, len(coded), context)).eval().requires_grad_(False)
+    config = tiny_config(family, context, len(coded), _WIDTH, inner=64, tie_word_embeddings=False)
+    model = AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
     for p in model.parameters():
         if p.ndim == 2:
             p.mul_(12)

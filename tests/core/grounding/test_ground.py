@@ -188,14 +188,6 @@ def test_descriptions_are_embedded_once() -> None:
     assert sorted(encoder.asked) == sorted(["adds", "finds", SUM, CITY, SUM, CITY])
 
 
-def test_a_tool_that_is_added_can_be_chosen_in_the_next_query() -> None:
-    adder, finder = the_tools()
-    before = Grounder(library_of([finder]), the_lm(), the_encoder(), patterns=PATTERNS)
-    assert before.ground([Query(SUM)])[0].choice(Weights()) == "finder"
-    after = Grounder(library_of([finder, adder]), the_lm(), the_encoder(), patterns=PATTERNS)
-    assert after.ground([Query(SUM)])[0].choice(Weights()) == "adder"
-
-
 def test_libraries_that_make_no_sense_are_refused() -> None:
     adder, finder = the_tools()
     bare = FakeTool({})

@@ -69,9 +69,7 @@ def test_weights_out_of_range_are_refused(wrong: dict[str, float]) -> None:
 
 
 @given(counts, counts, priors, smoothings)
-def test_it_agrees_with_a_transcription_of_the_formula(
-    answer: list[int], response: list[int], chosen: list[float], smoothing: float
-) -> None:
+def test_a_transcription_agrees(answer: list[int], response: list[int], chosen: list[float], smoothing: float) -> None:
     lam = Fraction(smoothing)
     denominator = (sum(answer) + lam * len(chosen)) * sum(response)
     expected = 0.0

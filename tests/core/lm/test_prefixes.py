@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import PROMPT, TEXTS, _config, tiny_lm, tokenizer
+from tiny import PROMPT, TEXTS, tiny_config, tiny_lm, tokenizer
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
@@ -29,7 +29,7 @@ LOGGER = "toolformer_core.lm.hf.prefix_trial"
 def random_model(family: str, seed: int, scale: float, dtype: torch.dtype, layers: int = 2) -> HFModel:
     """A random model; its matrices times `scale`, which makes attention sharper and logits larger."""
     torch.manual_seed(seed)
-    config = _config(family, 512, len(tokenizer()))
+    config = tiny_config(family, 512, len(tokenizer()))
     if layers > 2:  # a Llama
         config.num_hidden_layers, config.hidden_size, config.intermediate_size, config.head_dim = layers, 64, 128, 16
     model = AutoModelForCausalLM.from_config(config)

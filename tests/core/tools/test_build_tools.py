@@ -63,7 +63,6 @@ def test_an_index_takes_the_place_of_the_passages_and_is_opened_once(passages: P
     wikisearch, qa = tools["wikisearch"], tools["qa"]
     assert isinstance(wikisearch, WikiSearch)
     assert isinstance(qa, QA)
-    assert isinstance(wikisearch.index, SearchIndex)
     assert wikisearch.index is qa.index is build_tools(["qa"], settings)["qa"].index  # type: ignore[attr-defined]
     assert wikisearch.fingerprint == WikiSearch(SearchIndex(tmp_path / "index")).fingerprint
     assert wikisearch.index.digest == info.digest
@@ -142,9 +141,7 @@ def test_engines_that_cannot_be_used_are_errors_before_the_run(passages: Path, t
         build_tools(["qa"], ToolSettings(passages, qa_reader="http://127.0.0.1:8000/v1"))
 
 
-def test_a_hub_name_is_taken_from_the_cache_and_known_by_its_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_name_is_known_by_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     commit = "0123456789abcdef0123456789abcdef01234567"
@@ -163,13 +160,12 @@ def test_a_hub_name_is_taken_from_the_cache_and_known_by_its_commit(
         find_checkpoint("org/bert")
 
 
-@pytest.mark.parametrize("tool", ["wikisearch", "qa"])
 @pytest.mark.parametrize("last", [b'{"title": "cut o', b'{"title": "a", "text": "\\ud800"}', b"\xff\xfe"])
-def test_a_passage_that_is_none_is_found_before_the_first_call(tmp_path: Path, tool: str, last: bytes) -> None:
+def test_a_passage_that_is_none_is_found_before_the_first_call(tmp_path: Path, last: bytes) -> None:
     file = tmp_path / "passages.jsonl"
     file.write_bytes(b'{"title": "a", "text": "b"}\n' * 500 + last)
     with pytest.raises(UsageError, match=r"line 501 is not a passage|cannot read passages"):
-        build_tools([tool], ToolSettings(passages=file))
+        build_tools(["qa"], ToolSettings(passages=file))
 
 
 def test_a_damaged_archive_of_passages_is_a_mistake_and_no_traceback(tmp_path: Path) -> None:

@@ -17,13 +17,9 @@ from toolformer_core.tools.calculator import MAX_CHARS, MAX_DEPTH, Calculator, f
         ("27 + 4 * 2", "35"),  # 4 * 2 = 8 first
         ("400 / 1400", "0.29"),  # 0.2857...
         ("85 / 23", "3.70"),  # 3.6956...
-        ("(27 + 4) * 2", "62"),
         ("10 - 4 - 3", "3"),  # from the left: 6 - 3
         ("64 / 4 / 2", "8"),  # from the left: 16 / 2
-        ("2 - -3", "5"),
         ("-(2 + 3) * 4", "-20"),
-        ("3 x 4", "12"),
-        ("3X4", "12"),
         ("3 × 4 ÷ 6 − 1", "1"),  # 12 / 6 - 1
         ("1,234.5 + 1", "1235.50"),
         ("1,000,000 * 2", "2000000"),  # no commas in an answer
@@ -31,12 +27,10 @@ from toolformer_core.tools.calculator import MAX_CHARS, MAX_DEPTH, Calculator, f
         ("50 % + .5", "1"),  # 0.5 + 0.5
         ("27 + 4 * 2 =", "35"),
         ("1 / 3 * 3", "1"),  # exact: whole before rounding
-        ("0.1 + 0.2", "0.30"),
         ("6.001 * 1", "6.00"),  # not whole before rounding
         ("1 / 200", "0.01"),  # 0.005: halves away from zero
         ("-1 / 200", "-0.01"),
         ("-1 / 300", "0.00"),  # never -0.00
-        ("0 * -1", "0"),
         *((f"7 {dash} 2", "5") for dash in "-‐‑‒–—―−﹣－"),
         *((f"{dash}7 + 2", "-5") for dash in "-‐‑‒–—―−﹣－"),
         *((f"3{sign}4", "12") for sign in "*xX×∗·⋅∙＊ｘ"),
@@ -44,7 +38,6 @@ from toolformer_core.tools.calculator import MAX_CHARS, MAX_DEPTH, Calculator, f
         ("（１２．５＋２）＊４＝", "58"),  # 14.5 * 4
         ("１，５００ × ５０％", "750"),
         ("1\u00a0234\u00a0567.5 + 1", "1234568.50"),
-        ("1\u202f234 + 1", "1235"),
         ("1\u2009234 + 1", "1235"),
         ("1\u00a0+\u00a02", "3"),
         ("0 x 10 + 1", "1"),
@@ -62,22 +55,15 @@ def test_answers(text: str, answer: str) -> None:
         ("one plus two", "not_an_expression"),
         ("١ + ٢", "not_an_expression"),  # digits, but not ours
         ("42", "invalid_expression"),
-        ("-(42%)", "invalid_expression"),
         ("2 ** 3", "invalid_expression"),
         ("10 % 3", "invalid_expression"),  # % is a percent sign, never a remainder
-        ("1 + 2 = 3", "invalid_expression"),
         ("1,23 + 4", "invalid_expression"),
         ("0x10 + 1", "invalid_expression"),  # 16, or 0 * 10
-        ("1 + 0Xf", "invalid_expression"),
         ("0,234 + 1", "invalid_expression"),  # a decimal comma: thousands do not begin with 0
         ("1 234 + 1", "invalid_expression"),  # an ordinary space may stand between two numbers
         ("1\u00a02345 + 1", "invalid_expression"),
-        ("12\u00a034 + 1", "invalid_expression"),
         ("1,234\u00a0567 + 1", "invalid_expression"),
-        ("2² + 1", "invalid_expression"),
-        ("½ + 1", "invalid_expression"),
         ("6 / 1⁄2", "invalid_expression"),  # 12, or 3
-        ("1,2345 + 1", "invalid_expression"),
         ("(1 + 2", "invalid_expression"),
         ("1 + 2)", "invalid_expression"),
         ("1 +", "invalid_expression"),
@@ -85,7 +71,6 @@ def test_answers(text: str, answer: str) -> None:
         ("2e3 + 1", "invalid_expression"),
         ("__import__('os').system('1')", "invalid_expression"),
         ("1 / 0", "division_by_zero"),
-        ("1 / (2 - 2)", "division_by_zero"),
         ("1+" * MAX_CHARS + "1", "too_long"),
         ("(" * (MAX_DEPTH + 1) + "1+1" + ")" * (MAX_DEPTH + 1), "invalid_expression"),
     ],

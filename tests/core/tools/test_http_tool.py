@@ -153,12 +153,10 @@ def test_templates_are_filled_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> No
     [
         ("ftp://127.0.0.1/x", "no http or https URL"),
         ("https://{input}/x", "must be written out"),
-        ("https://${HOST}/x", "must be written out"),
         ("https://user:pw@host/x", "credentials do not belong"),
         ("http://example.org/x", "only for this machine"),
         ("https://[::1/x", "no http or https URL"),
         ("https://host:99999/x", "port of host"),
-        ("https://host:8o/x", "port of host"),
     ],
 )
 def test_urls_that_are_refused(url: str, wrong: str) -> None:
@@ -222,11 +220,8 @@ http:
         ("http: {url: 'https://h/'}\nlimits: {at_once: 0}", "at_once must be at least 1"),
         ("http: {url: 'https://h/'}\nlimits: {at_onec: 1}", "limits.at_onec"),
         ("http: {url: 'https://h/'}\nlimits: {at_once: 1025}", "at_once is at most 1024"),
-        ("http: {url: 'https://h/'}\nlimits: {tries: 11}", "tries at most 10"),
-        ("http: {url: 'https://h/'}\nlimits: {cost: -1}", "cost at least 0"),
         ("http: {url: 'https://h/', ttl_s: 0}", "ttl_s must be positive"),
         ("mcp: mcp+stdio:x#y\nexamples: [['How far?', 5 miles]]", r"examples: .*write each example as a mapping"),
-        ("mcp: mcp+stdio:x#y\nexamples: How far?", r"examples: .*write each example as a mapping"),
         ("mcp: mcp+stdio:x#y\nexamples: [{question: 'How far?'}]", r"examples\.0\.input: Field required"),
         ("mcp: mcp+stdio:x#y\nmock_response: ' '", "mock_response: String should match"),
         ("http: {url: 'https://h/'}\nexamples: [{question: 'How far?', input: '[5'}]", "close every bracket"),

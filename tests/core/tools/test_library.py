@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -88,15 +87,3 @@ def test_a_tool_whose_package_is_missing_says_so_and_the_others_work(monkeypatch
     with pytest.raises(UsageError, match="the tool time_zone needs the package tzdata: pip install tzdata"):
         build_tools(["time_zone"])
     assert list(build_tools(["units", "dictionary"])) == ["units", "dictionary"]
-
-
-def test_an_entry_point_comes_before_a_tool_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = tmp_path / "my_units-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-units\nVersion: 1.0\n", "utf-8")
-    (info / "entry_points.txt").write_text("[toolformer.tools]\nunits = my_units:units\n", "utf-8")
-    (tmp_path / "my_units.py").write_text("def units(text):\n    return 'mine'\n", "utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    mine = build_tools(["units"])["units"]
-    assert mine.run("1 mile") == ToolResponse("mine")
-    assert declaration_of(mine).origin == "units"

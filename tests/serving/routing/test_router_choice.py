@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
@@ -27,7 +27,7 @@ from tests.serving.routed import (
     ranking,
     settings,
 )
-from tests.serving.servers import NAME, model_server
+from tests.serving.servers import model_server
 from tests.tiny import tokenizer
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
@@ -176,29 +176,14 @@ def test_our_own_tools_can_be_left_out(client: openai.OpenAI) -> None:
 def test_many_requests_at_once_get_what_each_gets_alone(server: ModelServer, client: openai.OpenAI) -> None:
     texts = ["What is seven of these?", "How is the weather?", "Hello", "Which day is it?"]
     alone = {text: chat(client, text, tools=[WEATHER]).choices[0].message.content for text in texts}
-
-    async def ask_all() -> list[tuple[str, str | None]]:
-        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as asking:
-
-            async def ask(text: str) -> tuple[str, str | None]:
-                found = await asking.chat.completions.create(
-                    model=NAME,
-                    messages=[{"role": "user", "content": text}],
-                    max_tokens=16,
-                    tools=[WEATHER],  # type: ignore[list-item]
-                )
-                return text, found.choices[0].message.content
-
-            return list(await asyncio.gather(*(ask(text) for text in texts * 4)))
-
-    assert all(content == alone[text] for text, content in asyncio.run(ask_all()))
+    with ThreadPoolExecutor(16) as threads:
+        answers = list(threads.map(lambda text: chat(client, text, tools=[WEATHER]), texts * 4))
+    assert [answer.choices[0].message.content for answer in answers] == [alone[text] for text in texts * 4]
     assert server.engine_thread.taken == 0
 
 
 @pytest.mark.parametrize("knows_calls", [True, False])
-def test_another_small_model_ranks_and_the_servers_model_writes_the_call(
-    lm: TransformersLM, tools: list[Tool], knows_calls: bool
-) -> None:
+def test_another_small_model_ranks(lm: TransformersLM, tools: list[Tool], knows_calls: bool) -> None:
     """The small model's call is what T is ranked by, if it writes one; the call that runs is the server's model's."""
     small = calling_lm("gpt2", 3) if knows_calls else writing_lm("gpt2", tokenizer(), [], seed=1)
     router = settings(tools, load=lambda: Toolformer(small, [], max_rows=2), model="small", max_rows=2)

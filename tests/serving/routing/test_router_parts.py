@@ -16,9 +16,7 @@ from serving.routing.chat import _plain
 from serving.routing.client_tools import ClientTool, call_input, client_tools_of, name_in_calls
 from serving.routing.conversation import conversation_of
 from serving.routing.schemas import FunctionTool, RoutedMessage
-from tests.fakes import FakeTool
-from toolformer_core.errors import UsageError
-from toolformer_core.grounding.library import LibraryTool, library_of
+from toolformer_core.grounding.library import LibraryTool
 from toolformer_core.syntax import is_tool_name
 from toolformer_core.tools.arguments.form import BadInput
 from toolformer_core.tools.schema_check import SchemaProblem, checker
@@ -51,8 +49,6 @@ def client_tool(properties: dict[str, Any] | None, **more: Any) -> ClientTool:
         ({"city": {"type": "string"}}, '{"town": "Paris"}', {"city": '{"town": "Paris"}'}),  # a text like any other
         (TRIP, "source=Rome, target=Oslo, days=3", {"source": "Rome", "target": "Oslo", "days": 3}),
         (TRIP, '{"source": "Rome", "target": "Oslo", "days": 3}', {"source": "Rome", "target": "Oslo", "days": 3}),
-        ({"steps": {"type": "integer"}}, "1,500", {"steps": 1500}),
-        ({"wanted": {"type": "array", "items": {"type": "string"}}}, '["a", "b"]', {"wanted": ["a", "b"]}),
         (None, "", {}),
     ],
 )
@@ -64,15 +60,8 @@ def test_arguments(properties: dict[str, Any] | None, text: str, arguments: dict
     ("properties", "text", "said"),
     [
         (CITY, "paris", "does not match"),
-        (CITY, "", "empty"),
-        (TRIP, "source=Rome, target=Oslo", "days is missing"),
         (TRIP, '{"source": "Rome", "target": "Oslo", "days": 0}', "minimum"),
-        (TRIP, '{"source": "Rome"}', "required property"),
-        (TRIP, "Rome", "no name"),
-        ({"steps": {"type": "integer"}}, "few", "not integer"),
         ({"steps": {"type": "number"}}, '{"steps": NaN}', "not number"),
-        ({"steps": {"type": "number"}}, '{"steps": 1e999}', "not number"),
-        (None, "something", "no arguments"),
         ({"city": {"type": "string", "pattern": "^(a|a)*$"}}, "a" * 60 + "b", "does not match"),
     ],
 )
@@ -124,7 +113,6 @@ def test_a_mock_response_may_stand_in_the_function_or_its_parameters() -> None:
         ({"properties": {"a": {"pattern": "a" * 1001}}}, "properties.a.pattern"),
         ({"$ref": "#/$defs/a"}, "leads nowhere"),
         ({"$ref": "#a", "$defs": {"a": {"$anchor": "a"}}}, "anchor"),
-        ({"$ref": "other.json"}, "leaves the schema"),
         ({"properties": {"a": {"enum": ["\ud800"]}}}, "UTF-8"),
         (
             {"$defs": {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(20)} | {"a20": {}}},
@@ -212,15 +200,6 @@ def test_a_result_can_be_given_once() -> None:
     with pytest.raises(RequestError) as caught:
         conversation_of(messages({"role": "user", "content": "a"}, called("1", "f", "{}"), result, result))
     assert caught.value.param == "messages[3].tool_call_id"
-
-
-def test_a_tool_without_demonstrations_is_shown_by_its_description_where_that_is_allowed() -> None:
-    with pytest.raises(UsageError, match="demonstrations"):
-        library_of([FakeTool({})])
-    (one,) = library_of([FakeTool({})], undemonstrated=True)
-    assert one.demonstrations.prompt.head + one.demonstrations.after_head("Why?") == (
-        "Answers from a table.\nA call is written [Fake(input)].\n\nQuestion: Why?\nCall:"
-    )
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,10 @@ How an input is read depends on the tool's arguments:
                             one of the tool's arguments
     several                 by name, in any order: `source=EUR, target=USD, amount=20`
 
-By name, a value reaches up to a comma that another `NAME=` or `WORD=` follows, so it may hold commas: `place=Paris,
-France, day=Monday` gives `Paris, France`. A comma within (), [] or {} ends no value, and neither does anything within
-double quotes there. A value in quotes, `"` or `'`, may hold everything; inside, `\\"` is a quote and `\\\\` is a
-backslash: `text="limit=3, or so", limit=5`. Elsewhere quotes are ordinary characters (`text=don't`). The input of a
-call has balanced brackets, and so has a value.
-
-What a value may look like is in `values`. Arguments are checked against the whole schema before the tool sees them.
+By name, a value reaches up to a comma that another `NAME=` or `WORD=` follows, so it may hold commas; one within (),
+[] or {} ends no value. A value in quotes, `"` or `'`, may hold everything; inside, `\\"` is a quote and `\\\\` is a
+backslash: `text="limit=3, or so", limit=5`. Elsewhere quotes are ordinary characters (`text=don't`). What a value may
+look like is in `values`. Arguments are checked against the whole schema before the tool sees them.
 """
 
 from __future__ import annotations
@@ -118,7 +115,6 @@ class ArgumentForm:
         return self._named(text)
 
     def _named(self, text: str) -> dict[str, Any]:
-        """Read `name=value, name=value`."""
         found: dict[str, Any] = {}
         at = 0
         while at < len(text):
@@ -169,7 +165,6 @@ def _scan(text: str, at: int, next_name: re.Pattern[str]) -> tuple[str, bool, in
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:
-    """Return what stands in quotes, and the place after the closing one."""
     match = _QUOTED.match(text, start)
     if match is None:
         raise BadInput(f"the quote at {text[start : start + 40]!r} is not closed")

@@ -62,7 +62,6 @@ class FunctionSignature:
     def _typed(
         self, function: Callable[..., Any], parameters: Mapping[str, _Parameter]
     ) -> tuple[dict[str, TypeAdapter[Any]], ArgumentForm]:
-        """Return what reads each argument's value, and the form of an input."""
         from pydantic import TypeAdapter
 
         for name, parameter in parameters.items():
@@ -105,7 +104,6 @@ def _is_text(parameters: Mapping[str, _Parameter]) -> bool:
 
 
 def _default(parameter: _Parameter) -> dict[str, Any]:
-    """Return the default of an argument, for its schema, if JSON can write it."""
     try:
         return {"default": json.loads(json.dumps(parameter.default, allow_nan=False))}
     except (TypeError, ValueError):  # also if there is none

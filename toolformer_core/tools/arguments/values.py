@@ -6,7 +6,7 @@
     a text               where one is allowed, as it is
     where no text is     `1,500` (commas between thousands), `.5`, `1e6`; `Yes`, `no`; `a, b` and `[a, b]` for an array
 
-A value in quotes is a text wherever the schema allows one. References within the schema are followed, none out of it.
+A value in quotes is a text wherever the schema allows one.
 """
 
 from __future__ import annotations
@@ -59,12 +59,9 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_of(text: str, schema: Any, root: Mapping[str, Any], *, quoted: bool = False, is_item: bool = False) -> Any:
-    """Return the value that a text stands for, or raise `BadValue`.
+    """Return the value that a text stands for, or raise `BadValue`; references are followed in `root`.
 
-    Args:
-        root: the schema in which references are followed.
-        quoted: the text stood in quotes.
-        is_item: the text stood between commas; an array within an array is JSON.
+    The text stood in quotes (`quoted`), or between commas (`is_item`: an array within an array is JSON).
     """
     allowed = _alternatives(schema, root)
     kinds = {kind for kind, _ in allowed} or {"any"}
@@ -151,7 +148,6 @@ def _number(text: str) -> int | float | None:
 
 
 def _items(text: str) -> list[str]:
-    """Return what stands between commas."""
     if text.startswith("["):
         if not text.endswith("]") or re.search(r"[\[\]{}\"]", text[1:-1]):
             raise BadValue(f"{_shown(text)} is not JSON")

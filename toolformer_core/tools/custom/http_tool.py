@@ -1,26 +1,8 @@
 """Tools behind an HTTP endpoint, described by templates: one request for a call, one text from its response.
 
-    http:
-      url: https://example.org/population?country={input}
-      headers: {Authorization: "Bearer ${POPULATION_KEY}"}
-      response: "{population} people ({year})"
-
-`{input}` stands for the call's input: percent-encoded in the URL, as a JSON string inside `json`, as it is in `body`.
-It may not stand in the scheme or host. Names in `response` are paths into the JSON of the response (`items.0.name`);
-without `response` the whole text is taken. Redirects are not followed, so no other host than the one named is called.
-
-    | the server answers                     | result                          | retried     |
-    |----------------------------------------|---------------------------------|-------------|
-    | 2xx                                    | the response                    |             |
-    | 2xx, and a path leads to nothing       | `no_result`                     | no          |
-    | 2xx that is no JSON, or over 1 MiB     | `bad_response`                  | no          |
-    | 404, 410, 204                          | `no_result`                     | no          |
-    | 429                                    | `rate_limited`                  | yes         |
-    | 5xx                                    | `server_error`                  | yes         |
-    | other 4xx, 3xx                         | `rejected`                      | no          |
-    | nothing, or too late                   | `unreachable`, `timeout`        | yes         |
-
-This module does not know how a tool file is read.
+docs/tools.md shows a template. 2xx is a response; 204, 404, 410 and a path that leads to nothing are `no_result`. Other
+failures are `bad_response` (no JSON, or over 1 MiB), `rejected` (3xx, other 4xx) and, to be retried, `rate_limited`
+(429), `server_error` (5xx), `unreachable`, `timeout`. Redirects are not followed, so no other host is called.
 """
 
 from __future__ import annotations
@@ -155,7 +137,6 @@ class HTTPTool:
 
 
 def _filled(value: Any, values: Mapping[str, str]) -> Any:
-    """Return a JSON value with its templates filled; keys stay as they are."""
     if isinstance(value, str):
         return fill(value, values)
     if isinstance(value, Mapping):
@@ -174,7 +155,6 @@ def _failure(status: int) -> ToolFailure | None:
 
 
 def _read(text: str, template: str | None) -> ToolResult:
-    """Return what the response's template reads from a text."""
     if template is None:
         return ToolResponse(text) if text.strip() else ToolFailure("no_result")
     try:

@@ -18,7 +18,7 @@ failure:
     | anything else                                 | `crashed`       | no          |
 
 The fingerprint covers the whole source file and the declared `version`; what the file imports it does not see, so raise
-`version` when that changes. This module does not know how a reference is written or which tools a run uses.
+`version` when that changes.
 """
 
 from __future__ import annotations
@@ -326,7 +326,6 @@ def _module_from_file(path: Path) -> ModuleType:
 
 @contextmanager
 def _third_party(problem: str) -> Iterator[None]:
-    """Make a `UsageError` of what third-party code raises while it is imported."""
     try:
         with without_exit():
             yield

@@ -1,16 +1,8 @@
 """References: the texts by which a user names a tool, on the command line, in a form or in a file.
 
-    | reference                        | names                                                              |
-    |----------------------------------|--------------------------------------------------------------------|
-    | `calculator`                     | a tool of the paper or the library, an entry point                 |
-    | `my_tools.py:convert`            | a function or tool in a Python file                                |
-    | `package.module:tool`            | a function or tool in an installed module                          |
-    | `population.yaml`                | a tool file (`tool_file`)                                          |
-    | `mcp+stdio:COMMAND#tool`         | a tool of an MCP server that is started as a child process         |
-    | `mcp+https://HOST/PATH#tool`     | a tool of an MCP server at a URL (`mcp+http:` on this machine)     |
-
-`Name=` in front chooses the tool's name in calls, e.g. `Clock=mcp+stdio:mcp-server-time#get_current_time`. Nothing is
-imported, read or started here.
+A name (of a tool of the paper or the library, of an entry point), `FILE.py:FUNCTION`, `PACKAGE.MODULE:TOOL`, a tool
+file (YAML), `mcp+stdio:COMMAND#TOOL` or `mcp+https://HOST/PATH#TOOL`; `Name=` in front chooses the tool's name in
+calls.
 """
 
 from __future__ import annotations

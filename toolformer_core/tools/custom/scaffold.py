@@ -1,7 +1,4 @@
-"""What `tools new` writes: a tool that works as it stands, its annotation prompt, and a test, to be changed from there.
-
-It makes texts and writes no files.
-"""
+"""What `tools new` writes: a tool that works as it stands, its annotation prompt, and a test."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Values of environment variables that a user's own tool names: the one place of the core that reads them.
 
-A tool file writes `${NAME}` where a secret belongs, or the name alone for an MCP server. The value is read when the
-tool is called, is never stored, and enters no fingerprint, message or pickle.
+A value is read when the tool is called, is never stored, and enters no fingerprint, message or pickle.
 """
 
 from __future__ import annotations
@@ -53,5 +52,5 @@ def hide_secrets(text: str, names: tuple[str, ...]) -> str:
 
 
 def _value(name: str) -> str:
-    """Return a variable's value without the line break that a file leaves at its end; "" if it is not set."""
+    """Return a variable's value, "" if it is not set, without the line break that a file leaves at its end."""
     return os.environ.get(name, "").strip()

@@ -1,7 +1,6 @@
 """Tool files: a YAML file that describes one tool of an HTTP endpoint or an MCP server (docs/tools.md shows some).
 
-Paths are relative to the file. A secret is written as `${NAME}`, the name of an environment variable. The file is read
-by PyYAML's safe loader, which makes plain values only. What a tool does with an input is not known here.
+Paths are relative to the file. It is read by PyYAML's safe loader, which makes plain values only.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ _STRICT = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 
 class _Example(BaseModel):
-    """A question, and the call's input that answers it."""
-
     model_config = _STRICT
 
     question: str

@@ -45,12 +45,10 @@ class Asker:
     on_answer: OnAnswer
     on_error: OnError
     unanswered: int = 0
-    owner: object = None  # for whom; None: itself
+    owner: object = None  # whose turn it is when it is this asker's; None: its own
 
-    @property
-    def turn(self) -> object:
-        """Whose turn it is when it is this asker's."""
-        return self if self.owner is None else self.owner
+    def __post_init__(self) -> None:
+        self.owner = self if self.owner is None else self.owner
 
 
 @dataclass(slots=True, eq=False)

@@ -1,20 +1,14 @@
 """The circuit breaker: decides when a tool counts as dead, so that a build ends instead of waiting for every call.
 
-    | state     | calls       | it ends when                                                                    |
-    |-----------|-------------|---------------------------------------------------------------------------------|
-    | closed    | all         | the tool is dead: see below                                                     |
-    | open      | none        | 30 seconds have passed                                                          |
-    | half open | one         | that call has a result: closed if the tool answered, else open again            |
+Closed, it lets all calls through; open, none for 30 s; then half open, one, whose result closes it or opens it again.
+A question fails by transport if its last try timed out or gave a retryable failure; all else is a sign of life. A tool
+is dead if one of these holds:
 
-A question fails by transport if its last try timed out, or gave a failure that is retryable. Any other result, an
-answer or a failure that is the input's, is a sign of life. A tool is dead if one of these holds:
-
-- 10 questions in a row failed by transport: in the order in which they were put, and also with no sign of
-  life since the first of these failures came in. (One order is not enough: of many calls at a time, those that hang
-  come in together at the end of their time, though others were answered between them.)
-- 3 questions ran out of time at their first try, and there was no sign of life for `silence_s` seconds. This
-  ends the wait for a tool that takes one question at a time, long before ten questions have failed. (Second tries
-  do not count: when all other questions are answered, those that hang come together.)
+- 10 questions in a row failed by transport: in the order in which they were put, and with no sign of life since the
+  first of these failures came in. (Of many calls at a time, those that hang come in together at the end of their time,
+  though others were answered between them.)
+- 3 questions ran out of time at their first try, and there was no sign of life for `silence_s` seconds, long before
+  ten questions of a tool that takes one at a time have failed. (Second tries come together once all others are done.)
 
 It goes by the time that it is given, and knows neither tools nor threads; its caller holds a lock.
 """
@@ -31,10 +25,7 @@ _REMEMBERED = 1_000  # questions that failed
 
 
 class CircuitBreaker:
-    """The state of one tool in one process. Times are seconds of one clock, questions go by ascending numbers.
-
-    Timeouts count when there was no sign of life for `silence_s`.
-    """
+    """The state of one tool in one process. Times are seconds of one clock, questions go by ascending numbers."""
 
     def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s

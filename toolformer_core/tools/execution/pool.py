@@ -1,19 +1,16 @@
 """Asks one tool the questions of any number of askers: within its limits, again after a failure that passes.
 
-A question waits for a free worker, and for its turn under the tool's rate limit; neither counts towards its time. An
-overdue call gets the failure `timeout`, and its worker is replaced: a thread is left behind, a process is killed. A
-question whose failure is retryable waits, without a worker, and is retried. A batch that fails as a whole or is
-overdue is retried question by question, so that one bad question spoils no other; that is not counted as a try.
-
-If the tool is dead (see `breaker`), every asker gets a `ToolError`, and for a while nobody may ask.
+Waiting for a free worker or for the rate limit does not count towards a question's time. An overdue call gets the
+failure `timeout`, and its worker is replaced: a thread is left behind, a process is killed. A batch that fails as a
+whole is retried question by question, which counts as no try. If the tool is dead (see `breaker`), every asker gets a
+`ToolError`, and for a while nobody may ask.
 
 Where a person waits for each answer (`interactive`), a question has one try, and an overdue call keeps its place until
-it returns, so that a tool that hangs holds a bounded number of threads however long the program runs. While all places
-are held so, questions that wait fail at once.
+it returns, so a tool that hangs holds a bounded number of threads. While all places are held so, waiting questions
+fail.
 
 There is no thread that watches the time: askers call `tick`, which says how long they may wait before they call it
-again. What becomes due earlier than an asker knows is announced by an empty message. Messages are posted from any
-thread. This module knows no documents and no responses' texts.
+again; what becomes due earlier is announced by an empty message. Messages are posted from any thread.
 """
 
 from __future__ import annotations
@@ -109,11 +106,7 @@ class AnnotationPool:
         return not self._askers
 
     def load(self) -> None:
-        """Prepare the tool, in this process; tools in processes of their own are loaded there, at their first call.
-
-        Raises:
-            ToolformerError: the tool cannot be loaded.
-        """
+        """Prepare the tool, in this process (see `Tool.load`); in processes it is loaded at their first call."""
         if not self._in_processes:
             self.tool.load()
 
@@ -122,10 +115,8 @@ class AnnotationPool:
     ) -> Asker:
         """Ask questions. `on_answer(index, answer)` is posted for each of them, or `on_error` once for all the rest.
 
-        Waiting questions take turns by owner: the one with the fewest calls in progress comes first.
-
-        Returns:
-            What `forget` drops.
+        Waiting questions take turns by owner: the one with the fewest calls in progress comes first. What is returned
+        is what `forget` drops.
 
         Raises:
             ToolError: the tool has just been found dead, or the pool is closed.
@@ -141,7 +132,7 @@ class AnnotationPool:
             if questions:
                 self._askers.add(asker)
                 for index, question in enumerate(questions):
-                    self._put(PendingQuestion(question, index, asker))
+                    self._waiting.put(asker.owner, PendingQuestion(question, index, asker))
                 self._dispatch(now)
         return asker
 
@@ -155,7 +146,7 @@ class AnnotationPool:
             while self._again and self._again[0][0] <= now:
                 _, _, pending = heapq.heappop(self._again)
                 if pending.asker in self._askers:
-                    self._put(pending)
+                    self._waiting.put(pending.asker.owner, pending)
             if len(self._overdue) >= self._at_once:
                 for pending in self._waiting.clear():
                     self._answer(pending, ToolFailure("timeout", "the tool no longer answers"))
@@ -175,11 +166,6 @@ class AnnotationPool:
             self._fail_all(ToolError(f"tool {self.tool.key} did not answer in time: its pool has been closed"))
         self._workers.close()
 
-    # Calls begin.
-
-    def _put(self, pending: PendingQuestion) -> None:
-        self._waiting.put(pending.asker.turn, pending)
-
     def _dispatch(self, now: float) -> None:
         """Begin as many calls as may be begun; the caller holds the lock."""
         half_open = self.breaker.state(now) == "half open"
@@ -198,7 +184,6 @@ class AnnotationPool:
                 self._wake(asker)
 
     def _next_call(self, most: int) -> list[PendingQuestion]:
-        """Take the next question, and others that are already waiting if they may form a batch."""
         call = [self._waiting.take()]
         while not call[0].alone and len(call) < most and self._waiting and not self._waiting.first()[1].alone:
             call.append(self._waiting.take())
@@ -221,10 +206,8 @@ class AnnotationPool:
             if (job := self._running.get(number)) is not None:
                 job.since = self.clock.now()
 
-    # Calls end.
-
     def _finish(self, number: int, outcome: Outcome) -> None:
-        """Take the outcome of a call; called by the thread that carried it out."""
+        """Take the outcome of a call, in the thread that carried it out."""
         with self._lock:
             now = self.clock.now()
             if number in self._overdue:
@@ -232,7 +215,7 @@ class AnnotationPool:
                 self._dispatch(now)
             if number not in self._running:
                 return
-            _, call = self._end(number, now)
+            call = self._end(number, now)
             if isinstance(outcome, ToolformerError):
                 for asker in {pending.asker for pending in call}:
                     self._fail(asker, outcome)
@@ -244,8 +227,8 @@ class AnnotationPool:
             self._dispatch(now)
 
     def _expire(self, number: int, now: float) -> None:
-        """Give an overdue call up."""
-        job, call = self._end(number, now)
+        job = self._running[number]
+        call = self._end(number, now)
         if self._overdue_stay:
             self._overdue.add(number)
         else:
@@ -258,14 +241,14 @@ class AnnotationPool:
             self._note_failure(overdue)
             self._give_up()
 
-    def _end(self, number: int, now: float) -> tuple[Job, list[PendingQuestion]]:
+    def _end(self, number: int, now: float) -> list[PendingQuestion]:
         job = self._running.pop(number)
         call, job.pending = job.pending, []  # a thread that hangs with its job holds no askers
         seconds = 0.0 if job.since is None else now - job.since
         for pending in call:
-            self._waiting.done(pending.asker.turn)
+            self._waiting.done(pending.asker.owner)
             pending.calls.append((seconds, len(call)))
-        return job, call
+        return call
 
     def _settle_whole(self, call: list[PendingQuestion], failure: ToolFailure, now: float) -> None:
         """Settle a call that failed as a whole: the questions of a batch are retried one by one."""
@@ -276,10 +259,9 @@ class AnnotationPool:
             pending.alone = True
             pending.tries -= 1
             if pending.asker in self._askers:
-                self._put(pending)
+                self._waiting.put(pending.asker.owner, pending)
 
     def _settle(self, pending: PendingQuestion, result: ToolResult, now: float) -> None:
-        """Settle a question that has a result: ask again, or answer."""
         if isinstance(result, ToolFailure) and result.retryable:
             self._note_failure(result)
             if pending.tries < self._tries and self.breaker.state(now) == "closed" and pending.asker in self._askers:
@@ -301,8 +283,6 @@ class AnnotationPool:
             if not pending.asker.unanswered:
                 self._askers.discard(pending.asker)
 
-    # Askers leave.
-
     def _note_failure(self, failure: ToolFailure) -> None:
         detail = f" ({failure.detail[:_MAX_DETAIL]})" if failure.detail else ""
         self._last_failure = f"{failure.reason or 'failed'}{detail}"
@@ -311,7 +291,6 @@ class AnnotationPool:
         return f"{self.breaker.why}, the last failure being {self._last_failure}"
 
     def _give_up(self) -> None:
-        """Tell everybody that the tool is dead, and stop the calls in progress."""
         self._fail_all(
             ToolError(
                 f"tool {self.tool.key} does not answer: {self._why_dead()}; nothing of this shard is kept, and the "
@@ -322,8 +301,9 @@ class AnnotationPool:
     def _fail_all(self, error: ToolformerError) -> None:
         for asker in list(self._askers):
             self._fail(asker, error)
-        for number in list(self._running):
-            self._workers.abandon(self._end(number, self.clock.now())[0])
+        for number, job in list(self._running.items()):
+            self._end(number, self.clock.now())
+            self._workers.abandon(job)
         self._again.clear()
 
     def _fail(self, asker: Asker, error: ToolformerError) -> None:
@@ -333,17 +313,17 @@ class AnnotationPool:
 
     def _leave(self, asker: Asker) -> None:
         self._askers.discard(asker)
-        self._waiting.remove(asker.turn, lambda pending: pending.asker is asker)
-
-    # Time.
+        self._waiting.remove(asker.owner, lambda pending: pending.asker is asker)
 
     def _wake(self, *askers: Asker) -> None:
         for asker in askers:
             asker.post(_nothing)
 
     def _seconds_to_next(self, now: float) -> float:
-        due = [self.timeout_s]
-        due += [job.since + self.timeout_s - now for job in self._running.values() if job.since is not None]
+        due = [
+            self.timeout_s,
+            *(job.since + self.timeout_s - now for job in self._running.values() if job.since is not None),
+        ]
         if self._again:
             due.append(self._again[0][0] - now)
         if self._waiting and now < self._held_until:
@@ -356,5 +336,4 @@ def _nothing() -> None:
 
 
 def _cores() -> int:
-    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,13 +1,10 @@
 """Carries jobs out in processes, for tools of pure Python that compute: threads would take turns, processes do not.
 
-A worker here stands in a thread and has a process of its own, started when its first job comes: a fresh interpreter
-(`main`), which gets the pickled tool once and loads it, and then one job after another. The time that a call may take
-begins when the tool is loaded. A job that is given up has its process killed, and the next job gets a new one. A
-process that ends by itself (killed for its memory, crashed in C code) fails the job that it was at, no other. It ends
-when the other end of its pipe is closed, also in the midst of a job: so it does not outlive who started it.
-
-`multiprocessing` starts such processes, too, but not from the workers of a Dask cluster, which count as daemons; its
-pipes are used here. The tool's class must lie in a module that can be imported, not in the script that is run.
+A worker here has a process of its own, started when its first job comes: a fresh interpreter (`main`), which gets the
+pickled tool once and loads it, before the time of its first call begins. A job that is given up has its process killed.
+A process that ends by itself fails the job that it was at, no other; it ends when the other end of its pipe is closed,
+so it does not outlive who started it. `multiprocessing` cannot start such processes from the workers of a Dask cluster,
+which count as daemons; its pipes are used here.
 """
 
 from __future__ import annotations
@@ -38,11 +35,7 @@ _STDERR = 2  # where a tool's own prints go: standard output is the command's
 
 
 def pickled(tool: Tool) -> bytes:
-    """Return a tool as its processes get it.
-
-    Raises:
-        ToolError: it cannot be pickled.
-    """
+    """Return a tool as its processes get it; a `ToolError` if it cannot be pickled."""
     try:
         return pickle.dumps(tool)
     except Exception as exc:  # third-party code
@@ -103,12 +96,11 @@ class InProcess(Worker):
         self._end()
 
     def _end(self) -> int | None:
-        """End the process; return its exit code."""
         with self._lock:
             process, self._process = self._process, None
         pipe, self._pipe = self._pipe, None
-        if pipe is not None:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if pipe is not None:
                 pipe.close()
         if process is None:
             return None
@@ -117,11 +109,7 @@ class InProcess(Worker):
 
 
 def main(handle: int) -> None:
-    """Work in the process until the pipe is closed; an interrupt from the terminal is left to who started it.
-
-    Args:
-        handle: the file descriptor of this end of the pipe.
-    """
+    """Work in the process until the pipe, a file descriptor, is closed; interrupts are left to who started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = Connection(handle)
     try:

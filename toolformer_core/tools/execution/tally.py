@@ -1,7 +1,7 @@
-"""What a tool's calls took: how many there were, how long they were, what they cost. Plain numbers that can be added.
+"""What a tool's calls took, in plain numbers that can be added.
 
-Durations are counted in classes whose upper bounds double: 1 ms, 2 ms, 4 ms, ... So a tally stays small, and tallies
-of many shards can be summed; a percentile is then known to within its class.
+Durations are counted in classes whose upper bounds double (1 ms, 2 ms, 4 ms, ...), so a percentile of many shards is
+known to within its class.
 """
 
 from __future__ import annotations

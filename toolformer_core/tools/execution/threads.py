@@ -1,8 +1,7 @@
 """Carries jobs out in threads, one for each job at a time; each thread has a worker of its own.
 
-A thread is started when no idle one is left, so there are never more than jobs were under way at once. The thread of an
-abandoned job ends when its call returns, if ever; it does not keep the process alive. How many jobs there may be is
-decided in `pool`.
+A thread is started when no idle one is left. That of an abandoned job ends when its call returns, if ever; it does not
+keep the process alive.
 """
 
 from __future__ import annotations

@@ -40,10 +40,10 @@ def write_greedily(
 ) -> list[list[int]]:
     """Return the token ids that an encoder-decoder model writes for each input, always its most probable token.
 
-    What the checkpoint says of sampling, beams, least lengths and repetitions is not followed.
+    What the checkpoint says of sampling, beams, least lengths and repetitions is not followed. The caller holds the
+    lock.
 
     Args:
-        loaded: model and tokenizer, whose lock the caller holds.
         max_tokens: the most tokens of each text, or of all.
         first: a token that every text begins with, e.g. the code of its language; else what the checkpoint names.
 

@@ -1,9 +1,8 @@
 """Finds, digests and loads the Hugging Face checkpoints that tools use: a folder, or a name on the hub.
 
-A hub name whose files are in the hub's cache is taken from there, without asking the hub; another is downloaded when it
-is looked up. The digest of a folder is that of its files, and the digest of a hub name is its commit, so nothing is
-loaded to compute it. A checkpoint is loaded once per process, however many tools share it, on the first GPU if there is
-one. This module does not know what a model is used for. torch and transformers are imported on use.
+A hub name is taken from the hub's cache, or else downloaded when it is looked up. The digest of a folder is that of its
+files, of a hub name its commit, so nothing is loaded to compute it. A checkpoint is loaded once per process, on the
+first GPU if there is one. torch and transformers are imported on use.
 """
 
 from __future__ import annotations
@@ -88,11 +87,7 @@ class Loaded:
 
 
 def find_checkpoint(name: str) -> Checkpoint:
-    """Return the files of a model, downloading those of a hub name that is not in the hub's cache.
-
-    Raises:
-        ModelError: there is no such folder or no `config.json` in it, no such name on the hub, or no network to it.
-    """
+    """Return the files of a model, downloading those of a hub name that are not in its cache; else a `ModelError`."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -124,7 +119,7 @@ def find_checkpoint(name: str) -> Checkpoint:
 
 
 def _is_complete(folder: Path) -> bool:
-    """Return whether a folder holds a configuration and all the weights that its index names."""
+    """Return whether a folder has a configuration and all the weights that its index names."""
     indexes = folder.glob("*.safetensors.index.json")
     parts = {part for index in indexes for part in json.loads(index.read_text("utf-8"))["weight_map"].values()}
     weights = any(file.is_file() for pattern in _WEIGHTS for file in folder.glob(pattern))
@@ -161,11 +156,8 @@ def resident(kind: str, checkpoint: Checkpoint, load: Callable[[], T]) -> T:
 def load_transformer(checkpoint: Checkpoint, auto_class: str) -> Loaded:
     """Load a model with its fast tokenizer, once per process: in bfloat16 on a GPU that has it, else in float32.
 
-    Args:
-        auto_class: the name of a class of transformers, e.g. `AutoModelForSeq2SeqLM`.
-
-    Raises:
-        ModelError: the files cannot be loaded with that class, weights are missing, or there is no fast tokenizer.
+    `auto_class` names a class of transformers, e.g. `AutoModelForSeq2SeqLM`. A `ModelError` if the files cannot be
+    loaded with it, weights are missing, or there is no fast tokenizer.
     """
     return resident(auto_class, checkpoint, lambda: _load(checkpoint, auto_class))
 

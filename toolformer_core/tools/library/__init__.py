@@ -33,12 +33,7 @@ def is_library_name(name: str) -> bool:
 
 
 def library_tool(name: str) -> object:
-    """Import and return a tool of the library, or a distractor.
-
-    Raises:
-        UnknownNameError: there is no such distractor.
-        UsageError: a package that the tool needs is missing.
-    """
+    """Import and return a tool of the library, or a distractor; an `UnknownNameError` if there is none of that name."""
     if name in LIBRARY:
         return getattr(importlib.import_module(f"{__name__}.{LIBRARY[name]}"), name)
     from toolformer_core.tools.library.distractors import distractor

@@ -3,18 +3,16 @@
     distractors(20)                              # the first 20 of them in a fixed order
     build_tools(["distractor_tide_table"])       # one, by its key
 
-Each has what a real tool has: a description, examples, a mock response, and answers that look like those of its kind (a
-price, a code, a list, a sentence). An answer is decided by the topic and the input alone, so it is the same in every
-run and process. It is never true. They are made of the table `distractors.txt`: under the line of a subject (a kind of
-thing | the words in front of its name | names, the last one for the mock response) a line a topic | the question |
+Each has a description, examples, a mock response, and answers that look like those of its kind, decided by the topic
+and the input alone, and never true. They are made of the table `distractors.txt`: under the line of a subject (a kind
+of thing | the words in front of its name | names, the last one for the mock response) a line a topic | the question |
 form of the answer. In a form, `<...>` stands for a part that depends on the question:
 
     <int 3 9>      a whole number from 3 to 9          <code Aa00>   a letter for each A or a, a digit for each 0
     <time 6 22>    a time of day from 6:00 to 22:59    <list x|y|z>  two of these, in alphabetical order
     <pick x|y|z>   one of these
 
-None of them may do what a real tool does: no sums, dates, translations, facts of an encyclopaedia, units, time zones,
-powers, definitions, pauses or moves of a robot. Names in the table are invented, or those of towns and dishes.
+None of them may do what a real tool does. Names in the table are invented, or those of towns and dishes.
 """
 
 from __future__ import annotations
@@ -122,7 +120,6 @@ def _distractor(topic: str, what: str, form: str, subject: tuple[str, str, Seque
 
 
 def _made_up(key: str, form: str, words: str) -> str:
-    """Return a form with its parts filled in, as the key and the question decide."""
     numbers = iter(numbers_of("distractor", key, words, count=4 * len(_PART.findall(form)) + 4))
     return _PART.sub(lambda part: _filled(part[1], part[2], next(numbers)), form)
 

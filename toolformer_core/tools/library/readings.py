@@ -88,7 +88,6 @@ def _fixed(value: Fraction, decimals: int) -> str:
 
 
 def _in_words(text: str) -> Fraction:
-    """Return the value of words, e.g. of `two thousand a hundred and five`."""
     if text.startswith("half"):
         return Fraction(1, 2)
     total = group = 0

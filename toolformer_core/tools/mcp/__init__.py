@@ -1,11 +1,7 @@
 """Tools of MCP servers (Model Context Protocol): `mcp_tool("mcp+stdio:COMMAND#TOOL")` is a tool like any other.
 
-    reference      what a user writes, and what a server is given of the environment
-    loop           the event loop of the process
-    session        one connection (streams: what goes over it); session_pool: all those to a server
-    tool           all of it behind the interface `Tool`; what a server answered becomes a response or a failure
-
-The SDK (`import mcp`) is imported by the functions that use it, so that importing this package costs nothing.
+A `reference` names it; `loop` is the process's event loop; a `session` is one connection, and `session_pool` has all
+those to a server; `tool` is the interface. The SDK (`import mcp`) is imported by the functions that use it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The event loop of a process on which all its MCP sessions live, in a daemon thread of its own.
 
-The SDK is asynchronous, tools are called from many threads. So the first use starts one thread with one loop, and every
-later use hands its coroutine over. A forked process gets a loop of its own (the parent's thread does not live in it),
-and `close` ends all sessions, and with them the servers' processes; the interpreter calls it on its way out.
-
-This module knows no MCP, only that what lives on the loop can be closed.
+The SDK is asynchronous, tools are called from many threads: they hand their coroutines over. A forked process gets a
+loop of its own, as the parent's thread does not live in it. `close`, which the interpreter calls on its way out, ends
+all sessions, and with them the servers' processes.
 """
 
 from __future__ import annotations
@@ -47,11 +45,9 @@ class LoopThread:
             self.loop.close()
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Run a coroutine on the loop, and wait for it in this thread.
+        """Run a coroutine on the loop, and wait for it in this thread: `LoopClosed` if the loop was closed.
 
-        Raises:
-            TimeoutError: it was not finished within the seconds given; it has been cancelled.
-            LoopClosed: the loop was closed.
+        A `TimeoutError` if it was not finished within the seconds given; it has been cancelled.
         """
         try:
             future = asyncio.run_coroutine_threadsafe(work, self.loop)
@@ -114,7 +110,6 @@ def close() -> None:
 
 
 def _forget() -> None:
-    """Leave the parent's loop alone in a forked process."""
     global _current, _lock
     _lock = threading.Lock()  # another thread of the parent may have held it
     if _current is not None:

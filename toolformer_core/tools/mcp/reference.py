@@ -3,12 +3,8 @@
     mcp+stdio:COMMAND#TOOL          a program that speaks MCP on its standard input and output
     mcp+https://HOST/PATH#TOOL      a server behind an address; mcp+http: without encryption, on this machine only
 
-COMMAND is split into words as a shell would (quotes, backslashes), but no shell runs it: `;`, `|` and `$X` are ordinary
-characters. It may hold spaces, commas and `#`; the tool's name stands after the last `#`. It is looked for in `PATH`
-and runs in the working directory of this process, which on a worker may be another.
-
-Secrets stand in no reference, because references are printed and stored. A server that needs one is given it by
-`MCPSettings`, which holds the *names* of environment variables and never their values. This module connects to nothing.
+COMMAND is split into words as by a shell, but no shell runs it; it may hold spaces, commas and `#`. Secrets stand in no
+reference, because references are printed and stored: `MCPSettings` has the names of environment variables.
 """
 
 from __future__ import annotations
@@ -37,8 +33,8 @@ _SECRET = re.compile(SECRET_NAME, re.IGNORECASE)
 class MCPSettings:
     """What a server receives besides its calls, as names of environment variables; their values are read on connecting.
 
-    A server's process does not get the whole environment, only `PATH`, `HOME`, the language, `TMPDIR`, `TZ` (and what
-    the SDK adds: `LOGNAME`, `SHELL`, `TERM`, `USER`), and the variables named here.
+    A server's process gets `PATH`, `HOME`, the language, `TMPDIR`, `TZ`, what the SDK adds (`LOGNAME`, `SHELL`, `TERM`,
+    `USER`), and the variables named here.
 
     Args:
         env: environment variables handed to the process of a `mcp+stdio` server, e.g. `("GITHUB_TOKEN",)`.

@@ -1,11 +1,8 @@
 """One connection to an MCP server: opened, used by many calls at once, and closed, all on one event loop.
 
-A session belongs to the task `_own`, which opens and closes it: the SDK's contexts may only be left by the task that
-entered them. Calls are tasks of their own and wait for three things: the answer, the end of the session, and their
-deadline. So no call waits for ever, whatever the SDK or the server does.
-
-A session ends when its server does: the stream of what the server says is watched, so a process that dies is noticed
-when its output ends, not when the next call is sent. This module knows nothing of other sessions or of `Tool`.
+The task `_own` opens and closes a session: the SDK's contexts may only be left by the task that entered them. Calls are
+tasks of their own that wait for the answer, the end of the session and their deadline, so none waits for ever. The
+stream of what the server says is watched, so its death is noticed when its output ends, not when the next call is sent.
 """
 
 from __future__ import annotations
@@ -64,8 +61,7 @@ class Overdue(Exception):
 class Session:
     """A connection in the making, in use, or closing. Everything here runs on the loop's thread.
 
-    Args:
-        on_change: called when the session has opened, and again when its server is gone or it has closed.
+    `on_change` is called when the session has opened, and again when its server is gone or it has closed.
     """
 
     def __init__(self, server: Server, on_change: Callable[[Session], None]) -> None:
@@ -97,11 +93,9 @@ class Session:
     async def call(self, tool: str, arguments: dict[str, Any], deadline: float) -> CallToolResult:
         """Ask the server, until a time of the loop's clock.
 
-        Raises:
-            SessionGone: the server never took the call.
-            Unreachable: the connection ended during the call.
-            Overdue: there was no answer in time.
-            Exception: an `MCPError` if the server refused the call; any other if its answer is not of the protocol.
+        `SessionGone` if the server never took the call, `Unreachable` if the connection ended, `Overdue` without an
+        answer in time, an `MCPError` if the server refused the call; any other exception if its answer is not of the
+        protocol.
         """
         client = self._client
         if client is None or self.gone.done():
@@ -208,7 +202,6 @@ class Session:
             self._tail.add(f"{line}\n".encode("utf-8", "replace"))
 
     def _lost(self) -> None:
-        """No call can be answered any more."""
         self._closing.set()
         if not self.gone.done():
             self.gone.set_result(None)
@@ -251,7 +244,6 @@ class Session:
         return streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES)
 
     def _explained(self, exc: BaseException) -> Exception:
-        """Return why the session could not open, as one line for a person."""
         reason = _first(exc)
         if isinstance(reason, UsageError):
             return reason
@@ -277,7 +269,6 @@ def _certificates() -> ssl.SSLContext:
 
 
 def _first(exc: BaseException) -> BaseException:
-    """Return the first error of nested groups."""
     while isinstance(exc, BaseExceptionGroup):
         exc = exc.exceptions[0]
     return exc

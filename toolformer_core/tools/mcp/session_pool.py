@@ -1,11 +1,7 @@
 """The sessions of one MCP server: opened as calls need them, shared by many calls, replaced when broken.
 
-A call takes the session with the fewest calls in progress; another is opened while all are full, up to a bound.
-
-    overdue  a call had no answer in time, so the server may be stuck: it gets no more calls, and closes when those in
-             progress are answered
-    gone     the server ended or forgot the session: the calls in progress fail; the next call opens a new one
-
+A call takes the session with the fewest calls in progress; another is opened while all are full, up to a bound. After
+an overdue call the server may be stuck: its session gets no more calls, and closes when those in progress are answered.
 Everything here runs on one event loop, so nothing is locked. Threads use `ask` and `tools_of`.
 """
 
@@ -74,7 +70,6 @@ class SessionPool:
             await asyncio.wait({session.owner for session in self._all})
 
     async def _take(self, deadline: float) -> Session:
-        """Wait for a session that has room for a call, return it, and count the call."""
         self._waiting += 1
         try:
             async with asyncio.timeout_at(deadline):
@@ -118,7 +113,6 @@ class SessionPool:
         session.owner.add_done_callback(lambda _: self._all.discard(session))
 
     def _changed(self, session: Session) -> None:
-        """A session has opened, or is gone."""
         failed = session in self._opening and session.gone.done()
         self._opening.discard(session)
         if not session.gone.done() and self._closed:
@@ -131,17 +125,13 @@ class SessionPool:
             if not self._serving and not self._opening:
                 self._tell(session.problem or Unreachable("the session closed"))
         else:
-            self._withdraw(session)
+            self._leave(session)
             self._open_as_needed()
-
-    def _withdraw(self, session: Session) -> None:
-        """Give a session no more calls."""
-        if session in self._serving:
-            self._serving.remove(session)
 
     def _leave(self, session: Session) -> None:
         """Give a session no more calls; it closes when none is in progress."""
-        self._withdraw(session)
+        if session in self._serving:
+            self._serving.remove(session)
         if session.in_flight == 0:
             session.close()
 

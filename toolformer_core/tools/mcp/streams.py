@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -23,7 +23,6 @@ async def watched(transport: Any, on_end: Callable[[], None], on_noise: Callable
 
 
 def _failed_answer(line: Any) -> Any:
-    """Return a message that fails the request that a line, or the object in it, answers; None if it answers none."""
     from mcp.shared.message import SessionMessage
     from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
 
@@ -52,14 +51,8 @@ class _WatchedStream:
         return self
 
     async def __anext__(self) -> Any:
-        return await self._next(self._inner.__anext__)
-
-    async def receive(self) -> Any:
-        return await self._next(self._inner.receive)
-
-    async def _next(self, read: Callable[[], Awaitable[Any]]) -> Any:
         try:
-            item = await read()
+            item = await self._inner.__anext__()
         except BaseException:
             self._on_end()
             raise
@@ -74,9 +67,6 @@ class _WatchedStream:
             return failed
         self._on_noise(str(line))
         return problem
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
     async def __aenter__(self) -> _WatchedStream:
         await self._inner.__aenter__()

@@ -1,21 +1,15 @@
 """A tool of any MCP server, behind the interface of all tools.
 
-`mcp_tool` connects once, because the tool's name, description and schema are what its fingerprint and its prompts are
-made of. What it returns can be pickled: it holds what was learnt, and no connection. Connections belong to the process
-(`session_pool`): they are opened on first use, shared by all tools of a server, replaced when they are gone.
+`mcp_tool` connects once, because the tool's name, description and schema make its fingerprint and its prompts. It can
+be pickled: connections belong to the process (`session_pool`), are shared by all tools of a server, and replaced.
 
-    text, embedded text      joined by newlines: the response
-    structured content       if there is no text: compact JSON; the value alone of `{"result": value}`
-    images, sound, links     `not_text`, if there is nothing else
-    nothing                  `no_result`
-    a result marked as error `tool_error`, with its text
+The texts of an answer, joined by newlines, are the response, or else its structured content, as compact JSON (of
+`{"result": value}` the value). Failures: `not_text` (images, sound, links alone), `no_result`, `tool_error` (with its
+text), `invalid_input` (the server refuses the arguments), `timeout` and `unreachable` (these two are retryable),
+`invalid_response` (not what the protocol or the tool's output schema says).
 
-Failures of the call itself: `invalid_input` (the server refuses the arguments), `timeout` and `unreachable` (these two
-may be tried again), `tool_error` (any other refusal), `invalid_response` (the answer is not what the protocol or the
-tool's own output schema says).
-
-A server may change while a tool is in use. What a tool answers is therefore kept for `REMOTE_TTL_S` only, and `load`
-refuses a server whose version or schema is another than the one the fingerprint speaks of.
+What a tool answers is kept for `REMOTE_TTL_S` only, as a server may change, and `load` refuses a server whose version
+or schema is another than the one the fingerprint speaks of.
 """
 
 from __future__ import annotations
@@ -104,11 +98,7 @@ class MCPTool:
         return digest_of("MCPTool", VERSION, self.server.text, said.tool, said.description, *said.parts.values())
 
     def load(self) -> None:
-        """Connect, and see that the server still has the tool as it was; see `mcp_tool` for what is raised.
-
-        Raises:
-            ToolError: the server or its tool has changed.
-        """
+        """Connect (see `mcp_tool`); a `ToolError` if the server or its tool has changed since."""
         found = _definition(self.server, self.definition.tool)
         for what, planned in self.definition.parts.items():
             if found.parts[what] != planned:
@@ -217,7 +207,7 @@ def result_of(answer: CallToolResult) -> ToolResult:
 
 
 def _text(answer: CallToolResult) -> str:
-    """Return the texts of an answer, at most `MAX_TEXT_CHARS` of them; a long text is not copied whole."""
+    """Return the texts of an answer; a long one is not copied whole."""
     parts: list[str] = []
     left = MAX_TEXT_CHARS
     for block in answer.content:

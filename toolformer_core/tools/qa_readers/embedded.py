@@ -1,11 +1,9 @@
 """An extractive reader without a neural network: the sentence that overlaps most with a question, and a span in it.
 
-It reads declarative sentences. It knows what kind of thing a question word asks for (a person, a place, a date, a
-number, a description), looks for spans of that kind, and prefers spans that are not in the question and are close to
-its words. It knows no other grammar, no synonyms and no reasoning; a better reader can implement `Reader`.
-
-It gives no answer if its `confidence` in the best span is below a threshold. A function word or a discourse word
-("moreover") is never an answer.
+It knows what kind of thing a question word asks for (a person, a place, a date, a number, a description), looks for
+spans of that kind in declarative sentences, and prefers those that are not in the question and close to its words. It
+gives no answer if its `confidence` in the best span is below a threshold, or if the span is a function or discourse
+word ("moreover").
 """
 
 from __future__ import annotations
@@ -112,7 +110,7 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """A sentence that shares words with a question, where its passage's title counts as part of it."""
+    """A sentence that shares words with a question or its passage's title."""
 
     text: str
     score: float
@@ -215,7 +213,6 @@ class ExtractiveReader:
 
 
 def _directness(sentence: str, answer: str, weights: dict[str, float]) -> float:
-    """Return the share of a sentence's words that are in the question or in the answer."""
     stems, answer_stems = _stems(sentence), set(_stems(answer))
     return sum(stem in weights or stem in answer_stems for stem in stems) / (len(stems) or 1)
 

@@ -3,10 +3,9 @@
     http://127.0.0.1:8000/v1#model        a server on this machine: vLLM, llama.cpp, Ollama, ...
     https://host/v1#model                 any other, through TLS
 
-The caller passes credentials in; they are in no digest, message, `repr` or pickle, and go to no other host: redirects
-are never followed. What may be better later (too many requests, an overloaded server, a timeout) is a failure that may
-be tried again; what concerns every question (a wrong key, an unknown model) ends the run. This module does not know how
-passages are retrieved. httpx2 is imported on use.
+Credentials are in no digest, message, `repr` or pickle, and go to no other host: redirects are never followed. What may
+be better later (an overloaded server, a timeout) is a failure that may be tried again; what concerns every question (a
+wrong key, an unknown model) ends the run.
 """
 
 from __future__ import annotations
@@ -70,8 +69,7 @@ def reader_endpoint(address: str) -> Endpoint:
 class ServedReader:
     """Finds answers with a model behind a server. Thread-safe; a pickled reader has no credentials.
 
-    Raises:
-        ModelError: the address cannot be used, or holds credentials; or they are not for a header.
+    A `ModelError` if the address cannot be used or holds credentials, or they are not for a header.
     """
 
     ttl_s: ClassVar[float] = REMOTE_TTL_S
@@ -157,7 +155,6 @@ class ServedReader:
         return self._reading(response.status_code, content)
 
     def _reading(self, status: int, content: bytes | None) -> Reading:
-        """Return the reading in a response, or the failure it stands for."""
         said = None if content is None else _json(content)
         if 200 <= status < 300:
             try:
@@ -175,7 +172,6 @@ class ServedReader:
         return ToolFailure(reason, message, retryable=reason != "refused")
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the context of a streamed response."""
         header = self.credentials.authorization()
         here = is_loopback(urlsplit(self.url).hostname or "")
         client = kept_client(self.at_once, self.timeout_s, proxies=not here)  # none in front of this machine itself

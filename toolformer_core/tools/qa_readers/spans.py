@@ -1,13 +1,9 @@
 """A reader with an extractive model (`AutoModelForQuestionAnswering`): the most probable span of the passages.
 
-A model gives every token of a question and a passage two numbers (logits): that the answer starts there, and that it
-ends there.
-A passage longer than the model's window is read in overlapping windows. A span's margin is by how much the sum of its
-two logits exceeds that of "no answer here", which models trained on SQuAD put on the first token. Margins of different
-windows can be compared, logits cannot. The span with the largest margin over all passages is the answer, unless it is
-below a threshold.
-
-The windows of many questions are read in one forward pass. This module does not know how passages are retrieved.
+A model gives every token two logits: that the answer starts there, and that it ends there. A passage longer than the
+model's window is read in overlapping windows. A span's margin is by how much the sum of its two logits exceeds that of
+"no answer here", which models trained on SQuAD put on the first token: margins of different windows can be compared,
+logits cannot. The span with the largest margin over all passages is the answer, unless it is below a threshold.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A reader with a text-to-text model such as T5: it is shown the passages and the question, and writes the answer.
 
-The passages, best first, fill what is left of the model's window once instruction and question stand in it; the last
-one is cut. The answer is written greedily. A model that writes `unanswerable`, or another of a few such words, gives no
-answer. Many questions are answered in one batch. This module does not know how passages are retrieved.
+The passages, best first, fill what is left of the model's window; the last one is cut. The answer is written greedily;
+`unanswerable`, or another of a few such words, is none.
 """
 
 from __future__ import annotations
@@ -55,7 +54,6 @@ class TextToTextReader(ModelReader):
 
 
 def _prompt(loaded: Loaded, question: str, hits: Sequence[Hit]) -> list[int]:
-    """Return the token ids of a prompt that fits into the model's window."""
     tokenizer = loaded.tokenizer
     tail = _TAIL.format(question=cut(tokenizer, storable(question), _QUESTION_TOKENS))
     positions = getattr(loaded.model.config, "max_position_embeddings", None)

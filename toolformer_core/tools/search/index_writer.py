@@ -1,12 +1,10 @@
 """Writes a search index from a source of passages, in steps that a killed run does not lose.
 
 Every so often the passages are committed to tantivy, then `progress.json` is replaced, which says how far the source
-was read. tantivy's commit is the truth: if a run was killed between the two, tantivy holds more passages than
-`progress.json` knows, and the next run reads these once more without adding them. So each passage is in the index
-once, and a resumed index answers as one that was never interrupted. `index.json` is written last.
+was read. tantivy's commit is the truth: of a run killed between the two, the next one reads some passages once more
+without adding them. So a resumed index answers as one that was never interrupted. `index.json` is written last.
 
-The digest is a chain: that of the passages so far and the next passage give the next one. So it can be taken up again,
-and depends on nothing but the passages in their order.
+The digest is a chain: that of the passages so far and the next passage give the next one.
 """
 
 from __future__ import annotations
@@ -48,8 +46,7 @@ class IndexProgress:
 def finished_index(source: Source, folder: Path, limit: int | None = None) -> IndexInfo | None:
     """Return what is known of the index in a folder if it is finished and of this source; None if it is not finished.
 
-    Raises:
-        UsageError: the folder holds an index of something else, a damaged one, or other files.
+    A `UsageError` if the folder holds an index of something else, a damaged one, or other files.
     """
     if (folder / INFO).is_file():
         info = read_info(folder)
@@ -72,16 +69,13 @@ def build_index(
 ) -> IndexInfo:
     """Index a source, from where an earlier run of the same source stopped, and return what `index.json` says.
 
-    If the index is finished already, nothing is done.
-
     Args:
         folder: where the index is or will be; nothing else may be in it.
         on_progress: called after every record of the source.
         commit_passages: the most passages that a killed run loses; 60 s of work at most, as far as records allow.
 
     Raises:
-        UsageError: the folder is not fit for it, another process writes it, the source cannot be read or holds no
-            passage.
+        UsageError: the folder is not fit for it, another process writes it, or the source has no passage or is damaged.
     """
     if (info := finished_index(source, folder, limit)) is not None:
         (folder / PROGRESS).unlink(missing_ok=True)
@@ -112,7 +106,7 @@ def _index(
     on_progress: Callable[[IndexProgress], None] | None,
     commit_passages: int,
 ) -> IndexProgress:
-    """Add all passages after a committed position; return the progress at the end, which is committed."""
+    """Add all passages after a committed position; return the progress at the end, committed."""
     limit = progress.limit
     held = writer.passages  # maybe more than `progress` knows of
     count, digest, left_out = progress.passages, progress.digest, dict(progress.left_out)
@@ -162,7 +156,6 @@ class _Writer:
         self._writer.add_document(document_of(row, passage))
 
     def commit(self, progress: IndexProgress) -> None:
-        """Make the passages durable, then the progress."""
         self._writer.commit()
         _put_json(self.folder / PROGRESS, asdict(progress))
 
@@ -220,7 +213,7 @@ def _finish(source: Source, folder: Path, progress: IndexProgress) -> IndexInfo:
 
 
 def _put_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a file whole or not at all, so that it survives a power cut."""
+    """Write a file whole or not at all, also in a power cut."""
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("w", encoding="utf-8") as file:
         json.dump(value, file, ensure_ascii=False, indent=2)

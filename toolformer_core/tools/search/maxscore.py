@@ -34,8 +34,6 @@ Best = tuple[float, int, Any]  # a score, the passage's row and its address in t
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A word of a query in a field."""
-
     bound: float  # the most it can add to a score
     postings: int  # passages that hold it
     query: Any
@@ -62,9 +60,7 @@ class MaxScore:
     def best(self, words: Sequence[str], boosts: Mapping[str, float], limit: int) -> list[Best]:
         """Return the best passages, best first; of equally good ones (in four decimals) those with the lowest rows.
 
-        Args:
-            words: letters and digits only, without operators.
-            boosts: weight of a field; 1 for those that are not named.
+        `words` are letters and digits only; `boosts` the weights of fields, 1 for those that are not named.
         """
         terms = self._terms(words, boosts)
         fetched = limit + 1
@@ -78,7 +74,6 @@ class MaxScore:
         return sorted(best, key=lambda hit: (-hit[0], hit[1]))[:limit]
 
     def _terms(self, words: Sequence[str], boosts: Mapping[str, float]) -> list[_Term]:
-        """Return the terms of a query that occur in the index."""
         terms = []
         for word in words:
             tokens = self._analyzer.analyze(word)
@@ -102,7 +97,7 @@ class MaxScore:
         return _Term(bound, postings, query if boost == 1.0 else self._query.boost_query(query, boost))
 
     def _highest_score(self, field: str, token: str) -> float:
-        """Return the most that a term adds to any passage's score: tighter than what BM25 allows, and dearer."""
+        """Return the most that a term adds to any score: tighter than what BM25 allows, and dearer."""
         query = self._query.term_query(self._schema, field, token)
         return float(self.searcher.search(query, 1, count=False).hits[0][0])
 
@@ -167,7 +162,6 @@ def _rounded(hit: tuple[float, Any]) -> float:
 
 
 def _average_length(explanation: str) -> float:
-    """Return the average length of a field, as tantivy's explanation of a score names it."""
     open_parts = [json.loads(explanation)]
     while open_parts:
         part = open_parts.pop()

@@ -8,9 +8,8 @@
     | psgs   | DPR's psgs_w100.tsv: id, text, title, and a header line  | a passage as DPR cut it, after 100 words     |
     | dump   | pages-articles.xml of a MediaWiki                        | an article: its sections, cut                |
 
-Each may be compressed. The compression is recognised by the first bytes; the format by the first bytes of the content
-and, where they leave it open, by the file's name. How a section is cut: see `sections`. White space is made single.
-This module knows no index.
+Each may be compressed. Compression and format are recognised by the first bytes, or else by the file's name. How a
+section is cut: see `sections`. White space is made single.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ from typing import BinaryIO
 from toolformer_core.compression import TruncatedError, chunks_of, without_compression
 from toolformer_core.errors import UsageError
 from toolformer_core.mediawiki import SkippedPage, pages
-from toolformer_core.records import unencodable
-from toolformer_core.tools.search.passages import parse_passage
+from toolformer_core.tools.search.passages import parse_passage, plain
 from toolformer_core.tools.search.sections import passages_of
 
 FORMATS = ("jsonl", "kilt", "psgs", "dump")
@@ -84,14 +82,7 @@ class Source:
 
 
 def open_source(path: Path, format: str | None = None) -> Source:
-    """Recognise a file's compression and format, and check that it can be read.
-
-    Args:
-        format: one of `FORMATS`, if it is to be read as that whatever it looks like.
-
-    Raises:
-        UsageError: there is no such file, or its format is unknown.
-    """
+    """Recognise a file's compression, and its format unless it is given; a `UsageError` if that cannot be done."""
     if not path.is_file():
         raise UsageError(f"no file at {path}; give a dump (.xml.bz2), KILT's knowledge source, psgs_w100.tsv or JSONL")
     if format is not None and format not in FORMATS:
@@ -135,9 +126,6 @@ def _readable(path: Path) -> Iterator[None]:
         raise UsageError(f"cannot read {path}: {exc}; if it is cut off or damaged, download it again") from exc
 
 
-# --- lines ------------------------------------------------------------------------------------------------------------
-
-
 def _line_records(source: Source, start: Position) -> Iterator[Record]:
     format = source.identity.format
     parse = {"jsonl": _jsonl_passages, "kilt": _kilt_passages, "psgs": _psgs_passages}[format]
@@ -147,7 +135,8 @@ def _line_records(source: Source, start: Position) -> Iterator[Record]:
             number, offset = number + 1, offset + len(line)
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
-                passages = tuple(map(_checked, parse(text, number))) if text.strip() else ()
+                parsed = parse(text, number) if text.strip() else ()
+                passages = tuple((plain(title), plain(section), plain(body)) for title, section, body in parsed)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as exc:
                 raise UsageError(f"{source.path}: line {number} is not of the format {format}: {exc!r}") from exc
             left_out = "" if passages or not text.strip() or format == "psgs" else "no_text"
@@ -175,21 +164,10 @@ def _lines(file: BinaryIO, compression: str, offset: int) -> Iterator[bytes]:
         yield line
 
 
-def _checked(text: Text) -> Text:
-    for part in text:
-        if flaw := unencodable(part):
-            raise ValueError(flaw)
-    return text
-
-
-def _single(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _jsonl_passages(line: str, number: int) -> Iterator[Text]:
     title, section, text = parse_passage(line)
     for passage in passages_of(text) or [""]:  # a passage without text can be found by its title
-        yield _single(title), _single(section), passage
+        yield title, section, passage
 
 
 def _kilt_passages(line: str, number: int) -> Iterator[Text]:
@@ -197,7 +175,7 @@ def _kilt_passages(line: str, number: int) -> Iterator[Text]:
     title, paragraphs = value["wikipedia_title"], value["text"]
     if not (isinstance(title, str) and isinstance(paragraphs, list)):
         raise TypeError("wikipedia_title must be a string, and text a list of paragraphs")
-    if paragraphs and _single(paragraphs[0]) == _single(title):
+    if paragraphs and plain(paragraphs[0]) == plain(title):
         paragraphs = paragraphs[1:]
     section, texts = "", list[str]()
     for paragraph in (*paragraphs, _HEADING):
@@ -206,14 +184,14 @@ def _kilt_passages(line: str, number: int) -> Iterator[Text]:
             texts.append(paragraph.removeprefix(_BULLET).removeprefix("- "))
             continue
         for passage in passages_of("\n".join(texts)):
-            yield _single(title), section, passage
+            yield title, section, passage
         section, texts = _heading(paragraph), []
 
 
 def _heading(paragraph: str) -> str:
     """Return the name in `Section::::History.`; of `Section::::History.:Early years.` it is `History > Early years`."""
     names = paragraph.removeprefix(_HEADING).split(".:")
-    return " > ".join(name for part in names if (name := _single(part.strip(":")).removesuffix(".")))
+    return " > ".join(name for part in names if (name := plain(part.strip(":")).removesuffix(".")))
 
 
 def _psgs_passages(line: str, number: int) -> Iterator[Text]:
@@ -225,10 +203,7 @@ def _psgs_passages(line: str, number: int) -> Iterator[Text]:
     if number == 1 and cells == ["id", "text", "title"]:
         return
     _, text, title = cells
-    yield _single(title), "", _single(text)
-
-
-# --- dumps ------------------------------------------------------------------------------------------------------------
+    yield title, "", text
 
 
 def _page_records(source: Source, start: Position) -> Iterator[Record]:
@@ -240,10 +215,8 @@ def _page_records(source: Source, start: Position) -> Iterator[Record]:
                     raise TruncatedError(f"{page.detail}, at line {page.line}")
                 yield Record((), Position(number), file.tell(), page.reason)
                 continue
-            title = _single(page.title)
+            title = plain(page.title)
             passages = tuple(
-                (title, _single(section.heading), text)
-                for section in page.sections
-                for text in passages_of(section.text)
+                (title, plain(section.heading), text) for section in page.sections for text in passages_of(section.text)
             )
             yield Record(passages, Position(number), file.tell(), "" if passages else "no_text")

@@ -1,8 +1,7 @@
 """A searchable set of passages, which WikiSearch shows and QA reads.
 
 A passages file is JSONL, plain or gzipped, with one `{"title", "section"?, "text", "id"?}` per line. The index is
-tantivy's BM25, kept in RAM and built on first use. Ties are broken by the order in the file, so results are the same on
-every machine. tantivy is imported on use.
+tantivy's BM25, kept in RAM and built on first use. Ties are broken by the order in the file, on every machine.
 """
 
 from __future__ import annotations
@@ -76,12 +75,8 @@ class PassageSearch(ABC):
     def search(self, text: str, limit: int = 5, title_boost: float = TITLE_BOOST) -> list[Hit]:
         """Return the best passages for a text, best first and of equal ones the first; none if no word of it occurs.
 
-        Args:
-            text: a search term or a question; nothing in it is read as an operator.
-            title_boost: weight of a word in the title; the section and the text have weight 1.
-
-        Raises:
-            UsageError: the index cannot be built or opened.
+        Nothing in the text is read as an operator. A word in the title has the weight `title_boost`, elsewhere 1. A
+        `UsageError` if the index cannot be built or opened.
         """
         words = query_words(text)
         return self._best(words, limit, title_boost) if words else []
@@ -98,7 +93,7 @@ def read_passages(path: Path) -> Iterator[Passage]:
         with opener(path, "rt", encoding="utf-8") as lines:
             for row, line in enumerate(lines):
                 if line.strip():
-                    title, section, text = map(_plain, parse_passage(line))
+                    title, section, text = map(plain, parse_passage(line))
                     yield Passage(row, title, section, text)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as exc:
         raise UsageError(f"cannot read passages from {path}: {exc}") from exc
@@ -117,7 +112,8 @@ def parse_passage(line: str) -> tuple[str, str, str]:
     return title, section, text
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Return a text with white space made single; a `ValueError` if it is not UTF-8."""
     if flaw := unencodable(text):
         raise ValueError(flaw)
     return " ".join(text.split())

@@ -1,10 +1,7 @@
 """An index of passages on disk, which processes open in milliseconds and share: its files are mapped into memory.
 
-The folder holds tantivy's files and `index.json`, which `index_writer` writes last, so a folder without it is an index
-that is not finished. Fields, BM25 and the meaning of a query are those of `passages`, so the same passages give the
-same results as a `PassageIndex`, but for the last decimal of a score. They do not depend on how the passages are
-spread over segments: BM25's statistics are those of the whole index, and ties are broken by the row. This module does
-not know where passages come from, nor how the best are found quickly (`maxscore`). tantivy is imported on use.
+The folder holds tantivy's files and `index.json`, which `index_writer` writes last. The same passages give the same
+results as a `PassageIndex`, but for the last decimal of a score, however they are spread over segments.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ its converter writes, with the tokenizer's files beside:
     ct2-transformers-converter --model facebook/nllb-200-distilled-600M --quantization int8 --output_dir FOLDER \\
         --copy_files tokenizer.json tokenizer_config.json special_tokens_map.json sentencepiece.bpe.model
 
-Translations are greedy, and many texts, of different languages, are translated in one batch. `mt` decides which texts
-are translated. ctranslate2, torch and transformers are imported on use.
+Translations are greedy; a batch may hold texts of different languages. The packages are imported on use.
 """
 
 from __future__ import annotations
@@ -90,8 +89,7 @@ def m2m100_code(language: str, text: str) -> str | None:
 def choose_translator(name: str) -> Translator:
     """Return the translator for a folder or a hub name of a model, by its files; nothing is loaded.
 
-    Raises:
-        UsageError: the model is not found, cannot translate, or needs CTranslate2, which is not installed.
+    A `UsageError` if the model is not found, cannot translate, or needs CTranslate2, which is not installed.
     """
     checkpoint = find_checkpoint(name)
     if _is_converted(checkpoint):

@@ -28,16 +28,13 @@ OPTIONALS = form({}, {"limit": INTEGER, "lang": STRING})
     ("asked", "text", "arguments"),
     [
         (NONE, "", {}),
-        (NONE, "  ", {}),
         (ONE, "Europe/Paris", {"timezone": "Europe/Paris"}),
         (ONE, " a, b=c ", {"timezone": " a, b=c "}),  # as it is
         (ONE, "timezone=x", {"timezone": "timezone=x"}),  # the only argument: never by name
         (ONE_AND_OTHERS, "red panda, limit=3", {"query": "red panda, limit=3"}),  # does not begin with NAME=
         (ONE_AND_OTHERS, "query=red panda, limit=3", {"query": "red panda", "limit": 3}),
-        (ONE_AND_OTHERS, "limit=3, query=red panda", {"query": "red panda", "limit": 3}),
         (ONE_AND_OTHERS, "query == x", {"query": "query == x"}),  # == is no =
         (ONE_AND_OTHERS, "lang = en , query = a = b", {"lang": "en", "query": "a = b"}),
-        (SEVERAL, "source=EUR, target=USD, amount=20", {"source": "EUR", "target": "USD", "amount": 20}),
         (SEVERAL, "amount=1,500,source=a,target=b", {"source": "a", "target": "b", "amount": 1500}),
         (SEVERAL, "source=Paris, France, target=Rome, Italy, amount=2", {"source": "Paris, France",
          "target": "Rome, Italy", "amount": 2}),
@@ -51,11 +48,8 @@ OPTIONALS = form({}, {"limit": INTEGER, "lang": STRING})
         (SEVERAL, "source=:), target=a (b, amount=c), amount=1", {"source": ":)", "target": "a (b, amount=c)",
          "amount": 1}),
         (SEVERAL, "source=a, b == c, target=d, amount=1", {"source": "a, b == c", "target": "d", "amount": 1}),
-        (SEVERAL, "source=, target=b, amount=1", {"source": "", "target": "b", "amount": 1}),
-        (ODD, "query=cats, $top=5", {"query": "cats", "$top": "5"}),
         (ODD, "query=a, b, page size=3, 2d=yes", {"query": "a, b", "page size": "3", "2d": "yes"}),
         (ODD, "@type=Cat, filter[x]=1, query=a, 3d=b", {"@type": "Cat", "filter[x]": "1", "query": "a, 3d=b"}),
-        (ONLY_OPTIONAL, "", {}),
         (ONLY_OPTIONAL, "5", {"limit": 5}),
         (OPTIONALS, "", {}),
         (OPTIONALS, "lang=en", {"lang": "en"}),
@@ -80,8 +74,6 @@ def test_an_input_becomes_arguments(asked: ArgumentForm, text: str, arguments: d
         (SEVERAL, 'source="a', "is not closed"),
         (SEVERAL, 'source="a" b, target=c', "not a comma and a name"),
         (SEVERAL, "source=(a, target=c", "a bracket is not closed"),
-        (SEVERAL, "source=a, target=b, amount=much", "amount: 'much' is not number"),
-        (OPTIONALS, "5", "no name and '='"),
         (form({"n": {"type": "integer", "maximum": 10}}), "11", "11 is greater than the maximum of 10"),
         (form({"s": {"type": "string", "pattern": "^[a-z]+$"}}), "A1", "does not match"),
         (form({"o": {"type": "object"}}), '{"a": "\\ud800"}', "lone surrogate"),

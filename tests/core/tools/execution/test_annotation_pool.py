@@ -104,8 +104,6 @@ def test_a_rate_below_one_is_one_call_in_several_seconds() -> None:
     ("limit", "told"),
     [
         ({"at_once": 0}, "a tool's limit at_once must be at least 1, got 0"),
-        ({"tries": 0}, "a tool's limit tries must be at least 1, got 0"),
-        ({"batch": -1}, "a tool's limit batch must be at least 1, got -1"),
         ({"per_second": 0}, "a tool's limit per_second must be positive, got 0"),
         ({"timeout_s": -1.0}, "a tool's limit timeout_s must be positive, got -1.0"),
         ({"pool": "gpus"}, "a tool's limit pool must be threads or processes, got 'gpus'"),
@@ -238,19 +236,12 @@ def test_who_waits_is_told_when_a_try_becomes_due_earlier_than_it_knows() -> Non
     pool.close()
 
 
-def test_a_dead_tool_asked_one_by_one_costs_three_time_limits() -> None:
-    simulation = Simulation(lambda questions: (HANGS, "never"))
-    with pytest.raises(ToolError, match="3 questions in a row ran out of time, the last failure being timeout"):
-        answers_of(simulation.pool(Limited(at_once=1)), "abcdefghijkl")
-    assert (len(simulation.calls), simulation.now()) == (3, 90)
-
-
 # 32 at a time: with 32 questions all have their second try from 32 to 62; with more, others are asked before that
-@pytest.mark.parametrize(("questions", "ended"), [(32, 62), (320, 90)])
-def test_a_dead_tool_asked_many_at_a_time_costs_three_time_limits_at_most(questions: int, ended: float) -> None:
+@pytest.mark.parametrize(("at_once", "questions", "ended"), [(1, 12, 90), (32, 32, 62), (32, 320, 90)])
+def test_a_dead_tool_costs_three_time_limits_at_most(at_once: int, questions: int, ended: float) -> None:
     simulation = Simulation(lambda questions: (HANGS, "never"))
     with pytest.raises(ToolError, match="in a row"):
-        answers_of(simulation.pool(Limited(at_once=32)), "x" * questions)
+        answers_of(simulation.pool(Limited(at_once=at_once)), "x" * questions)
     assert simulation.now() == ended
 
 

@@ -120,9 +120,7 @@ def test_a_connection_that_breaks_during_a_call_is_opened_again(over_http: MakeT
 
 
 @pytest.mark.parametrize("forgotten", [(404, -32600), (404, -32001), (400, -32000)])
-def test_a_server_that_has_forgotten_its_sessions_is_asked_again(
-    over_http: MakeTool, http_server: ByHand, forgotten: tuple[int, int]
-) -> None:
+def test_a_forgotten_session_is_replaced(over_http: MakeTool, http_server: ByHand, forgotten: tuple[int, int]) -> None:
     http_server.forgotten = forgotten
     echo = over_http("echo")
     http_server.sessions.clear()  # it was started anew
@@ -141,9 +139,7 @@ def test_an_answer_that_cannot_be_read_fails_its_call_at_once_and_no_other(make:
     assert text_of(make("echo").run("still here")) == "still here"
 
 
-def test_what_is_no_message_on_standard_output_is_not_logged(
-    by_hand: MakeTool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_line_that_is_no_message_is_not_logged(by_hand: MakeTool, caplog: pytest.LogCaptureFixture) -> None:
     assert text_of(by_hand("noisy").run("")) == "said"
     assert caplog.records == []  # a traceback for each of three lines
 

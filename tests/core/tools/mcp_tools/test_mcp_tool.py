@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import MCPError
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult
+from mcp.types import CallToolResult
 
 from tests.core.tools.mcp_tools.conftest import BY_HAND, sessions_end
 from tests.support.mcp_by_hand import TOOLS, ByHand
@@ -28,15 +27,13 @@ from toolformer_core.tools.mcp import (
     parse_reference,
     server_tools,
 )
-from toolformer_core.tools.mcp.session import Overdue, Unreachable
-from toolformer_core.tools.mcp.tool import MAX_TEXT_CHARS, failure_of, result_of
+from toolformer_core.tools.mcp.tool import MAX_TEXT_CHARS, result_of
 
 MakeTool = Callable[..., MCPTool]
 PICTURE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 SOUND = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
 LINK = {"type": "resource_link", "name": "a", "uri": "https://example.org/a"}
 FILE = {"type": "resource", "resource": {"uri": "file:///a.txt", "text": "in a file"}}
-BLOB = {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "AAAA"}}
 
 
 def text(value: str) -> dict[str, Any]:
@@ -83,18 +80,12 @@ def test_what_a_tool_says_of_itself(by_hand: MakeTool) -> None:
     assert (named.key, named.name, limits_of(named).at_once) == ("parrot", "Parrot", 2)
 
 
-def test_the_fingerprint_covers_the_definition_and_no_secret(
-    by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_fingerprint_holds_no_secret(by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = by_hand("echo")
     monkeypatch.setenv("MY_TOKEN", "hunter2")
     given = by_hand("echo", settings=MCPSettings(env=("MY_TOKEN",)), name="Parrot", limits=ToolLimits(at_once=1))
     assert given.fingerprint == tool.fingerprint  # neither secrets nor names nor limits change a response
     assert b"hunter2" not in pickle.dumps(given)
-    monkeypatch.setenv("BY_HAND_VERSION", "8")
-    newer = by_hand("echo", settings=MCPSettings(env=("BY_HAND_VERSION",)))
-    others = [newer, by_hand("failing"), by_hand("repeat")]
-    assert len({tool.fingerprint, *(other.fingerprint for other in others)}) == 4
 
 
 @pytest.mark.parametrize("what", ["tool", "description", "schema", "server", "version"])
@@ -144,18 +135,11 @@ def test_a_process_gets_named_variables_and_no_others(by_hand: MakeTool, monkeyp
     assert not {"OTHER_TOKEN", "PYTHONPATH", "PYTEST_CURRENT_TEST"} & set(environment)
 
 
-def test_headers_are_sent_with_the_values_of_variables(
-    over_http: MakeTool, http_server: ByHand, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_headers_name_variables(over_http: MakeTool, http_server: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "hunter2")
     tool = over_http("echo", settings=MCPSettings(headers={"Authorization": "MY_TOKEN"}))
     assert tool.run("hello") == ToolResponse("hello")
     assert http_server.authorizations == {"Bearer hunter2"}
-
-
-def test_a_variable_that_is_not_set_is_the_users_mistake(by_hand: MakeTool) -> None:
-    with pytest.raises(UsageError, match="NOT_SET_ANYWHERE is not set"):
-        by_hand("echo", settings=MCPSettings(env=("NOT_SET_ANYWHERE",)))
 
 
 def test_a_server_that_cannot_be_started_says_why(tmp_path: Path) -> None:
@@ -172,9 +156,7 @@ def test_a_program_that_is_no_server_is_shown_by_what_it_prints() -> None:
         mcp_tool("mcp+stdio:echo usage: hello#echo")
 
 
-def test_what_a_server_writes_when_it_breaks_is_shown_without_secrets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_server_shows_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "hunter2")
     script = tmp_path / "broken.py"
     script.write_text("import os, sys; sys.exit('bad token ' + os.environ['MY_TOKEN'])")
@@ -182,9 +164,7 @@ def test_what_a_server_writes_when_it_breaks_is_shown_without_secrets(
         mcp_tool(f"mcp+stdio:{sys.executable} -I -S {script}#echo", settings=MCPSettings(env=("MY_TOKEN",)))
 
 
-def test_a_server_that_must_be_greeted_first_is_started_again(
-    by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_must_be_greeted_is_started_again(by_hand: MakeTool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BY_HAND_STRICT", "1")
     assert by_hand("echo", settings=MCPSettings(env=("BY_HAND_STRICT",))).run("hello") == ToolResponse("hello")
 
@@ -209,24 +189,18 @@ def test_an_address_without_a_server_says_so(http_server: ByHand) -> None:
     [
         ([text("one")], None, ToolResponse("one")),
         ([text("one"), PICTURE, text("two"), FILE], None, ToolResponse("one\ntwo\nin a file")),
-        ([text("3")], {"result": 3.0}, ToolResponse("3")),  # the text counts
         ([], {"result": "x"}, ToolResponse("x")),
-        ([], {"result": [1, 2]}, ToolResponse("[1,2]")),
         ([], {"a": "é", "b": {"c": None}}, ToolResponse('{"a":"é","b":{"c":null}}')),
         ([text(" ")], {"result": 3}, ToolResponse("3")),
         ([PICTURE], {"a": 1}, ToolResponse('{"a":1}')),
         ([PICTURE, SOUND, PICTURE], None, ToolFailure("not_text", "the tool answered with audio, image, and no text")),
         ([LINK], None, ToolFailure("not_text", "the tool answered with resource_link, and no text")),
-        ([BLOB], None, ToolFailure("not_text", "the tool answered with resource, and no text")),
         ([], None, ToolFailure("no_result", "the tool answered with nothing")),
         ([text(" \n")], None, ToolFailure("no_result", "the tool answered with nothing")),
-        ([], {"result": None}, ToolFailure("no_result", "the tool answered with nothing")),
         ([], {}, ToolFailure("no_result", "the tool answered with nothing")),
     ],
 )
-def test_an_answer_becomes_a_response_or_a_failure(
-    content: list[dict[str, Any]], structured: Any, result: ToolResult
-) -> None:
+def test_what_an_answer_becomes(content: list[dict[str, Any]], structured: Any, result: ToolResult) -> None:
     answer = CallToolResult.model_validate({"content": content, "structuredContent": structured})
     assert result_of(answer) == result
 
@@ -251,19 +225,3 @@ def test_a_long_text_is_cut() -> None:
     assert result == ToolResponse("a" * 60_000 + "\n" + "b" * 39_999)
     structured = CallToolResult.model_validate({"content": [], "structuredContent": {"result": "a" * 200_000}})
     assert result_of(structured) == ToolResponse("a" * MAX_TEXT_CHARS)
-
-
-@pytest.mark.parametrize(
-    ("error", "reason", "retryable"),
-    [
-        (Overdue(), "timeout", True),
-        (Unreachable("it is gone"), "unreachable", True),
-        (MCPError(INVALID_PARAMS, "no such zone"), "invalid_input", False),
-        (MCPError(INTERNAL_ERROR, "it broke"), "tool_error", False),
-        (ValueError("not what the protocol says"), "invalid_response", False),
-    ],
-)
-def test_an_error_of_a_call_is_a_failure_with_a_reason(error: Exception, reason: str, retryable: bool) -> None:
-    failure = failure_of(error, 2.0)
-    assert (failure.reason, failure.retryable) == (reason, retryable)
-    assert failure.detail
