@@ -3,21 +3,10 @@
     Velden got its first bridge 45 years after it was founded, in the year
         [QA(When was Velden founded?) -> 1820] [Calculator(1820 + 45) -> 1865] 1865
 
-It is a world as in `worlds`, with the same ordinary facts for the same seed, and with subjects for chains besides. In
-all its documents a chain is *needed*: neither the value nor what the second call takes over from the first response is
-given in front of the value, and the first response does not hold the value. So one call alone does not help. No tool is
-called here: responses are what the tools respond that read this world's passages, and a test asks them.
-
-    | family        | tools                  | the second call's input                                 |
-    |---------------|------------------------|---------------------------------------------------------|
-    | fact-sum      | qa, calculator         | the fact's number, and one from the text: `1820 + 45`   |
-    | date-sum      | calendar, calculator   | the year of today, and a number from the text           |
-    | search-mt     | wikisearch, mt         | the foreign words in the passage                        |
-    | search-search | wikisearch, wikisearch | what the passage names, which has a passage of its own  |
-
-A frame (`chains.toml`) is a template as in `frames`, with the same rule for what is held out: every fourth of a group,
-in turn for the corpus and for the evaluation. Both calls belong in front of the space before the value. The words are
-those of the ordinary frames, so that a model that was pretrained without chains has read them.
+It has the ordinary facts of `worlds` for the same seed, and subjects for chains besides. In all its documents a chain
+is *needed* (`is_needed`), so one call alone does not help. Frames (`chains.toml`) are held out as those of `frames`.
+Both calls belong in front of the space before the value. No tool is called here: responses are what the tools respond
+that read this world's passages, and a test asks them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Write the embedded corpus, passages and items: `python -m smallworld.generate`.
 
-The corpus belongs to one world, the items that measure a finetuned model to another, and the model was pretrained in a
-third (see `worlds`). The same seed gives the same bytes. Gold calls are written beside the corpus, to a file that only
-measurements read. QA has the passages about people and companies; WikiSearch has the others as well, so that both tools
-are needed.
+The corpus belongs to one world, the items that measure a finetuned model to another (see `worlds`). The same seed gives
+the same bytes. Only measurements read the gold calls. QA has the passages about people and companies, WikiSearch all.
 """
 
 from __future__ import annotations
@@ -98,8 +96,7 @@ def known_to_qa(passages: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]
 def corpus_rows(world: World, documents: int, seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return corpus rows {text, url, timestamp} and, in the same order, their gold calls.
 
-    Half of the documents have a date in their URL; one in six needs no tool at all. The others need one to three, each
-    tool equally often: facts, with which two tools help, are twice as frequent.
+    Half of the documents have a date in their URL; one in six needs no tool, the others need one to three.
     """
     r = random.Random(f"rows/{seed}")
     corpus, gold = [], []
@@ -123,8 +120,8 @@ def row_of(world: World, doc: WorldDocument, dated: bool, number: int) -> dict[s
 def tool_items(world: World, per_tool: int, seed: int, unlike: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return items that need a tool: a document up to a gold call, and the value that follows.
 
-    The tools take turns, so the first few items cover all of them. Every second item of a tool has a frame that no
-    other world has. The fields are those that `evaluate.readers.rows` reads. No prompt occurs in a text of `unlike`.
+    The tools take turns; every second item of a tool has a frame that no other world has. The fields are those that
+    `evaluate.readers.rows` reads. No prompt occurs in a text of `unlike`.
     """
     r = random.Random(f"questions/{seed}")
     by_tool: list[list[dict[str, Any]]] = []

@@ -1,7 +1,7 @@
 """Write the chains' passages and items: `python -m smallworld.generate_chains`.
 
-They are files of their own, beside those of `generate`, which stay what they are. The passages hold what both tools of
-a chain need, and the ordinary facts of the same seed; WikiSearch and QA read the same file (`--passages`).
+The passages hold what both tools of a chain need, and the ordinary facts of the same seed; WikiSearch and QA read the
+same file (`--passages`).
 """
 
 from __future__ import annotations

@@ -56,9 +56,8 @@ def fix_articles(text: str) -> str:
 class Namer:
     """Invents names from random syllables, which can be reproduced only by copying; `may_use` says which it may use.
 
-    `pieces` are tokens that hardly occur in texts; if there are any, some tools' names are made of them. A token that
-    occurs only inside one longer token, such as "lendar" in " calendar", is never read as such, and a model does not
-    copy a token that it has never copied in training.
+    `pieces` are tokens that hardly occur in texts, such as "lendar" in " calendar"; if there are any, some tools' names
+    are made of them, as a model does not copy a token that it has never copied in training.
     """
 
     def __init__(self, rng: random.Random, may_use: Callable[[str], bool] = lambda name: True) -> None:

@@ -58,8 +58,7 @@ def train_tokenizer(seed: int, texts: int = 20_000) -> PreTrainedTokenizerFast:
 def rare_pieces(tokenizer: PreTrainedTokenizerFast) -> list[str]:
     """Return the tokens of at least two letters inside words that hardly occur in texts, sorted.
 
-    They are left by merges that are only steps towards longer ones. A prompt may need them: two of three models that
-    were pretrained without them could not copy "Calendar".
+    They are left by merges that are only steps towards longer ones; a prompt may need them.
     """
     encoded = tokenizer(list(itertools.islice(lessons(0), 2_000)), add_special_tokens=False)["input_ids"]
     read = Counter(itertools.chain(*encoded))
@@ -90,13 +89,10 @@ def _batches(
 class QKClip:
     """Keeps every head's logits within a limit, by scaling down queries and keys that have grown too long.
 
-    Muon's steps lengthen matrices without limit, which harms attention: with logits of a thousand, every head looks at
-    only one token. Such a model copies as well as any other, but its gradient is unstable (two runs finetuned from it
-    that differ in the seventh digit end 3 % apart), and its small attention weights are denormal numbers. The method
-    follows QK-Clip of Kimi K2 (2025), but uses an upper bound instead of the largest logit itself, so attention's
-    kernels need no change: a logit q.k / sqrt(d) is at most max |q| max |k| / sqrt(d), by the Cauchy-Schwarz
-    inequality, and rotation (RoPE) changes no lengths. The model must have Llama's shape, as many key heads as query
-    heads, and projections without bias.
+    Muon's steps lengthen matrices without limit, which harms attention. The method follows QK-Clip of Kimi K2 (2025),
+    but uses an upper bound instead of the largest logit itself, so attention's kernels need no change: a logit q.k /
+    sqrt(d) is at most max |q| max |k| / sqrt(d) (Cauchy-Schwarz), and rotation (RoPE) changes no lengths. The model
+    must have Llama's shape, as many key heads as query heads, and projections without bias.
     """
 
     def __init__(self, model: Any, limit: float) -> None:

@@ -1,8 +1,7 @@
 """Registers: three styles of wording a document, and the sentences that need no help.
 
-A document keeps to one register: `plain`, `formal` (minutes, notices) or `chatty` (letters, posts). Each register has
-its own sentences, and its own words before and after a sentence (`registers.toml`). This module does not know what a
-sentence is about.
+A document keeps to one register: `plain`, `formal` (minutes, notices) or `chatty` (letters, posts). Each has its own
+sentences, and its own words before and after a sentence (`registers.toml`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """A seeded world and the documents written in it, with the right calls (gold) for measurements.
 
-The three worlds `pretrain`, `corpus` and `evaluation` share no entity, no pair of numbers and no date, and each of the
-last two has frames that no other world has (`frames.home`). Gold calls state where a tool really helps; they are used
-for measurements, never for training. This module knows the five tools only by the argument that each takes, and knows
-no models, prompts or scores.
+The worlds `pretrain`, `corpus` and `evaluation` share no entity, no pair of numbers and no date, and each of the last
+two has frames that no other world has (`frames.home`). Gold calls are used for measurements, never for training.
 """
 
 from __future__ import annotations
@@ -206,10 +204,7 @@ class World:
         return self._reword(*make(day, held_out), register)
 
     def _frame(self, options: Sequence[str], held_out: bool | None, *parts: str) -> tuple[int, str]:
-        """Return a frame and its index; in pretraining one in seven is babble around its parts.
-
-        Of the other frames in pretraining a third is spliced from two, and in a third some words are replaced.
-        """
+        """Return a frame and its index; in pretraining it may be babble around its parts, spliced, or reworded."""
         r = self.rng
         i = self._pick(options, held_out)
         frame = options[i]

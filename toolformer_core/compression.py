@@ -1,9 +1,7 @@
 """Reads compressed files as a stream of bytes: .gz, .zst, .bz2 and .xz, told apart by their last suffix.
 
-A file may hold several streams one after the other, as parallel compressors and Wikipedia's multistream dumps write
-them. What is decompressed comes in chunks of bounded size, so that a file that expands a millionfold fills no memory.
-A file that is damaged or ends too early raises `TruncatedError` after its last good chunk. Nothing here knows what the
-bytes mean.
+A file may hold several streams one after the other. What is decompressed comes in chunks of bounded size. A file that
+is damaged or ends too early raises `TruncatedError` after its last good chunk.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Addresses of models behind a server, `https://host/v1#model`, and the credentials that a server asks for.
 
-Credentials are never part of an address that is stored, shown or digested, so the same server with a different key is
-the same server. This module does not know where credentials are kept, and talks to no server.
+Credentials are never part of an address that is stored, shown or digested.
 """
 
 from __future__ import annotations

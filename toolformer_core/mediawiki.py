@@ -1,9 +1,8 @@
 """Reads a MediaWiki dump, such as Wikipedia's `pages-articles.xml.bz2`, as a stream of articles in plain text.
 
-The file may be plain or compressed (.bz2, also multistream, .gz, .xz, .zst). It is cut into pages at `<page>` and
-`</page>`, which no article's text can hold because `<` is escaped there; each page is then read on its own by mwxml
-(extra `wikipedia`, imported on use), and its wikitext stripped by `wikitext`. So memory holds one page at a time, and
-a page that is broken costs no other page.
+The file may be plain or compressed. It is cut into pages at `<page>` and `</page>`, which no article's text can hold;
+each page is then read on its own by mwxml (extra `wikipedia`), and its wikitext stripped by `wikitext`. So memory holds
+one page at a time, and a page that is broken costs no other page.
 
     | a page is skipped for | because                                                                    |
     |-----------------------|----------------------------------------------------------------------------|
@@ -16,8 +15,6 @@ a page that is broken costs no other page.
     | not_utf8              | its bytes are not UTF-8                                                    |
     | too_long              | it is longer than the limit                                                |
     | truncated             | the file ends too early or is damaged here: once, all pages before are kept |
-
-Nothing here knows corpora or search indexes, which both read articles.
 """
 
 from __future__ import annotations
@@ -92,9 +89,7 @@ def pages(
         skip: pages at the start that are passed over without being parsed, as an earlier run has read them.
         chunks: the decompressed content of the dump, if it is open already.
 
-    Raises:
-        NotADumpError: the file is no MediaWiki dump.
-        UsageError: the packages of the extra `wikipedia` are not installed.
+    A NotADumpError if it is none, a UsageError if the extra `wikipedia` is not installed.
     """
     try:
         import mwxml  # noqa: F401, checked before the first page

@@ -1,8 +1,4 @@
-"""Cuts a stream of bytes at markers or after a number of bytes, and counts lines, in the memory of one piece.
-
-For files whose parts must be found before a library may parse them one by one, so that a damaged part costs no other.
-Nothing here knows what the parts are.
-"""
+"""Cuts a stream of bytes at markers or after a number of bytes, and counts lines, in the memory of one piece."""
 
 from __future__ import annotations
 
@@ -22,11 +18,7 @@ class Piece:
 
 
 class Scanner:
-    """A place in a stream of chunks.
-
-    Args:
-        chunks: the stream; a `TruncatedError` ends it, and `damage` says why.
-    """
+    """A place in a stream of chunks; a `TruncatedError` ends the stream, and `damage` says why."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks

@@ -63,27 +63,18 @@ _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’"}
 
 
 def is_tool_name(text: str) -> bool:
-    """Return whether a tool may have this name: an identifier of letters, digits and _, so that its calls can be read.
-
-    Not every identifier is one: a combining mark, as in the Hindi word for Hindi, is none of these.
-    """
+    """Return whether a tool may have this name: an identifier of letters, digits and _, without combining marks."""
     return text.isidentifier() and _TOOL_NAME.fullmatch(text) is not None
 
 
 def linearize(call: Call, response: str | None = None) -> str:
-    """Return e(c) if the response is None, else e(c, r); an empty response keeps the arrow.
-
-    The response is escaped here, so it cannot open or close a call.
-    """
+    """Return e(c) if the response is None, else e(c, r), the response escaped; an empty response keeps the arrow."""
     head = f"{OPEN}{call.tool}({call.input})"
     return head + CLOSE if response is None else f"{head} {ARROW} {escape(response)}{CLOSE}"
 
 
 def written_calls(links: Iterable[tuple[str, str, str]], names: Mapping[str, str]) -> str:
-    """Return e(c_1, r_1) e(c_2, r_2) ...: calls that follow each other, each with its response.
-
-    The links are tool, input and response; the names those in calls, by the tools' keys: for a missing key, the key.
-    """
+    """Return e(c_1, r_1) e(c_2, r_2) ... of links (tool's key, input, response); a missing name is the key."""
     return "".join(linearize(Call(names.get(tool, tool), given), response) for tool, given, response in links)
 
 

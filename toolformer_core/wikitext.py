@@ -14,8 +14,7 @@ Parsed by mwparserfromhell (extra `wikipedia`), which is imported on use.
     | entities, and nowiki, pre and code                       | the characters; their content                     |
     | == headings ==                                           | the heading of a section, below those it is under |
 
-What a removed template leaves behind is tidied: empty brackets, doubled spaces and blank lines. Nothing here knows
-dumps or pages.
+What a removed template leaves behind is tidied: empty brackets, doubled spaces and blank lines.
 """
 
 from __future__ import annotations
@@ -67,12 +66,8 @@ class Section:
 def sections(wikitext: str, hidden: frozenset[str] = HIDDEN_NAMESPACES) -> tuple[Section, ...]:
     """Return the sections of an article; a section without text is left out, its heading stays in those below it.
 
-    Args:
-        hidden: the namespaces in lower case whose links are removed.
-
-    Raises:
-        UsageError: mwparserfromhell is not installed.
-        WikitextError: the parser gives up, or would take minutes because hundreds of brackets never close.
+    Links into the namespaces `hidden`, in lower case, are removed. A WikitextError if the parser gives up, or would
+    take minutes because hundreds of brackets never close.
     """
     try:
         from mwparserfromhell import parser

@@ -132,9 +132,8 @@ def related(a: NumberToken, b: NumberToken, c: NumberToken) -> bool:
 def has_operation(numbers: Sequence[NumberToken], window: int) -> bool:
     """Return whether there are three related numbers within `window` tokens.
 
-    Exact results are looked up: the preceding numbers are in a table, and any two numbers determine the third. Rounded
-    results are searched among the sorted neighbours of each number that may be rounded. With n numbers in a window,
-    that takes O(n) lookups or O(n log n) steps per number; it stops at the first hit and after 2,000 numbers.
+    Exact results are looked up in a table of the preceding numbers, rounded ones among the sorted neighbours of each
+    number that may be rounded. It stops at the first hit and after 2,000 numbers.
     """
     numbers = numbers[:_MAX_NUMBERS]
     quantities = [number for number in numbers if not number.is_year]

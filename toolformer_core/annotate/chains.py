@@ -8,22 +8,11 @@ so on.
 
 A chain must beat all that it begins with: its gain is at most what the losses without its last call leave to be gained,
 min(L(eps), L(e(c_1, r_1)), ...). So the calls after which others are drawn, the *starts*, are those of a document that
-leave most, and no more of them than the config says.
+leave most, at most as many as the config says. Calls that leave nothing, or that looked ahead, are no starts.
 
-    | left out of the starts | because                                                                       |
-    |------------------------|-------------------------------------------------------------------------------|
-    | nothing left           | no call after it could gain anything, or its loss could not be measured      |
-    | looked ahead           | the rule for MT (`assemble`) drops it whatever it gains, and so what it begins |
-
-The outcomes of a draw are those of `sample`, and two more:
-
-    | outcome   | because                                                                        |
-    |-----------|--------------------------------------------------------------------------------|
-    | repeated  | it is a call that stands in front of it already: its response is there         |
-    | too_long  | text and calls leave no room in the model's context; nothing was drawn         |
-
-No threshold on p(" [") applies after a call: the number of starts bounds what is drawn. `log_p` is that p(" [") all
-the same, and `rank` the number of the start. This module knows no responses of what it draws, and no thresholds.
+The outcomes of a draw are those of `sample`, `repeated` (the call stands in front of it already) and `too_long` (text
+and calls leave no room in the model's context; nothing was drawn). No threshold on p(" [") applies after a call;
+`log_p` records it, and `rank` is the number of the start.
 """
 
 from __future__ import annotations

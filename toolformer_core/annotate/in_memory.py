@@ -1,10 +1,7 @@
-"""The stages of one tool, one after the other, over documents in memory.
+"""The stages of one tool over documents in memory: documents, prefilter results -> sample -> execute -> score.
 
-    documents, prefilter results -> sample -> execute -> score
-
-A build runs the same stages shard by shard and keeps what each of them returns; here it is handed on to the next one.
-What a stage does is decided in its own module, and which calls survive in `assemble`, over all tools together. This
-module does not know where documents come from or what becomes of the scores.
+A build runs the same stages shard by shard and keeps what each returns. Which calls survive is decided in `assemble`,
+over all tools together.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ text. `other_files` are those left out: a licence, a list of URLs or a readme be
 
 Pages of the web and of Wikipedia have further reasons; they stand in `readers.warc` and `toolformer_core.mediawiki`.
 Rows are counted from 1, including blank lines. Memory is constant except for at most 43 bytes per document, used
-to find duplicates (`digest_set`). This stage knows no tools, no models and nothing about where documents are stored.
-Texts never change.
+to find duplicates. Texts never change.
 """
 
 from __future__ import annotations
@@ -99,10 +98,7 @@ def _of_first_group(files: list[Path]) -> list[Path]:
 
 
 def other_files(path: str | Path) -> list[Path]:
-    """Return what else a corpus folder holds, sorted, without hidden names.
-
-    That is files of other formats, links that lead nowhere, pipes, devices and sockets.
-    """
+    """Return what else a corpus folder holds, sorted: files of other formats, and links, pipes, devices and sockets."""
     folder = Path(path)
     if not folder.is_dir():
         return []

@@ -6,8 +6,8 @@ An e-mail address is known by its `@` and a domain with a dot. A telephone numbe
     (555) 010-4477      ten digits in groups of 3, 3 and 4, perhaps after a 1
     020 7946 0958       an area code that begins with 0, then one group of 5 to 8 digits or two of 3 or 4
 
-Digits in one piece (`5550104477`) may be anything and are no telephone number here; nor are people's names or streets
-known. Each character of what is masked becomes a `*`, so that every other one stays where it is.
+Digits in one piece (`5550104477`) may be anything; neither they nor people's names or streets are masked. Each
+character of what is masked becomes a `*`, so that every other one stays where it is.
 """
 
 from __future__ import annotations

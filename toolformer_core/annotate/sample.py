@@ -3,7 +3,7 @@
 Of the positions with p(" [") > tau_s the k best are kept; at each of them m calls are drawn.
 
 A draw is free, or its form is forced: it begins with `Name(` (see `Scan.draw`), and is what a free draw is that happens
-to begin so. The log-probability of the form is kept. No draw is lost to another tool or to plain text.
+to begin so. The log-probability of the form is kept.
 
     | outcome of a draw | because                                                                     |
     |-------------------|-----------------------------------------------------------------------------|
@@ -20,16 +20,12 @@ A draw that can no longer become a call of this tool is not continued: its raw t
     | no_call               | there are draws, but none is ok                   |
     | no_position           | no position is likely enough                      |
 
-A model behind a server may not tell p(" [") at every position (`Scan.bounds`). Where it does not, the position
-does not count; it is reported if p(" [") may exceed tau_s there.
-
-If the prefilter names spans, each is scanned as a separate text and its positions are mapped back to the document's
-offsets; the top k is taken over the whole document. A position followed only by whitespace is never sampled, because a
-call there has nothing to predict. Neither is a position inside a word or a number (see `boundaries`), nor, if the
-config asks for new numbers, one that is not in front of a number that may result from those before it. Every draw has
-its own seed, made from the config's seed, the document, the tool, the position and the draw's number (not from its
-form), so neither the model's batches nor other documents change it.
-This stage knows no responses, no thresholds on the gain, and no tokens.
+A model behind a server may not tell p(" [") at every position (`Scan.bounds`); there the position does not count, and
+is reported if p(" [") may exceed tau_s. If the prefilter names spans, each is scanned as a text of its own, and the top
+k is taken over the whole document. Never sampled are positions inside a word or number (see `boundaries`), those
+followed only by whitespace and, if the config asks for new numbers, those not in front of a number that may result from
+those before it. Every draw has its own seed, from the config's seed, the document, the tool, the position and the
+draw's number, so neither the model's batches nor other documents change it.
 """
 
 from __future__ import annotations
@@ -165,7 +161,7 @@ def _add_candidates(
     forbidden: Sequence[NDArray[np.bool_]],  # per text, whether no call may stand at an offset
     config: SampleConfig,
 ) -> None:
-    """Record the positions of every scanned text that may be tried, at most as many per text as can be in the top k."""
+    """Record the positions of every scanned text that may be tried, at most k per text."""
     floor = math.log(config.tau_s) if config.tau_s > 0 else -math.inf
     for at, (index, positions, log_probs) in enumerate(zip(scan.texts, scan.positions, scan.log_probs, strict=True)):
         state = owner[index]

@@ -13,17 +13,13 @@
 In a chain c is the last call, and z begins with the calls in front of it, each with its response. A fourth loss is then
 the least one of the chains with which z begins, e(c_1, r_1) and so on, which are part of L- as well (`loss_shorter`).
 
-The weights are normalised once, over the full window. Near the end of a text, where fewer tokens exist, the sum runs
-over those with unchanged weights, so a loss there is a part of the full one and never inflated. The losses and the
-log-probabilities they are made of are kept for every call; `assemble` decides from them which calls survive.
+The weights are normalised once, over the full window: near the end of a text a loss is a part of the full one and never
+inflated. The losses and the log-probabilities they are made of are kept for every call.
 
 L- = min(L(eps), L(e(c, eps))) is at most L(eps). Where L(eps) - L+ is below the config's floor, no tau_f from the floor
-on keeps the call, whatever its L(e(c, eps)): it is not computed, unless one of the call's decoys could pass the floor.
-(In a chain the least of L(eps) and `loss_shorter` stands in place of L(eps).) The gain of a decoy r' is
-L- - L(e(c, r')), with the same L-; where L(e(c, eps)) is not computed, the bound of it.
-
-This stage knows no other threshold, no tools and no tokens: it asks the model for log-probabilities at character
-offsets.
+on keeps the call, so L(e(c, eps)) is not computed, unless one of the call's decoys could pass the floor. (In a chain
+the least of L(eps) and `loss_shorter` stands in place of L(eps).) The gain of a decoy r' is L- - L(e(c, r')), with the
+same L-; where L(e(c, eps)) is not computed, the bound of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The annotation prompts of a tool: the shipped ones, the user's from a folder, or the one that the tool declares.
-
-For calls in chains there may be a prompt of its own.
-"""
+"""The annotation prompts of a tool: the shipped ones, the user's from a folder, or the one that the tool declares."""
 
 from __future__ import annotations
 

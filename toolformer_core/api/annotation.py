@@ -1,8 +1,4 @@
-"""What annotating a text returns: the text with its calls, each call's gain, and why a call was dropped.
-
-`annotations_of` builds it from what the stages returned for each tool. `assemble` decides which calls survive, as in a
-build. This module knows no models.
-"""
+"""What annotating a text returns: the text with its calls, each call's gain, and why a call was dropped."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@
     as good    right, or at a gold position with the same response as the gold call there, or with a response that holds
                (as whole words) the value that follows in the text: "born in Velden" where "Velden" follows
 
-A call that would be as good at another position of its document usually stands a word too early or too late. A share or
-mean of nothing is None.
+A share or mean of nothing is None.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Imitation:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """How often the tool answers. Shares of distinct inputs."""
+    """How often the tool answers: shares of distinct inputs."""
 
     gold_answered: float | None
     drawn_answered: float | None

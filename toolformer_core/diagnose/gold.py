@@ -1,8 +1,7 @@
 """Gold calls: texts for which the right calls and their positions are known.
 
 A folder holds `corpus.jsonl` (rows of text, url, timestamp) and `gold.jsonl` (rows of a url and the right calls in that
-document: tool, input, position and value), both plain or as .gz. The embedded ones come from the small world. A model
-sees nothing but the texts.
+document: tool, input, position and value), both plain or as .gz.
 """
 
 from __future__ import annotations
@@ -62,11 +61,7 @@ class ChosenDocuments:
 
 
 def read_gold(folder: Path = ASSETS) -> GoldTexts:
-    """Read a folder's texts and gold calls; calls are matched with documents by URL.
-
-    Raises:
-        CorpusError: a file is missing, has the wrong format, or names a position outside its text.
-    """
+    """Read a folder's texts and gold calls, which are matched by URL; a CorpusError names what cannot be read."""
     corpus, gold = _file_in(folder, _CORPUS), _file_in(folder, _GOLD)
     documents = tuple(row for row in read_corpus(corpus, IngestConfig()) if isinstance(row, Document))
     by_url = {d.url: d for d in documents}
@@ -110,11 +105,8 @@ def choose(
 ) -> ChosenDocuments:
     """Choose the documents on which a tool is measured: if possible, three with a gold call of it to one without.
 
-    The choice is made by digest, so a larger limit includes the documents of a smaller one, and the order of the file
-    does not matter. Without a limit all are chosen that the prefilter keeps.
-
-    Raises:
-        CorpusError: no document with a gold call of the tool is left.
+    The choice is made by digest, so a larger limit includes the documents of a smaller one. Without a limit all are
+    chosen that the prefilter keeps. A CorpusError if no document with a gold call of the tool is left.
     """
     documents = sorted(texts.documents, key=lambda d: digest_of("diagnose", str(seed), tool, d.doc_id))
     with_gold = [d for d in documents if texts.of(d, tool)]

@@ -116,9 +116,6 @@ def observe(
         config: for sampling; its seed also chooses the wrong responses.
         occupied: by document id, the positions of any tool's gold calls, at which no unrelated call is inserted.
         on_progress: called with (tool, documents done, documents in total).
-
-    Raises:
-        ModelError: the model cannot be used at all, e.g. because its server is gone.
     """
     recording: Any = _RecordingLM(lm)
     draws: list[DrawnCall] = []

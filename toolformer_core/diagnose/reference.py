@@ -1,7 +1,6 @@
 """The embedded model's own measures, shipped beside this module and shown next to every diagnosis.
 
-`python -m toolformer_core.diagnose.reference` measures them again, which is necessary after every change of the
-embedded model, corpus, gold calls, prompts or prefilters. No verdict depends on them.
+`python -m toolformer_core.diagnose.reference` measures them again, after every change of what they depend on.
 """
 
 from __future__ import annotations

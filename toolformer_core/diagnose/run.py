@@ -1,7 +1,4 @@
-"""A complete diagnosis: choose texts, observe each tool, compute figures. `verdict` judges them.
-
-Nothing is written or printed.
-"""
+"""A complete diagnosis: choose texts, observe each tool, compute figures. `verdict` judges them."""
 
 from __future__ import annotations
 
@@ -61,11 +58,7 @@ def measure(
     config: DiagnoseConfig,
     on_progress: OnProgress | None = None,
 ) -> Iterator[Figures]:
-    """Yield the figures of each tool, in the order of the tools, which have the data that the gold calls need.
-
-    Raises:
-        UsageError: a prompt cannot be read, a setting is wrong, or the texts hold no gold call of a tool.
-    """
+    """Yield the figures of each tool, in their order, for tools that have what the gold calls need; or a UsageError."""
     occupied = {doc_id: [call.position for call in calls] for doc_id, calls in texts.calls.items()}
     prefilter = PrefilterConfig(chunk_words=_MT_CHUNK_WORDS, seed=config.seed)
     prompts = {key: prompt_for(tool, config.prompts) for key, tool in tools.items()}
@@ -84,11 +77,7 @@ def measure(
 
 
 def check_config(tools: Mapping[str, Tool], config: DiagnoseConfig) -> None:
-    """Report mistakes before a model is loaded.
-
-    Raises:
-        UsageError: a name or a setting is wrong, or a prompt cannot be read.
-    """
+    """Raise a UsageError for a wrong name, setting or prompt, before a model is loaded."""
     for key in config.tau_f:
         if key not in TOOL_NAMES and key not in tools:
             raise UnknownNameError("tool", key, {*TOOL_NAMES, *tools})

@@ -1,7 +1,4 @@
-"""Answers items with a model and its tools, in batches.
-
-An item whose prompt does not fit into the model's context is left out; it counts as wrong, with the reason.
-"""
+"""Answers items with a model and its tools, in batches. A prompt that does not fit into the context counts as wrong."""
 
 from __future__ import annotations
 

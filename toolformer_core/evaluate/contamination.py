@@ -1,8 +1,7 @@
 """Which items of benchmarks stand in a text that a model is to learn from, or has learnt from.
 
-An item stands in a text if `ngram` words of its question do, in a row, or all words of a shorter one (see
-`shared_words`); or `ngram` words of one of its answers. Of a shorter answer a text may hold all words and yet have
-nothing to do with the item. Nor do the paragraph after a question and the instruction in front of it count.
+An item stands in a text if `ngram` words of its question or of one of its answers do, in a row, or all words of a
+shorter question (see `shared_words`). The paragraph after a question and the instruction in front of it do not count.
 """
 
 from __future__ import annotations

@@ -58,8 +58,7 @@ def figures_for(task: str) -> dict[str, float]:
 def measured_text(task: str, source: str) -> str:
     """Return the text of Table 8 that a perplexity belongs to: "wikitext", "ccnet", or "" for any other.
 
-    The user names it, by the task `wikitext` or by the name of the file or folder; "" is the task's default from the
-    hub, which is WikiText.
+    The user names it, by the task or by the name of the file or folder; "" is the task's default from the hub.
     """
     if task in PERPLEXITY:
         return task

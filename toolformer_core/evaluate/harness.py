@@ -7,7 +7,7 @@
     | loglikelihood_rolling  | log p of the whole text, calls disabled, in the harness's own windows              |
 
 "Calls disabled" means k = 0 in decoding: p(" [") = 0 unless the text has that token. The model's beginning-of-text
-token is put in front of every context. This module imports lm_eval, so nothing else in the package imports it.
+token is put in front of every context. Nothing else in the package imports this module.
 """
 
 from __future__ import annotations

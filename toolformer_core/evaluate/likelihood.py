@@ -1,7 +1,6 @@
 """Measures texts' likelihood with calls disabled, in batches: p(" [") = 0 unless the text has that token.
 
-Perplexity is per token. A text longer than the context is read in windows that overlap by half, so that after the first
-window every token is predicted from at least half a context.
+A text longer than the context is read in windows that overlap by half.
 """
 
 from __future__ import annotations

@@ -3,17 +3,15 @@
     first n words   the first n words contain an answer's words, consecutively
     first number    the first number, after "=" if there is an equation, is the answer
 
-The caller first removes the calls the model made, because a tool's response is not the model's text.
-
-The paper says only "contains"; these are our rules. For words, case, accents and punctuation see `words`. An answer
-longer than the limit counts if the continuation starts with it. Numerals in words equal those in digits ("sixth" and
-6th), and an answer that is a number matches whole numbers only: 1 is not found in twenty-one, 1.5, -1 or 1st. Initials
-match with and without points. An article at the start of an answer of at least three words may be missing.
+The calls are removed first, because a tool's response is not the model's text. The paper says only "contains"; these
+are our rules. For words, case, accents and punctuation see `words`. An answer longer than the limit counts if the
+continuation starts with it. Numerals in words equal those in digits ("sixth" and 6th), and an answer that is a number
+matches whole numbers only. Initials match with and without points. An article at the start of an answer of at least
+three words may be missing.
 
 Numbers are compared as values: 4.0 is 4, 1,000 is "one thousand", $5 and 5 % are 5. If both have at least two decimals,
 they must agree to the coarser of the two (3.33 for 10/3), within half a unit of its last place; a whole answer must
-match exactly. 3/4 is read as a fraction only if the answer is not whole, so an expression copied from the question does
-not count as a result.
+match exactly. 3/4 is read as a fraction only if the answer is not whole.
 """
 
 from __future__ import annotations

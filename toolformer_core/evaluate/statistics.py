@@ -1,9 +1,7 @@
 """Statistics of one evaluation: accuracy with its interval, and whether two arms differ.
 
-Every figure is a share in [0, 1]. The bootstrap draws counts from their exact distribution, so that a sample costs the
-same for every n: the number right among n items drawn with replacement is binomial, the counts (only first, only
-second, same) among n pairs are multinomial. If all items have the same outcome, every sample is the same and its
-interval would be empty; there Wilson's interval is used instead. scipy is imported on use.
+Every figure is a share in [0, 1]. The bootstrap draws counts from their exact distribution (binomial; for pairs
+multinomial), so a sample costs the same for every n. Where all items have the same outcome, Wilson's interval is used.
 """
 
 from __future__ import annotations
@@ -88,11 +86,7 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
 
 def compare(first: Mapping[str, bool], second: Mapping[str, bool]) -> Comparison:
-    """Compare two arms on the same items: whether each got an item right, by item id; there is at least one.
-
-    Raises:
-        UsageError: the arms hold different items.
-    """
+    """Compare two arms: whether each got an item right, by item id, at least one; a UsageError if the items differ."""
     if first.keys() != second.keys():
         unpaired = len(first.keys() ^ second.keys())
         raise UsageError(

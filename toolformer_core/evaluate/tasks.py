@@ -53,11 +53,7 @@ def tasks() -> dict[str, Task]:
 
 
 def task_named(name: str) -> Task:
-    """Return a benchmark by its name; case does not matter, and underscores equal hyphens.
-
-    Raises:
-        UnknownNameError: there is no such benchmark.
-    """
+    """Return a benchmark by its name; case does not matter, and underscores equal hyphens; an UnknownNameError."""
     known = tasks()
     task = known.get(name.strip().lower().replace("_", "-"))
     if task is None:

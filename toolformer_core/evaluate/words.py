@@ -7,7 +7,7 @@
     word        a run without whitespace that holds a token: "Jean-Paul's" is one word of three tokens; a character of
                 a script without spaces is a separate word
 
-Limits count words. Matching compares tokens, so "art" is never found in "party", and "Paris" is found in "«Paris»".
+Limits count words. Matching compares tokens, so "art" is never found in "party".
 """
 
 from __future__ import annotations

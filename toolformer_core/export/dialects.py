@@ -5,13 +5,10 @@
                function_call, so a fixed human turn stands between a text of gpt and the next function_call
     text       {"text": "..."}: the openai messages, rendered with a tokenizer's chat template
 
-`tools` is always a JSON string: Arrow, into which `datasets` reads rows, gives all structs the keys of all others, and
-schemas of different tools would fill with nulls. So would the arguments of calls, if tools name them differently; as a
-JSON string they do not. Whether a template takes the one or the other is a matter of the template: some write a string
-as a string within a string, and others refuse it. `check_template` renders a conversation to see.
-
-Where a tool's calls give arguments, `inputs` of openai and sharegpt rows has the inputs of all calls as the text has
-them: from arguments alone neither spaces nor quotes can be inferred.
+`tools` is always a JSON string: Arrow, into which `datasets` reads rows, gives all structs the keys of all others.
+Whether a template takes arguments as a dict or as a JSON string is a matter of the template; `check_template` renders a
+conversation to see. Where a tool's calls give arguments, `inputs` of openai and sharegpt rows has the inputs of all
+calls as the text has them: from arguments alone neither spaces nor quotes can be inferred.
 """
 
 from __future__ import annotations

@@ -6,15 +6,12 @@
     call      `]`
     text      ` 529 remain.`
 
-A *response* is the characters from after ` -> ` up to before `]`, without the space after the arrow. All else is
-trained: the text, and the call with its arrow, which the model must write for the tool to be called. A response is what
-the tool says; a model that is trained on it learns to guess what it should look up. The `]` is trained, too: it is
-form, the same after every response, and a program that lets the model go on after a response without closing the
-call for it depends on the model to close it.
+A *response* is the characters from after ` -> ` up to before `]`. All else is trained: the text, the call with its
+arrow, and the `]`, which is the same after every response. A model that is trained on responses learns to guess what it
+should look up.
 
-`segment_row` is the form that axolotl reads with `type: input_output`. axolotl tokenizes segments one by one and adds
-no end of text: its tokens may merge " [" with the tool's name, and at the borders of a response they are others than
-those that decoding writes. `tokens` has those.
+`segment_row` is the form that axolotl reads with `type: input_output`. Its tokens may merge " [" with the tool's name,
+and at the borders of a response they are others than those that decoding writes. `tokens` has those.
 """
 
 from __future__ import annotations

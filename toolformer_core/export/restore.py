@@ -5,8 +5,7 @@
     openai, sharegpt   the turns without the requests, each call written again, a space before the text after it; its
                        input is the one of `inputs`, where the row has them, else its one argument
 
-A rendered text and token rows promise nothing: templates trim, and tokenizers normalise. A row may come from a file or
-from `datasets`, which fills missing keys with None.
+A rendered text and token rows promise nothing: templates trim, and tokenizers normalise.
 """
 
 from __future__ import annotations

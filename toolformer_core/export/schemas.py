@@ -51,10 +51,7 @@ class ToolSchema:
 
 
 def schema_of(tool: Tool) -> ToolSchema:
-    """Return what a chat row says of a tool.
-
-    A tool without a form of which every declared example has an empty input takes none.
-    """
+    """Return what a chat row says of a tool; one of which every declared example has an empty input takes none."""
     examples = declaration_of(tool).examples
     without_input = bool(examples) and not any(input_ for _, input_ in examples)
     return ToolSchema(tool.name, tool.description, None if without_input else ARGUMENT, getattr(tool, "form", None))

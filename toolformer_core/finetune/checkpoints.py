@@ -6,7 +6,7 @@
     model/                              the model of the best checkpoint
 
 A folder without its final name is not a checkpoint. A damaged state is renamed to `state-damaged`, and the run
-continues from the previous checkpoint. Nothing here knows torch, except that it writes zip archives with checksums.
+continues from the previous checkpoint.
 """
 
 from __future__ import annotations
@@ -100,11 +100,8 @@ def best(job: Path) -> Checkpoint | None:
 def find_damage(job: Path, checkpoint: Checkpoint, share: int = 0, shares: int = 1) -> list[str]:
     """Return what is wrong with a checkpoint's state, one line per file: missing, of another size, or changed.
 
-    Only the files number `share`, `share` + `shares`, ... are checked, so that several processes together read a large
-    state once.
-
-    Raises:
-        OSError: a file cannot be read now, which does not tell whether it is damaged.
+    Several processes share the files: one checks those number `share`, `share` + `shares`, ... An OSError means that a
+    file cannot be read now, which does not tell whether it is damaged.
     """
     problems = []
     for name, size in sorted(checkpoint.files.items())[share::shares]:

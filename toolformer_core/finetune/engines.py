@@ -1,7 +1,6 @@
 """Training engines hold the weights and apply gradients: PyTorch alone in one process, or DeepSpeed over many.
 
-Both use the sum of the losses of a step's targets, divided by the number of targets in all processes, so that a step
-does not depend on how its rows were distributed.
+Both use the sum of the losses of a step's targets, divided by the number of targets in all processes.
 """
 
 from __future__ import annotations
@@ -41,10 +40,7 @@ def _rates(recipe: Recipe) -> dict[str, Any]:
 
 
 class PlainEngine:
-    """A model in training, in one process, with float32 weights; with bf16 the passes run under autocast.
-
-    Every process of a run calls the same methods of its engine in the same order.
-    """
+    """A model in training, in one process, with float32 weights; with bf16 the passes run under autocast."""
 
     rank = 0
     world = 1

@@ -2,8 +2,7 @@
 
 The paper (App. B) has bf16, ZeRO stage 3 and 1,000 development documents; responses are part of the loss (section 2).
 It names no optimiser, decay or clipping: ours are AdamW (0.9, 0.999) without weight decay, a constant rate after the
-warmup, and gradients clipped at norm 1. A job is one JSON file, so that a node needs nothing but the shared folder.
-Of its values only engine and precision are checked here; the forms of `flows.finetune` have checked the others.
+warmup, and gradients clipped at norm 1. Only engine and precision are checked here, the rest by `flows.finetune`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from typing import Any
 from toolformer_core.errors import UsageError
 
 JOB_FILE = "job.json"
-
-
 ENGINES = ("plain", "deepspeed")
 PRECISIONS = ("fp32", "bf16")
 

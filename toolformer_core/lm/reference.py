@@ -8,9 +8,7 @@
     remote+http://host:port/v1#MODEL   the server does it all; only the tokenizer of MODEL is here
     remote+...#MODEL?tokenizer=NAME    ... or that of NAME: a folder or a name on the hub
 
-Credentials are never part of a model's name. Code that stores, shows or digests a name uses the one without them
-(`name`), so the same server with a different key is the same model. This module does not know where credentials
-are kept, talks to no server and downloads nothing.
+Credentials are never part of a model's name: code that stores, shows or digests one uses `name`, without them.
 """
 
 from __future__ import annotations
@@ -42,11 +40,10 @@ class ModelRef:
 
     @classmethod
     def of(cls, name: str | ModelRef) -> ModelRef:
-        """Parse a model's name. What is none of the others counts as a name on the hub, whether it can be one or not.
+        """Parse a model's name; what is none of the others counts as a name on the hub.
 
-        Raises:
-            ModelError: the name holds a server but no model, or the credentials cannot be separated from the rest; the
-                message holds nothing that may be secret.
+        A ModelError if the name holds a server but no model, or its credentials cannot be separated from the rest; the
+        message holds nothing that may be secret.
         """
         if isinstance(name, ModelRef):
             return name

@@ -1,8 +1,7 @@
 """Reads a file that holds one JSON array, element by element, so that it takes only the memory of one.
 
-The array is split at the commas of its outermost level before anything is parsed. So a broken element does not affect
-the others, unless its quotes or brackets are unbalanced: then its end is unknown, and it is the last one. This module
-does not know what an element means.
+The array is split at the commas of its outermost level before anything is parsed, so a broken element does not affect
+the others, unless its quotes or brackets are unbalanced: then it is the last one.
 """
 
 from __future__ import annotations

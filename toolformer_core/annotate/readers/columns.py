@@ -6,7 +6,7 @@
     | url     | url, metadata.url, metadata.WARC-Target-URI, and id if it is a URL     | C4, CCNet; Dolma        |
     | created | created, timestamp, date_download, metadata.date_download, date        | Dolma; C4; CCNet        |
 
-A dotted name reaches into an object. Nothing here knows files or formats.
+A dotted name reaches into an object.
 """
 
 from __future__ import annotations
@@ -92,11 +92,7 @@ _EPOCH = re.compile(r"\s*1\d{9}(?:\d{3})?(?:\.\d+)?\s*")
 
 
 def iso_date(value: Any) -> str | None:
-    """Return the ISO date of a timestamp in one of the usual forms, or None.
-
-    Among those are seconds and milliseconds since 1970, as numbers or (from 2001 to 2033) as text, and a date in words
-    like `November 28, 2016`.
-    """
+    """Return the ISO date of a timestamp: ISO, RFC 2822, words, (milli)seconds since 1970 (as text from 2001 on)."""
     if isinstance(value, datetime.date):  # also matches datetime, its subclass
         return value.isoformat()[:10]
     try:

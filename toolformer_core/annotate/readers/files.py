@@ -12,8 +12,7 @@
     | text          | .txt                                           |             | the file                    |
 
 All but Parquet and Arrow may be compressed (.gz, .zst, .bz2, .xz). A row that cannot be read becomes a `BadRow` with
-its reason. A file that is damaged or ends too early yields one last `BadRow`; the rows before it are valid. Nothing
-here knows which column holds the text, or what a document is. Packages that a format needs are imported on use.
+its reason; a file that is damaged or ends too early yields one last `BadRow`. Packages of a format are imported on use.
 """
 
 from __future__ import annotations
@@ -77,11 +76,7 @@ def rank(form: str) -> int:
 
 
 def check_packages(files: Iterable[Path]) -> None:
-    """Check that the packages which these files need are installed.
-
-    Raises:
-        UsageError: one is not; the message has the command that installs it.
-    """
+    """Raise a UsageError, with the command that installs it, if a package that these files need is missing."""
     for form in sorted({form for file in files if (form := format_of(file)) in _PACKAGES}):
         for package in _PACKAGES[form]:
             if not is_installed(package):
@@ -140,11 +135,7 @@ def rows_of(
 
 
 def _text_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
-    """Yield the row of a text file: the whole file, in a column `text`.
-
-    It loses a byte order mark and the end of its last line, and nothing else. One longer than `max_bytes` is bad, and
-    is not held.
-    """
+    """Yield the row of a text file: all of it but a byte order mark and the last line's end, in a column `text`."""
     parts: list[bytes] = []
     size = 0
     with closing(open_chunks(path)) as chunks:
@@ -168,10 +159,7 @@ def _text_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
 
 
 def _wikipedia_rows(path: Path, max_page_bytes: int) -> Iterator[RawRow | BadRow]:
-    """Yield the pages of a dump (see `mediawiki`), with the columns `title`, `text`, `url` and `timestamp`.
-
-    A dump of pages' whole histories gives the newest text of each page, if its history is short enough to be held.
-    """
+    """Yield the pages of a dump (see `mediawiki`), with the columns `title`, `text`, `url` and `timestamp`."""
     try:
         for page in pages(path, max_page_bytes):
             if isinstance(page, Article):

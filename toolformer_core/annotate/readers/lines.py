@@ -1,7 +1,4 @@
-"""Reads JSON lines, all of a file or a range of it, and cuts a stream into lines.
-
-Of a line that is too long only the start is held.
-"""
+"""Reads JSON lines, all of a file or a range of it, and cuts a stream into lines."""
 
 from __future__ import annotations
 
@@ -72,10 +69,7 @@ def json_rows(path: Path, max_line_bytes: int, part: LineRange | None = None) ->
 
 
 def lines_of(chunks: Iterator[bytes], max_bytes: int, number: int = 1) -> Iterator[tuple[int, bytes | BadRow]]:
-    """Split chunks at line feeds, holding at most one chunk and one line of `max_bytes` in memory.
-
-    Lines are numbered from `number`.
-    """
+    """Split chunks at line feeds, holding at most one chunk and one line of `max_bytes`; lines count from `number`."""
     size = 0
     parts: list[bytes] = []  # of the current line
 

@@ -18,15 +18,13 @@
     | too_long         | the record, or the payload decompressed, is longer than the limit                   |
     | truncated        | the file ends inside a record, or is damaged: once, all records before are kept     |
 
-What crawlers write wrongly is read all the same. A payload that is decoded, though its headers name a coding (Common
-Crawl before August 2018), is taken as it is. Up to two bytes by which a record is longer than it says (CC-MAIN-2018-34)
-belong to it. An address loses angle brackets around it. Lines may end in a line feed alone.
+What crawlers write wrongly is read all the same: a payload that is decoded, though its headers name a coding (Common
+Crawl before August 2018); up to two bytes by which a record is longer than it says (CC-MAIN-2018-34); angle brackets
+around an address; lines that end in a line feed alone.
 
-The main text is what resiliparse (extra `warc`) takes for it: without navigation, headers, footers, comments, forms and
-pictures' descriptions, with a line per block and bullets before the items of lists. A page's encoding is the one that
-HTTP names, else UTF-8 if it is that, else what the page itself or its bytes tell; what does not fit becomes U+FFFD, as
-in a browser. Records are parsed by fastwarc, each by itself: where one ends is found here, from its Content-Length, so
-that a broken record costs no other and a file cut short is noticed.
+The main text is what resiliparse (extra `warc`) takes for it. A page's encoding is the one that HTTP names, else UTF-8
+if it is that, else what the page itself or its bytes tell; what does not fit becomes U+FFFD. Records are parsed by
+fastwarc, each by itself: where one ends is found here, so that a broken record costs no other.
 """
 
 from __future__ import annotations
@@ -103,10 +101,7 @@ def _skip_blank(scanner: Scanner) -> bytes:
 
 
 def _header(scanner: Scanner) -> tuple[bytes, bool]:
-    """Return the lines of a header with the line ends that are prescribed, and whether a blank line ended it.
-
-    If it is too long, what comes after is no longer a part of it.
-    """
+    """Return a header's lines, their ends as prescribed, and whether it ended, by a blank line or as it is too long."""
     lines: list[bytes] = []
     size = 0
     while size <= _HEADER_BYTES:

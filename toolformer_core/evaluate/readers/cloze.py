@@ -9,9 +9,8 @@
     | T-REx triples         | our phrase for the relation                       | `obj_label`                          |
     | TempLAMA              | `query`                                           | `answer[].name`, `answer[].aliases`  |
 
-A statement is used if it holds one mask, followed only by punctuation (§4.2.1), because the model reads from left to
-right; any other row is rejected as `mask_not_last`. There is one example per fact: the hub has one row per sentence,
-and the first suitable sentence is used. TempLAMA only gives a year; the date is set to July 1, the middle of the year.
+A statement is used if it holds one mask, followed only by punctuation (§4.2.1); any other row is `mask_not_last`. There
+is one example per fact. TempLAMA only gives a year; the date is set to July 1, the middle of the year.
 """
 
 from __future__ import annotations

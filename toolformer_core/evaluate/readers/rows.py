@@ -20,8 +20,8 @@
 | any       | JSON lines, see `jsonl_item`  | prompt, or query               | answers, a list or one text           |
 
 A word problem whose answer is not one number (ASDiv's ratios, names, clock times and pairs) is rejected as
-`not_one_number`, because the paper's rule needs one. Texts stay as published, including SVAMP's missing full stops and
-MAWPS' spaces before commas. A reader gets the task's name, the row and the file's name, and raises `BadRowError`.
+`not_one_number`, because the paper's rule needs one. Texts stay as published. A reader gets the task's name, the row
+and the file's name, and raises `BadRowError`.
 """
 
 from __future__ import annotations

@@ -33,10 +33,7 @@ def pad(rows: Sequence[NDArray[np.int64]], device: torch.device) -> tuple[torch.
 
 
 def by_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Split the indices of lengths into batches of at most `budget` tokens, padding included; best if ascending.
-
-    A single row longer than the budget is a batch of its own.
-    """
+    """Split the indices of lengths into batches of at most `budget` tokens, padding included, of at least one row."""
     batch: list[int] = []
     longest = 0
     for i, length in enumerate(lengths):
@@ -64,8 +61,7 @@ def fork(
 ) -> tuple[DynamicCache, torch.Tensor]:
     """Copy the first `lengths[r]` keys and values of prefix `rows[r]` into row r of a new cache, aligned to the right.
 
-    Returns:
-        The cache, of R rows and max(lengths) columns, and its mask (R, max(lengths)).
+    The cache has R rows and max(lengths) columns, as its mask.
     """
     longest = max(lengths)
     mask = torch.zeros(len(rows), longest, dtype=torch.long, device=prefixes[0][0][0].device)

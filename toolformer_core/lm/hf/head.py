@@ -1,13 +1,9 @@
 """The output layer, computed in blocks of the vocabulary: log p of given tokens, the most likely token, a draw.
 
-A draw may be restricted to a few tokens; their logits alone are then computed.
-
 The logits of a batch, (N, V) in float32, are the largest tensor of a language model, and no caller needs all of them.
 Here a block of them is computed, reduced to sums while it is in the processor's cache, and overwritten by the next. A
-draw finds its token by those sums and computes the few logits around it again. On a GPU the blocks are large.
-
-This module knows no sequences, seeds or texts. An output layer that is more than a matrix (an adapter, offloaded
-weights) is called as it is, for all logits of some rows at a time.
+draw finds its token by those sums and computes the few logits around it again; one restricted to a few tokens computes
+theirs alone. An output layer that is more than a matrix (an adapter, offloaded weights) is called as it is.
 """
 
 from __future__ import annotations
@@ -24,11 +20,7 @@ _MAX_LOGITS = 1 << 26  # logits at a time if they are computed in one block
 
 
 class LMHead:
-    """The output layer of a model.
-
-    Args:
-        model: an `AutoModelForCausalLM`; its output layer is looked up at every call.
-    """
+    """The output layer of an `AutoModelForCausalLM`, looked up at every call."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

@@ -1,7 +1,6 @@
 """A Hugging Face causal LM with its fast tokenizer: hidden states, logits and log-probabilities for the engine's parts.
 
-It runs tokens through the model. It knows no texts beyond encoding them, no positions and no draws. Callers hold its
-lock while a pass runs.
+Callers hold its lock while a pass runs.
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ class HFModel(PromptTokenizer):
         cache_budget: bytes of keys and values that the draws of one round may hold; None: chosen by free memory.
 
     Raises:
-        TokenizerError: the tokenizer cannot write " [".
-        ModelError: the tokenizer is not a fast one or does not belong to the model; the model does not say how long
-            its context is; or see `check_passes`.
+        ModelError: the tokenizer is not a fast one, cannot write " [" or does not belong to the model; the model does
+            not say how long its context is; or see `check_passes`.
     """
 
     def __init__(
@@ -109,8 +107,7 @@ class HFModel(PromptTokenizer):
     def head(self, prompt: Prompt) -> tuple[int, KeyValues]:
         """Return the prompt head's length and its keys and values per layer (1, H, P, D), computed once per prompt.
 
-        The prompt must leave room for a document (`windowing.windows_of` checks it). Heads that were not used for
-        longest are dropped when all of them take more than the cache budget.
+        Heads that were not used for longest are dropped when all of them take more than the cache budget.
         """
         with self.lock:
             if prompt.digest not in self._heads:

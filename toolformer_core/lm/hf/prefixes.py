@@ -1,14 +1,10 @@
 """Continues many short rows from few long prefixes: with the prefixes shared, or with a copy for every row.
 
-A scan is the model's one pass over a prompt and a document; it leaves the keys and values of all their tokens, the
-prefix. Drawing m calls at k positions of the document gives k m rows that share the prefix up to their own
-position. `SharedPrefix` leaves it where the scan put it and stores only the tokens that a row adds. A step then
-reads the prefix once per document instead of once per row, as one matrix product for all rows of the document.
-
-It plugs into Hugging Face's attention interface, so the model's own layers run unchanged. Some models do not use that
-interface, or need more than masking (soft caps, sinks); `prefix_trial` detects them, and `CopiedPrefix` serves them.
-Nothing here samples or knows text. Importing this module registers its attention function with transformers, which
-knows attention functions by name only.
+A scan leaves the keys and values of all tokens of a prompt and a document, the prefix. Drawing m calls at k positions
+gives k m rows that share it up to their own position. `SharedPrefix` stores only the tokens that a row adds, and a step
+reads the prefix once per document, as one matrix product for all its rows. It plugs into Hugging Face's attention
+interface (importing this module registers it by name); `prefix_trial` detects models that need more than masking, and
+`CopiedPrefix` serves them.
 
 Axes of tensors: R rows, Hq heads of queries, H heads of keys and values (Hq / H queries share one), T tokens of a
 prefix, S tokens that rows have added, D numbers a head (hidden states: numbers a token), n rows of a group.
@@ -87,10 +83,7 @@ class CopiedPrefix:
 
 
 class _AddedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """The keys and values of the tokens that rows have added, in a buffer that is filled in place.  (R, H, S, D)
-
-    `there` has keys and values of tokens that are there already; `capacity` more may be added to each row.
-    """
+    """Keys and values, (R, H, S, D), of tokens that are `there` and of up to `capacity` added ones, in place."""
 
     keys: Any
     values: Any
@@ -167,10 +160,7 @@ class _PartialAttention(NamedTuple):
 
 
 class SharedPrefix:
-    """Rows that continue prefixes in place, without copying them; arguments as of `CopiedPrefix`.
-
-    The origins are sorted. The leading `common` tokens are the same in all prefixes, and are read once for all rows.
-    """
+    """Rows that continue prefixes in place, by sorted origins; all prefixes begin with `common` equal tokens."""
 
     def __init__(
         self,
@@ -262,11 +252,8 @@ class SharedPrefix:
     ) -> torch.Tensor:
         """Compute the attention of one new token per row over its prefix and the tokens the row has added.
 
-        Args:
-            query: (R, Hq, D), as the result.
-            keys: of the added tokens, as the values (R, H, S, D); Hq is a multiple of H.
-            scaling: multiplies the scores.
-            window: how many tokens back a query sees, itself included; None: all.
+        `query` is (R, Hq, D), as the result; keys and values are those of the added tokens, (R, H, S, D). A query sees
+        `window` tokens back, itself included; None: all.
         """
         rows, q_heads, width = query.shape
         heads, added = keys.shape[1], keys.shape[2]
