@@ -67,7 +67,6 @@ class _Subject:
 
     @property
     def search(self) -> SlotCall:
-        """The call that finds its passage."""
         return SlotCall("wikisearch", self.name, " > ".join(self.passage.values()))
 
 
@@ -133,7 +132,6 @@ class ChainWorld(World):
         )
 
     def _title(self, draw: Callable[[], str]) -> str:
-        """Return a name that no other passage has as its title."""
         while (name := draw()) in self._titles:
             pass
         self._titles.add(name)

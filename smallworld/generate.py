@@ -173,7 +173,6 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def generate(out: Path, seed: int = 0) -> None:
-    """Write corpus, gold calls, passages and items to a folder."""
     out.mkdir(parents=True, exist_ok=True)
     world = World("corpus", seed, phrases=phrases_from("corpus"), facts=FACTS_OF_CORPUS)
     other = World("evaluation", seed, phrases=phrases_from("evaluation"), facts=FACTS_OF_EVALUATION)

@@ -52,7 +52,6 @@ _LABELS += [("Text:", "Result:"), ("Before:", "After:"), ("In:", "Out:"), ("Plai
 
 
 def _annotate(doc: WorldDocument, calls: Mapping[str, Callable[[Slot], str]]) -> str:
-    """Return the document's text with a call in front of every slot whose kind has a tool."""
     text = doc.text
     for slot in sorted(doc.slots, key=lambda s: -s.position):
         if slot.kind in calls:

@@ -81,11 +81,9 @@ class Namer:
         return f"l'{word}" if r.random() < 0.05 else word.capitalize() if r.random() < 0.2 else word
 
     def unknown(self) -> str:
-        """Return an invented word."""
         return self._unknown(1, 3)
 
     def _unknown(self, low: int, high: int, vowels: list[str] | None = None) -> str:
-        """Return a word of random syllables or of random letters."""
         return self._word(low, high, vowels) if self.rng.random() < 0.5 else self._letters()
 
     def first_name(self) -> str:
@@ -155,5 +153,4 @@ class Namer:
         return " ".join(words) + "."
 
     def foreign(self, words: int) -> str:
-        """Return a phrase in a language that does not exist."""
         return " ".join(self._unknown(1, 2, _FOREIGN_VOWELS) for _ in range(words))

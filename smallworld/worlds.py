@@ -187,7 +187,6 @@ class World:
         return Sentence(registers.reword(text, register, r, starts_with_name=frame.startswith("{"), often=0.2)[0])
 
     def opening(self, register: str, day: dt.date) -> list[Sentence]:
-        """Return the opening of a document in this register: one sentence, or none."""
         options = registers.OPENINGS[register]
         if not options or self.rng.random() < 0.4:
             return []
@@ -282,7 +281,6 @@ class World:
         return self._fill(frame, fill, "translation", f"translation/{i}", i, e, {"phrase": f})
 
     def _phrase(self) -> tuple[str, str]:
-        """Return a foreign phrase and its English meaning."""
         r = self.rng
         if self.phrases is not None:
             f, e = r.choice(self.phrases)

@@ -76,8 +76,6 @@ NO_CREDENTIALS = Credentials()
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A model behind a server."""
-
     url: str  # the server's address, without credentials
     model: str  # the name by which the server knows the model
     credentials: Credentials = NO_CREDENTIALS

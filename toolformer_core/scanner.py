@@ -10,8 +10,6 @@ from toolformer_core.compression import TruncatedError
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What stands between two cuts."""
-
     kept: bytes  # all of it, or its start if it is longer than what was to be kept
     size: int  # in bytes
     found: bool  # whether it ends as it should; otherwise the stream ended in it

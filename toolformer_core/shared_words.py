@@ -76,7 +76,6 @@ class SharedWords:
 
 
 def words_in(text: str) -> list[str]:
-    """Return the words of a text as they are compared."""
     return [word for word, _, _ in _words_of(text)]
 
 

@@ -57,8 +57,6 @@ class WikitextError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of an article that has text."""
-
     heading: str  # with the headings it stands under, such as `History > Early years`; empty before the first heading
     text: str  # plain text without a subsection's text; a blank line stands between paragraphs
 

@@ -149,7 +149,6 @@ class GainCollector:
                 self._decoys.extend(gain for gain in call.decoy_gains if not math.isnan(gain))
 
     def gains(self) -> GainsOfTool:
-        """Return what was collected."""
         return GainsOfTool(
             calls=np.sort(np.frombuffer(self._calls)) if self._calls else np.empty(0),
             decoys=np.sort(np.frombuffer(self._decoys)) if self._decoys else np.empty(0),
@@ -161,8 +160,6 @@ class GainCollector:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimated rate at one threshold."""
-
     tau_f: float
     calls: int  # R: calls that gain at least tau_f
     of_calls: int  # N
@@ -179,8 +176,6 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class FoundThreshold:
-    """The threshold for a promised rate."""
-
     tool: str
     promised: float
     tau_f: float

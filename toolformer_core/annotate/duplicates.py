@@ -32,8 +32,6 @@ _SKETCH = 256  # values of a hash in the sketch
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What is kept of a document."""
-
     bands: bytes  # 8 bytes for each of the bands
     sketch: bytes  # a byte of each hash, to estimate how alike two documents are
 

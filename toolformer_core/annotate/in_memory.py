@@ -28,8 +28,6 @@ Question = tuple[str, str]  # input and context: all that a tool receives
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """What the stages of one tool returned."""
-
     sampled: tuple[SampledDocument, ...]  # one per document, in the order given
     executions: Mapping[Question, Execution]
     scored: tuple[ScoredCall, ...]
@@ -95,7 +93,6 @@ def questions(draws: Iterable[DrawnCall], contexts: Mapping[str, str]) -> list[Q
 def answered_calls(
     draws: Iterable[DrawnCall], contexts: Mapping[str, str], executions: Mapping[Question, Execution]
 ) -> Iterator[tuple[DrawnCall, str]]:
-    """Yield the calls among the draws that have a response, with that response."""
     for call in draws:
         if call.outcome == "ok":
             execution = executions.get((call.input, contexts[call.doc_id]))

@@ -29,7 +29,6 @@ KINDS = tuple(_PATTERNS)
 
 
 def kinds_in(text: str) -> list[str]:
-    """Return which of `KINDS` a text holds."""
     return [kind for kind, pattern in _PATTERNS.items() if pattern.search(text)]
 
 

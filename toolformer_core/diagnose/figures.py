@@ -31,8 +31,6 @@ _KEEP = 0.6  # share of gold calls that a suggested tau_f keeps
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where the model would call."""
-
     gold: int  # gold positions
     positions: float | None  # mean number of positions per document that may be chosen
     tau_s: float
@@ -97,8 +95,6 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the pipeline keeps at the tool's threshold."""
-
     calls: int
     precision: float | None  # share of calls that are as good
     precision_anywhere: float | None  # share of calls that are as good, at their position or elsewhere
@@ -107,8 +103,6 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """All figures of one tool."""
-
     tool: str
     documents: int
     gold: int

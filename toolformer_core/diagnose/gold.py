@@ -30,8 +30,6 @@ _OTHER_SHARE = 4  # one in four chosen documents has no gold call of the tool, s
 
 @dataclass(frozen=True, slots=True)
 class GoldCall:
-    """A call that is right in a document."""
-
     doc_id: str
     tool: str  # key
     input: str
@@ -41,8 +39,6 @@ class GoldCall:
 
 @dataclass(frozen=True, slots=True)
 class GoldTexts:
-    """Documents and their gold calls."""
-
     documents: tuple[Document, ...]
     calls: Mapping[str, tuple[GoldCall, ...]]  # by document id, for all tools
     digest: str  # of the files
@@ -53,8 +49,6 @@ class GoldTexts:
 
 @dataclass(frozen=True, slots=True)
 class ChosenDocuments:
-    """The documents on which one tool is measured, with the prefilter's results."""
-
     pairs: tuple[tuple[Document, PrefilterResult], ...]
     gold: tuple[GoldCall, ...]  # of the tool, in these documents
     dropped: int  # documents with a gold call of the tool that the prefilter drops

@@ -25,8 +25,6 @@ _DOCUMENTS = 48  # per tool; more than for a diagnosis, because the reference is
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The measures of the embedded model."""
-
     model: str  # its digest
     texts: str  # digest of corpus and gold calls
     documents: int  # per tool
@@ -34,7 +32,6 @@ class Reference:
 
 
 def read_reference(path: Path = REFERENCE) -> Reference:
-    """Read the shipped measures."""
     return Reference(**json.loads(path.read_text(encoding="utf-8")))
 
 

@@ -45,7 +45,6 @@ def structure_of(
     gold: Sequence[GoldCall],
     loss: float | None,
 ) -> Structure:
-    """Measure tokenizer and prompt on gold calls."""
     plain = dict(zip(texts, tokenize(hf_model.tokenizer, list(texts.values())), strict=True))
     place = sum(call.position in plain[call.doc_id].cuts for call in gold)
     return Structure(

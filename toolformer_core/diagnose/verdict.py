@@ -23,8 +23,6 @@ _INERT = 0.05  # if responses help fewer gold calls than this, the model does no
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One step."""
-
     step: str
     passed: bool | None  # None: it could not be measured
     measured: float | None
@@ -35,8 +33,6 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a model can teach itself a tool."""
-
     tool: str
     teachable: bool
     step: str  # the step that fails; "" if none does

@@ -38,8 +38,6 @@ class PredictedCall:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The result of one item."""
-
     item_id: str
     group: str
     prompt: str
@@ -59,7 +57,6 @@ class Prediction:
 
 
 def new_tokens_for(task: Task) -> int:
-    """Return how many tokens of text to generate, by the task's rule."""
     return _NEW_TOKENS[task.rule]
 
 

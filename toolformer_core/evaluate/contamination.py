@@ -17,8 +17,6 @@ from toolformer_core.shared_words import SharedWords, words_in
 
 @dataclass(frozen=True, slots=True)
 class ItemTexts:
-    """The texts by which an item is found."""
-
     benchmark: str
     item_id: str
     texts: tuple[str, ...]
@@ -32,8 +30,6 @@ class ItemTexts:
 
 @dataclass(frozen=True, slots=True)
 class FoundItem:
-    """An item that stands in a text."""
-
     benchmark: str
     item_id: str
     shared: str  # a stretch of words that both have, as they stand in the text

@@ -40,8 +40,6 @@ _ONLY_SAMPLING = ("top_k", "min_p", "typical_p")  # no effect in greedy decoding
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Written:
-    """The result of one request of `generate_until`."""
-
     task: str | None  # the harness's name of the task
     doc_id: int | None  # the harness's number of the document in the task
     text: str  # as returned to the harness
@@ -114,7 +112,6 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         return dict(collections.Counter(call.tool for call in calls if call.failure not in NOT_REQUESTED))
 
     def clear(self) -> None:
-        """Clear `written`."""
         self.written.clear()
 
     # --- log-likelihoods ----------------------------------------------------------------------------------------------

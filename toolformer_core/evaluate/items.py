@@ -15,8 +15,6 @@ BenchmarkRow = Mapping[str, Any]  # a row of a benchmark, with lower-case keys
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One example of a benchmark."""
-
     item_id: str  # the file's own id, else the digest of prompt, answers and date; unique within one reading
     task: str
     prompt: str  # the exact text that the model continues; for the perplexity task, the text itself
@@ -64,8 +62,6 @@ class Rule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """The location of a benchmark on the Hugging Face hub."""
-
     repository: str
     config: str | None
     split: str
@@ -73,8 +69,6 @@ class Hub:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A benchmark: how it is read, prompted and scored, and the paper's results."""
-
     name: str
     title: str
     rule: Rule

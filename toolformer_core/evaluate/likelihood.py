@@ -22,8 +22,6 @@ _NO_TOKENS = "no_tokens"
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """The likelihood of one text, with calls disabled."""
-
     item_id: str
     source: str
     nll: float  # summed over the tokens, nats

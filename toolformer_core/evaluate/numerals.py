@@ -37,8 +37,6 @@ _BEFORE_A_PRONOUN = frozenset("the this that each every any no which another eit
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number in a text."""
-
     value: Fraction
     decimals: int | None  # as written; None for a fraction such as 1/3, which is exact
 

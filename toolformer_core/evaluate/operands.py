@@ -33,8 +33,6 @@ _95 = 1.959964  # standard errors on either side of a 95 % interval
 
 @dataclass(frozen=True, slots=True)
 class WordProblem:
-    """An item, and the calls of an arm."""
-
     prompt: str
     answer: str
     calls: tuple[tuple[str, str], ...] = ()  # input and response

@@ -35,7 +35,6 @@ NO_TOOL = "no tool"  # in tables, where no tool was chosen, or none is right
 
 
 def query_of(task: Task, item: Item) -> Query:
-    """Return what an item asks, with its date as context."""
     return Query(query_in(task.form, item.prompt), item.date or "")
 
 
@@ -47,7 +46,6 @@ def right_tools(task: Task, item: Item) -> tuple[str, ...]:
 
 
 def right_by_paper(task: str, right: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the keys of the tools that GEAR's authors count as right."""
     return _BY_PAPER.get(task, right)
 
 
@@ -65,7 +63,6 @@ class Rejection:
 
 
 def grounding_accuracy(choices: Sequence[str | None], right: Sequence[Sequence[str]]) -> Accuracy:
-    """Return the share of right choices with its 95 % interval."""
     return accuracy(choice in tools if tools else choice is None for choice, tools in zip(choices, right, strict=True))
 
 

@@ -22,8 +22,6 @@ _SEED = 0  # equal outcomes give equal intervals
 
 @dataclass(frozen=True, slots=True)
 class ItemOutcome:
-    """The result of one item in one arm."""
-
     item_id: str
     right: bool
     tools: tuple[str, ...] = ()  # keys of the tools called; empty if no call was made
@@ -42,8 +40,6 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two arms on the same items."""
-
     items: int
     only_first: int  # items that only the first arm got right (McNemar's b)
     only_second: int  # ... only the second (c)

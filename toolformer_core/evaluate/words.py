@@ -32,8 +32,6 @@ _MAX_DIGITS = 60  # of a number; a longer run of digits is compared as text
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token with its place in the text."""
-
     text: str
     kind: str  # number | ordinal | word
     start: int  # in the normalised text, [start, end)
@@ -83,7 +81,6 @@ def _pattern() -> re.Pattern[str]:
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Return the tokens of a normalised text, in order."""
     out: list[Token] = []
     word, end, alone = 0, 0, False
     for match in _pattern().finditer(text):

@@ -28,8 +28,6 @@ _DAMAGED = "state-damaged"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The content of `meta.json`."""
-
     step: int
     world: int  # processes that wrote the state; the same number must read it
     engine: str  # e.g. deepspeed-zero3
@@ -57,7 +55,6 @@ def unfinished(job: Path, checkpoint: Checkpoint) -> Path:
 
 
 def clear_unfinished(job: Path) -> None:
-    """Remove checkpoints that killed or failed runs left unfinished."""
     for leftover in (job / _ROOT).glob(".writing-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 

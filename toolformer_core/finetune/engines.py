@@ -74,11 +74,9 @@ class PlainEngine:
         return float(norm)
 
     def total(self, *values: float) -> list[float]:
-        """Sum values over all processes."""
         return list(values)
 
     def save(self, folder: Path) -> None:
-        """Write what `load` needs to continue."""
         trained = {name: p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
         torch.save({"trained": trained, "optimizer": self._optimizer.state_dict()}, folder / _STATE)
 

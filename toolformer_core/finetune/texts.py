@@ -30,8 +30,6 @@ _OFFSETS_OF = 1000  # texts tokenized at a time: a token's offsets take several 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of tokens, and which of them are targets."""
-
     ids: NDArray[np.int64]  # (n,)
     targets: NDArray[np.bool_]  # (n,) whether token j is predicted from the previous ones; never the first
 
@@ -41,8 +39,6 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Rows of tokens for one forward pass."""
-
     ids: NDArray[np.int64]  # (B, T)
     positions: NDArray[np.int64]  # (B, T) from 0 within each piece; padding continues after the last piece
     weights: NDArray[np.float32]  # (B, T) 1 if the token is a target

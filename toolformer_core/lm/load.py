@@ -132,8 +132,6 @@ def model_digests(model: str | ModelRef) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTokenizer:
-    """A tokenizer without its model."""
-
     tokenizer: Any  # never gives a token that the model has no embedding for, if the model's size is known
     start: int | None  # the token that starts every sequence; None: there is none
     end: int | None  # the token after every text; None: there is none

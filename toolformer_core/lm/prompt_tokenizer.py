@@ -79,15 +79,12 @@ class PromptTokenizer:
         return self._beginnings[begin]
 
     def text(self, ids: list[int]) -> str:
-        """Return the text of tokens, special ones included."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def head_ids(self, prompt: Prompt) -> list[int]:
-        """Return the tokens of [bos] and the prompt's head."""
         return self.lead + self.encode(prompt.head.removesuffix(" "))
 
     def tail_ids(self, prompt: Prompt) -> list[int]:
-        """Return the tokens of the prompt's tail."""
         return encode_following(self.tokenizer, prompt.tail)
 
 

@@ -30,8 +30,6 @@ _HIDDEN = "***"
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A model as a user names it."""
-
     kind: Literal["embedded", "folder", "gguf", "hub", "vllm", "remote"]  # what the name is of
     model: str  # folder, file or hub name as given; the name by which a server knows the model
     url: str = ""  # the server's address, without credentials; "": there is none
@@ -62,7 +60,6 @@ class ModelRef:
 
     @property
     def name(self) -> str:
-        """The name without credentials."""
         tokenizer = f"{_TOKENIZER}{self.tokenizer}" if self.tokenizer else ""
         return f"{self.kind}+{self.url}#{self.model}{tokenizer}" if self.url else self.model
 

@@ -35,8 +35,6 @@ _Encoded = tuple[list[int], list[tuple[int, int]]]  # ids, and the characters [s
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A tokenised text."""
-
     ids: NDArray[np.int64]  # (n,)
     cuts: NDArray[np.int64]  # (n,) character offset in front of each token; ascending, cuts[0] == 0
     starts_character: NDArray[np.bool_]  # (n,) False inside a character, and if an earlier token has the same cut
@@ -67,7 +65,6 @@ def tokenize(tokenizer: Any, texts: list[str], *, follow: bool = False) -> list[
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
-    """Return the token ids of a text that starts a sequence (see `tokenize`)."""
     return _encode(tokenizer, [text])[0][0]
 
 

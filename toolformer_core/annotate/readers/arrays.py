@@ -68,7 +68,6 @@ def _after_bracket(texts: Iterator[str]) -> Iterator[str]:
 
 
 def array_row(element: Element, max_characters: int) -> RawRow | BadRow:
-    """Return an element of a JSON array as a row, or as a bad row with the reason."""
     raw, size = element.text.encode("utf-8", "surrogateescape"), element.characters
 
     def bad(reason: str, detail: str) -> BadRow:

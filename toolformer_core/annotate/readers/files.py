@@ -159,7 +159,6 @@ def _text_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
 
 
 def _wikipedia_rows(path: Path, max_page_bytes: int) -> Iterator[RawRow | BadRow]:
-    """Yield the pages of a dump (see `mediawiki`), with the columns `title`, `text`, `url` and `timestamp`."""
     try:
         for page in pages(path, max_page_bytes):
             if isinstance(page, Article):

@@ -18,7 +18,6 @@ class RawRow:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns of the row, or of the file it comes from."""
         return self.columns or (tuple(map(str, self.value)) if isinstance(self.value, dict) else ())
 
     @property

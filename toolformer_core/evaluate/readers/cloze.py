@@ -37,7 +37,6 @@ def relations() -> dict[str, str]:
 
 
 def lama(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of LAMA in any of the releases above."""
     label = text_of(row, "obj_label")
     aliases = texts_in(optional(row, "obj_aliases"))
     relation = _relation(row, source)
@@ -59,7 +58,6 @@ def lama(task: str, row: BenchmarkRow, source: str) -> Item:
 
 
 def templama(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of TempLAMA."""
     query = text_of(row, "query").strip()
     if (prefix := _before(query, _BLANK)) is None:
         raise BadRowError("mask_not_last", f"{_BLANK} must stand once, at the end: {query[-100:]}")

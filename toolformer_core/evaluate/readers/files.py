@@ -107,7 +107,6 @@ def file_rows(path: Path, nested: Nested | None = None) -> Iterator[Located | Re
 
 
 def _rows_in(line: int, value: Any, nested: Nested | None) -> Iterator[Located | RejectedRow]:
-    """Yield the rows of an element: itself, or those inside it."""
     inner = nested(value) if nested is not None else None
     for row in (value,) if inner is None else inner:
         if isinstance(row, dict):

@@ -145,14 +145,12 @@ def _date(row: BenchmarkRow) -> str | None:
 
 
 def open_question(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of WebQS, NQ or TriviaQA."""
     text = text_of(row, "question", "qtext", "utterance")
     item_id = optional(row, "id", "qid", "questionid", "question_id")
     return item_of(task, question(text), _answers(row), item_id=item_id)
 
 
 def about_paragraph(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a question of MLQA with its paragraph."""
     prompt = paragraph_question(text_of(row, "context"), text_of(row, "question"))
     return item_of(task, prompt, _answers(row), item_id=optional(row, "id"))
 
@@ -187,7 +185,6 @@ def _answers(row: BenchmarkRow) -> list[str]:
 
 
 def sentence(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a sentence with its translation; see `files.translation_rows`."""
     for name, reason, what in (("sentence", "no_sentence", "line"), ("english", "no_answer", "translation")):
         if not (row[name] or "").strip():
             raise BadRowError(reason, f"the {what} is blank, or the file ends before the other one")
@@ -198,7 +195,6 @@ def sentence(task: str, row: BenchmarkRow, source: str) -> Item:
 
 
 def asdiv_svamp(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of ASDiv or SVAMP: a body, a question and an answer."""
     body = optional(row, "body")
     return item_of(
         task,
@@ -210,7 +206,6 @@ def asdiv_svamp(task: str, row: BenchmarkRow, source: str) -> Item:
 
 
 def mawps(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of MAWPS in any of its releases."""
     original = row.get("original")
     if isinstance(original, dict):  # a fold stores the repository's row here, beside its own text with placeholders
         row = {**row, **{str(name).lower(): value for name, value in original.items()}}
@@ -224,7 +219,6 @@ def mawps(task: str, row: BenchmarkRow, source: str) -> Item:
 
 
 def gsm8k(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of GSM8K."""
     solution = text_of(row, "answer").strip()
     _, mark, number = solution.rpartition("####")
     if not mark:

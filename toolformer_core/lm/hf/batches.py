@@ -17,7 +17,6 @@ KeyValues = list[tuple[torch.Tensor, torch.Tensor]]  # per layer, (B, H, T, D) e
 
 
 def key_values(cache: DynamicCache) -> KeyValues:
-    """Return the keys and values in a cache, per layer."""
     layers: list[Any] = list(cache.layers)
     return [(layer.keys, layer.values) for layer in layers]
 

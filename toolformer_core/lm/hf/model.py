@@ -69,7 +69,6 @@ class HFModel(PromptTokenizer):
 
     @property
     def device(self) -> torch.device:
-        """The device of the input embeddings."""
         embeddings = self.model.get_input_embeddings()
         if embeddings.weight.is_meta:  # offloaded; accelerate fetches it for each pass
             return torch.device(embeddings._hf_hook.execution_device)

@@ -59,7 +59,6 @@ class CopiedPrefix:
         self.position = torch.tensor([n for _, n in origins], device=hf_model.device)
 
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """See `Continuation.feed`."""
         if self.cache is None:
             copied, self.mask = fork(self.prefixes, [b for b, _ in self.origins], [n for _, n in self.origins])
             self.cache = DynamicCache()
@@ -71,7 +70,6 @@ class CopiedPrefix:
         return hidden[:, -1]
 
     def select(self, rows: torch.Tensor) -> None:
-        """See `Continuation.select`."""
         self.position = self.position[rows]
         if self.cache is None:
             self.origins = [self.origins[row] for row in rows.tolist()]
@@ -220,7 +218,6 @@ class SharedPrefix:
         return _RowGroup(bundle, at, slots, row_of_slot, end, mask if bool(unseen.any()) else None)
 
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """See `Continuation.feed`."""
         position = self.length + self.step
         config = self.hf_model.model.config.get_text_config()
         original = config._attn_implementation

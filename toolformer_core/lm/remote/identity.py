@@ -56,7 +56,6 @@ class RemoteModel:
         return digest_of("remote", self.name, self.root, str(self.context), *rounded)
 
     def is_model(self, other: RemoteModel) -> bool:
-        """Return whether another description is of the same model."""
         names = (self.name, self.root, self.context, self.tokenizer_digest)
         same_names = names == (other.name, other.root, other.context, other.tokenizer_digest)
         return same_names and difference(self.probe, other.probe) < TOLERANCE
