@@ -1,7 +1,5 @@
 """Annotating and generating in memory: worked by hand, and compared with the stages one by one."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What holds for the corpus formats alike: the same texts, every row accounted for, and no damage that is fatal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

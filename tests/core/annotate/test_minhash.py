@@ -1,7 +1,5 @@
 """Near-duplicates by MinHash, by hand and by the plain definition, and the set of digests in which equal texts meet."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Prompts and queries: what is left of a prompt, the tools that are right, figures, and files of queries."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -26,7 +24,6 @@ from toolformer_core.evaluate.queries import (
     grounding_accuracy,
     query_of,
     rejection,
-    right_by_paper,
     right_tools,
 )
 from toolformer_core.evaluate.readers.files import translation_files
@@ -88,14 +85,6 @@ def test_right_tools_are_the_benchmarks_or_the_items_own() -> None:
     assert right_tools(task_named("small-world"), item("mt")) == ("mt",)
     query = query_of(task_named("nq"), item(None))
     assert (query.text, query.context) == ("who?", "2024-01-02")
-
-
-def test_the_papers_rule_counts_one_tool_for_questions() -> None:
-    by_paper = {name: right_by_paper(name, right) for name, right in RIGHT_TOOLS.items()}
-    assert by_paper["nq"] == by_paper["webqs"] == by_paper["triviaqa"] == ("wikisearch",)
-    assert by_paper["mlqa-zh"] == ("multilingual_qa",)
-    assert (by_paper["svamp"], by_paper["tatoeba-de"]) == (("calculator",), ("mt",))
-    assert right_by_paper("queries", ("units",)) == ("units",)
 
 
 def test_queries_are_read_from_json_lines(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """A call has the same tokens wherever it is read or written, whatever a tokenizer merges around it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """The engine answers what `PlainLM` answers, for every shape of model and every kind of batch."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any
