@@ -12,7 +12,7 @@ import io
 import json
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +94,7 @@ def known_to_qa(passages: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]
 
 
 def corpus_rows(world: World, documents: int, seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return corpus rows {text, url, timestamp} and, in the same order, their gold calls.
-
-    Half of the documents have a date in their URL; one in six needs no tool, the others need one to three.
-    """
+    """Return corpus rows {text, url, timestamp}, half of them dated, and their gold calls; one in six has none."""
     r = random.Random(f"rows/{seed}")
     corpus, gold = [], []
     for i in range(documents):
@@ -110,7 +107,6 @@ def corpus_rows(world: World, documents: int, seed: int) -> tuple[list[dict[str,
 
 
 def row_of(world: World, doc: WorldDocument, dated: bool, number: int) -> dict[str, Any]:
-    """Return the corpus row of a document: text, a URL that ends in its number and may have its date, timestamp."""
     slug = "-".join(re.findall(r"[a-z]+", doc.text.lower())[:4])
     day = f"{doc.date:%Y/%m/%d}/" if dated else ""
     url = f"https://www.{world.namer.town().lower()}.example/{day}{slug}-{number}"
@@ -187,13 +183,14 @@ def generate(out: Path, seed: int = 0) -> None:
     write_lines(out / "plain.jsonl.gz", plain_items(other, _ITEMS, seed))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def run(write: Callable[[Path, int], None], description: str | None) -> None:
+    """Write what the command line asks for."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ASSETS)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    generate(options.out, options.seed)
+    write(options.out, options.seed)
 
 
 if __name__ == "__main__":
-    main()
+    run(generate, __doc__)

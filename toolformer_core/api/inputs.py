@@ -14,8 +14,6 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import build_tools
 from toolformer_core.tools.declaration import declaration_of
 
-__all__ = ["check_loaded", "documents_of", "prompts_of", "thresholds_of", "tools_by_key"]
-
 _MAX_CHARS = IngestConfig().max_chars
 _OF_A_TOOL = ("key", "name", "load", "run")
 
@@ -27,11 +25,10 @@ def check_loaded(model: object) -> None:
 
 def tools_by_key(tools: Sequence[str | Tool]) -> dict[str, Tool]:
     """Return the tools by key, in the order given: names (see `build_tools`, one that is given twice counts once; one
+
     may stand by itself), or objects, functions decorated with `tool` among them.
 
-    Raises:
-        UnknownNameError: a key is not known.
-        UsageError: something is no tool, two tools have one key or one name, or what a tool needs is not there.
+    A UsageError if something is no tool, two tools have one key or one name, or what a tool needs is not there.
     """
     out: dict[str, Tool] = {}
     named: set[str] = set()

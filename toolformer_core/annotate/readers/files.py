@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -29,10 +30,11 @@ from toolformer_core.annotate.readers.delimited import delimited_rows
 from toolformer_core.annotate.readers.lines import BOM, LineRange, json_rows
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow, printable
 from toolformer_core.annotate.readers.warc import warc_rows
-from toolformer_core.compression import COMPRESSIONS, TruncatedError, open_chunks, without_compression
+from toolformer_core.compression import COMPRESSIONS, open_chunks, without_compression
 from toolformer_core.errors import CorpusError, UsageError
 from toolformer_core.extras import how_to_install, is_installed
 from toolformer_core.mediawiki import Article, NotADumpError, pages
+from toolformer_core.scanner import Scanner
 
 _FORMATS = {
     ".jsonl": "lines",
@@ -106,14 +108,10 @@ def dataset_files(folder: Path) -> list[Path] | None:
 def rows_of(
     path: Path, max_line_bytes: int, columns: frozenset[str] | None = None, part: LineRange | None = None
 ) -> Iterator[RawRow | BadRow]:
-    """Yield the rows of one file.
+    """Yield the rows of one file that `format_of` knows; of a file that `is_divisible`, those of a part.
 
-    Args:
-        path: a file that `format_of` knows.
-        max_line_bytes: a longer row is skipped without being held in memory; a page of a WARC file or a dump may take
-            8 MiB in any case.
-        columns: the columns to read of a columnar file; None for all.
-        part: the range to read of a file that `is_divisible`; None: all of it.
+    A row longer than `max_line_bytes` is skipped without being held in memory; a page of a WARC file or a dump may take
+    8 MiB in any case. Of a columnar file these columns are read, None for all.
     """
     match format_of(path):
         case "parquet":
@@ -136,22 +134,14 @@ def rows_of(
 
 def _text_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
     """Yield the row of a text file: all of it but a byte order mark and the last line's end, in a column `text`."""
-    parts: list[bytes] = []
-    size = 0
     with closing(open_chunks(path)) as chunks:
-        try:
-            for chunk in chunks:
-                size += len(chunk)
-                if size <= max_bytes:
-                    parts.append(chunk)
-        except TruncatedError as exc:
-            yield BadRow(1, "truncated", str(exc), printable(b"".join(parts)))
-            return
-    data = b"".join(parts)
-    if size > max_bytes:
-        yield BadRow(1, "too_long", f"a file of {size} bytes", printable(data))
+        scanner = Scanner(chunks)
+        found = scanner.next_bytes(sys.maxsize, max_bytes)
+    if scanner.damage or found.size > max_bytes:
+        reason = ("truncated", scanner.damage) if scanner.damage else ("too_long", f"a file of {found.size} bytes")
+        yield BadRow(1, *reason, printable(found.kept))
         return
-    text = data.removesuffix(b"\n").removesuffix(b"\r").removeprefix(BOM)
+    text = found.kept.removesuffix(b"\n").removesuffix(b"\r").removeprefix(BOM)
     try:
         yield RawRow(1, {"text": text.decode("utf-8")}, text)
     except UnicodeDecodeError as exc:

@@ -13,7 +13,7 @@ prefix, S tokens that rows have added, D numbers a head (hidden states: numbers 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from transformers import AttentionInterface, DynamicCache
@@ -27,25 +27,11 @@ _ATTENTION = "toolformer_shared_prefix"
 _TOGETHER = {"cpu": 1, "cuda": 64}
 
 
-class Continuation(Protocol):
-    """Rows that continue from places in prefixes, one token at a time."""
-
-    def feed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Add one token to every row (R,); return the hidden states after it (R, D)."""
-        ...
-
-    def select(self, rows: torch.Tensor) -> None:
-        """Keep these rows, by index; a row may be repeated."""
-        ...
-
-
 class CopiedPrefix:
     """Rows that each continue a copy of their prefix: for models whose attention cannot share one.
 
-    Args:
-        prefixes: keys and values of each prefix, per layer (1, H, T, D); not changed.
-        origins: per row (index of its prefix, how many of the prefix's tokens it continues).
-        capacity: tokens that a row may add.
+    An origin is (index of a row's prefix, how many of the prefix's tokens it continues); a row may add `capacity`
+    tokens.
     """
 
     def __init__(
@@ -59,6 +45,7 @@ class CopiedPrefix:
         self.position = torch.tensor([n for _, n in origins], device=hf_model.device)
 
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Add one token to every row (R,); return the hidden states after it (R, D)."""
         if self.cache is None:
             copied, self.mask = fork(self.prefixes, [b for b, _ in self.origins], [n for _, n in self.origins])
             self.cache = DynamicCache()
@@ -70,6 +57,7 @@ class CopiedPrefix:
         return hidden[:, -1]
 
     def select(self, rows: torch.Tensor) -> None:
+        """Keep these rows, by index; a row may be repeated."""
         self.position = self.position[rows]
         if self.cache is None:
             self.origins = [self.origins[row] for row in rows.tolist()]
@@ -152,7 +140,6 @@ class _PartialAttention(NamedTuple):
     mixed: torch.Tensor  # (R, H, Hq / H, D)
 
     def empty(self) -> _PartialAttention:
-        """Return the attention over nothing, of the same shape."""
         nothing = torch.full_like(self.top, torch.finfo(self.top.dtype).min)
         return _PartialAttention(nothing, torch.zeros_like(self.total), torch.zeros_like(self.mixed))
 
@@ -230,7 +217,7 @@ class SharedPrefix:
         return hidden[:, -1]
 
     def select(self, rows: torch.Tensor) -> None:
-        """See `Continuation.select`. The rows must stay sorted by prefix."""
+        """See `CopiedPrefix.select`. The rows must stay sorted by prefix."""
         self.prefix_of = [self.prefix_of[row] for row in rows.tolist()]
         self.length = self.length[rows]
         layers: Any = self.cache.layers
@@ -288,6 +275,9 @@ class SharedPrefix:
                 of_all[row.to(device)] = by_slot[slot.to(device)]
         joined = _join([over_added, over_common, over_prefix])
         return joined.to(values.dtype).reshape(rows, q_heads, -1)
+
+
+Continuation = CopiedPrefix | SharedPrefix
 
 
 def _padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:
