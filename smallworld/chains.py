@@ -90,7 +90,6 @@ class ChainWorld(World):
             self._known[kind] = [self._chain_subject(kind) for _ in range(chain_facts)]
 
     def chain_passages(self) -> list[dict[str, str]]:
-        """Return one encyclopedia entry for each subject of chains: {title, section, text}."""
         return [subject.passage for subjects in self._known.values() for subject in subjects]
 
     def sentence(self, kind: str, day: dt.date, held_out: bool | None = None, register: str = "plain") -> Sentence:

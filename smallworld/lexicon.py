@@ -49,7 +49,6 @@ _LETTERS = "eeeeeettttaaaaaooooiiiinnnnssssrrrrhhlllddduuccmmfpgwybvkjqxzäöü�
 
 
 def fix_articles(text: str) -> str:
-    """Return the text with `an` in place of `a` in front of vowels."""
     return re.sub(r"\b([Aa])(?= [aeiou])", r"\1n", text)
 
 
@@ -108,7 +107,6 @@ class Namer:
         return self._entity(lambda: f"The {adjective} {self._word(1, 2).capitalize()}")
 
     def tool(self) -> str:
-        """Return an invented tool name, in one of the usual spellings of identifiers."""
         r = self.rng
         if self.pieces and r.random() < _PIECED:
             begin = self._word(1, 1).capitalize() if r.random() < 0.5 else r.choice(string.ascii_uppercase)

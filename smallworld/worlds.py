@@ -94,9 +94,7 @@ class WorldDocument:
 class World:
     """A world; everything is drawn from one seeded generator, so equal arguments give equal worlds.
 
-    Args:
-        phrases: (foreign, English) pairs to translate; None invents every foreign phrase.
-        facts: the number of this world's subjects; 0 invents every fact when it is needed (pretraining).
+    `phrases` are (foreign, English) pairs, None: invented ones; 0 `facts` invent each when it is needed (pretraining).
     """
 
     def __init__(
@@ -115,7 +113,6 @@ class World:
     # -- entities and their facts
 
     def _subject(self) -> tuple[str, str, dict[str, str]]:
-        """Return the kind of a new subject, its name, and its facts by relation."""
         n = self.namer
         names = {"person": n.person, "town": n.town, "company": n.company, "book": n.title}
         kind = self.rng.choice(tuple(names))
@@ -136,7 +133,6 @@ class World:
         return r.choice(CRAFTS if relation == "craft" else GOODS)
 
     def passages(self) -> list[dict[str, str]]:
-        """Return one encyclopedia entry for each subject: {title, section, text}."""
         out = []
         for kind, name, relations in self.subjects:
             text = " ".join(frames.FACTS[rel].entry.format(s=name, v=v) for rel, v in relations.items())
@@ -311,7 +307,6 @@ class World:
     # -- documents
 
     def date(self) -> dt.date:
-        """Return a day of this world, from 1996 to 2024."""
         while True:
             day = dt.date(self.rng.randint(1996, 2024), 1, 1) + dt.timedelta(days=self.rng.randint(0, 364))
             if self._is_own(day.isoformat()):
@@ -320,10 +315,7 @@ class World:
     def document(
         self, kinds: Sequence[str], sentences: int, day: dt.date | None = None, held_out: bool | None = None
     ) -> WorldDocument:
-        """Return a document of `sentences` sentences, in addition to an opening, with one slot of each kind in `kinds`.
-
-        The whole document is in one register, and the slots are in random order.
-        """
+        """Return a document in one register: a slot of each of `kinds` in random order, and `sentences` in all."""
         day = day or self.date()
         register = self.rng.choice(registers.REGISTERS)
         parts = [self.sentence(k, day, held_out, register) for k in kinds]
@@ -333,7 +325,6 @@ class World:
 
 
 def join(parts: Sequence[Sentence], day: dt.date) -> WorldDocument:
-    """Join sentences with spaces and move their slots to offsets in the document."""
     text, slots = "", []
     for part in parts:
         start = len(text) + (1 if text else 0)

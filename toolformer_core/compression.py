@@ -30,11 +30,7 @@ def without_compression(name: str) -> str:
 
 
 def chunks_of(file: BinaryIO, suffix: str) -> Iterator[bytes]:
-    """Yield what an open file holds, decompressed; a suffix that is none of `COMPRESSIONS` is read as it is.
-
-    Raises:
-        TruncatedError: the file is damaged or ends too early; whatever came before is right.
-    """
+    """Yield what an open file holds, decompressed by its suffix; a TruncatedError after all before the damage."""
     if suffix == ".gz":
         # 31 = 15 window bits + 16 for the gzip header
         return _inflate(file, partial(zlib.decompressobj, 31), _READ, (zlib.error,), _tail_by_tail)

@@ -43,14 +43,12 @@ class Credentials:
         return cls(login=as_in_url["login"] or "", query=as_in_url["query"] or "")
 
     def text(self) -> str:
-        """Return the text from which `parse` makes these credentials."""
         return self.key or (f"{self.login}@" if self.login else "") + (f"?{self.query}" if self.query else "")
 
     def __bool__(self) -> bool:
         return bool(self.text())
 
     def authorization(self) -> str:
-        """Return the value of the `Authorization` header; "" if there is none."""
         if self.key:
             return f"Bearer {self.key}"
         if self.login:
@@ -82,7 +80,6 @@ class Endpoint:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine: only there may plain HTTP carry anything."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -47,7 +47,6 @@ def regular_files(root: Path) -> list[Path]:
 
 
 def file_digest(path: Path) -> str:
-    """Return the hex BLAKE2b-128 digest of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 

@@ -37,7 +37,6 @@ def kept_client(at_once: int, timeout_s: float, *, proxies: bool = False) -> htt
 
 
 def read_at_most(response: httpx2.Response, limit: int) -> bytes | None:
-    """Return the bytes of a streamed response; None if there are more than `limit`."""
     parts: list[bytes] = []
     size = 0
     for part in response.iter_bytes():

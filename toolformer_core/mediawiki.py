@@ -84,12 +84,9 @@ def pages(
 ) -> Iterator[Article | SkippedPage]:
     """Yield every page of a dump in its order, as an article or with the reason why it is none.
 
-    Args:
-        max_page_bytes: a longer page is skipped without being held. MediaWiki's own limit is 2 MiB of wikitext.
-        skip: pages at the start that are passed over without being parsed, as an earlier run has read them.
-        chunks: the decompressed content of the dump, if it is open already.
-
-    A NotADumpError if it is none, a UsageError if the extra `wikipedia` is not installed.
+    A page longer than `max_page_bytes` is skipped without being held (MediaWiki's own limit is 2 MiB of wikitext), and
+    the first `skip` pages are passed over without being parsed. `chunks` is the decompressed dump, if it is open
+    already. A NotADumpError if it is none, a UsageError if the extra `wikipedia` is not installed.
     """
     try:
         import mwxml  # noqa: F401, checked before the first page

@@ -25,8 +25,6 @@ _INVERSE = pow(_FACTOR, -1, _MODULUS)
 
 @dataclass(frozen=True, slots=True)
 class SharedSpan:
-    """A stretch of a text that an item shares with it."""
-
     item: int  # its number, in the order in which items were given
     start: int  # offsets in characters
     end: int

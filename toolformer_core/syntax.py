@@ -269,11 +269,7 @@ def interleave(text: str, pieces: Iterable[tuple[int, str]]) -> tuple[str, list[
 
 
 def strip(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """Remove the spans [start, end) from a text: `strip(*interleave(x, pieces)) == x`, whatever x holds.
-
-    Raises:
-        ValueError: spans overlap or leave the text.
-    """
+    """Remove spans, so that `strip(*interleave(x, pieces)) == x`; a ValueError if they overlap or leave the text."""
     edges = [0, *(edge for span in sorted(spans) for edge in span), len(text)]
     if any(first > second for first, second in pairwise(edges)):
         raise ValueError(f"spans overlap or leave the text: {list(spans)}")

@@ -129,7 +129,6 @@ class _Stripper:
         self._found: list[Section] = []
 
     def sections(self, tokens: Iterable[Any]) -> tuple[Section, ...]:
-        """Return the sections of a page."""
         rest = iter(tokens)
         for token in rest:
             kind = type(token).__name__

@@ -53,8 +53,6 @@ _MAX_NUMBERS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class NumberToken:
-    """A number in a text: its magnitude, its number of decimals, and its index among the tokens."""
-
     value: Fraction
     decimals: int  # of the value: 29 % has two
     token: int
@@ -74,7 +72,6 @@ def _is_counting(a: Fraction | int, b: Fraction | int, c: Fraction | int, unit: 
 
 
 def has_equation(text: str) -> bool:
-    """Return whether `=`, or a word for it, precedes a number."""
     return _EQUATION.search(_mask_non_quantities(text)) is not None
 
 

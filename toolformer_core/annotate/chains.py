@@ -40,10 +40,7 @@ def left_to_gain(call: ScoredCall) -> float:
 
 
 def starts_of(scored: Iterable[ScoredCall], most: int) -> dict[str, list[ScoredCall]]:
-    """Return at most `most` calls of each document after which others are drawn, those that leave most to gain first.
-
-    All of the scored calls have one depth.
-    """
+    """Return at most `most` calls of each document, of one depth, after which others are drawn; most to gain first."""
     by_document: dict[str, list[ScoredCall]] = {}
     for call in scored:
         if left_to_gain(call) > 0 and not looked_ahead(call):
@@ -67,13 +64,8 @@ def extend(
 ) -> list[DrawnCall]:
     """Return draws of one tool's calls after executed ones, equal ones merged, in the order of the starts.
 
-    Args:
-        prompt: the tool's prompt for calls in chains.
-        tool: key of the tool whose calls are drawn.
-        names: the name in calls of each tool key.
-        texts: x by document id.
-        starts: what `starts_of` returned, of all documents, document by document. All are held in memory at once.
-        config: of which k and tau_s are not used.
+    `prompt` is the tool's for calls in chains, `names` has the name in calls of each tool key. `starts` are those that
+    `starts_of` returned, document by document; all are held in memory at once. Of `config`, k and tau_s are not used.
     """
     chosen = list(starts)
     links = ([(one.tool, one.input, one.response) for one in call.chain] for call in chosen)

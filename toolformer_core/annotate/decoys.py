@@ -86,10 +86,7 @@ class DecoyPool:
 
 
 def _choose(responses: Sequence[str], forbidden: set[str], numbers: Sequence[int]) -> list[str]:
-    """Return a different allowed response for each number, as long as there are any.
-
-    A Fisher-Yates shuffle of the indices that stores only the moved ones, so its cost does not grow with the responses.
-    """
+    """Return a different allowed response for each number, while there are any: a sparse Fisher-Yates shuffle."""
     moved: dict[int, int] = {}
     left, chosen = len(responses), []
     for number in numbers:
@@ -197,12 +194,9 @@ def estimate(gains: GainsOfTool, tau_f: float) -> Estimate:
 
 
 def find_threshold(tool: str, gains: GainsOfTool, promised: float, own: float, floor: float = 0.0) -> FoundThreshold:
-    """Return the least threshold at which, and above which, decoys pass at most `promised` times as often as calls.
+    """Return the least threshold from `floor` on, from which decoys pass at most `promised` times as often as calls.
 
-    Args:
-        promised: the rate q, in (0, 1).
-        own: the threshold that the tool has otherwise, in nats.
-        floor: no lower threshold is returned, as gains below are only bounded; nats.
+    `promised` is the rate q, in (0, 1); `own` the threshold that the tool has otherwise, in nats.
     """
 
     def keep(reason: str) -> FoundThreshold:
@@ -224,10 +218,7 @@ def find_threshold(tool: str, gains: GainsOfTool, promised: float, own: float, f
 
 
 def _least(gains: GainsOfTool, promised: float, floor: float) -> float | None:
-    """Return the threshold, written with as few digits as keep the same calls; None if there is none.
-
-    Between two neighbouring gains, of calls or decoys, FDR does not change, so it is looked at there alone.
-    """
+    """Return the threshold with as few digits as keep the same calls, or None; FDR changes at gains alone."""
     n, d = len(gains.calls), len(gains.decoys)
     values = np.unique(np.concatenate([gains.calls, gains.decoys]))
     values = values[(values >= floor) & (values <= gains.calls[-1])]

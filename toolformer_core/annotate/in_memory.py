@@ -46,9 +46,8 @@ def run_stages(
 ) -> ToolRun:
     """Sample, execute and score the calls of one tool, in the documents that the prefilter kept.
 
-    Raises:
-        ModelError: the model cannot be reached, or its context has no room for a document beside the prompt.
-        ToolformerError: the tool can answer nothing.
+    A ModelError if the model cannot be reached, or its context has no room for a document beside the prompt; a
+    ToolformerError if the tool can answer nothing.
     """
     contexts = {document.doc_id: prefiltered.context for document, prefiltered in documents}
     sampled = sample_all(lm, prompt, tool, documents, sampling, on_progress)

@@ -48,10 +48,8 @@ _PEEK = 1_000  # a column named by the user must occur in this many first rows
 def corpus_files(path: str | Path) -> list[Path]:
     """Return the files of a corpus, sorted; a folder is searched recursively without hidden files and other formats.
 
-    Links are followed; a file that several names reach counts once.
-
-    Raises:
-        CorpusError: there is no file or folder, it holds no file of a known format, or all files are empty.
+    Links are followed; a file that several names reach counts once. A CorpusError if there is no file or folder, it
+    holds no file of a known format, or all files are empty.
     """
     path = Path(path)
     if path.is_file():
@@ -122,12 +120,8 @@ def source_of(root: Path, file: Path) -> str:
 def read_corpus(path: str | Path, config: IngestConfig) -> Iterator[Document | Rejection]:
     """Stream a corpus: every row becomes one document or one rejection, in the order of files and rows.
 
-    The path and the columns named by the user are checked before this function returns.
-
-    Raises:
-        CorpusError: the corpus cannot be read at all.
-        UsageError: a package that its format needs is not installed.
-        UnknownNameError: a column named by the user does not occur in the first 1,000 rows.
+    Checked before this returns: a CorpusError if the corpus cannot be read at all, a UsageError if a package that its
+    format needs is not installed, or a column named by the user does not occur in the first 1,000 rows.
     """
     root = Path(path)
     files = corpus_files(root)

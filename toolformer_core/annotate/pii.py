@@ -33,7 +33,6 @@ def kinds_in(text: str) -> list[str]:
 
 
 def masked(text: str) -> str:
-    """Return a text of the same length, in which e-mail addresses and telephone numbers are masked."""
     for pattern in _PATTERNS.values():
         text = pattern.sub(lambda found: "*" * len(found[0]), text)
     return text

@@ -273,10 +273,6 @@ def _detector() -> Callable[..., list[dict[str, object]]]:
 
 
 def fasttext_language(text: str) -> tuple[str, float]:
-    """Identify a text's language with fastText's small model (176 languages), which ships with its package.
-
-    Raises:
-        UsageError: the package is not installed.
-    """
+    """Identify a text's language with fastText's small model; a UsageError if its package is not installed."""
     best = _detector()(text.replace("\n", " "), model="lite")
     return (str(best[0]["lang"]), float(str(best[0]["score"]))) if best else ("", 0.0)

@@ -233,10 +233,7 @@ def _score_chunk(
 
 
 def _seen(drawn: DrawnCall, text: str) -> tuple[bool, bool]:
-    """Return whether the text holds a call's input before, and after, its position, ignoring case; never for "".
-
-    In a chain the responses in front of the call stand before its position, too.
-    """
+    """Return whether text or chain hold a call's input before, and after, its position, in any case; never for ""."""
     needle = drawn.input.casefold()
     if not needle:
         return False, False
@@ -248,21 +245,12 @@ def _seen(drawn: DrawnCall, text: str) -> tuple[bool, bool]:
 
 
 def weights(decay: float = PAPER_DECAY) -> NDArray[np.float64]:
-    """Return the positive weights w_t for t = 0, 1, ..., which sum to 1 (§4.1).  (T,)
-
-    Args:
-        decay: decrease of the raw weight per token; the paper's 0.2 gives five weights.
-    """
+    """Return the positive weights w_t, which sum to 1 (§4.1); a raw weight is `decay` less than the last.  (T,)"""
     return window_weights(decay, int(np.ceil(1 / decay - 1e-9)))  # the raw weight is zero at t = 1 / decay
 
 
 def window_weights(decay: float, window: int) -> NDArray[np.float64]:
-    """Return the positive weights of the first tokens alone, which sum to 1.  (T,) with T <= window
-
-    Args:
-        decay: decrease of the raw weight per token; 0: all weigh the same.
-        window: tokens that may have a weight.
-    """
+    """Return the positive weights of the first `window` tokens alone, which sum to 1; decay 0: all alike.  (T,)"""
     raw = 1 - decay * np.arange(window, dtype=np.float64)
     raw = raw[raw > 1e-9]
     return np.asarray(raw / raw.sum(), dtype=np.float64)

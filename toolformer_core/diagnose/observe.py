@@ -104,10 +104,8 @@ def observe(
 ) -> Observed:
     """Sample, execute and score one tool's calls, and score its gold calls with right and wrong responses.
 
-    Args:
-        config: for sampling; its seed also chooses the wrong responses.
-        occupied: by document id, the positions of any tool's gold calls, at which no unrelated call is inserted.
-        on_progress: called with (tool, documents done, documents in total).
+    The seed of `config` also chooses the wrong responses. At `occupied` positions, those of any tool's gold calls by
+    document id, no unrelated call is inserted. `on_progress` is called with (tool, documents done, documents in total).
     """
     recording: Any = _RecordingLM(lm)
     draws: list[DrawnCall] = []

@@ -36,7 +36,6 @@ def read_reference(path: Path = REFERENCE) -> Reference:
 
 
 def main() -> None:
-    """Measure the embedded model and write a new reference."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--tools", default=",".join(TOOL_NAMES))
     parser.add_argument("--documents", type=int, default=_DOCUMENTS, help="per tool")

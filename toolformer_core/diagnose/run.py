@@ -39,14 +39,12 @@ class DiagnoseConfig:
     keep_repeats: bool | None = None  # whether equal calls within five tokens are all kept; None: as the tool declares
 
     def sampling(self, tool: Tool) -> SampleConfig:
-        """Return a tool's sampling config; a UsageError if a setting is wrong."""
         given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(self, name)) is not None}
         settings = {**declaration_of(tool).sampling(), **given}
         numbers = self.numbers if declaration_of(tool).numeric else "any"
         return SampleConfig.for_tool(tool.key, **settings, seed=self.seed, numbers=numbers, draw_form=self.draw_form)
 
     def threshold(self, tool: Tool) -> float:
-        """Return a tool's filtering threshold, in nats."""
         declared = declaration_of(tool).tau_f
         return tau_f_for(tool.key, ({} if declared is None else {tool.key: declared}) | dict(self.tau_f))
 

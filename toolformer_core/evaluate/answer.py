@@ -61,7 +61,6 @@ def new_tokens_for(task: Task) -> int:
 
 
 def parameters_of(lm: TransformersLM) -> int:
-    """Return the number of weights of a model; shared weights count once."""
     return sum(p.numel() for p in lm.hf_model.model.parameters())
 
 
@@ -78,17 +77,9 @@ def answer(
 ) -> list[Prediction]:
     """Let a model answer items of a task that has answers greedily, and score its text without the calls.
 
-    Args:
-        toolformer: the model, with at least these tools.
-        top_k: a call starts where " [" is among this many most likely tokens; 0: tools disabled.
-        tools: keys of the tools to offer.
-        max_new_tokens: tokens of text; default: by the task's rule.
-        max_calls: calls per item (the paper: 1).
-        trigger: the smallest p(" [") at which each tool is called, by key; None: 0.
-
-    Raises:
-        UsageError: a setting is out of range.
-        UnknownNameError: a tool was not given to the model.
+    A call of one of `tools` (by key) starts where " [" is among the `top_k` most likely tokens (0: none does) and p("
+    [") is at least the tool's in `trigger`. `max_new_tokens` is by default what the task's rule needs. A UsageError if
+    a setting is out of range or a tool was not given to the model.
     """
     settings = GenerationSettings(
         max_new_tokens=max_new_tokens if max_new_tokens is not None else new_tokens_for(task),

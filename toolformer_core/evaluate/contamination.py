@@ -23,7 +23,6 @@ class ItemTexts:
 
     @classmethod
     def of(cls, benchmark: str, form: str, item: Item, ngram: int = NGRAM) -> ItemTexts:
-        """Return those of an item, which is reported by the benchmark's name."""
         answers = (answer for answer in item.answers if len(words_in(answer)) >= ngram)
         return cls(benchmark, item.item_id, (question_in(form, item.prompt), *answers))
 

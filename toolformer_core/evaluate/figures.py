@@ -49,7 +49,6 @@ ANSWERS_GPT3: Mapping[str, Figures] = _GEAR["answers_gpt3"]
 
 
 def figures_for(task: str) -> dict[str, float]:
-    """Return the paper's results for a task by model; empty if it has none (GSM8K, any other text, the demo)."""
     if task in PERPLEXITY:
         return dict(PERPLEXITY[task])
     return next((dict(table[task]) for table in TABLES.values() if task in table), {})

@@ -50,12 +50,8 @@ class Written:
 class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     """A model with its tools, for `lm_eval.simple_evaluate(model=HarnessModel(toolformer, settings), ...)`.
 
-    Args:
-        settings: how it writes; a task's own `generation_kwargs` override them. Default: the paper's k = 10 and one
-            call, and at most 256 tokens (the harness's default) if the task names no length.
-
-    Raises:
-        ModelError: the model has no bos or eos token, so the first token of a text has no probability.
+    A task's own `generation_kwargs` override the settings; by default these are the paper's k = 10 and one call, and
+    256 tokens (the harness's default) if the task names no length. A ModelError if the model has no bos or eos token.
     """
 
     def __init__(self, toolformer: Toolformer, settings: GenerationSettings | None = None) -> None:
@@ -72,13 +68,9 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Continue each request's context, with tools; return the texts without calls, in the order of the requests.
+        """Continue each request's context, with tools; return the texts without calls. Errors as of `settings_for`.
 
-        Of a request's keywords `until`, `max_gen_toks` (or another of its names), `do_sample`, `temperature` and
-        `top_p` are used. Repeated requests are sampled differently from each other, but equally in every run.
-
-        Raises:
-            UsageError: a keyword would change the text and is not supported.
+        Repeated requests are sampled differently from each other, but equally in every run.
         """
         repeats: collections.Counter[str] = collections.Counter()
         prompts, settings = [], []
@@ -176,7 +168,6 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         return context_ids, continuation_ids or encode_following(self._hf_model.tokenizer, continuation)
 
     def get_model_info(self) -> dict[str, Any]:
-        """Return what the results record about the model."""
         info = {f"toolformer_{k}": v for k, v in dataclasses.asdict(self.settings).items()}
         return {"model_name": self._hf_model.name, "model_sha": self.toolformer.lm.digest, **info}
 
@@ -201,10 +192,8 @@ def settings_for(base: GenerationSettings, keywords: Mapping[str, Any]) -> Gener
     """Return the settings of one request: the base settings, overridden by the task's `generation_kwargs`.
 
     `do_sample: false` is greedy whatever the temperature; `do_sample: true` without a temperature uses the base
-    temperature, or 1 if that is 0; without `do_sample`, a temperature above 0 samples.
-
-    Raises:
-        UsageError: a keyword would change the text and is not supported, or a value is out of range.
+    temperature, or 1 if that is 0; without `do_sample`, a temperature above 0 samples. A UsageError if a keyword would
+    change the text and is not supported, or a value is out of range.
     """
     rest = {k: v for k, v in keywords.items() if v is not None}
     until = rest.pop("until", ())

@@ -27,13 +27,11 @@ def completion(statement: str) -> str:
 
 
 def word_problem(body: str, question: str) -> str:
-    """Pose a word problem; either part may be empty."""
     problem = " ".join(part for part in (body.strip(), question.strip()) if part)
     return problem + _ANSWER_IS
 
 
 def question(text: str) -> str:
-    """Pose a question; a missing question mark is added."""
     text = text.strip()
     return _ANSWER + text + ("" if text.endswith(_QUESTION_MARKS) else "?")
 

@@ -44,7 +44,6 @@ def within_first_words(answers: Iterable[str], continuation: str, limit: int) ->
 
 
 def _views(text: str) -> tuple[list[Token], list[Token], list[Token]]:
-    """Return a text's tokens unchanged, with initials joined, and with numerals joined."""
     text = normalise(text)
     tokens = tokens_of(text)
     return tokens, _join_initials(tokens, text), join_numerals(tokens, text)

@@ -128,7 +128,6 @@ def cohens_kappa(pairs: Iterable[tuple[str, str]]) -> float:
 
 
 def call_split(outcomes: Sequence[ItemOutcome]) -> CallSplit:
-    """Return accuracy on all items, on those with a call and on those without, and the share with a call."""
     called = [o for o in outcomes if o.tools]
     return CallSplit(
         accuracy(o.right for o in outcomes),

@@ -42,7 +42,6 @@ class Token:
 
 
 def normalise(text: str) -> str:
-    """Return the text in the normal form that is compared; see the module."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _spell_small_digits(text))
     text = text.casefold()

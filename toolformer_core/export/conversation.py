@@ -70,8 +70,6 @@ DEFAULT_REQUESTS = Requests()
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn."""
-
     role: Literal["user", "assistant", "tool"]
     content: str
     call: Call | None = None  # the assistant's call after the content, or the call that the tool answers
@@ -88,11 +86,7 @@ class LeftOut:
 
 
 def conversation_of(example: Example, requests: Requests = DEFAULT_REQUESTS) -> Conversation | LeftOut:
-    """Return the turns of an example, or why it has none.
-
-    Raises:
-        CallSyntaxError: the example's spans are not those of its calls.
-    """
+    """Return the turns of an example, or why it has none; a CallSyntaxError if its spans are not its calls'."""
     calls = written_calls(example)
     bounds = [0, *(offset for call in calls for offset in (call.start, call.end)), len(example.text)]
     before, *after = (example.text[at:end] for at, end in zip(bounds[::2], bounds[1::2], strict=True))

@@ -83,11 +83,7 @@ def _written(example: Example, inserted: InsertedCall) -> WrittenCall:
 
 
 def pieces_of(example: Example) -> list[Piece]:
-    """Return the pieces of x*, in order: a call is the piece up to after ` -> `, the response, and the piece `]`.
-
-    Raises:
-        CallSyntaxError: see `written_calls`.
-    """
+    """Return the pieces of x*: a call up to after ` -> `, the response, the piece `]`; errors of `written_calls`."""
     ends: list[tuple[Literal["text", "call", "response"], int]] = []
     for call in written_calls(example):
         ends += [("text", call.start), ("call", call.response_start), ("response", call.response_end)]

@@ -45,11 +45,7 @@ class TokenRow:
 
 
 def token_rows(tokenizer: Any, examples: Sequence[Example], *, start: int | None, end: int | None) -> list[TokenRow]:
-    """Tokenize examples with a fast tokenizer; `start` and `end` are tokens around each text, if any.
-
-    Raises:
-        CallSyntaxError: an example's spans are not those of its calls.
-    """
+    """Tokenize examples with a fast tokenizer, `start` and `end` around each, if any; errors of `written_calls`."""
     tokenized = tokenize(tokenizer, [example.text for example in examples])
     return [_row(tokenizer, *pair, start, end) for pair in zip(examples, tokenized, strict=True)]
 

@@ -30,10 +30,7 @@ class Layout:
 
 
 def layout_of(positions: torch.Tensor) -> Layout | None:
-    """Find the pieces of rows (B, T) by their positions; None if every row is one piece.
-
-    A block holds the pieces of up to a power of two tokens, right-padded with each piece's first token.
-    """
+    """Find the pieces of rows (B, T) by their positions, in blocks of like length; None if all rows are one piece."""
     starts = torch.nonzero(positions.flatten() == 0).flatten()
     if len(starts) == len(positions):
         return None

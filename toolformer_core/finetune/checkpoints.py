@@ -50,7 +50,6 @@ class Checkpoint:
 
 
 def unfinished(job: Path, checkpoint: Checkpoint) -> Path:
-    """Return the folder in which a checkpoint is written before it gets its name."""
     return job / _ROOT / f".writing-{checkpoint.name}"
 
 
@@ -60,7 +59,6 @@ def clear_unfinished(job: Path) -> None:
 
 
 def complete(job: Path, checkpoint: Checkpoint) -> Path:
-    """Give a written checkpoint its name, replacing one of the same step."""
     source, target = unfinished(job, checkpoint), checkpoint.folder(job)
     state = [file for file in (source / "state").rglob("*") if file.is_file()]
     sizes = {file.relative_to(source / "state").as_posix(): file.stat().st_size for file in state}
@@ -77,7 +75,6 @@ def complete(job: Path, checkpoint: Checkpoint) -> Path:
 
 
 def checkpoints(job: Path) -> list[Checkpoint]:
-    """Return all complete checkpoints of a run, the latest last."""
     complete_ones = []
     for meta in (job / _ROOT).glob(f"step-*/{_META}"):
         with suppress(OSError, ValueError, TypeError):

@@ -102,7 +102,6 @@ class Trainer:
         self.stop_signal = True
 
     def _resume(self) -> int:
-        """Load the latest undamaged checkpoint and return its step; 0 if there is none."""
         if self.engine.rank == 0:
             checkpoints.clear_unfinished(self.folder)
             self._publish_best()
@@ -245,7 +244,6 @@ class Trainer:
             self._emit_saved(checkpoint)
 
     def _publish_best(self) -> None:
-        """Make the best checkpoint's model the model of the run."""
         best = checkpoints.best(self.folder)
         model, note = self.folder / "model", self.folder / _BEST_NOTE
         if best is not None and not (model.is_dir() and note.is_file() and note.read_text() == best.name):

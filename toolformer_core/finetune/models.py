@@ -28,7 +28,6 @@ from toolformer_core.lm.load import load_parts, model_folder
 
 
 def build_engine(model: str, recipe: Recipe, device: torch.device) -> tuple[TrainingEngine, Any]:
-    """Load the model to train and pass it to the recipe's engine; return both, or raise a UsageError."""
     torch.manual_seed(recipe.seed)
     folder = model_folder(model)
     if recipe.engine == "plain":

@@ -58,7 +58,6 @@ class Recipe:
             raise UsageError(f"engine must be one of {', '.join(ENGINES)}, and precision of {', '.join(PRECISIONS)}")
 
     def learning_rate_at(self, step: int) -> float:
-        """Return the rate of a step (1 is the first): rising linearly over the warmup, then constant."""
         rising = self.warmup * self.steps
         return self.learning_rate * min(1.0, step / rising) if rising > 0 else self.learning_rate
 
@@ -75,7 +74,6 @@ class Job:
 
 
 def write_job(job: Job, folder: Path) -> Path:
-    """Write `job.json` into the folder; return its path."""
     path = folder / JOB_FILE
     writing = path.with_name(f".writing-{JOB_FILE}")
     writing.write_text(json.dumps(asdict(job), indent=1, sort_keys=True) + "\n", encoding="utf-8")
@@ -83,7 +81,6 @@ def write_job(job: Job, folder: Path) -> Path:
 
 
 def read_job(folder: Path) -> Job:
-    """Read `job.json`; a UsageError if the file is missing, or is not a job."""
     path = folder / JOB_FILE
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))

@@ -94,15 +94,11 @@ def read_texts(path: Path) -> list[str]:
 def encode_texts(
     tokenizer: Any, texts: Sequence[str], *, start: int | None, end: int | None, length: int, score_end: bool = True
 ) -> list[Piece]:
-    """Encode texts and cut them into pieces; calls become the tokens in which decoding writes them.
+    """Encode texts, with calls in the tokens in which decoding writes them; cut them into pieces of at most `length`.
 
-    Args:
-        start: token before each text; None: there is none, and the first token of a text is not a target.
-        end: token after each text, if any.
-        length: maximum length of a piece in tokens.
-        score_end: whether the end token is a target; not when the perplexity of texts is measured.
-
-    A UsageError if there is no token to predict, a ModelError if the tokenizer is not a fast one.
+    Without a token `start` before each text, its first token is no target. The token `end` after each text is one
+    unless `score_end` is False, for perplexity. A UsageError if there is no token to predict, a ModelError if the
+    tokenizer is not a fast one.
     """
     if not getattr(tokenizer, "is_fast", True):
         raise ModelError("the model has no fast tokenizer, whose offsets tell where calls and responses begin")

@@ -51,10 +51,7 @@ _UNREADABLE = (OSError, ValueError, KeyError, RuntimeError, TypeError, Attribute
 
 
 def model_folder(model: str | ModelRef, *, weights: bool = True) -> Path:
-    """Return the local folder of a model, downloading it from the hub if it is not there yet.
-
-    Where no weights are wanted, a folder with only a tokenizer will do. A ModelError if it cannot be found.
-    """
+    """Return a model's local folder, downloaded if need be, or a ModelError; without weights, a tokenizer's will do."""
     named = ModelRef.of(model)
     if named.kind == "remote" and weights:
         raise ModelError(
@@ -169,7 +166,6 @@ def load_tokenizer(model: str | ModelRef) -> LoadedTokenizer:
 
 
 def is_tokenizers(file: str) -> bool:
-    """Return whether a file of a model's folder is its tokenizer's, by its name."""
     return file.startswith(_TOKENIZER_FILES) or file.endswith(".model")
 
 
@@ -232,7 +228,6 @@ def load_model(
 
 
 def _device_for(folder: Path) -> str:
-    """Return `cpu`, `cuda`, or `auto` for a model whose weights do not fit into the first of several GPUs."""
     import torch
 
     if not torch.cuda.is_available():

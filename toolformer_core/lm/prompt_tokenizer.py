@@ -31,9 +31,8 @@ class Beginning(NamedTuple):
 class PromptTokenizer:
     """A tokenizer with what annotation needs to know of its model.
 
-    Args:
-        bos: the token that starts every sequence; None: there is none.
-        context_lengths: tokens of the model's context, by every account of the model itself; empty: it does not say.
+    `bos` starts every sequence, None: nothing does; `context_lengths` are by every account of the model, empty: of
+    none.
     """
 
     def __init__(self, tokenizer: Any, *, name: str, bos: int | None, context_lengths: list[int]) -> None:
@@ -49,16 +48,13 @@ class PromptTokenizer:
 
     @property
     def context_description(self) -> str:
-        """The context length in words, with its origin if the model does not state it."""
         return f"{self.context_length} tokens{self._context_by}"
 
     @property
     def lead(self) -> list[int]:
-        """The tokens in front of every sequence: the start token, if there is one."""
         return [] if self.bos is None else [self.bos]
 
     def encode(self, text: str) -> list[int]:
-        """Return the token ids of a text that starts a sequence."""
         return encode(self.tokenizer, text)
 
     def beginning(self, begin: str) -> Beginning:

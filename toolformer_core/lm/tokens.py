@@ -69,7 +69,6 @@ def encode(tokenizer: Any, text: str) -> list[int]:
 
 
 def encode_following(tokenizer: Any, text: str) -> list[int]:
-    """Return the token ids of a text that follows other text (see `tokenize`)."""
     return _encode(tokenizer, [text], _BEFORE)[0][0]
 
 

@@ -66,10 +66,7 @@ class VllmScan(ScanWrapper[HFScan]):
     def draw(
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
-        """See `Scan.draw`. What draws begin with is drawn here, its first free token included; the server goes on.
-
-        The server's `allowed_token_ids` would hold for every token, not for the first alone.
-        """
+        """See `Scan.draw`. What draws begin with is drawn here, its first free token included; the server goes on."""
         hf_model = self.inner.hf_model
         begun = [(Draw("", False), list[int]())] * len(requests)
         if begin:

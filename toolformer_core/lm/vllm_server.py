@@ -115,7 +115,6 @@ class VllmServer:
         return begun._replace(text=text if close is None else text[:close], ended=close is not None)
 
     def _request(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Return the JSON of a response; of a GET without a body."""
         import httpx2
 
         tried = 0
@@ -160,11 +159,7 @@ def draw_on(
     temperature: float,
     context_length: int,
 ) -> list[Draw]:
-    """Return draws that a server makes, `AT_ONCE` at a time.
-
-    Of each, what `begun` holds is drawn already, with its tokens, which count for `max_tokens`; one that has ended
-    stays.
-    """
+    """Return a server's draws, `AT_ONCE` at a time; what `begun` holds is drawn, and its tokens count already."""
 
     def draw_one(prompt: list[int], seed: int, start: tuple[Draw, list[int]]) -> Draw:
         draw, ids = start

@@ -35,8 +35,6 @@ _SMALLEST_WINDOW = 16  # a context that leaves fewer tokens than this for a docu
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of a document as it is fed after the head."""
-
     text: int  # index of the document
     ids: NDArray[np.int64]  # (t,) x tail x
     before: NDArray[np.int64]  # (n,) index in `ids` of the token in front of each scanned position
@@ -63,10 +61,7 @@ def score_start(token: int, tokens: int, width: int) -> int:
 
 
 def windows_of(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str | Insertion]) -> list[list[Window]]:
-    """Return each text's windows: one if it fits, else several; of an insertion one, or none.
-
-    A ContextError if prompt and call leave too little of the context for a document.
-    """
+    """Return each text's windows, one if it fits; of an insertion one, or none. A ContextError if there is no room."""
     head_length = len(model.head_ids(prompt))
     tail = model.tail_ids(prompt)
     width = (model.context_length - head_length - len(tail) - len(model.trigger) - CALL_RESERVE) // 2

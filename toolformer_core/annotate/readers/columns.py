@@ -32,8 +32,6 @@ Columns = Mapping[str, Any]  # a row by column
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """The columns that may hold text, URL and date, each in order of preference."""
-
     text: tuple[str, ...]
     url: tuple[str, ...]
     created: tuple[str, ...]

@@ -145,11 +145,7 @@ def _end(pattern: re.Pattern[bytes], chunk: bytes, at: int) -> int:
 def records_of(
     chunks: Iterator[bytes], delimiter: bytes, max_bytes: int, line_end: bytes = b"\n"
 ) -> Iterator[tuple[int, bytes | BadRow]]:
-    """Split chunks at the line ends that end a record, and yield the line on which each starts, from 1.
-
-    As in the `csv` module, a quote opens a field only at its start, and a quoted field is over at a quote that is not
-    doubled.
-    """
+    """Split chunks at the line ends that end a record for the `csv` module; yield the line on which each starts."""
     escaped = re.escape(delimiter)
     end_of_field = re.compile(b"[" + escaped + line_end + b"]")
     plain_fields = re.compile(b'(?:(?!")[^' + escaped + line_end + b"]*+" + escaped + b")*+")

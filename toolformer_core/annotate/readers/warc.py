@@ -59,10 +59,7 @@ _SINGLE = frozenset(  # they need no end tag
 
 
 def warc_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
-    """Yield the pages of a WARC or WET file, with the columns `text`, `url` and `date`; a row's line is its record's.
-
-    A record longer than `max_bytes`, or with a longer payload, is skipped without being held.
-    """
+    """Yield the pages of a WARC or WET file: `text`, `url`, `date`. No record or payload over `max_bytes` is held."""
     with closing(open_chunks(path)) as chunks:
         scanner = Scanner(chunks)
         while start := _skip_blank(scanner):

@@ -55,7 +55,6 @@ _DECIMALS = 6  # of an answer stored as a binary fraction: 3.3333333333333335 me
 
 
 def optional(row: BenchmarkRow, *names: str) -> Any:
-    """Return the first of the values that exists and is not None."""
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 

@@ -22,7 +22,6 @@ def key_values(cache: DynamicCache) -> KeyValues:
 
 
 def pad(rows: Sequence[NDArray[np.int64]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pad rows on the right; return ids and mask, (B, T) each."""
     ids = np.zeros((len(rows), max(len(r) for r in rows)), dtype=np.int64)
     mask = np.zeros_like(ids)
     for b, r in enumerate(rows):
@@ -58,10 +57,7 @@ def hidden_states(hf_model: HFModel, rows: Sequence[NDArray[np.int64]]) -> Itera
 def fork(
     prefixes: Sequence[KeyValues], rows: Sequence[int], lengths: Sequence[int]
 ) -> tuple[DynamicCache, torch.Tensor]:
-    """Copy the first `lengths[r]` keys and values of prefix `rows[r]` into row r of a new cache, aligned to the right.
-
-    The cache has R rows and max(lengths) columns, as its mask.
-    """
+    """Copy the first `lengths[r]` keys and values of prefix `rows[r]` into row r of a new cache, aligned right."""
     longest = max(lengths)
     mask = torch.zeros(len(rows), longest, dtype=torch.long, device=prefixes[0][0][0].device)
     for r, length in enumerate(lengths):
@@ -80,5 +76,4 @@ def fork(
 
 
 def one_row(kv: KeyValues, row: int) -> KeyValues:
-    """Return the keys and values of one row, (1, H, T, D) per layer, as views."""
     return [(keys[row : row + 1], values[row : row + 1]) for keys, values in kv]

@@ -53,7 +53,6 @@ class TransformersLM:
 
     @property
     def tokens(self) -> int:
-        """Tokens processed so far, padding included."""
         return self.hf_model.tokens
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
@@ -66,10 +65,7 @@ class TransformersLM:
     def call_at_end(
         self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = ""
     ) -> list[Draw | None]:
-        """Write the most likely call after each text, after the prompt's head; its tail is left out.
-
-        One that does not fit into the context gives None. The head's keys and values are computed once.
-        """
+        """Write the most likely call after each text, after the prompt's head alone; None: it does not fit."""
         out: list[Draw | None] = [None] * len(texts)
         for scan in _scan_windows(self.hf_model, prompt, windows_at_end(self.hf_model, prompt, texts)):
             requests = [DrawRequest(n, int(at[0]), 0) for n, at in zip(scan.texts, scan.positions, strict=True)]

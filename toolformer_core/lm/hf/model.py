@@ -25,17 +25,12 @@ from toolformer_core.records import Prompt
 
 
 class HFModel(PromptTokenizer):
-    """A model on its device, with its tokenizer and budgets.
+    """A model on its device, in evaluation mode, with its tokenizer and budgets.
 
-    Args:
-        model: an `AutoModelForCausalLM`, on its device, in evaluation mode.
-        name: the user's name for it.
-        token_budget: tokens that a batch may hold, padding included; None: chosen by free memory.
-        cache_budget: bytes of keys and values that the draws of one round may hold; None: chosen by free memory.
-
-    Raises:
-        ModelError: the tokenizer is not a fast one, cannot write " [" or does not belong to the model; the model does
-            not say how long its context is; or see `check_passes`.
+    Budgets that are None are chosen by free memory: `token_budget` is the tokens that a batch may hold, padding
+    included, `cache_budget` the bytes of keys and values that the draws of one round may hold. A ModelError if the
+    tokenizer is not a fast one, cannot write " [" or does not belong to the model, if the model does not say how long
+    its context is, or as of `check_passes`.
     """
 
     def __init__(
@@ -91,12 +86,10 @@ class HFModel(PromptTokenizer):
         return out.last_hidden_state.to(ids.device)  # type: ignore[no-any-return]
 
     def read(self, ids: torch.Tensor, cache: DynamicCache | None = None) -> torch.Tensor:
-        """Return the last hidden states (1, T, D) of one sequence (T,)."""
         position = torch.arange(len(ids), device=ids.device)[None]
         return self.hidden(ids[None], torch.ones_like(ids)[None], position, cache)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the float32 logits (N, V) of hidden states (N, D)."""
         return self.model.get_output_embeddings()(hidden).float().to(hidden.device)  # type: ignore[no-any-return]
 
     def log_p(self, hidden: torch.Tensor, targets: torch.Tensor) -> NDArray[np.float32]:

@@ -38,12 +38,9 @@ def draw_calls(
 ) -> list[tuple[Draw, list[int]]]:
     """Draw one continuation of " [" per place, as `Scan.draw`; return its text and its tokens.
 
-    Args:
-        prefixes: keys and values of documents, from a scan, per layer (1, H, T, D); they are not changed.
-        common: how many leading tokens all prefixes have in common.
-        places: per draw (index of its prefix, how many of the prefix's tokens precede " [").
-        many: whether a document has many draws, which then share its keys and values; a single one is faster copied.
-        begin: its given tokens pass through the model once per place, not once per draw.
+    A place is (index of its prefix, how many of the prefix's tokens precede " ["); `common` leading tokens are the same
+    in all prefixes, which are not changed. With `many` draws a document's share its keys and values; a single one is
+    faster copied. The given tokens of `begin` pass through the model once per place, not once per draw.
     """
     beginning = hf_model.beginning(begin)
     if hf_model.shares_prefixes is None:
