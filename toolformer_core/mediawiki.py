@@ -4,17 +4,13 @@ The file may be plain or compressed. It is cut into pages at `<page>` and `</pag
 each page is then read on its own by mwxml (extra `wikipedia`), and its wikitext stripped by `wikitext`. So memory holds
 one page at a time, and a page that is broken costs no other page.
 
-    | a page is skipped for | because                                                                    |
+    | a page is skipped for | because (redirect, not_utf8, too_long and truncated: as they say)          |
     |-----------------------|----------------------------------------------------------------------------|
-    | redirect              | it only leads to another page                                              |
     | other_namespace       | it is a talk page, a template, a category or the like: its <ns> is not 0   |
     | not_wikitext          | its content model is another one, such as JSON                             |
     | no_text               | its text was deleted, or is missing                                        |
     | broken_xml            | its XML is not a page of the export format                                 |
     | broken_markup         | the parser of wikitext gives up on it                                      |
-    | not_utf8              | its bytes are not UTF-8                                                    |
-    | too_long              | it is longer than the limit                                                |
-    | truncated             | the file ends too early or is damaged here: once, all pages before are kept |
 """
 
 from __future__ import annotations

@@ -4,13 +4,9 @@
 of these groups that it holds a file of, anywhere below it: JSON, Parquet, Arrow; WARC, WET, dumps; CSV, TSV; plain
 text. `other_files` are those left out: a licence, a list of URLs or a readme beside data does not become a document.
 
-    | reason         | a row is rejected because                                                              |
+    | reason         | a row is rejected because (blank, broken_json, not_an_object, empty_text: as they say) |
     |----------------|----------------------------------------------------------------------------------------|
-    | blank          | the line is empty                                                                      |
-    | broken_json    | it is not JSON                                                                         |
-    | not_an_object  | it is JSON, but not an object                                                          |
     | no_text        | it has no text column, or the value there is not text                                  |
-    | empty_text     | the text is only whitespace                                                            |
     | not_utf8       | its bytes are not UTF-8, or its text holds lone surrogates                             |
     | too_long       | the text exceeds `max_chars`, or the row is too long for any shorter text              |
     | duplicate      | an earlier document of the corpus has the same text and URL                            |

@@ -207,14 +207,9 @@ def _score_chunk(
         before, after = _seen(drawn, texts[drawn.doc_id])
         without = skipped(call)  # even if another call's request has computed it
         smaller = without_call(call) if without else min(without_call(call), loss_of(call.bare))  # L-
+        of_call = (drawn.doc_id, drawn.tool, drawn.position, drawn.input, call.response, drawn.log_p, drawn.count)
         scored = ScoredCall(
-            doc_id=drawn.doc_id,
-            tool=drawn.tool,
-            position=drawn.position,
-            input=drawn.input,
-            response=call.response,
-            log_p=drawn.log_p,
-            count=drawn.count,
+            *of_call,
             loss_plain=loss_of(call.plain),
             loss_call=None if without else loss_of(call.bare),
             loss_response=loss_of(call.full),

@@ -1,11 +1,5 @@
 """Which column of a row holds the text, the URL and the date, and how they are read.
 
-    | what    | columns, in this order of preference                                   | as in                   |
-    |---------|------------------------------------------------------------------------|-------------------------|
-    | text    | text, raw_content, content                                             | C4, Dolma; CCNet        |
-    | url     | url, metadata.url, metadata.WARC-Target-URI, and id if it is a URL     | C4, CCNet; Dolma        |
-    | created | created, timestamp, date_download, metadata.date_download, date        | Dolma; C4; CCNet        |
-
 A dotted name reaches into an object.
 """
 

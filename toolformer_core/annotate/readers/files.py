@@ -1,16 +1,5 @@
 """Which file of a corpus is read by which module, and which files of a folder count.
 
-    | format        | files                                          | module      | one row is                  |
-    |---------------|------------------------------------------------|-------------|-----------------------------|
-    | lines         | .jsonl .ndjson                                 | `lines`     | a line                      |
-    | json          | .json                                          | `arrays`    | an element, or else a line  |
-    | parquet       | .parquet                                       | `columnar`  | a row                       |
-    | arrow         | .arrow                                         | `columnar`  | a row                       |
-    | warc          | .warc .wet                                     | `warc`      | a record that holds a page  |
-    | wikipedia     | .xml, and .xml-p1p41242 of a dump in parts     | `mediawiki` | a page                      |
-    | csv           | .csv .tsv                                      | `delimited` | a record below the header   |
-    | text          | .txt                                           |             | the file                    |
-
 All but Parquet and Arrow may be compressed (.gz, .zst, .bz2, .xz). A row that cannot be read becomes a `BadRow` with
 its reason; a file that is damaged or ends too early yields one last `BadRow`. Packages of a format are imported on use.
 """
@@ -36,17 +25,8 @@ from toolformer_core.extras import how_to_install, is_installed
 from toolformer_core.mediawiki import Article, NotADumpError, pages
 from toolformer_core.scanner import Scanner
 
-_FORMATS = {
-    ".jsonl": "lines",
-    ".json": "json",
-    ".ndjson": "lines",
-    ".warc": "warc",
-    ".wet": "warc",
-    ".xml": "wikipedia",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "text",
-}
+_FORMATS = {".jsonl": "lines", ".json": "json", ".ndjson": "lines", ".warc": "warc", ".wet": "warc"}
+_FORMATS |= {".xml": "wikipedia", ".csv": "csv", ".tsv": "csv", ".txt": "text"}
 _UNCOMPRESSED = {".parquet": "parquet", ".arrow": "arrow"}
 EXTENSIONS = f"{' '.join(_FORMATS)} (also with {' '.join(COMPRESSIONS)}) {' '.join(_UNCOMPRESSED)}"
 

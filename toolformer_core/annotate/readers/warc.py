@@ -1,22 +1,15 @@
 """Reads WARC files, as crawlers write them, and WET files, their texts: one page is a row.
 
-    | record                                    | read as                                                           |
-    |-------------------------------------------|-------------------------------------------------------------------|
-    | response with status 200 and HTML         | the page's main text                                              |
-    | resource that is HTML                     | the same                                                          |
-    | conversion (WET)                          | its text, without the end of its last line                        |
-    | warcinfo, request, metadata               | nothing: they tell of other records and are no rows               |
+A page is the main text of HTML, in a response with status 200 or a resource, or the text of a conversion record (WET)
+without the end of its last line. Records that tell of others (warcinfo, request, metadata) are no rows.
 
-    | a row is bad for | because                                                                             |
+    | a row is bad for | because (not_utf8, too_long and truncated as in `ingest`)                           |
     |------------------|-------------------------------------------------------------------------------------|
     | http_status      | the server's answer is no page, but a redirect or an error                          |
     | not_html         | it is an image, a script, a plain text, or no HTTP at all                           |
     | not_a_page       | it only refers to another record (revisit), or is a part of one (continuation)      |
     | broken_record    | its headers cannot be read, or its payload cannot be decoded                        |
     | broken_html      | its tags are nested more than 2,000 deep                                            |
-    | not_utf8         | a conversion record's text is not UTF-8                                             |
-    | too_long         | the record, or the payload decompressed, is longer than the limit                   |
-    | truncated        | the file ends inside a record, or is damaged: once, all records before are kept     |
 
 What crawlers write wrongly is read all the same: a payload that is decoded, though its headers name a coding (Common
 Crawl before August 2018); up to two bytes by which a record is longer than it says (CC-MAIN-2018-34); angle brackets

@@ -4,8 +4,6 @@ A tool's prompt is computed once, and every document shares its keys and values.
 at every position, and its draws start from that pass's keys and values. A plain text is scored once for all its
 positions (`windowing`). Every shortcut gives the plain computation's numbers; the tests compare.
 
-    sequence of a scan       [bos] head | x tail | x                   positions are those of the second x
-
 The keys and values of a scan are kept for its draws as far as the budgets allow; of a long document, those of its first
 windows. For the other windows they are computed again when a draw needs them.
 """
