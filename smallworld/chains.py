@@ -110,8 +110,6 @@ class ChainWorld(World):
             if all(is_needed(document.text, slot) for slot in document.slots):
                 return document
 
-    # -- subjects
-
     def _chain_subject(self, kind: str) -> _Subject:
         r, n = self.rng, self.namer
         if kind == "town":
@@ -138,8 +136,6 @@ class ChainWorld(World):
 
     def _any(self, kind: str) -> _Subject:
         return self.rng.choice(self._known[kind])
-
-    # -- sentences
 
     def _chain(self, family: str, day: dt.date, held_out: bool | None) -> tuple[Sentence, bool]:
         name = self.rng.choice(list(CHAINS[family]))

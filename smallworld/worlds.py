@@ -110,8 +110,6 @@ class World:
     def _is_own(self, thing: str) -> bool:
         return world_of(thing) == self.name
 
-    # -- entities and their facts
-
     def _subject(self) -> tuple[str, str, dict[str, str]]:
         n = self.namer
         names = {"person": n.person, "town": n.town, "company": n.company, "book": n.title}
@@ -138,8 +136,6 @@ class World:
             text = " ".join(frames.FACTS[rel].entry.format(s=name, v=v) for rel, v in relations.items())
             out.append({"title": name, "section": SECTIONS[kind], "text": text})
         return out
-
-    # -- sentences
 
     def _filling(self, day: dt.date) -> dict[str, str]:
         r, n = self.rng, self.namer
@@ -303,8 +299,6 @@ class World:
         position = len(before.removesuffix("(").rstrip(" "))  # before the space, and before an opening parenthesis
         slot = Slot(kind, family, frames.is_held_out(i), position, value, answer, arguments)
         return Sentence(before + value + after, slot), frame.startswith("{")
-
-    # -- documents
 
     def date(self) -> dt.date:
         while True:

@@ -80,9 +80,6 @@ def test_a_file_that_is_missing_or_not_utf8_and_an_unknown_tool_are_errors(tmp_p
         load_prompt("qa", tmp_path)
 
 
-# --- prompts for calls in chains --------------------------------------------------------------------------------------
-
-
 SUMS = re.compile(r"(\d+) ([+*/-]) (\d+)")
 
 

@@ -101,8 +101,6 @@ def _choose(responses: Sequence[str], forbidden: set[str], numbers: Sequence[int
     return chosen
 
 
-# --- false discoveries ------------------------------------------------------------------------------------------------
-
 REASONS: Mapping[str, str] = {
     "no_decoys": "its calls were scored without decoys",
     "too_alike": "its responses are too much alike to tell right ones from wrong ones",

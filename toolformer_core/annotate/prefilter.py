@@ -101,9 +101,6 @@ def _judge(tool: str, document: Document, config: PrefilterConfig, identify: Lan
     return True, "no_heuristic", "", ()
 
 
-# --- a user's tool ----------------------------------------------------------------------------------------------------
-
-
 def _declared_judge(declared: DocumentFilter, identify: LanguageId) -> Callable[[str], tuple[bool, str]]:
     patterns = [regex.compile(pattern) for pattern in declared.patterns]
     words = "|".join(r"\s+".join(map(regex.escape, keyword.split())) for keyword in declared.keywords)
@@ -141,9 +138,6 @@ def _occurs(pattern: regex.Pattern[str], text: str) -> bool:
         ) from None
 
 
-# --- calculator -------------------------------------------------------------------------------------------------------
-
-
 def _calculator(document: Document, config: PrefilterConfig) -> tuple[bool, str]:
     if has_equation(document.text):
         return True, "equation"
@@ -155,8 +149,6 @@ def _calculator(document: Document, config: PrefilterConfig) -> tuple[bool, str]
     draw = int(digest_of("random_share", str(config.seed), document.doc_id)[:16], 16) / 2**64
     return (True, "random_share") if draw < config.few_numbers_share else (False, "unrelated_numbers")
 
-
-# --- mt, qa, wikisearch -----------------------------------------------------------------------------------------------
 
 _SPACED = rf"[[\p{{L}}\p{{N}}_]--[{UNSPACED}]][[\p{{L}}\p{{N}}\p{{M}}_]--[{UNSPACED}]]*+"
 # A word or number; in scripts without spaces a single character with its marks.

@@ -236,9 +236,6 @@ def _seen(drawn: DrawnCall, text: str) -> tuple[bool, bool]:
     return any(needle in one.casefold() for one in earlier), needle in text[drawn.position :].casefold()
 
 
-# --- losses -----------------------------------------------------------------------------------------------------------
-
-
 def weights(decay: float = PAPER_DECAY) -> NDArray[np.float64]:
     """Return the positive weights w_t, which sum to 1 (§4.1); a raw weight is `decay` less than the last.  (T,)"""
     return window_weights(decay, int(np.ceil(1 / decay - 1e-9)))  # the raw weight is zero at t = 1 / decay

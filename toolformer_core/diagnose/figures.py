@@ -164,9 +164,6 @@ def _holds(response: str, value: str) -> bool:
     return bool(value and re.search(whole, response))
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
 def _share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
@@ -177,9 +174,6 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _median(values: Sequence[float]) -> float | None:
     return float(np.median(values)) if values else None
-
-
-# --- the steps --------------------------------------------------------------------------------------------------------
 
 
 def _position(observed: Observed) -> Position:

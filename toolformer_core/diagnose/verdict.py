@@ -66,9 +66,6 @@ def _check(step: _Step, figures: Figures, reference: float | None) -> Check:
     return Check(step.name, passed, measured, step.least, reference, fault or step.describe(figures))
 
 
-# --- descriptions -----------------------------------------------------------------------------------------------------
-
-
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f} %"
 
@@ -166,9 +163,6 @@ def _summary(f: Figures) -> str:
     )
 
 
-# --- suggestions ------------------------------------------------------------------------------------------------------
-
-
 def _suggest_tokenizer(f: Figures) -> str:
     if "tokenizer" in f.faults:
         return (
@@ -252,9 +246,6 @@ def _suggest_threshold(f: Figures) -> str:
         f"The filter works, but tau_f is above what this model reaches: --tau-f {f.tool}={best:g} separates right from "
         f"wrong best (F1 {g.best_f1:.2f}), and {f.tool}={keeping:g} keeps 60 % of the right calls."
     )
-
-
-# --- the steps --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

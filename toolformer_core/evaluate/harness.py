@@ -65,8 +65,6 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         self.settings = settings or GenerationSettings(max_new_tokens=256)
         self.written: list[Written] = []  # of all runs since construction or the last `clear`
 
-    # --- writing ------------------------------------------------------------------------------------------------------
-
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Continue each request's context, with tools; return the texts without calls. Errors as of `settings_for`.
 
@@ -106,8 +104,6 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     def clear(self) -> None:
         self.written.clear()
 
-    # --- log-likelihoods ----------------------------------------------------------------------------------------------
-
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
     ) -> list[tuple[float, bool]]:
@@ -145,8 +141,6 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         for request, log_p in zip(requests, sums, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, log_p)
         return sums
-
-    # --- the harness's interface --------------------------------------------------------------------------------------
 
     @property
     def _hf_model(self) -> HFModel:

@@ -41,9 +41,6 @@ class Number:
     decimals: int | None  # as written; None for a fraction such as 1/3, which is exact
 
 
-# --- numerals in words ------------------------------------------------------------------------------------------------
-
-
 def join_numerals(tokens: Sequence[Token], text: str) -> list[Token]:
     """Return the tokens of a normalised text with every numeral in words as one number ("7") or ordinal ("21th")."""
     out: list[Token] = []
@@ -134,9 +131,6 @@ def _below_hundred(words: Sequence[str], i: int) -> tuple[int, int, bool]:
     if 1 <= _ORDINALS.get(unit, 0) <= 9:
         return _TENS[word] + _ORDINALS[unit], 2, True
     return _TENS[word], 1, False
-
-
-# --- the number a text claims -----------------------------------------------------------------------------------------
 
 
 def first_number(text: str, *, fractions: bool = False) -> Number | None:

@@ -49,9 +49,6 @@ def right_by_paper(task: str, right: tuple[str, ...]) -> tuple[str, ...]:
     return _BY_PAPER.get(task, right)
 
 
-# --- figures ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """How well a threshold on the score tells the queries that no tool fits; nan where a denominator is 0."""

@@ -34,9 +34,6 @@ def is_right(task: Task, item: Item, continuation: str) -> bool:
     return within_first_words(item.answers, continuation, task.rule.words)
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
-
-
 def within_first_words(answers: Iterable[str], continuation: str, limit: int) -> bool:
     """Return whether the first `limit` words contain one of the answers; see the module for the rules."""
     views = _views(continuation)
@@ -88,9 +85,6 @@ def _join_initials(tokens: Sequence[Token], text: str) -> list[Token]:
             out.append(token)
         joining = single and text[token.end : token.end + 1] == "." and text[token.end + 1 : token.end + 2] != "\n"
     return out
-
-
-# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def claims_number(answer: str, continuation: str) -> bool:

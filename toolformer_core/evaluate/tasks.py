@@ -117,9 +117,6 @@ def _all_tasks() -> Iterator[Task]:
 # fmt: on
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
 def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iterator[Item | RejectedRow]:
     """Read a benchmark item by item, in the order of its files and rows, with rejected rows in between.
 

@@ -44,9 +44,6 @@ class MicroBatch:
     weights: NDArray[np.float32]  # (B, T) 1 if the token is a target
 
 
-# --- documents and the texts of each arm ------------------------------------------------------------------------------
-
-
 def held_out(doc_ids: Iterable[str], most: int, seed: int) -> frozenset[str]:
     """Choose the development documents by a seeded digest: `most` (paper: 1,000), but at most a tenth of all."""
     order = _in_order(doc_ids, seed)
@@ -66,9 +63,6 @@ def _in_order(doc_ids: Iterable[str], seed: int) -> list[str]:
 def training_text(example: Example, arm: str) -> str:
     """Return the training text of a document of C*: x* for the arm `toolformer`, x for `cc` (M + CC, section 4.1)."""
     return example.text if arm == "toolformer" else strip(example.text, [(c.start, c.end) for c in example.calls])
-
-
-# --- texts, pieces and rows -------------------------------------------------------------------------------------------
 
 
 def read_texts(path: Path) -> list[str]:

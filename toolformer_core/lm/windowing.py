@@ -161,8 +161,6 @@ def draw_places(windows: Sequence[Window], requests: Sequence[DrawRequest]) -> l
     return [found[request.text, request.position] for request in requests]
 
 
-# --- scores -----------------------------------------------------------------------------------------------------------
-
 Answers = Iterable[tuple[int, NDArray[np.float32]]]  # index of an answer, and its log-probabilities
 
 

@@ -58,9 +58,6 @@ def test_ascii_is_read_as_all_other_text_is(text: str) -> None:
     assert inside_words(text).tolist() == other[: len(text) + 1].tolist()
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "places"),
     [

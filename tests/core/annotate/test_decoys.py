@@ -114,9 +114,6 @@ def test_where_neither_reaches_the_floor_the_bound_is_stored():
     assert BARE not in asked
 
 
-# --- false discoveries ------------------------------------------------------------------------------------------------
-
-
 # Per hundred calls and decoys. FDR = (W / 4) / (R / 5):
 #   tau   R  W   FDR
 #   0.1   5  2   (2/4) / (5/5) = 0.5

@@ -129,9 +129,6 @@ def test_a_dump_that_is_none_is_one_rejected_row(tmp_path: Path) -> None:
     assert [reason for _, reason in rejected(tmp_path)] == ["empty_text", "not_a_dump"]
 
 
-# --- plain text, and mixed folders ------------------------------------------------------------------------------------
-
-
 POEM = b"\xef\xbb\xbf\n  One\r\ntwo\r\n \r\n\r\nthree  \nfour"
 
 

@@ -213,9 +213,6 @@ def test_a_forced_draw_is_given_the_name_and_tells_how_likely_it_was():
     assert [c.log_p_form for c in run(lm, [a_document(TEXT)])[0].calls] == [None]
 
 
-# --- positions at which a server does not tell p(" [") ----------------------------------------------------------------
-
-
 # TEXT has tokens at 0, 1, 6, 9, 14, 18, 23 and 26. Of three p(" [") is known, of the others what it is at most:
 KNOWN = {1: math.log(0.01), 9: math.log(0.4), 26: math.log(0.06)}
 AT_MOST = {0: 0.001, 6: 0.04, 14: 0.2, 18: 0.001, 23: 0.001}

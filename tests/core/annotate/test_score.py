@@ -175,9 +175,6 @@ def test_a_loss_is_the_formula(told, decay):
     assert scored.gain == 0
 
 
-# --- losses under other weights ---------------------------------------------------------------------------------------
-
-
 FIRST = AnsweredCall("qa", "When?", "1820")
 QA = ScoredCall(
     *("d", "qa", 7, "When?", "1820", -0.1, 1),

@@ -50,8 +50,6 @@ def asking(kind: str, *arguments: Any, task: str = "task") -> list[Instance]:
     return [Instance(kind, {}, given, 0, (task, i, 1)) for i, given in enumerate(arguments)]
 
 
-# --- the harness itself -----------------------------------------------------------------------------------------------
-
 WRITING = """
 task: sevens
 dataset_path: json
@@ -162,9 +160,6 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         import toolformer_core.evaluate.harness  # noqa: F401
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_stop_string_that_a_call_had_parted() -> None:
     lm = follows("! x [T(7) ->", "]yz.")
     model = HarnessModel(Toolformer(lm, [T({"7": "49"})]), GenerationSettings(top_k=1))
@@ -229,9 +224,6 @@ def test_a_tasks_keywords_become_settings(keywords: dict[str, Any], expected: di
     for unknown in ({"num_beams": 4}, {"do_sample": True, "temperature": 1, "top_k": 5}):
         with pytest.raises(UsageError, match="not supported"):
             settings_for(BASE, keywords | unknown)
-
-
-# --- log-likelihoods --------------------------------------------------------------------------------------------------
 
 
 def plain_scores(lm: TransformersLM, ids: list[int], n: int) -> tuple[float, bool]:

@@ -11,9 +11,6 @@ def an_item(task: str, *answers: str) -> Item:
     return Item("1", task, "prompt", answers)
 
 
-# --- how many words ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("task", "words"),
     [("lama-squad", 5), ("lama-google-re", 5), ("lama-trex", 5), ("templama", 5), ("dateset", 5), ("small-world", 5)]
@@ -47,9 +44,6 @@ def test_the_last_word_looked_at_counts_and_the_next_does_not(task, words):
 )
 def test_five_words(answer, said, right):
     assert within_first_words([answer], said, 5) is right
-
-
-# --- what matches -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -136,9 +130,6 @@ def test_any_alias_will_do():
     assert not is_right(task_named("triviaqa"), item, "It was Mark Clemens")
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("answer", "texts"),
     [
@@ -185,8 +176,6 @@ def test_the_number_claimed(answer, texts):
 def test_other_claims(answer, texts):
     assert [text for text in texts if claims_number(answer, text)] == []
 
-
-# --- laws -------------------------------------------------------------------------------------------------------------
 
 words = st.text(st.characters(categories=["L", "N", "M", "P", "Zs"]), min_size=1, max_size=12)
 answers = st.lists(words, min_size=1, max_size=8).map(" ".join).filter(lambda a: any(c.isalnum() for c in a))

@@ -52,9 +52,6 @@ def test_seeds_give_different_samples_and_not_the_first_items() -> None:
     assert tuple(items(5)) not in samples
 
 
-# --- the paper's figures ----------------------------------------------------------------------------------------------
-
-
 def test_the_averages_that_the_paper_prints_follow_from_its_rows() -> None:
     printed = {"zero-shot": (3.3, 14.3), "few-shot": (13.4, 31.9), "lm": (12.6, 20.6), "gear": (15.2, 38.6)}
     for method, averages in printed.items():

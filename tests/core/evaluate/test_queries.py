@@ -141,9 +141,6 @@ def test_a_missing_or_ambiguous_pair_is_refused(tmp_path: Path) -> None:
     assert translation_files(tmp_path / "b.eng", ".deu") == (tmp_path / "b.deu", tmp_path / "b.eng")
 
 
-# --- figures, against hand-made ones ----------------------------------------------------------------------------------
-
-
 def test_right_choices() -> None:
     assert grounding_accuracy([None, "qa"], [("qa",), ()]).right == 0
     # of the third query no tool is right, and none was chosen

@@ -146,8 +146,6 @@ def test_what_cannot_be_given_is_an_error_a_user_can_mend() -> None:
         drawn(tiny_lm(), TEXTS[:1], 1.0, begin="N" * 200 + "(")
 
 
-# --- where "(" and what follows are one token -------------------------------------------------------------------------
-
 CALENDAR = "Calendar("
 
 
@@ -196,9 +194,6 @@ def test_forced_draws_are_the_free_draws_that_begin_so() -> None:
         assert draw.log_p_begin == pytest.approx(np.log(total), abs=CLOSE)
 
 
-# --- a server ---------------------------------------------------------------------------------------------------------
-
-
 def served_by(server: FakeVllm) -> VllmLM:
     lm = server.lm
     return VllmLM(lm, VllmServer(server.url, SERVED, timeout_s=60), name="served", digest="served")
@@ -235,9 +230,6 @@ def test_a_server_goes_on_behind_the_token_that_is_drawn_here(room: int) -> None
         assert body["prompt"][:-1] == lead
         assert body["prompt"][-1] in lm.beginning(CALENDAR).allowed
         assert body["max_tokens"] == room - 1
-
-
-# --- draws that can no longer become a call ---------------------------------------------------------------------------
 
 
 SUMS = (

@@ -106,9 +106,6 @@ def test_spreading_needs_accelerate(saved: Path, monkeypatch: pytest.MonkeyPatch
         load_model(str(saved), device="auto")
 
 
-# --- a tokenizer without its model ------------------------------------------------------------------------------------
-
-
 def test_that_of_the_embedded_model_has_its_digest_and_ends() -> None:
     loaded = load_tokenizer("embedded")
     assert loaded.digest == model_digests("embedded")[2]

@@ -271,9 +271,6 @@ class TestBudget:
             lm.log_probs(asked_of(TEXTS))
 
 
-# --- behind calls that are inserted into a text -----------------------------------------------------------------------
-
-
 FIRST = " [QA(Since when?) -> 1820]"
 LONGER = " ".join(f"In {1900 + i} there were {i} of them." for i in range(60))
 

@@ -93,9 +93,6 @@ def array_row(element: Element, max_characters: int) -> RawRow | BadRow:
         return bad("broken_json", str(exc)[:200])
 
 
-# --- where an element ends --------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Element:
     """The text of one element, without surrounding whitespace."""

@@ -129,9 +129,6 @@ def _templates() -> dict[str, list[_Form]]:
     }
 
 
-# --- the templates ----------------------------------------------------------------------------------------------------
-
-
 def _ago(field: str, unit: str, day: _Day) -> _Question | None:
     n = _complete(day.past, day.today, unit)
     then = _back(day.today, n, unit) if n else None
@@ -159,9 +156,6 @@ def _count(unit: str, name: str, day: _Day) -> _Question | None:
     wording = f"{unit} ago was" if on < day.today else f"{unit} are there until"
     n = _complete(min(on, day.today), max(on, day.today), unit)
     return f"How many {wording} {name} this year?", (str(n),)
-
-
-# --- dates ------------------------------------------------------------------------------------------------------------
 
 
 def _written(day: date) -> str:

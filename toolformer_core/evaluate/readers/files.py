@@ -132,9 +132,6 @@ def _value_of(row: RawRow | BadRow) -> tuple[int, Any] | RejectedRow:
     return RejectedRow(row.line, row.reason, row.detail) if isinstance(row, BadRow) else (row.line, row.value)
 
 
-# --- whole documents --------------------------------------------------------------------------------------------------
-
-
 def _document_rows(path: Path, kind: str) -> _Values:
     try:
         data = b"".join(open_chunks(path))
@@ -216,9 +213,6 @@ def _tsv_rows(text: str) -> _Values:
             yield line, dict(zip(("question", "answer"), cells, strict=True))
         elif row.strip():
             yield RejectedRow(line, "wrong_columns", f"{len(cells)} columns; a row is a question, a tab, its answers")
-
-
-# --- the hub ----------------------------------------------------------------------------------------------------------
 
 
 def hub_rows(hub: Hub, nested: Nested | None = None) -> Iterator[Located | RejectedRow]:

@@ -51,9 +51,6 @@ _MAX_DIGITS = 60  # of a number inserted into a problem; no word problem has a l
 _DECIMALS = 6  # of an answer stored as a binary fraction: 3.3333333333333335 means 10/3
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
 def optional(row: BenchmarkRow, *names: str) -> Any:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
@@ -90,9 +87,6 @@ def _list_in(text: str) -> list[Any] | None:
             if isinstance(value, list):
                 return value
     return None
-
-
-# --- items and queries as JSON lines ----------------------------------------------------------------------------------
 
 
 def jsonl_item(task: str, row: BenchmarkRow, source: str) -> Item:
@@ -140,9 +134,6 @@ def _date(row: BenchmarkRow) -> str | None:
         raise BadRowError("no_date", str(exc)) from exc
 
 
-# --- questions and translations ---------------------------------------------------------------------------------------
-
-
 def open_question(task: str, row: BenchmarkRow, source: str) -> Item:
     text = text_of(row, "question", "qtext", "utterance")
     item_id = optional(row, "id", "qid", "questionid", "question_id")
@@ -188,9 +179,6 @@ def sentence(task: str, row: BenchmarkRow, source: str) -> Item:
         if not (row[name] or "").strip():
             raise BadRowError(reason, f"the {what} is blank, or the file ends before the other one")
     return item_of(task, translation(row["sentence"]), [row["english"]], item_id=row["id"])
-
-
-# --- word problems ----------------------------------------------------------------------------------------------------
 
 
 def asdiv_svamp(task: str, row: BenchmarkRow, source: str) -> Item:

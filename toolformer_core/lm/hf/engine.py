@@ -113,9 +113,6 @@ class TransformersLM:
         return out
 
 
-# --- scans ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class _Row:
     window: Window
