@@ -117,10 +117,9 @@ class Rejection:
 class Prompt:
     """An annotation prompt P_t(x) = head + x + tail, after which the model writes x again, with calls.
 
-    The head (instruction, call syntax, demonstrations, `Input: `) is the same for every document, so its keys and
-    values are computed once per tool. The tail is the text between the two copies of x (`\\nOutput:`).
-
-    The second x follows a space, and the model's start token stands in front of the head.
+    The head (instruction, call syntax, demonstrations, `Input: `) is the same for every document. The tail is the text
+    between the two copies of x (`\\nOutput:`). The second x follows a space; the start token stands in front of the
+    head.
     """
 
     tool: str

@@ -94,21 +94,16 @@ def find_close(text: str, start: int = 0) -> int | None:
 
 
 def parse(body: str) -> tuple[Call, str | None]:
-    """Parse the text between " [" and the closing "]".
+    """Parse the text between " [" and the closing "]": the call, and its response if there is an arrow.
 
     One pair of quotes around the whole input is removed, so `QA("Who?")` and `QA(Who?)` are the same call. The input
     ends at the first `)` that leaves it balanced and is followed by an arrow or by nothing; if there is none, at the
-    first `)` that is followed by an arrow or by nothing.
+    first `)` that is followed by an arrow or by nothing. A CallSyntaxError if the body is not `name(input)` or
+    `name(input) -> response`.
 
     `parse` inverts `linearize` (without " [" and "]") if `is_tool_name` allows the tool's name, the input has balanced
     parentheses and is already stripped and unquoted, and the response is None, or stripped and escaped. For the closing
     "]" to be found in running text, the input's brackets must be balanced, too.
-
-    Returns:
-        The call, and its response if there is an arrow.
-
-    Raises:
-        CallSyntaxError: the body is not `name(input)` or `name(input) -> response`.
     """
     name = _NAME.match(body)
     if name is None:
@@ -165,10 +160,8 @@ class FoundCall:
 def find_calls(text: str, names: Iterable[str] | None = None) -> Iterator[FoundCall]:
     """Yield the calls in a text, left to right; with `names`, only calls of those tools.
 
-    Calls of more than `MAX_CALL_CHARS` characters are skipped.
-
-    This reads text whose insertions were not recorded (a model's output). To recover x from x*, use `strip` with the
-    recorded spans, because a text may hold brackets of its own.
+    Calls of more than `MAX_CALL_CHARS` characters are skipped. This reads text whose insertions were not recorded (a
+    model's output); to recover x from x*, use `strip` with the recorded spans, as a text may hold brackets of its own.
     """
     allowed = None if names is None else frozenset(names)
     # Found once for the whole text, and only calls are parsed, so that nested brackets do not take quadratic time.
@@ -221,10 +214,8 @@ def call_pieces(text: str) -> list[str]:
 
         `Of 587 books 58 are lent, so`  ` [`  `Calculator(587 - 58) ->`  ` 529]`  ` 529 remain.`
 
-    Decoding waits for the tokens of " [", asks the tool where the arrow ends, and writes response and "]" itself.
-
-    Returns:
-        The pieces, one after the other; only the first may be empty: where the text begins with " [".
+    Decoding waits for the tokens of " [", asks the tool where the arrow ends, and writes response and "]" itself. Only
+    the first piece may be empty: where the text begins with " [".
     """
     begun = [match.span() for match in _CALL_BEGUN.finditer(text)]
     if not begun:
@@ -241,17 +232,9 @@ def call_pieces(text: str) -> list[str]:
 
 
 def interleave(text: str, pieces: Iterable[tuple[int, str]]) -> tuple[str, list[tuple[int, int]]]:
-    """Insert each piece in front of the character at its position.
+    """Insert each piece in front of the character at its position; return x* and the spans [start, end), in order.
 
-    Args:
-        text: x.
-        pieces: (position in x, text to insert), in any order; pieces at the same position keep their order.
-
-    Returns:
-        x* and the spans [start, end) of the pieces, in text order.
-
-    Raises:
-        ValueError: a position lies outside 0..len(text).
+    Pieces at the same position keep their order. A ValueError if a position lies outside 0..len(text).
     """
     out: list[str] = []
     spans: list[tuple[int, int]] = []

@@ -232,13 +232,9 @@ def outcomes_of(
     """Return why each call is dropped, "" if it is kept, and the call that won over it.
 
     At most one call or chain is kept at a position. If two calls gain the same, the first by tool, input and response
-    is kept; of repeated calls, the first in the text.
-
-    Args:
-        calls: of whole documents, of any tools, in any order; beside a chain, the call that it begins with.
-        call_filter: which calls to keep.
-        ranks: (tool, document, position) -> the position's rank; needed if the filter has `top_k`.
-        marked_out: for each call the reason why it takes no part by what people say of it, or ""; empty: all do.
+    is kept; of repeated calls, the first in the text. The calls are those of whole documents, beside a chain the call
+    that it begins with. `ranks`, of (tool, document, position), are needed if the filter has `top_k`; `marked_out` has
+    for each call the reason why it takes no part by what people say of it, or "".
     """
     gains = [math.nan if call.loss_call is None else call.gain for call in calls]
     order = sorted(range(len(calls)), key=lambda i: (*_place(calls[i]), *_precedence(calls[i], gains[i])))

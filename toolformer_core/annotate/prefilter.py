@@ -70,10 +70,8 @@ def prefilter(
 ) -> Iterator[PrefilterResult]:
     """Yield one result per document, in order.
 
-    Args:
-        tool: the tool's key, e.g. `calculator`.
-        identify: identifies the language of a text; by default fastText's small model, loaded on first use.
-        declared: the conditions of a tool that is none of the paper's; None: it has none.
+    A text's language is identified by fastText's small model unless another one is given; `declared` are the conditions
+    of a tool that is none of the paper's.
     """
     identify = identify or fasttext_language
     judge_declared = None if declared is None else _declared_judge(declared, identify)

@@ -101,20 +101,13 @@ def sample(
     config: SampleConfig,
     on_sampled: Callable[[int], None] | None = None,
 ) -> list[SampledDocument]:
-    """Sample calls of one tool for the documents of a shard.
+    """Sample calls of one tool for a shard's documents that the prefilter kept; one result each, in their order.
 
     A scan expires when the next one starts, so calls are drawn while a document's scan is current. If a document's
     spans fall into several scans, its calls are drawn in a second round, over the spans that hold a chosen position.
-    The model waits during a scan, so draws are parsed after the last scan.
-
-    Args:
-        tool_name: the tool's name in calls, e.g. `Calculator`.
-        documents: documents that the prefilter kept, with its results. All are held in memory at once, because the
-            model orders its batches itself; pass a shard, not a corpus.
-        on_sampled: called after each scan with the number of documents finished so far.
-
-    Returns:
-        One `SampledDocument` per document, in the order given.
+    The model waits during a scan, so draws are parsed after the last scan. All documents are held in memory at once,
+    because the model orders its batches itself. `on_sampled` is called after each scan with the number of documents
+    finished so far.
     """
     texts: list[str] = []
     states: list[_DocumentState] = []
@@ -264,8 +257,7 @@ def read_candidates(path: Path) -> Candidates:
 
         {"url": "gsm8k:0", "calls": [{"tool": "calculator", "input": "48 / 2", "position": 168}]}
 
-    Raises:
-        CorpusError: it cannot be read, or a row is none; the message names the line.
+    A CorpusError, whose message names the line, if it cannot be read, or a row is none.
     """
     found: dict[tuple[str, str], list[tuple[int, str]]] = {}
     number = 0
@@ -294,8 +286,7 @@ def _checked(call: Mapping[str, object]) -> tuple[int, str]:
 def propose(documents: Iterable[Document], tool: str, tool_name: str, candidates: Candidates) -> list[SampledDocument]:
     """Return the candidates of each document as if the model had sampled each of them once, with no probability (-inf).
 
-    Raises:
-        CorpusError: a position is not in front of text of its document.
+    A CorpusError if a position is not in front of text of its document.
     """
     return [_proposed(one, tool, tool_name, candidates.get((one.url or "", tool), ())) for one in documents]
 

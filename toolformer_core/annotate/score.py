@@ -92,18 +92,11 @@ def score(
     decoys: DecoyPool | None = None,
     names: Mapping[str, str] = TOOL_NAMES,
 ) -> list[ScoredCall]:
-    """Score executed calls of one tool.
+    """Score executed calls of one tool, each with its response; losses in nats, in order of first appearance.
 
-    Args:
-        tool_name: the tool's name in calls, e.g. `Calculator`.
-        texts: x by document id.
-        items: each call with its response. Calls with the same document, position, input and response are scored
-            once, and their counts are added; so are the same chains.
-        decoys: where the calls' decoys come from; None: no call gets any.
-        names: the name in calls of each tool key that stands in front of a call in a chain.
-
-    Returns:
-        One `ScoredCall` per distinct call, in order of first appearance; losses in nats.
+    Calls with the same document, position, input and response are scored once, and their counts are added; so are the
+    same chains. `texts` has x by document id, `names` the name in calls of each tool key that stands in front of a call
+    in a chain. Without `decoys` no call gets any.
     """
     calls: dict[_Key, DrawnCall] = {}
     for drawn, response in items:
@@ -254,14 +247,10 @@ def loss(log_probs: NDArray[np.float32], w: NDArray[np.float64]) -> float:
 
 
 def reweighted(calls: Iterable[ScoredCall], weights: Sequence[float]) -> list[ScoredCall]:
-    """Return calls with the losses that other weights of the next tokens give.
+    """Return calls, with the chains that each chain begins with, with the losses that other weights give.
 
-    Args:
-        calls: of whole documents, with the chains that each chain begins with.
-        weights: w_t of the tokens from a position on, no more than have a log-probability; those after weigh nothing.
-
-    Raises:
-        ValueError: a call has no log-probabilities, or a chain is there without one that it begins with.
+    `weights` are w_t of the tokens from a position on; those after weigh nothing. A ValueError if a call has no
+    log-probabilities, or a chain is there without one that it begins with.
     """
     w = np.asarray(weights, np.float64)
 

@@ -55,8 +55,7 @@ class WrittenCall:
 def written_calls(example: Example) -> list[WrittenCall]:
     """Return the calls of an example as they stand in x*, in text order.
 
-    Raises:
-        CallSyntaxError: a span holds something else than the call that is recorded for it, or spans overlap.
+    A CallSyntaxError if a span holds something else than the call that is recorded for it, or spans overlap.
     """
     calls = sorted(example.calls, key=lambda call: call.start)
     if any(before.end > call.start for before, call in pairwise(calls)):
@@ -98,8 +97,7 @@ def segment_row(example: Example) -> dict[str, list[dict[str, Any]]]:
 
     {"segments": [{"label": true, "text": "... so [Calculator(587 - 58) -> "}, {"label": false, "text": "529"}, ...]}
 
-    Raises:
-        CallSyntaxError: see `written_calls`.
+    A CallSyntaxError as in `written_calls`.
     """
     groups = groupby(pieces_of(example), key=lambda piece: piece.trained)
     return {

@@ -40,10 +40,9 @@ class ToolSchema:
         return {"type": "function", "function": self.function()}
 
     def arguments(self, input: str) -> dict[str, Any]:
-        """Return the arguments of a call with this input; of a tool without an argument there are none.
+        """Return the arguments of a call with this input, none of a tool without an argument.
 
-        Raises:
-            BadInput: the tool's form, which may be another than when the call was made, does not allow the input.
+        A BadInput if the tool's form, which may be another than when the call was made, does not allow the input.
         """
         if self.form is not None:
             return self.form.arguments(input)

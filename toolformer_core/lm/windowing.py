@@ -6,13 +6,10 @@
              of a call see the same text, with W/2 to W tokens of it on the left
 
 Both rules are exact for a text that fits. What a scan feeds to the model is the prompt's head, which all documents
-share, and after it the document twice:
+share, and after it the document twice; behind an insertion (`base.Insertion`) the second copy ends with the calls:
 
-    [bos] head | x tail | x        the positions are those of the second x
-
-Behind an insertion (`base.Insertion`) there is one position, where the second copy ends, with the calls:
-
-    [bos] head | x tail | x_1:i-1 e(c_1, r_1) ...
+    [bos] head | x tail | x                             the positions are those of the second x
+    [bos] head | x tail | x_1:i-1 e(c_1, r_1) ...       there is one, at its end
 """
 
 from __future__ import annotations

@@ -255,12 +255,8 @@ def load_remote_model(
 ) -> RemoteLM:
     """Return a model that lives behind a server, for annotation; no weights are read or downloaded.
 
-    Args:
-        served: which model the server is to serve; None: the one that it serves now.
-        credentials: the server's credentials; default: those in the name. The model's name never holds them.
-
-    Raises:
-        ModelError: see `describe`; or the server serves a different model.
+    The server is to serve `served`, None: what it serves now. Credentials are by default those in the name; the model's
+    name never holds them. A ModelError as of `describe`, or if the server serves a different model.
     """
     named = ModelRef.of(model)
     found = served or describe_remote(named, credentials)
