@@ -86,9 +86,6 @@ def test_the_pieces_of_a_sentence() -> None:
     assert [piece.trained for piece in pieces_of(BOOKS)] == [True, True, False, True, True]
 
 
-CHAINED = (30, "calculator", "1820 + 45", "1865")
-
-
 @pytest.mark.parametrize(
     "calls",
     [
@@ -230,22 +227,6 @@ def test_sharegpt_has_a_human_turn_between_a_text_and_the_next_call() -> None:
         ("gpt", "23 on each of 23 shelves."),
     ]
     assert json.loads(row["tools"])[0]["name"] == "Calculator"
-
-
-def test_the_second_call_of_a_chain_follows_the_first_ones_response() -> None:
-    example = an_example("Velden is 45 years older, from 1865.", (30, "qa", "Since when?", "1820"), CHAINED)
-    found = conversation_of(example)
-    assert not isinstance(found, LeftOut)
-    assert [(turn.role, turn.content) for turn in found] == [
-        ("user", f"{REQUEST}\n\nVelden is 45 years older, from"),
-        ("assistant", ""),  # QA(Since when?)
-        ("tool", "1820"),
-        ("assistant", ""),  # Calculator(1820 + 45)
-        ("tool", "1865"),
-        ("assistant", "1865."),
-    ]
-    said = [one["from"] for one in sharegpt_row(found, SCHEMAS)["conversations"]]
-    assert said == "human function_call observation function_call observation gpt".split()
 
 
 @given(examples_with_calls(), st.builds(Requests, encodable_texts, encodable_texts), st.sampled_from(["dict", "json"]))

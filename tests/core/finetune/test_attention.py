@@ -68,15 +68,6 @@ def test_pieces_lie_in_blocks_of_like_length() -> None:
     assert attention.layout_of(torch.arange(4)[None]) is None  # one piece a row: nothing to keep apart
 
 
-def test_a_shorter_piece_of_a_block_is_filled_with_its_first_token() -> None:
-    layout = attention.layout_of(torch.tensor([[0, 1, 2, 3, 0, 1, 2]]))  # pieces of 4 and 3 tokens
-    assert layout is not None
-    assert layout.shapes == ((2, 4),)
-    assert layout.source.tolist() == [0, 1, 2, 3, 4, 5, 6, 4]
-    assert layout.real.tolist() == [True] * 7 + [False]
-    assert layout.place.tolist() == [0, 1, 2, 3, 4, 5, 6]
-
-
 def test_a_window_shorter_than_a_piece_goes_hugging_face_s_way() -> None:
     model = tiny_lm("mistral").hf_model.model
     config = model.config.get_text_config()
